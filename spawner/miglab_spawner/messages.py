@@ -1,0 +1,273 @@
+"""What spawner, student and pool service say to each other: the wire format, and nothing else.
+
+Times are seconds since the epoch (UTC); durations carry ``_s``, memory ``_mib``.  A reading that is
+not known is ``None``, never zero.  A sender may not add keys; a receiver refuses unknown ones.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+USER_MAX = 255
+SERVER_MAX = 255
+COURSE_MAX = 255
+SHAPE_MAX = 64
+REASON_MAX = 500
+
+User = Annotated[str, Field(min_length=1, max_length=USER_MAX)]
+Server = Annotated[str, Field(max_length=SERVER_MAX)]
+Course = Annotated[str, Field(min_length=1, max_length=COURSE_MAX)]
+ShapeText = Annotated[str, Field(min_length=1, max_length=SHAPE_MAX)]
+ReasonText = Annotated[str, Field(max_length=REASON_MAX)]
+
+
+class Message(BaseModel):
+    """The base of all: immutable, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TicketState(StrEnum):
+    """waiting → offered → (taken | cancelled | refused | expired)."""
+
+    WAITING = "waiting"
+    OFFERED = "offered"
+    TAKEN = "taken"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+class LeaseState(StrEnum):
+    """granted → attached → running → (warned) → releasing → released; granted → expired."""
+
+    GRANTED = "granted"
+    ATTACHED = "attached"
+    RUNNING = "running"
+    WARNED = "warned"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+
+class SliceState(StrEnum):
+    """making → free → leased → scrubbing → (gone, or made anew); quarantined; foreign."""
+
+    MAKING = "making"
+    FREE = "free"
+    LEASED = "leased"
+    SCRUBBING = "scrubbing"
+    QUARANTINED = "quarantined"
+    FOREIGN = "foreign"
+
+
+class SliceView(Message):
+    """One slice, or a whole GPU leased with MIG off.
+
+    Attributes:
+        slice_id: the ledger's name for the slice; a re-made one gets a new id.
+        gpu: index of its GPU in the snapshot's order.
+        uuid: what ``CUDA_VISIBLE_DEVICES`` takes (``MIG-…`` or ``GPU-…``); None while being made.
+        profile: ``1g.5gb`` …, or ``full``.
+        start: first memory slice.
+        size: memory slices.
+        generation: grows with every re-creation at that GPU.
+        memory_mib: memory of the slice.
+        memory_used_mib: NVML's reading; None if unknown.
+        processes: how many processes NVML lists on it; None if unknown.
+        lease: the id of the lease that holds it.
+        user: who holds it; only for staff and for the holder.
+        server: the holder's server name; as ``user``.
+        course: the lease's course.
+        ends_at: when the lease ends; None for no limit or no lease.
+        why: why it is quarantined or foreign.
+    """
+
+    slice_id: int
+    gpu: int
+    uuid: str | None
+    profile: str
+    start: int
+    size: int
+    generation: int
+    state: SliceState
+    sm_count: int
+    memory_mib: int
+    memory_used_mib: int | None = None
+    processes: int | None = None
+    lease: int | None = None
+    user: str | None = None
+    server: str | None = None
+    course: str | None = None
+    ends_at: float | None = None
+    why: str = ""
+
+
+class GpuView(Message):
+    """One GPU and how it is cut.
+
+    Attributes:
+        state: ``ok``; ``unknown`` (an NVML call is stuck or failed: takes no new lease);
+            ``lost``; ``draining``.
+        mig: whether MIG mode is on; None if unknown.
+        why: what is wrong, in words, when ``state`` is not ``ok``.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory_slices: int
+    memory_mib: int
+    mig: bool | None
+    state: str
+    why: str = ""
+    slices: tuple[SliceView, ...] = ()
+
+
+class TicketRequest(Message):
+    """Ask for a shape.  Asking again for the same user, server, course and shape is the same ticket.
+
+    Attributes:
+        server: the named server; empty for the default one.
+        shape: ``1g.5gb``, ``2x1g.5gb``, ``full`` …, or a need: ``at least 9 GiB``.
+    """
+
+    user: User
+    server: Server = ""
+    course: Course
+    shape: ShapeText
+
+
+class TicketView(Message):
+    """A place in the queue.
+
+    Attributes:
+        shape: the shape asked for, resolved to profiles.
+        position: 1 for the next in line; None unless waiting.
+        waiting: how many wait in all.
+        lease: the granted lease, from ``offered`` on.
+        reason: a short machine-readable word for a refusal (``queue-full``, ``waited-too-long``,
+            ``impossible-shape``, ``not-in-course``, ``cancelled`` …), else empty.
+        message: the same in words the student can act on.
+        expires_at: when an unattended ticket, or an offer not taken, ends.
+    """
+
+    id: int
+    user: str | None
+    server: str | None
+    course: str
+    shape: str
+    state: TicketState
+    position: int | None = None
+    waiting: int = 0
+    created_at: float
+    expires_at: float | None = None
+    lease: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class LeaseView(Message):
+    """A grant of slices to one server.
+
+    Attributes:
+        generation: the fence: attach must present it.
+        holder: ``container:<id>`` or ``process:<pid>,<start time>,<boot id>``; empty before attach.
+        uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
+        ends_at: when it ends; None for no limit.
+        extensions_left: how often the holder may still extend it.
+    """
+
+    id: int
+    ticket: int | None
+    generation: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    state: LeaseState
+    holder: str = ""
+    uuids: tuple[str, ...] = ()
+    slices: tuple[SliceView, ...] = ()
+    granted_at: float
+    ends_at: float | None = None
+    extensions_left: int = 0
+    reason: str = ""
+
+
+class AttachRequest(Message):
+    """The fence: the server's container or process exists, is not started, and holds this lease."""
+
+    generation: int
+    holder: Annotated[str, Field(min_length=3, max_length=200)]
+
+
+class ReleaseRequest(Message):
+    """Ask for a lease back; the pool frees it after its own confirmation that the holder is gone."""
+
+    reason: ReasonText = ""
+
+
+class ExtendRequest(Message):
+    """Ask for more time, seconds."""
+
+    by_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+
+
+class ShapeOffer(Message):
+    """A shape as the spawn page offers it.
+
+    Attributes:
+        shape: what to send back in a `TicketRequest`; ``cpu`` for no GPU.
+        sm_count: SMs per slice (0 for cpu).
+        memory_mib: GPU memory per slice (0 for cpu).
+        slices: how many slices.
+        good_for: one sentence for the student.
+        free_now: how many such leases could be granted right now; None for cpu.
+        waiting: how many tickets wait for this shape.
+        next_end_s: seconds until the next lease that would make room ends; None if unknown.
+    """
+
+    shape: str
+    sm_count: int
+    memory_mib: int
+    slices: int
+    good_for: str
+    free_now: int | None
+    waiting: int = 0
+    next_end_s: float | None = None
+
+
+class CourseOffers(Message):
+    """What one course offers one user; ``held`` is what that user's live leases are."""
+
+    course: str
+    title: str
+    shapes: tuple[ShapeOffer, ...]
+    default: str
+
+
+class Offers(Message):
+    """The spawn page's data."""
+
+    simulated: bool
+    courses: tuple[CourseOffers, ...]
+    paused: str = ""
+
+
+class PoolSnapshot(Message):
+    """The pool at one moment, answered from memory."""
+
+    at: float
+    simulated: bool
+    gpus: tuple[GpuView, ...]
+    waiting: tuple[TicketView, ...]
+    paused: str = ""
+
+
+class Refusal(Message):
+    """The body of every 4xx answer: a word for machines, a sentence for people."""
+
+    reason: str
+    message: str
