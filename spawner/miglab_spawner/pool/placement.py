@@ -5,19 +5,18 @@ memory.  A free warm slice counts as free memory; warmth only breaks ties, becau
 slices fragments the GPUs (docs/explanation/placement.md has the measurements).  A shape of several
 slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
 
-A GPU is known here by a bit mask of its occupied memory slices and by whether its one ``+me``
-slice is taken, so what a decision needs is tabled once per geometry.  Knows neither ledger, clock
-nor NVML.
+What one GPU can take is looked up in fits.py.  Knows neither ledger, clock nor NVML.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_mask
+from miglab_spawner.pool.fits import Fit, Layout, fits
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,11 @@ class GpuState:
     def mask(self) -> int:
         """The memory slices that cannot be used, as bits."""
         return occupied_mask(self.live)
+
+    @cached_property
+    def warm_masks(self) -> tuple[tuple[int, Placed], ...]:
+        """The warm slices, each with its memory slices as bits."""
+        return tuple((item.placement.mask, item) for item in self.warm)
 
     @cached_property
     def has_media(self) -> bool:
@@ -84,6 +88,8 @@ def place(profiles: Sequence[str], gpus: Sequence[GpuState]) -> tuple[Choice, ..
         return ()
     wanted = tuple(sorted(profiles))
     usable = [gpu for gpu in gpus if gpu.usable]
+    if len(wanted) > sum(gpu.geometry.memory_slices for gpu in usable):
+        return None
     parts = _on_one_gpu(wanted, usable)
     if parts is None and len(wanted) > 1:
         parts = _on_fewest_gpus(wanted, usable)
@@ -133,95 +139,6 @@ def _fill(free: dict[int, int], starts: Iterable[int], count: int) -> bool:
     return count == 0
 
 
-Layout = tuple[Placed, ...]
-
-
-class Fit(NamedTuple):
-    """The best ways to put some slices on one GPU.
-
-    Attributes:
-        cost: how many still-legal placements they destroy.
-        layouts: every layout of that cost, lowest starts first.
-    """
-
-    cost: int
-    layouts: tuple[Layout, ...]
-
-
-class _Tables:
-    """What one geometry's decisions look up, worked out once for each state of a GPU."""
-
-    def __init__(self, geometry: Geometry) -> None:
-        self._geometry = geometry
-        # A +me slice can lie exactly where its plain twin can: counting both would count the
-        # same room twice (measured: .750 instead of .752 of the slices on the teaching mix).
-        masks = [p.mask for q in geometry.profiles if not q.has_media for p in q.placements]
-        self._legal = [
-            sum(not mask & placement for placement in masks)
-            for mask in range(1 << geometry.memory_slices)
-        ]
-        self._fits: dict[tuple[int, bool, tuple[str, ...]], Fit | None] = {}
-
-    def fit(self, mask: int, has_media: bool, names: tuple[str, ...]) -> Fit | None:
-        """The cheapest ways to place all of ``names`` (sorted) on a GPU, None if it has no room."""
-        key = (mask, has_media, names)
-        if key not in self._fits:
-            self._fits[key] = self._work_out(mask, has_media, names)
-        return self._fits[key]
-
-    def _work_out(self, mask: int, has_media: bool, names: tuple[str, ...]) -> Fit | None:
-        if any(name not in self._geometry.by_name for name in names):
-            return None
-        wanted = [self._geometry.by_name[name] for name in names]
-        media = sum(profile.has_media for profile in wanted)
-        if media > (0 if has_media else 1):
-            return None
-        layouts = list(_layouts(wanted, mask))
-        if not layouts:
-            return None
-        costs = [self._legal[mask] - self._legal[mask | occupied_mask(item)] for item in layouts]
-        best = min(costs)
-        return Fit(
-            best, tuple(item for item, cost in zip(layouts, costs, strict=True) if cost == best)
-        )
-
-
-def _layouts(wanted: Sequence[Profile], mask: int, least: int = 0) -> Iterator[Layout]:
-    """Every way to lay ``wanted`` beside ``mask``; equal neighbours only in rising order."""
-    if not wanted:
-        yield ()
-        return
-    first, rest = wanted[0], wanted[1:]
-    for placement in first.placements:
-        if placement.start < least or placement.mask & mask:
-            continue
-        after = placement.start + 1 if rest and rest[0] is first else 0
-        for layout in _layouts(rest, mask | placement.mask, after):
-            yield (Placed(first, placement), *layout)
-
-
-@lru_cache(maxsize=64)
-def _equal_tables(geometry: Geometry) -> _Tables:
-    return _Tables(geometry)
-
-
-_known: dict[int, tuple[Geometry, _Tables]] = {}
-_KNOWN_MAX = 1024
-
-
-def _tables(geometry: Geometry) -> _Tables:
-    """The tables of a geometry, found by identity: hashing a geometry costs more than a decision.
-
-    The entry holds the geometry, so its id cannot be another's.
-    """
-    entry = _known.get(id(geometry))
-    if entry is None:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        entry = _known[id(geometry)] = (geometry, _equal_tables(geometry))
-    return entry[1]
-
-
 class _Part(NamedTuple):
     """One GPU's share of a decision."""
 
@@ -233,7 +150,7 @@ def _on_one_gpu(wanted: tuple[str, ...], gpus: Iterable[GpuState]) -> list[_Part
     best_cost: int | None = None
     ties: list[tuple[GpuState, Fit]] = []
     for gpu in gpus:
-        fit = _tables(gpu.geometry).fit(gpu.mask, gpu.has_media, wanted)
+        fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, wanted)
         if fit is None or (best_cost is not None and fit.cost > best_cost):
             continue
         if fit.cost != best_cost:
@@ -258,30 +175,33 @@ def _warmest(ties: Iterable[tuple[GpuState, Fit]]) -> _Part:
 
 def _work(part: _Part) -> tuple[int, int]:
     """What a part asks of the GPU: minus the slices reused, and the warm slices destroyed."""
-    if not part.gpu.warm:
-        return (0, 0)
-    choices = _choices(part)
-    return (-sum(c.reuse for c in choices), sum(len(c.destroy) for c in choices))
+    reused = destroyed = 0
+    mask = occupied_mask(part.layout)
+    has_media = any(item.profile.has_media for item in part.layout)
+    for warm_mask, warm in part.gpu.warm_masks:
+        if not warm_mask & mask and not (has_media and warm.profile.has_media):
+            continue
+        if any(_is_same(warm, item) for item in part.layout):
+            reused += 1
+        else:
+            destroyed += 1
+    return (-reused, destroyed)
 
 
 def _choices(part: _Part) -> list[Choice]:
-    warm = list(part.gpu.warm)
-    reused = [item for item in part.layout if _take(item, warm)]
+    layout, warm = part.layout, part.gpu.warm
+    left = [other for other in warm if not any(_is_same(other, item) for item in layout)]
     choices = []
-    for item in part.layout:
-        reuse = any(item is other for other in reused)
-        destroy = () if reuse else tuple(other for other in warm if _is_in_the_way(other, item))
-        warm = [other for other in warm if other not in destroy]
+    for item in layout:
+        reuse = any(_is_same(other, item) for other in warm)
+        destroy = () if reuse else tuple(other for other in left if _is_in_the_way(other, item))
+        left = [other for other in left if other not in destroy]
         choices.append(Choice(part.gpu.gpu, item.profile, item.placement, reuse, destroy))
     return choices
 
 
-def _take(item: Placed, warm: list[Placed]) -> bool:
-    for index, other in enumerate(warm):
-        if other.placement == item.placement and other.profile.name == item.profile.name:
-            del warm[index]
-            return True
-    return False
+def _is_same(warm: Placed, item: Placed) -> bool:
+    return warm.placement == item.placement and warm.profile.name == item.profile.name
 
 
 def _is_in_the_way(warm: Placed, item: Placed) -> bool:
@@ -305,7 +225,8 @@ def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuState]) -> list[_
     counts = Counter(wanted)
     goal = tuple(counts.values())
     plans = {tuple(0 for _ in goal): _Plan((0, 0, 0, 0), ())}
-    shares = [share for share in itertools.product(*(range(n + 1) for n in goal)) if any(share)]
+    most = max(gpu.geometry.memory_slices for gpu in gpus)
+    shares = [s for s in itertools.product(*(range(min(n, most) + 1) for n in goal)) if any(s)]
     for gpu in gpus:
         options = [(share, plan) for share in shares if (plan := _share(gpu, counts, share))]
         plans = _extended(plans, options, goal)
@@ -314,7 +235,7 @@ def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuState]) -> list[_
 
 def _share(gpu: GpuState, counts: Mapping[str, int], share: tuple[int, ...]) -> _Plan | None:
     names = tuple(itertools.chain.from_iterable(map(itertools.repeat, counts, share)))
-    fit = _tables(gpu.geometry).fit(gpu.mask, gpu.has_media, names)
+    fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, names)
     if fit is None:
         return None
     part = _warmest([(gpu, fit)])
