@@ -1,0 +1,246 @@
+"""The tables of lab.toml: every key with its type, its default, its unit and its limits.
+
+What a key means is written once, in its ``description``: docs/reference/settings.md is made of it.
+"""
+
+import ipaddress
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
+Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
+Name = Annotated[str, Field(pattern=r"^\w([\w.@ -]*[\w.-])?$", max_length=255)]
+ShapeText = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class Section(BaseModel):
+    """The base of all tables of lab.toml: immutable, strict, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+
+
+class Lab(Section):
+    """[lab]: where the lab lives and where people reach it."""
+
+    state_dir: str = Field(
+        ".lab",
+        description="Folder of everything the lab writes: ledger, hub database, secrets, "
+        "simulated GPUs, homes, logs. Relative paths start at the folder of lab.toml.",
+    )
+    host: str = Field("127.0.0.1", description="Address on which people reach the lab.")
+    port: PublicPort = Field(
+        8000,
+        description="Port on which people reach the lab; `--port` takes over. The next four "
+        "belong to the lab too: the proxy's own API, the hub, the pool's management listener and its "
+        "student listener.",
+    )
+    base_url: str = Field(
+        "/", pattern=r"^/([\w.~-]+/)*$", description="Path below which the lab lives."
+    )
+    tls_certificate: str = Field("", description="PEM file of the certificate; empty for none.")
+    tls_key: str = Field("", description="PEM file of the certificate's key; empty for none.")
+    plain_http: bool = Field(
+        False,
+        description="Allow plain HTTP on an address other than loopback: only behind a front "
+        "end that ends TLS.",
+    )
+
+    @model_validator(mode="after")
+    def _no_open_http(self) -> Self:
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("tls_certificate and tls_key go together: set both or none")
+        if not (self.tls_key or self.plain_http or is_loopback(self.host)):
+            raise ValueError(
+                f"plain HTTP on {self.host} would send passwords in the clear: set tls_certificate "
+                "and tls_key, or plain_http = true behind a front end that ends TLS"
+            )
+        return self
+
+
+class Addresses(Section):
+    """[addresses]: who listens where and is called what, when the parts are not all on one host."""
+
+    hub_bind: str = Field("", description="Address the hub listens on. Empty: as students need it.")
+    hub: str = Field(
+        "", description="Name by which proxy, pool and students reach the hub. Empty: `hub_bind`."
+    )
+    proxy_bind: str = Field("127.0.0.1", description="Address of the proxy's own API.")
+    proxy: str = Field("", description="Name by which the hub reaches it. Empty: `proxy_bind`.")
+    pool_bind: str = Field(
+        "127.0.0.1",
+        description="Address of the pool's management listener. Never one that students reach.",
+    )
+    pool: str = Field(
+        "", description="Name by which hub and proxy reach the pool. Empty: `pool_bind`."
+    )
+    student_bind: str = Field(
+        "", description="Address of the pool's student listener. Empty: as students need it."
+    )
+    student: str = Field(
+        "", description="Name by which students' servers reach it. Empty: `student_bind`."
+    )
+
+
+class Gpus(Section):
+    """[gpus]: which GPUs the lab leases."""
+
+    simulated: bool = Field(
+        True, description="Simulated GPUs; false for the real ones listed in `uuids`."
+    )
+    count: int = Field(2, ge=1, le=64, description="How many simulated GPUs.")
+    model: str = Field(
+        "A100-40GB",
+        description="Model of the simulated GPUs; `miglab sim create --help` lists them.",
+    )
+    uuids: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description='UUIDs of the real GPUs to lease ("GPU-…", see `nvidia-smi -L`). No other is '
+        "touched.",
+    )
+
+    @model_validator(mode="after")
+    def _real_or_simulated(self) -> Self:
+        if self.simulated and self.uuids:
+            raise ValueError("uuids lists real GPUs, but simulated is true: choose one")
+        if not (self.simulated or self.uuids):
+            raise ValueError("simulated is false, but uuids lists no GPU (see `nvidia-smi -L`)")
+        if len(set(self.uuids)) != len(self.uuids):
+            raise ValueError("uuids lists a GPU twice")
+        return self
+
+
+class Students(Section):
+    """[students]: how students' servers are started."""
+
+    spawner: Literal["local", "docker"] = Field(
+        "local",
+        description="`local`: processes of this machine, no isolation, for trial only. "
+        "`docker`: containers.",
+    )
+    image: str = Field(
+        "miglab-student", description="Image of the containers; `images/build` makes it."
+    )
+    docker_url: str = Field(
+        "unix:///var/run/docker.sock",
+        description="The Docker engine. Its socket is as good as root.",
+    )
+    network: str = Field(
+        "miglab", description="Docker network of the students' containers; made when missing."
+    )
+    default_course: Name = Field(
+        "everyone", description="Course of those who are in no group that is a course."
+    )
+    default_shape: ShapeText = Field(
+        "cpu", description="Shape of a server that is started without a choice (by API)."
+    )
+    create_timeout_s: Seconds = Field(
+        120,
+        description="Longest time to create and start a server once its slices are there, seconds; "
+        "then the start fails and the slices go back.",
+    )
+
+
+class Pool(Section):
+    """[pool]: waiting, leases, and how the pool looks after itself."""
+
+    queue_limit: int = Field(
+        200, ge=0, le=100_000, description="How many may wait; the next one is refused at once."
+    )
+    longest_wait_s: Seconds = Field(
+        1800, description="Longest wait, seconds; then the ticket is refused, saying so."
+    )
+    attend_grace_s: Seconds = Field(
+        120, description="How long a ticket that nobody attends keeps its place, seconds."
+    )
+    offer_s: Seconds = Field(
+        120,
+        description="How long offered slices are held for a ticket, seconds; then they go back.",
+    )
+    attach_s: Seconds = Field(
+        180, description="How long a grant may stay without a server, seconds; then it expires."
+    )
+    lease_s: float = Field(
+        0, ge=0, description="Longest lease, seconds; 0 for no limit. Extensions come on top."
+    )
+    extension_s: Seconds = Field(1800, description="How much one extension adds, seconds.")
+    extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
+    reconcile_s: Seconds = Field(
+        15, description="Time between two comparisons of ledger, GPUs and servers, seconds."
+    )
+
+
+class Course(Section):
+    """[courses.NAME]: what the members of the JupyterHub group NAME may ask for."""
+
+    title: str = Field(
+        "", max_length=200, description="Name on the spawn page. Empty: the group's."
+    )
+    shapes: tuple[ShapeText, ...] = Field(
+        strict=False,
+        min_length=1,
+        description="Shapes the course offers: `1g.5gb`, `2x1g.5gb`, `3g.20gb`, `full`, `cpu` "
+        "or a need such as `at least 9 GiB`.",
+    )
+    default: ShapeText = Field(
+        "cpu", description="The shape chosen at first; `cpu`, or one of `shapes`."
+    )
+    members: tuple[Name, ...] = Field(
+        (),
+        strict=False,
+        description="Students put into the group at start. The authenticator may add others.",
+    )
+
+    @model_validator(mode="after")
+    def _default_is_offered(self) -> Self:
+        if self.default not in (*self.shapes, "cpu"):
+            raise ValueError(
+                f'default "{self.default}" is not among shapes: {", ".join(self.shapes)}'
+            )
+        return self
+
+
+class Authentication(Section):
+    """[authentication]: who may log in, and as what."""
+
+    class_: str = Field(
+        "shared-password",
+        alias="class",
+        description="`shared-password`, or any JupyterHub authenticator by entry point or full "
+        "class name.",
+    )
+    admins: tuple[Name, ...] = Field(("admin",), strict=False, description="Site admins.")
+    instructors: tuple[Name, ...] = Field(
+        ("instructor",), strict=False, description="Staff: see names in the pool, release leases."
+    )
+    config: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Traits of the authenticator: a table for each of its classes, passed on "
+        "unchanged.",
+    )
+
+
+class Limits(Section):
+    """[limits."SHAPE"]: what a container with this shape may use; ``default``: all others."""
+
+    memory_gib: float = Field(8, gt=0, le=4096, description="Memory, GiB; above it: out of memory.")
+    cpus: float = Field(
+        2, gt=0, le=1024, description="CPU cores; above it the container is slowed."
+    )
+    pids: int = Field(1024, ge=16, le=4_194_304, description="Processes and threads.")
+    shm_gib: float = Field(
+        1,
+        gt=0,
+        le=4096,
+        description="Shared memory (/dev/shm), GiB; data loaders of PyTorch need it.",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
