@@ -33,7 +33,7 @@ class Lab(Section):
     port: PublicPort = Field(
         8000,
         description="Port on which people reach the lab; `--port` takes over. The next four "
-        "belong to the lab too: the proxy's own API, the hub, the pool's management listener and its "
+        "belong to the lab too: the proxy's own API, the hub, the pool's management and its "
         "student listener.",
     )
     base_url: str = Field(
