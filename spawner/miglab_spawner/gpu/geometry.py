@@ -107,7 +107,9 @@ def occupied_mask(placed: Iterable[Placed]) -> int:
     return mask
 
 
-def legal_placements(geometry: Geometry, profile: Profile, placed: Iterable[Placed]) -> list[Placement]:
+def legal_placements(
+    geometry: Geometry, profile: Profile, placed: Iterable[Placed]
+) -> list[Placement]:
     """Where ``profile`` can still be created beside ``placed``, lowest start first."""
     placed = list(placed)
     if profile.has_media and any(item.profile.has_media for item in placed):
