@@ -1,0 +1,318 @@
+"""Placement decisions against brute force, on A100 and A30."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
+from miglab_spawner.pool.placement import Choice, GpuState, could_ever_place, packs, place
+
+
+def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:
+    profiles = [
+        Profile(name, index, index, int(name[0]), size, 14 * int(name[0]), 4864 * size, 7, starts)
+        for index, (name, size, starts) in enumerate(rows)
+    ]
+    return Geometry(memory_slices, tuple(profiles))
+
+
+A100 = _geometry(
+    8,
+    [
+        ("1g.5gb", 1, (0, 1, 2, 3, 4, 5, 6)),
+        ("1g.5gb+me", 1, (0, 1, 2, 3, 4, 5, 6)),
+        ("1g.10gb", 2, (0, 2, 4, 6)),
+        ("2g.10gb", 2, (0, 2, 4)),
+        ("3g.20gb", 4, (0, 4)),
+        ("4g.20gb", 4, (0,)),
+        ("7g.40gb", 8, (0,)),
+    ],
+)
+A30 = _geometry(
+    4,
+    [
+        ("1g.6gb", 1, (0, 1, 2, 3)),
+        ("1g.6gb+me", 1, (0, 1, 2, 3)),
+        ("2g.12gb", 2, (0, 2)),
+        ("2g.12gb+me", 2, (0, 2)),
+        ("4g.24gb", 4, (0,)),
+    ],
+)
+
+
+def _at(name: str, start: int, geometry: Geometry = A100) -> Placed:
+    profile = geometry.by_name[name]
+    return Placed(profile, Placement(start, profile.size))
+
+
+def _where(choices: Sequence[Choice] | None) -> list[tuple[str, str, int]]:
+    return [(c.gpu, c.profile.name, c.placement.start) for c in choices or ()]
+
+
+@st.composite
+def contents(draw: st.DrawFn, geometry: Geometry) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
+    """A reachable GPU: non-overlapping slices, at most one +me, split into live and warm."""
+    placed: list[Placed] = []
+    for name in draw(st.lists(st.sampled_from(list(geometry.by_name)), max_size=6)):
+        options = legal_placements(geometry, geometry.by_name[name], placed)
+        if options:
+            placed.append(Placed(geometry.by_name[name], draw(st.sampled_from(options))))
+    is_live = draw(st.lists(st.booleans(), min_size=len(placed), max_size=len(placed)))
+    live = tuple(item for item, yes in zip(placed, is_live, strict=True) if yes)
+    return live, tuple(item for item, yes in zip(placed, is_live, strict=True) if not yes)
+
+
+@st.composite
+def machines(draw: st.DrawFn, most: int = 3) -> list[GpuState]:
+    """One to ``most`` GPUs of one model."""
+    geometry = draw(st.sampled_from([A100, A30]))
+    each = draw(st.lists(contents(geometry), min_size=1, max_size=most))
+    usable = [draw(st.integers(0, 9)) > 0 for _ in each]
+    return [
+        GpuState(f"GPU-{index}", geometry, live, warm, usable[index])
+        for index, (live, warm) in enumerate(each)
+    ]
+
+
+@st.composite
+def questions(draw: st.DrawFn, most: int = 4) -> tuple[list[str], list[GpuState]]:
+    """A shape, and a machine to place it on."""
+    gpus = draw(machines())
+    names = st.sampled_from(list(gpus[0].geometry.by_name))
+    return draw(st.lists(names, min_size=1, max_size=most)), gpus
+
+
+Everywhere = tuple[tuple[Placed, ...], ...]
+
+
+def _all_ways(names: Sequence[str], live: Everywhere, geometry: Geometry) -> Iterator[Everywhere]:
+    """Every way to add ``names`` to GPUs that hold ``live``: brute force over legal_placements."""
+    if not names:
+        yield live
+        return
+    profile = geometry.by_name[names[0]]
+    for index, placed in enumerate(live):
+        for placement in legal_placements(geometry, profile, placed):
+            with_it = (*placed, Placed(profile, placement))
+            yield from _all_ways(names[1:], (*live[:index], with_it, *live[index + 1 :]), geometry)
+
+
+def _exists(names: Sequence[str], gpus: Sequence[GpuState]) -> bool:
+    live = tuple(gpu.live for gpu in gpus if gpu.usable)
+    return next(_all_ways(names, live, gpus[0].geometry), None) is not None
+
+
+def _worth(placed: Sequence[Placed], geometry: Geometry) -> int:
+    plain = (profile for profile in geometry.profiles if not profile.has_media)
+    return sum(len(legal_placements(geometry, profile, placed)) for profile in plain)
+
+
+@given(questions())
+def test_none_only_when_nothing_fits(question: tuple[list[str], list[GpuState]]) -> None:
+    """`place` finds room exactly when brute force finds some."""
+    names, gpus = question
+    assert (place(names, gpus) is not None) == _exists(names, gpus)
+
+
+@given(questions())
+def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuState]]) -> None:
+    """All or nothing, in the order asked, on usable GPUs, beside what is live and each other."""
+    names, gpus = question
+    choices = place(names, gpus)
+    if choices is None:
+        return
+    assert [choice.profile.name for choice in choices] == names
+    by_name = {gpu.gpu: gpu for gpu in gpus}
+    placed = {gpu.gpu: list(gpu.live) for gpu in gpus}
+    for choice in choices:
+        here = placed[choice.gpu]
+        assert by_name[choice.gpu].usable
+        assert choice.placement in legal_placements(
+            by_name[choice.gpu].geometry, choice.profile, here
+        )
+        here.append(Placed(choice.profile, choice.placement))
+
+
+@given(questions())
+def test_destroys_exactly_the_warm_slices_in_the_way(
+    question: tuple[list[str], list[GpuState]],
+) -> None:
+    """What is destroyed is what the new slices overlap (or a second +me), each named once."""
+    names, gpus = question
+    choices = place(names, gpus) or ()
+    for gpu in gpus:
+        here = [choice for choice in choices if choice.gpu == gpu.gpu]
+        reused = [Placed(choice.profile, choice.placement) for choice in here if choice.reuse]
+        assert all(item in gpu.warm for item in reused)
+        in_the_way = [
+            item
+            for item in gpu.warm
+            if item not in reused
+            and any(
+                item.placement.mask & choice.placement.mask
+                or (item.profile.has_media and choice.profile.has_media)
+                for choice in here
+            )
+        ]
+        destroyed = [item for choice in here for item in choice.destroy]
+        assert sorted(destroyed, key=lambda item: item.placement) == sorted(
+            in_the_way, key=lambda item: item.placement
+        )
+        assert all(
+            choice.reuse == (Placed(choice.profile, choice.placement) in gpu.warm)
+            for choice in here
+        )
+
+
+@given(questions(most=3))
+@settings(max_examples=60)
+def test_fewest_gpus_then_fewest_legal_placements_destroyed(
+    question: tuple[list[str], list[GpuState]],
+) -> None:
+    """No other way uses fewer GPUs, or as many and destroys fewer still-legal placements."""
+    names, gpus = question
+    choices = place(names, gpus)
+    if choices is None:
+        return
+    geometry = gpus[0].geometry
+    usable = [gpu for gpu in gpus if gpu.usable]
+    live = tuple(gpu.live for gpu in usable)
+
+    def score(after: Everywhere) -> tuple[int, int]:
+        changed = sum(a != b for a, b in zip(after, live, strict=True))
+        return changed, -sum(_worth(placed, geometry) for placed in after)
+
+    ours = tuple(
+        (*gpu.live, *(Placed(c.profile, c.placement) for c in choices if c.gpu == gpu.gpu))
+        for gpu in usable
+    )
+    assert score(ours) == min(map(score, _all_ways(names, live, geometry)))
+
+
+def test_warmth_breaks_ties() -> None:
+    """Among equally good places the warm slice of that profile is reused."""
+    warm = GpuState("b", A100, warm=(_at("3g.20gb", 4),))
+    (choice,) = place(["3g.20gb"], [GpuState("a", A100), warm]) or ()
+    assert (choice.gpu, choice.reuse, choice.destroy) == ("b", True, ())
+
+
+def test_warmth_is_no_more_than_a_tie_break() -> None:
+    """A warm slice at a place that costs more legal placements is left alone."""
+    gpu = GpuState("a", A100, warm=(_at("3g.20gb", 0),))
+    (choice,) = place(["3g.20gb"], [gpu]) or ()
+    assert (choice.placement.start, choice.reuse) == (4, False)
+
+
+def test_wrong_warm_slices_are_recut() -> None:
+    """Warm slices of another shape are destroyed where the room is needed."""
+    warm = tuple(_at("1g.5gb", start) for start in range(7))
+    (choice,) = place(["4g.20gb"], [GpuState("a", A100, warm=warm)]) or ()
+    assert choice.destroy == warm[:4]
+
+
+def test_a_warm_media_slice_elsewhere_is_recut() -> None:
+    """A GPU has one +me slice: a warm one that cannot be reused goes, though nothing overlaps."""
+    live = (_at("3g.20gb", 4),)
+    gpu = GpuState("a", A30, (_at("2g.12gb", 2, A30),), (_at("1g.6gb+me", 1, A30),))
+    (choice,) = place(["2g.12gb+me"], [gpu]) or ()
+    assert choice.destroy == gpu.warm
+    other = GpuState("b", A100, (*live, _at("1g.5gb+me", 0)))
+    assert place(["1g.5gb+me"], [other]) is None
+
+
+def test_same_gpu_preferred_for_several_slices() -> None:
+    """Two slices go to the one GPU that holds both, though single places are cheaper elsewhere."""
+    full_but_one = GpuState("a", A100, tuple(_at("1g.5gb", start) for start in range(6)))
+    gpus = [full_but_one, GpuState("b", A100)]
+    assert {choice.gpu for choice in place(["1g.5gb"] * 2, gpus) or ()} == {"b"}
+    assert [choice.gpu for choice in place(["1g.5gb"], gpus) or ()] == ["a"]
+
+
+def test_several_slices_spread_when_no_gpu_holds_all() -> None:
+    """Each slice goes to the only GPU that leaves room for the other, whatever comes first."""
+    takes_media = GpuState("a", A100, tuple(_at("1g.10gb", start) for start in (2, 4, 6)))
+    has_media = GpuState("b", A100, (_at("1g.5gb+me", 6), _at("3g.20gb", 0)))
+    gpus = [takes_media, has_media]
+    assert [c.gpu for c in place(["2g.10gb"] * 2, gpus) or ()] == ["a", "b"]
+    assert [c.gpu for c in place(["2g.10gb", "1g.5gb+me"], gpus) or ()] == ["b", "a"]
+
+
+def test_a_shape_the_driver_fails_at_in_this_order() -> None:
+    """1g, 1g, 2g, 3g fit one GPU together: the driver's own choice, one by one, fails at the 3g."""
+    choices = place(["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"], [GpuState("a", A100)])
+    assert _where(choices)[3] == ("a", "3g.20gb", 4)
+
+
+def test_nothing_wanted_and_nothing_there() -> None:
+    """No slices fit anywhere, even nowhere; some fit on no GPU, an unknown one on none."""
+    assert place([], []) == ()
+    assert place(["1g.5gb"], []) is None
+    assert place(["5g.99gb"], [GpuState("a", A100)]) is None
+    assert place(["1g.5gb"], [GpuState("a", A100, usable=False)]) is None
+
+
+def test_could_ever_place_ignores_what_is_there_now() -> None:
+    """A shape that fits once everything is free is not refused; one that never fits is."""
+    gpus = [GpuState("a", A100, (_at("7g.40gb", 0),)), GpuState("b", A100, usable=False)]
+    assert could_ever_place(["7g.40gb", "7g.40gb"], gpus)
+    assert not could_ever_place(["7g.40gb"] * 3, gpus)
+    assert could_ever_place(["1g.5gb+me"] * 2, gpus)
+    assert not could_ever_place(["1g.5gb+me"] * 3, gpus)
+
+
+def test_mixed_models() -> None:
+    """Each profile goes to the GPU that has it."""
+    gpus = [GpuState("a", A100), GpuState("b", A30)]
+    assert {c.gpu for c in place(["1g.5gb", "1g.6gb"], gpus) or ()} == {"a", "b"}
+
+
+@pytest.mark.parametrize("n_gpus", [1, 2])
+@pytest.mark.parametrize("geometry", [A100, A30], ids=["A100", "A30"])
+def test_packs_agrees_with_exhaustive_search(geometry: Geometry, n_gpus: int) -> None:
+    """The closed form is right for every multiset that could fit on one or two GPUs."""
+    plain = [profile for profile in geometry.profiles if not profile.has_media]
+    one = _multisets(geometry, plain)
+    reachable = one
+    for _ in range(n_gpus - 1):
+        reachable = {
+            tuple(map(sum, zip(a, b, strict=True))) for a, b in itertools.product(reachable, one)
+        }
+    most = [n_gpus * geometry.memory_slices // profile.size + 1 for profile in plain]
+    for counts in itertools.product(*(range(n + 1) for n in most)):
+        named = {profile.name: n for profile, n in zip(plain, counts, strict=True)}
+        assert packs(named, n_gpus, geometry) == (counts in reachable), named
+
+
+def _multisets(geometry: Geometry, plain: Sequence[Profile]) -> set[tuple[int, ...]]:
+    """What one GPU can hold: walk every layout, by its mask."""
+    found: dict[tuple[int, tuple[int, ...]], None] = {(0, (0,) * len(plain)): None}
+    queue = list(found)
+    while queue:
+        mask, counts = queue.pop()
+        for index, profile in enumerate(plain):
+            for placement in profile.placements:
+                if placement.mask & mask:
+                    continue
+                more = tuple(n + (i == index) for i, n in enumerate(counts))
+                state = (mask | placement.mask, more)
+                if state not in found:
+                    found[state] = None
+                    queue.append(state)
+    return {counts for _, counts in found}
+
+
+def test_packs_refuses_media_profiles() -> None:
+    """The closed form does not cover +me, and says so instead of guessing."""
+    with pytest.raises(ValueError, match=r"\+me"):
+        packs({"1g.5gb+me": 1}, 1, A100)
+
+
+def test_equal_slices_are_different_slices() -> None:
+    """Seven equal slices get seven different places, and an eighth none."""
+    choices = place(["1g.5gb"] * 7, [GpuState("a", A100)])
+    assert Counter(start for _, _, start in _where(choices)) == Counter(range(7))
+    assert place(["1g.5gb"] * 8, [GpuState("a", A100)]) is None
