@@ -1,0 +1,18 @@
+"""`./lab bench`: measure what design.md promises, on the machine at hand.
+
+Each benchmark is a module of its own with one function, registered here.
+"""
+
+import typer
+
+from miglab_hub.bench import placement
+
+app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure the lab: each figure is of one run, and says how it was measured."""
+
+
+app.command("placement")(placement.bench_placement)
