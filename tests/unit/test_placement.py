@@ -216,12 +216,15 @@ def test_wrong_warm_slices_are_recut() -> None:
 
 def test_a_warm_media_slice_elsewhere_is_recut() -> None:
     """A GPU has one +me slice: a warm one that cannot be reused goes, though nothing overlaps."""
-    live = (_at("3g.20gb", 4),)
-    gpu = GpuState("a", A30, (_at("2g.12gb", 2, A30),), (_at("1g.6gb+me", 1, A30),))
+    gpu = GpuState("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
     (choice,) = place(["2g.12gb+me"], [gpu]) or ()
-    assert choice.destroy == gpu.warm
-    other = GpuState("b", A100, (*live, _at("1g.5gb+me", 0)))
-    assert place(["1g.5gb+me"], [other]) is None
+    assert (choice.placement.start, choice.destroy) == (0, gpu.warm)
+
+
+def test_one_media_slice_per_gpu() -> None:
+    """A second +me slice does not fit a GPU, whatever else is free there."""
+    gpu = GpuState("a", A100, live=(_at("1g.5gb+me", 0),))
+    assert place(["1g.5gb+me"], [gpu]) is None
 
 
 def test_same_gpu_preferred_for_several_slices() -> None:
@@ -239,6 +242,14 @@ def test_several_slices_spread_when_no_gpu_holds_all() -> None:
     gpus = [takes_media, has_media]
     assert [c.gpu for c in place(["2g.10gb"] * 2, gpus) or ()] == ["a", "b"]
     assert [c.gpu for c in place(["2g.10gb", "1g.5gb+me"], gpus) or ()] == ["b", "a"]
+
+
+def test_the_fewest_gpus_hold_a_shape() -> None:
+    """Four 2g go to two GPUs, though filling a third one's gap destroys fewer placements."""
+    gap = tuple(_at("1g.10gb", start) for start in (2, 4, 6))
+    gpus = [GpuState("a", A100, gap), GpuState("b", A100, gap), GpuState("c", A100)]
+    choices = place(["2g.10gb"] * 4, gpus) or ()
+    assert Counter(choice.gpu for choice in choices) == {"a": 1, "c": 3}
 
 
 def test_a_shape_the_driver_fails_at_in_this_order() -> None:

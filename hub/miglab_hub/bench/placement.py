@@ -12,12 +12,10 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,9 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from miglab_hub.bench.packing import POLICIES
-from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.geometry import Geometry, Placed, legal_placements
-from miglab_spawner.gpu.sim_machine import SimulatedMachine
+from miglab_spawner.gpu.sim_models import models
 from miglab_spawner.pool.placement import GpuState, place
 
 MODEL = "A100-40GB"
@@ -172,23 +169,11 @@ def _part_filled(
     return tuple(live), tuple(warm)
 
 
-def read_geometry() -> Geometry:
-    """The geometry of a simulated A100, read through NVML's interface as the pool reads it."""
-    with tempfile.TemporaryDirectory() as folder:
-        state = Path(folder) / "gpus"
-        SimulatedMachine.create(state, gpus=1, model=MODEL)
-        driver = open_gpus(simulated_state=state)
-        try:
-            return driver.gpus()[0].geometry
-        finally:
-            driver.close()
-
-
 def bench_placement(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Placement: what each packing policy accepts on the same arrivals, and our decision time."""
-    geometry = read_geometry()
+    geometry = models()[MODEL].geometry
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()
     decisions = {str(n): round(decision_us(geometry, n), 1) for n in DECISION_GPUS}

@@ -1,0 +1,142 @@
+"""The placement benchmark on few arrivals: what must hold at any size."""
+
+import itertools
+import json
+from collections import defaultdict
+
+import pytest
+from typer.testing import CliRunner
+
+from miglab_hub.bench import app, placement
+from miglab_hub.bench.packing import POLICIES, Miglab, mfi_like
+from miglab_hub.bench.placement import LOADS, MIXES, PROFILES, Row, Run, arrivals, compare, simulate
+from miglab_spawner.gpu.sim_models import models
+
+A100 = models()["A100-40GB"].geometry
+
+
+def _small(**changes: object) -> list[Row]:
+    return compare(A100, seeds=(0, 1), count=4_000, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def teach() -> dict[str, Row]:
+    """Every policy on the teaching mix at full load."""
+    return {row.policy: row for row in _small(loads=[("teach", 1.0)])}
+
+
+def test_same_arrivals_for_every_policy() -> None:
+    """Arrivals depend on mix, load and seed alone."""
+    runs = [Run(policy, "teach", 1.0, 3) for policy in POLICIES]
+    first = arrivals(runs[0], A100, 50)
+    assert all(arrivals(run, A100, 50) == first for run in runs)
+    assert arrivals(Run("miglab", "teach", 1.0, 4), A100, 50) != first
+
+
+@pytest.mark.parametrize(("mix", "rho"), list(itertools.product(MIXES, LOADS)))
+def test_load_is_what_was_asked(mix: str, rho: float) -> None:
+    """Memory slices asked per mean lifetime, over the memory slices there are, is ρ."""
+    came = arrivals(Run("miglab", mix, rho, 0), A100, 20_000)
+    asked = sum(A100.by_name[arrival.profile].size * arrival.lifetime for arrival in came)
+    assert asked / came[-1].at / 64 == pytest.approx(rho, rel=0.05)
+
+
+def test_mixes_are_distributions() -> None:
+    """Each mix gives every profile a share, and the shares sum to one."""
+    assert all(len(mix) == len(PROFILES) for mix in MIXES.values())
+    assert all(sum(mix) == pytest.approx(1) for mix in MIXES.values())
+
+
+def test_ours_accepts_most_slices(teach: dict[str, Row]) -> None:
+    """On the teaching mix no packing policy accepts more, weighted by slices; repack bounds all."""
+    ours = teach["miglab"].accepted_weighted
+    others = set(teach) - {"miglab", "repack"}
+    assert all(teach[name].accepted_weighted <= ours for name in others)
+    assert ours < teach["repack"].accepted_weighted
+
+
+def test_spreading_is_worst(teach: dict[str, Row]) -> None:
+    """Worst-fit accepts least, plain and weighted."""
+    worst = teach["worst-fit"]
+    rest = [row for name, row in teach.items() if name != "worst-fit"]
+    assert all(worst.accepted < row.accepted for row in rest)
+    assert all(worst.accepted_weighted < row.accepted_weighted for row in rest)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_more_load_is_accepted_less(policy: str) -> None:
+    """At ρ = 1.0 every policy refuses more than at 0.8."""
+    light, full = _small(policies=[policy], loads=[("uniform", 0.8), ("uniform", 1.0)])
+    assert full.accepted_weighted < light.accepted_weighted
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_empty_lab_refuses_nothing(policy: str) -> None:
+    """With next to no load everything is accepted, so nothing leaks at release."""
+    run = Run(policy, "bimodal", 0.8, 0)
+    assert simulate(run, A100, count=3, warm_up=0) == (1.0, 1.0)
+    lab = POLICIES[policy](A100, 1)
+    for _ in range(20):
+        held = lab.take("7g.40gb")
+        assert held is not None
+        assert lab.take("1g.5gb") is None
+        lab.give_back(held)
+
+
+def test_ours_keeps_slices_warm_and_recuts_them() -> None:
+    """What is given back stays warm: reused as it is, or recut for another shape."""
+    lab = Miglab(A100, 1)
+    held = lab.take("3g.20gb")
+    assert held is not None
+    lab.give_back(held)
+    assert lab._gpus[0].warm == (held[1],)
+    again = lab.take("3g.20gb")
+    assert again == held
+    lab.give_back(again)
+    lab.take("7g.40gb")
+    assert lab._gpus[0].warm == ()
+
+
+def test_mfi_avoids_the_fragmenting_start() -> None:
+    """The fragmentation score too sends the first 1g to the end of a GPU, not to its start."""
+    assert mfi_like(A100, 1).take("1g.5gb") == (0, 1 << 6)
+
+
+def test_jobs_do_not_change_the_figures() -> None:
+    """Two processes give the rows that one gives."""
+    few = {"policies": ["miglab", "repack"], "loads": [("teach", 1.0)]}
+    assert _small(**few, jobs=2) == _small(**few, jobs=1)
+
+
+def test_json_is_the_promised_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--json` prints rows for every policy, mix and load, and the decision times; no more."""
+    monkeypatch.setattr(
+        placement,
+        "compare",
+        lambda geometry, jobs: [
+            Row(p, m, r, 0.9, 0.8) for p in POLICIES for m in MIXES for r in LOADS
+        ],
+    )
+    result = CliRunner().invoke(app, ["placement", "--json"])
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert set(answer) == {"rows", "decision_us"}
+    keys = defaultdict(set)
+    for row in answer["rows"]:
+        assert set(row) == {"policy", "mix", "rho", "accepted", "accepted_weighted"}
+        keys[row["policy"]].add((row["mix"], row["rho"]))
+    assert set(keys) == set(POLICIES)
+    assert all(loads == set(itertools.product(MIXES, LOADS)) for loads in keys.values())
+    assert set(answer["decision_us"]) == {"1", "8", "64"}
+    assert "how: one run" in result.stderr
+
+
+def test_table_says_how_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `--json`: a table with every policy, the decision times, and the method."""
+    rows = [Row(policy, "teach", 1.0, 0.9, 0.8) for policy in POLICIES]
+    monkeypatch.setattr(placement, "compare", lambda geometry, jobs: rows)
+    result = CliRunner().invoke(app, ["placement"])
+    assert result.exit_code == 0
+    assert all(policy in result.stdout for policy in POLICIES)
+    assert "0.900 (0.800)" in result.stdout
+    assert "how: one run" in result.stdout
