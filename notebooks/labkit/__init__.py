@@ -1,0 +1,25 @@
+"""labkit: measure on the slice you hold, and see what the numbers can and cannot say.
+
+Importing it touches neither torch nor a widget library; what is measured runs in child processes.
+"""
+
+from labkit.errors import LabError
+from labkit.measure import compare, measure, peak, ranks, where
+from labkit.records import METHOD_VERSION, Comparison, Measurement, Place, Tier, Verdict
+
+__version__ = "0.1.0"
+__all__ = [
+    "METHOD_VERSION",
+    "Comparison",
+    "LabError",
+    "Measurement",
+    "Place",
+    "Tier",
+    "Verdict",
+    "__version__",
+    "compare",
+    "measure",
+    "peak",
+    "ranks",
+    "where",
+]

@@ -1,0 +1,204 @@
+"""Where am I: devices, tier, link and CPU budget, read in the process that will measure.
+
+`read_device` runs in the child (it wakes CUDA); everything else is pure or reads /sys and /proc.
+A lease that names a real slice while torch sees none is an error, never a reason to measure the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import NoRealSlice
+from labkit.records import CpuBudget, Device, Lease, Tier
+
+CGROUP = Path("/sys/fs/cgroup")
+CPUINFO = Path("/proc/cpuinfo")
+LINKS = {
+    Tier.SEVERAL_GPUS: "between GPUs of one host",
+    Tier.SEVERAL_SLICES: "between slices, through host memory (MIG has no peer-to-peer)",
+    Tier.WHOLE_GPU: "none (one GPU)",
+    Tier.SLICE: "none (one slice)",
+    Tier.CPU: "loopback TCP between processes on this container's CPU, not a GPU link",
+}
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """Cores allowed by cgroup v2's cpu.max ("200000 100000" or "max 100000"); None for no limit or nonsense."""
+    words = text.split()
+    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def read_quota(root: Path = CGROUP) -> float | None:
+    """The container's CPU quota in cores, from cgroup v2 or v1; None when there is none."""
+    try:
+        return parse_cpu_max((root / "cpu.max").read_text())
+    except OSError:
+        pass
+    try:
+        quota, period = (
+            (root / "cpu" / f"cpu.cfs_{part}_us").read_text().strip()
+            for part in ("quota", "period")
+        )
+    except OSError:
+        return None
+    return parse_cpu_max(f"{quota} {period}")
+
+
+def cpu_budget(root: Path = CGROUP) -> CpuBudget:
+    """Cores this container may really use; `os.cpu_count()` would name the host's."""
+    affinity = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    quota = read_quota(root)
+    return CpuBudget(
+        cores=float(affinity) if quota is None else min(quota, affinity),
+        affinity=affinity,
+        quota=quota,
+    )
+
+
+def threads_for(budget: CpuBudget, ranks: int) -> int:
+    """Threads each of several children gets, so that together they do not outgrow the budget."""
+    return max(1, math.floor(budget.cores / max(1, ranks)))
+
+
+def tier_of(devices: Sequence[Device]) -> Tier:
+    """The tier of what was really measured on; ranks that share one device count it once."""
+    gpus = [device for device in devices if device.backend == "cuda"]
+    if not gpus or len(gpus) < len(devices):
+        return Tier.CPU
+    several = len({device.uuid or str(index) for index, device in enumerate(gpus)}) > 1
+    if any(device.is_slice for device in gpus):
+        return Tier.SEVERAL_SLICES if several else Tier.SLICE
+    return Tier.SEVERAL_GPUS if several else Tier.WHOLE_GPU
+
+
+def link_of(tier: Tier, ranks: int) -> str:
+    """How the ranks of a measurement talk to one another, in words for the caption."""
+    if ranks < 2:
+        return "none"
+    if tier in (Tier.WHOLE_GPU, Tier.SLICE):
+        return "processes sharing one device, through host memory"
+    return LINKS[tier]
+
+
+def visible_choices(lease: Lease, environ: Mapping[str, str], gpu_count: int) -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES may be set to, one choice per process; empty when there is no GPU."""
+    if lease.real_slices:
+        return lease.real_slices
+    listed = tuple(
+        part.strip() for part in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()
+    )
+    return listed or tuple(str(index) for index in range(gpu_count))
+
+
+def child_environment(
+    choices: Sequence[str], rank: int, ranks: int, budget: CpuBudget
+) -> dict[str, str]:
+    """What a child's environment gets on top of its parent's: its device, and threads that fit the budget.
+
+    With fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one device is an
+    experiment about sharing (`labkit.sharing`), never a silent substitute.
+    """
+    threads = str(threads_for(budget, ranks))
+    added = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LABKIT_THREADS": threads}
+    if ranks <= len(choices):
+        return added | {"CUDA_VISIBLE_DEVICES": choices[rank]}
+    if ranks > 1:
+        return added | {"CUDA_VISIBLE_DEVICES": "", "LABKIT_CPU_RANKS": "1"}
+    return added
+
+
+def backend_for(tier: Tier) -> str:
+    """NCCL between whole GPUs; gloo between slices (NCCL refuses them before 2.30) and on the CPU."""
+    return "nccl" if tier is Tier.SEVERAL_GPUS else "gloo"
+
+
+def require_slice(lease: Lease, has_cuda: bool, reason: str, environ: Mapping[str, str]) -> None:
+    """Refuse to go on when the lease names a real slice that torch cannot open.
+
+    Raises:
+        NoRealSlice: always then, unless these are ranks that were openly sent to the CPU.
+    """
+    if not lease.real_slices or has_cuda or environ.get("LABKIT_CPU_RANKS") == "1":
+        return
+    raise NoRealSlice(
+        f"Your lease {lease.lease or ''} holds {lease.shape or 'a slice'} ({lease.real_slices[0]}), "
+        f"but torch cannot open it: {reason}. Nothing was measured, because figures from the CPU would be "
+        "taken for the slice's. Restart your server from the hub's page; if it happens again, tell your instructor."
+    )
+
+
+def cpu_name(path: Path = CPUINFO) -> str:
+    """The processor's model as Linux names it."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def memory_limit_mib(root: Path = CGROUP) -> int:
+    """The container's memory limit, or the host's memory where there is no limit."""
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    try:
+        limit = (root / "memory.max").read_text().strip()
+    except OSError:
+        return int(host)
+    return int(min(host, int(limit) // 2**20)) if limit.isdigit() else int(host)
+
+
+def read_device(torch: Any, lease: Lease, environ: Mapping[str, str]) -> Device:
+    """Describe this process's device; in a child only, for it makes a CUDA context.
+
+    Raises:
+        NoRealSlice: the lease names a real slice and torch sees no GPU.
+    """
+    budget = cpu_budget()
+    has_cuda = torch.cuda.is_available()
+    if not has_cuda:
+        built = (
+            "this torch was built without CUDA"
+            if torch.version.cuda is None
+            else "CUDA finds no device"
+        )
+        require_slice(lease, False, built, environ)
+        return Device(
+            "cpu",
+            cpu_name(),
+            memory_limit_mib(),
+            cpu_cores=budget.cores,
+            threads=torch.get_num_threads(),
+        )
+    found = torch.cuda.get_device_properties(0)
+    chosen = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    return Device(
+        backend="cuda",
+        name=found.name,
+        memory_mib=found.total_memory // 2**20,
+        sms=found.multi_processor_count,
+        l2_mib=getattr(found, "L2_cache_size", 0) / 2**20 or None,
+        uuid=chosen if chosen.startswith("MIG-") else str(getattr(found, "uuid", "")) or None,
+        is_slice=chosen.startswith("MIG-") or "MIG" in found.name,
+        capability=f"{found.major}.{found.minor}",
+        cpu_cores=budget.cores,
+        threads=torch.get_num_threads(),
+        emulated=environ.get("LABKIT_EMULATE") or None,
+    )
+
+
+def read_versions(torch: Any) -> dict[str, str]:
+    """The versions a figure depends on."""
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    if torch.version.cuda is not None:
+        versions["cuda"] = torch.version.cuda
+        versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return versions

@@ -1,0 +1,94 @@
+"""A make-believe slice on a bigger GPU: fewer SMs, a memory ceiling, and MIG's own out-of-memory error.
+
+For rehearsing notebooks where no MIG GPU is at hand. `LABKIT_EMULATE="sms=16,memory_mib=4352"` turns it on, every
+record then says "emulated". Bandwidth and L2 are *not* divided, so nothing emulated is a result about MIG.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.errors import LabError
+
+VARIABLE = "LABKIT_EMULATE"
+MIG_OOM = 'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp", as a MIG slice says when memory is full'
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """How small the make-believe slice is; None leaves that side whole."""
+
+    sms: int | None = None
+    memory_mib: int | None = None
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Emulation:
+        """Read LABKIT_EMULATE.
+
+        Raises:
+            LabError: it is not of the form sms=16,memory_mib=4352.
+        """
+        text = environ.get(VARIABLE, "").strip()
+        parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+        allowed = {"sms", "memory_mib"}
+        if text and (
+            set(parts) - allowed or not parts or not all(v.isdigit() for v in parts.values())
+        ):
+            raise LabError(
+                f"{VARIABLE}={text!r} is not understood; write for example sms=16,memory_mib=4352"
+            )
+        return cls(**{name: int(value) for name, value in parts.items()})
+
+    def apply(self, torch: Any) -> None:
+        """Confine this process; on a machine without a GPU there is nothing to confine."""
+        if not torch.cuda.is_available():
+            return
+        if self.memory_mib is not None:
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory_mib * 2**20 / total))
+        if self.sms is not None:
+            enter_green_context(torch, self.sms)
+
+    @contextlib.contextmanager
+    def translating(self, torch: Any) -> Iterator[None]:
+        """Raise the broken error a MIG slice raises instead of torch's clean one."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            if self.memory_mib is None:
+                raise
+            raise RuntimeError(MIG_OOM).with_traceback(error.__traceback__) from None
+
+
+def enter_green_context(torch: Any, sms: int) -> Any:
+    """Confine this process's current stream to about `sms` SMs.
+
+    The driver rounds up (to multiples of 2 on an A100, of 8 on Hopper): count the SMs really given.
+
+    Raises:
+        LabError: this torch or this driver has no green contexts.
+    """
+    try:
+        from torch.cuda.green_contexts import GreenContext
+    except ImportError as error:
+        raise LabError(
+            "This torch has no green contexts (2.10 or later with CUDA 12.8 has them)."
+        ) from error
+    try:
+        context = _create(GreenContext, sms)
+        if hasattr(context, "set_context"):
+            context.set_context()
+        else:  # torch 2.14 and later: work goes through a stream of the context
+            torch.cuda.set_stream(context.Stream())
+    except (RuntimeError, NotImplementedError, OSError) as error:
+        raise LabError(f"This machine cannot partition its SMs: {error}") from error
+    return context
+
+
+def _create(kind: Any, sms: int) -> Any:
+    if hasattr(kind, "create"):
+        return kind.create(num_sms=sms, device_id=0)
+    return kind(num_sms=sms)

@@ -1,0 +1,304 @@
+"""What measuring returns: frozen records with every sample, the device, the versions and the method.
+
+Records know how to become JSON and how to come back unchanged; nothing here measures, draws or imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import statistics
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any
+
+METHOD_VERSION = "1"  # raised when the timing loop or the statistics change what a number means
+
+
+class Tier(StrEnum):
+    """What the student holds, from most to least."""
+
+    SEVERAL_GPUS = "several-gpus"
+    SEVERAL_SLICES = "several-slices"
+    WHOLE_GPU = "whole-gpu"
+    SLICE = "slice"
+    CPU = "cpu"
+
+
+class Verdict(StrEnum):
+    """What a measured interval says about a claimed band."""
+
+    SUPPORTED = "supported"
+    CONTRADICTED = "contradicted"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one process measured on; memory and L2 are those of the slice, not of its GPU."""
+
+    backend: str
+    name: str
+    memory_mib: int
+    sms: int | None = None
+    l2_mib: float | None = None
+    uuid: str | None = None
+    is_slice: bool = False
+    capability: str | None = None
+    cpu_cores: float = 1.0
+    threads: int = 1
+    emulated: str | None = None
+
+    @property
+    def label(self) -> str:
+        """One phrase for captions, e.g. "NVIDIA A100 slice, 14 SMs, 4.8 GiB"."""
+        if self.backend == "cpu":
+            return f"{self.name}, {self.cpu_cores:g} CPU cores (not a GPU)"
+        what = " slice" if self.is_slice else ""
+        made = f", emulated ({self.emulated})" if self.emulated else ""
+        return f"{self.name}{what}, {self.sms} SMs, {self.memory_mib / 1024:.1f} GiB{made}"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What the pool says this server holds; empty outside miglab."""
+
+    lease: str | None = None
+    shape: str | None = None
+    course: str | None = None
+    slices: tuple[str, ...] = ()
+    simulated: bool = False
+    api: str | None = None
+
+    @property
+    def real_slices(self) -> tuple[str, ...]:
+        """The UUIDs CUDA must be able to open; none when the slices are simulated."""
+        return () if self.simulated else self.slices
+
+
+@dataclass(frozen=True)
+class CpuBudget:
+    """Cores this container may use: the smaller of its cgroup quota and its affinity mask."""
+
+    cores: float
+    affinity: int
+    quota: float | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this notebook measures: the devices themselves, and beside them what the lease promised."""
+
+    tier: Tier
+    devices: tuple[Device, ...]
+    link: str
+    cpu: CpuBudget
+    lease: Lease
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One timed function: every sample, what was discarded, and under which circumstances.
+
+    `samples_s` are seconds per call; with several ranks each is the slowest rank's. `launch_s` is the host's time to
+    queue the call. `stopped` says in words why a run ended early, and is None for a complete one.
+    """
+
+    name: str
+    samples_s: tuple[float, ...]
+    tier: Tier
+    devices: tuple[Device, ...]
+    clock: str
+    cold: bool
+    inner: int = 1
+    ranks: int = 1
+    link: str = "none"
+    dtype: str | None = None
+    warmup_s: tuple[float, ...] = ()
+    launch_s: tuple[float, ...] = ()
+    flops: float | None = None
+    moved_bytes: float | None = None
+    peak_mib: float | None = None
+    cpu_per_copy: float | None = None
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    method: str = METHOD_VERSION
+    date: str = ""
+    stopped: str | None = None
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.samples_s) if self.samples_s else float("nan")
+
+    @property
+    def iqr_s(self) -> float:
+        """Distance of the quartiles: the spread of the middle half of the samples."""
+        if len(self.samples_s) < 2:
+            return float("nan")
+        low, _, high = statistics.quantiles(self.samples_s, n=4, method="inclusive")
+        return high - low
+
+    @property
+    def tflops(self) -> float | None:
+        """Counted floating-point operations per second, in 10^12; a model of the work, not a counter."""
+        return None if self.flops is None else self.flops / self.median_s / 1e12
+
+    @property
+    def gbytes_per_s(self) -> float | None:
+        """Algorithmic bytes per second, in 10^9; a model of the traffic, not a counter."""
+        return None if self.moved_bytes is None else self.moved_bytes / self.median_s / 1e9
+
+    @property
+    def is_cpu_bound(self) -> bool:
+        """Whether copies on a GPU used up the container's CPU, so that a GPU figure would mislead."""
+        if self.cpu_per_copy is None or self.tier is Tier.CPU or self.ranks < 2:
+            return False
+        return self.cpu_per_copy * self.ranks >= 0.9 * self.devices[0].cpu_cores
+
+    @property
+    def caption(self) -> str:
+        """Device, tier, n, dtype, samples and date: what every plotted figure carries."""
+        device = self.devices[0].label if self.devices else "unknown device"
+        parts = [
+            device,
+            f"tier {self.tier}",
+            f"{self.ranks} rank(s)",
+            f"{len(self.samples_s)} samples",
+        ]
+        parts += [self.dtype] if self.dtype else []
+        parts += [f"link: {self.link}"] if self.ranks > 1 else []
+        parts += ["CPU-bound"] if self.is_cpu_bound else []
+        return ", ".join([*parts, self.date[:10]])
+
+    def __str__(self) -> str:
+        ended = f"; stopped: {self.stopped}" if self.stopped else ""
+        return f"{self.name}: {self.median_s * 1e3:.4g} ms (IQR {self.iqr_s * 1e3:.2g} ms) on {self.caption}{ended}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """One of at most three looks at a comparison: the interval seen after so many rounds."""
+
+    rounds: int
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two variants measured in turns while both were alive; `ratio` is a's time over b's."""
+
+    a: Measurement
+    b: Measurement
+    band: tuple[float, float]
+    looks: tuple[Look, ...]
+    why: str
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.looks[-1].verdict if self.looks else Verdict.UNDECIDED
+
+    @property
+    def ratio(self) -> float:
+        return self.looks[-1].ratio if self.looks else self.a.median_s / self.b.median_s
+
+    def __str__(self) -> str:
+        seen = (
+            f"[{self.looks[-1].low:.3f}, {self.looks[-1].high:.3f}]"
+            if self.looks
+            else "too few rounds"
+        )
+        return f"{self.a.name} / {self.b.name}: {self.ratio:.3f} {seen}: {self.verdict}, {self.why}"
+
+
+@dataclass(frozen=True)
+class RankResults:
+    """What each rank returned, in order of rank, and the time of the work if it was timed."""
+
+    values: tuple[Any, ...]
+    devices: tuple[Device, ...]
+    tier: Tier
+    link: str
+    backend: str
+    timed: Measurement | None = None
+    printed: tuple[str, ...] = ()
+
+
+def now_text() -> str:
+    """The time as evidence stores it: UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def to_data(value: Any) -> Any:
+    """Turn a record into plain JSON data; the way back is `from_data`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {part.name: to_data(getattr(value, part.name)) for part in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): to_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_data(item) for item in value]
+    return value
+
+
+def from_data(kind: Any, data: Any) -> Any:
+    """Rebuild a record of type `kind` from JSON data.
+
+    Raises:
+        ValueError: the data has a field the record does not know, lacks one, or has one of the wrong type.
+    """
+    origin = typing.get_origin(kind)
+    if kind is Any or origin in (Mapping, dict) or kind is type(None):
+        return data
+    if origin in (typing.Union, types.UnionType):
+        return _from_optional(kind, data)
+    if origin is tuple:
+        return _from_list(kind, data)
+    if dataclasses.is_dataclass(kind):
+        return _from_fields(kind, data)
+    return _from_scalar(kind, data)
+
+
+def _from_optional(kind: Any, data: Any) -> Any:
+    if data is None:
+        return None
+    (inner,) = (part for part in typing.get_args(kind) if part is not type(None))
+    return from_data(inner, data)
+
+
+def _from_list(kind: Any, data: Any) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise ValueError(f"expected a list, found {data!r}")
+    parts = typing.get_args(kind)
+    kinds = [parts[0]] * len(data) if parts[-1] is Ellipsis else list(parts)
+    return tuple(from_data(part, item) for part, item in zip(kinds, data, strict=True))
+
+
+def _from_fields(kind: Any, data: Any) -> Any:
+    if not isinstance(data, dict):
+        raise ValueError(f"expected the fields of {kind.__name__}, found {data!r}")
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no field {', '.join(unknown)}")
+    try:
+        return kind(**{name: from_data(hints[name], item) for name, item in data.items()})
+    except TypeError as error:
+        raise ValueError(f"{kind.__name__} is incomplete: {error}") from error
+
+
+def _from_scalar(kind: Any, data: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(data)
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if not isinstance(data, kind) or (kind is not bool and isinstance(data, bool)):
+        raise ValueError(f"expected {kind.__name__}, found {data!r}")
+    return data

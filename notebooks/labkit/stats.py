@@ -1,0 +1,164 @@
+"""The statistics of noisy timings: median, spread, interval of a ratio over rounds, and three honest looks.
+
+Pure functions over arrays; the last axis is always the round. Evidence for the rules is in the docs page on
+measuring: looking again and again until something shows gives false decisions in a fifth of the cases, so there are
+at most three looks, each at 98.3 % (Bonferroni over three at 5 %).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from labkit.records import Look, Verdict
+
+LOOKS = (20, 40, 80)
+LEVEL = 0.983
+RESAMPLES = 2000
+Floats = NDArray[np.float64]
+
+
+def median(values: ArrayLike) -> float:
+    """The middle of the samples; unlike the mean it shrugs off a few disturbed ones."""
+    return float(np.median(np.asarray(values, dtype=float)))
+
+
+def iqr(values: ArrayLike) -> float:
+    """The width of the middle half of the samples."""
+    low, high = np.percentile(np.asarray(values, dtype=float), [25, 75])
+    return float(high - low)
+
+
+def ratio(a: ArrayLike, b: ArrayLike) -> Floats:
+    """Time of a over time of b, with the order of the turns cancelled.
+
+    Even rounds ran a first and odd rounds b first. The median of each half is taken apart and the two are averaged
+    (in logarithms), so that an advantage of going second cancels.
+
+    Args:
+        a: seconds, shape (..., rounds).
+        b: seconds, same shape.
+    """
+    logs = np.log(np.asarray(a, dtype=float)) - np.log(np.asarray(b, dtype=float))
+    if logs.shape[-1] < 2:
+        return np.asarray(np.exp(logs[..., 0]))
+    halves = np.median(logs[..., 0::2], axis=-1), np.median(logs[..., 1::2], axis=-1)
+    return np.asarray(np.exp((halves[0] + halves[1]) / 2))
+
+
+def interval(
+    a: ArrayLike, b: ArrayLike, *, level: float = LEVEL, seed: int = 0
+) -> tuple[Floats, Floats]:
+    """Bootstrap interval of `ratio`: rounds are resampled (never samples alone), each half by itself.
+
+    Args:
+        a: seconds, shape (..., rounds).
+        b: seconds, same shape.
+        level: how often such intervals should hold the true ratio.
+        seed: makes the interval of given samples reproducible.
+
+    Returns:
+        The lower and the upper end, each of shape (...).
+    """
+    logs = np.log(np.asarray(a, dtype=float)) - np.log(np.asarray(b, dtype=float))
+    generator = np.random.default_rng(seed)
+    middle = (_resampled(logs[..., 0::2], generator) + _resampled(logs[..., 1::2], generator)) / 2
+    tail = 50.0 * (1.0 - level)
+    low, high = np.percentile(middle, [tail, 100.0 - tail], axis=0)
+    return np.exp(low), np.exp(high)
+
+
+def _resampled(logs: Floats, generator: np.random.Generator) -> Floats:
+    """Medians of RESAMPLES redraws of the rounds, shape (RESAMPLES, ...)."""
+    rounds = logs.shape[-1]
+    picks = generator.integers(0, rounds, size=(RESAMPLES, rounds))
+    medians = [np.median(logs[..., pick], axis=-1) for pick in picks]
+    return np.asarray(medians, dtype=float)
+
+
+def verdict(low: float, high: float, band: tuple[float, float]) -> Verdict:
+    """Supported: the interval lies inside the band. Contradicted: outside. Undecided: they overlap."""
+    if math.isnan(low) or math.isnan(high):
+        return Verdict.UNDECIDED
+    if band[0] <= low and high <= band[1]:
+        return Verdict.SUPPORTED
+    if high < band[0] or low > band[1]:
+        return Verdict.CONTRADICTED
+    return Verdict.UNDECIDED
+
+
+def look(a: Sequence[float], b: Sequence[float], band: tuple[float, float]) -> Look:
+    """Judge the rounds measured so far, once."""
+    low, high = (float(end) for end in interval(a, b))
+    return Look(len(a), float(ratio(a, b)), low, high, verdict(low, high, band))
+
+
+def judge(
+    a: Sequence[float],
+    b: Sequence[float],
+    band: tuple[float, float],
+    looks: Sequence[int] = LOOKS,
+) -> tuple[Look, ...]:
+    """The looks a comparison was allowed: at fixed numbers of rounds, ending at the first decision."""
+    seen: list[Look] = []
+    for rounds in looks:
+        if min(len(a), len(b)) < rounds:
+            break
+        seen.append(look(a[:rounds], b[:rounds], band))
+        if seen[-1].verdict is not Verdict.UNDECIDED:
+            break
+    return tuple(seen)
+
+
+def why(looks: Sequence[Look], band: tuple[float, float]) -> str:
+    """The verdict's reason in words."""
+    if not looks:
+        return f"fewer than {LOOKS[0]} rounds were measured"
+    last = looks[-1]
+    seen = f"after {last.rounds} rounds the ratio lies in {last.low:.3f}-{last.high:.3f}"
+    allowed = f"{band[0]:g} to {band[1]:g}"
+    endings = {
+        Verdict.SUPPORTED: f"all inside the claim ({allowed})",
+        Verdict.CONTRADICTED: f"all outside the claim ({allowed})",
+        Verdict.UNDECIDED: f"partly inside the claim ({allowed}); this machine is too noisy to tell",
+    }
+    return f"{seen}, {endings[last.verdict]}"
+
+
+def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
+    """Least squares y = a + b x.
+
+    Returns:
+        a, b, and the largest relative residual, which shows whether a line is the right shape at all.
+    """
+    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    design = np.stack([np.ones_like(xs), xs], axis=1)
+    (start, slope), *_ = np.linalg.lstsq(design, ys, rcond=None)
+    residual = np.max(np.abs((start + slope * xs - ys) / ys))
+    return float(start), float(slope), float(residual)
+
+
+def ratio_over_pairs(
+    pairs: Sequence[tuple[float, float]], *, level: float = LEVEL, seed: int = 0
+) -> dict[str, Any]:
+    """Ratio and interval for variants that cannot coexist: whole child pairs are resampled.
+
+    Raises:
+        ValueError: fewer than 5 pairs, from which no interval should be quoted.
+    """
+    if len(pairs) < 5:
+        raise ValueError(f"{len(pairs)} pairs; at least 5 are needed")
+    logs = np.log([a / b for a, b in pairs])
+    generator = np.random.default_rng(seed)
+    means = np.mean(logs[generator.integers(0, len(logs), size=(RESAMPLES, len(logs)))], axis=1)
+    tail = 50.0 * (1.0 - level)
+    low, high = np.percentile(means, [tail, 100.0 - tail])
+    return {
+        "ratio": float(np.exp(np.mean(logs))),
+        "low": float(np.exp(low)),
+        "high": float(np.exp(high)),
+    }

@@ -1,0 +1,361 @@
+"""The child process: reads one job from stdin, runs it, prints JSON lines; run as `python -m labkit.worker`.
+
+The job's first line comes on stdin and stdin stays open: when it closes, the notebook is gone and so are we.
+The student's own prints go to stderr, so that the lines on stdout are ours alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labkit import device, lease, source, stats
+from labkit.emulate import Emulation
+from labkit.errors import LabError
+from labkit.records import Verdict, to_data
+from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_loop, warm_up
+
+Emit = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> int:
+    """Run the job on stdin; the exit status says only whether it ended well, the lines say why."""
+    emit = _take_stdout()
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _run(job, emit)
+    except LabError as error:
+        emit(
+            {
+                "type": "error",
+                "kind": type(error).__name__,
+                "message": str(error),
+                "trace": "",
+                "said": True,
+            }
+        )
+        return 1
+    except (
+        BaseException
+    ) as error:  # outermost frame: whatever the student's code raises becomes a sentence
+        emit(source.describe_error(error))
+        return 1
+    emit({"type": "done", "cpu_s": time.process_time(), "rss_mib": _peak_rss_mib()})
+    return 0
+
+
+def _take_stdout() -> Emit:
+    """Keep the real stdout for JSON lines and send everything else printed to stderr."""
+    own = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+
+    def emit(message: Mapping[str, Any]) -> None:
+        own.write(json.dumps(message) + "\n")
+
+    return emit
+
+
+def _end_with_parent() -> None:
+    while sys.stdin.readline():
+        pass
+    os._exit(3)
+
+
+def _peak_rss_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _run(job: Mapping[str, Any], emit: Emit) -> None:
+    emit({"type": "stage", "stage": "starting torch"})
+    import torch  # only here: the notebook's kernel must hold no CUDA context
+
+    torch.set_num_threads(int(os.environ.get("LABKIT_THREADS", torch.get_num_threads())))
+    emulation = Emulation.from_environment(os.environ)
+    emulation.apply(torch)
+    here = device.read_device(torch, lease.from_environment(os.environ), os.environ)
+    emit(
+        {
+            "type": "hello",
+            "device": to_data(here),
+            "versions": device.read_versions(torch),
+            "pid": os.getpid(),
+        }
+    )
+    with emulation.translating(torch), _Group(torch, job, emit):
+        JOBS[job["kind"]](torch, job, emit, int((here.l2_mib or 0) * 2**20))
+
+
+class _Group:
+    """The process group of this job's ranks, met through a file on this machine's loopback."""
+
+    def __init__(self, torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
+        self._torch, self._job, self._emit = torch, job, emit
+        self._wanted = job["world"] > 1 and job.get("group", True)
+
+    def __enter__(self) -> None:
+        if not self._wanted:
+            return
+        self._emit({"type": "stage", "stage": "meeting the other ranks"})
+        self._torch.distributed.init_process_group(
+            self._job["backend"],
+            init_method=f"file://{self._job['rendezvous']}",
+            rank=self._job["rank"],
+            world_size=self._job["world"],
+            timeout=datetime.timedelta(seconds=self._job["timeout_s"]),
+        )
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._wanted and kind is None:  # after an error the others may never come to say goodbye
+            self._torch.distributed.destroy_process_group()
+
+
+def _prepare(torch: Any, packed: Mapping[str, Any], job: Mapping[str, Any]) -> tuple[Any, bool]:
+    """Call the student's function once.
+
+    Returns:
+        What to time or what was returned, and whether it is a function to be timed. A function that returns a function
+        has prepared something outside the timing; any other is itself what is timed.
+    """
+    function = source.unpack(packed)
+    arguments = {name: source.unpack_value(text) for name, text in job["arguments"].items()}
+    result = function(**arguments)
+    if callable(result) and not isinstance(result, torch.nn.Module):
+        return result, True
+    return (lambda: function(**arguments)) if job["kind"] != "call" else result, False
+
+
+def _barrier(torch: Any, world: int) -> Callable[[], None] | None:
+    return torch.distributed.barrier if world > 1 and torch.distributed.is_initialized() else None
+
+
+def time_functions(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """Warm up and time the job's functions in turns, looking where the job says so."""
+    torch.manual_seed(job["seed"])
+    works = {name: _prepare(torch, packed, job)[0] for name, packed in job["functions"].items()}
+    _time_works(torch, works, job, emit, l2_bytes)
+
+
+def _time_works(
+    torch: Any, works: dict[str, Any], job: Mapping[str, Any], emit: Emit, l2_bytes: int
+) -> None:
+    clock = make_clock(
+        torch,
+        l2_bytes=job["flush_bytes"] // 2 or l2_bytes,
+        cold=job["cold"],
+        barrier=_barrier(torch, job["world"]),
+    )
+    emit({"type": "stage", "stage": "warming up"})
+    _start_peak(torch)
+    warm = {
+        name: warm_up(name, work, clock, fixed=job["world"] > 1) for name, work in works.items()
+    }
+    typical = sum(samples[-1] for samples in warm.values())
+    inner = max(plan_inner(samples, clock) for samples in warm.values())
+    emit(
+        {
+            "type": "warm",
+            "samples": warm,
+            "inner": inner,
+            "clock": clock.name,
+            "cold": clock.is_cold,
+            **_peak(torch),
+        }
+    )
+    emit({"type": "stage", "stage": "measuring"})
+    block = 1 if job["world"] > 1 else plan_block(typical * inner)
+    _rounds(torch, works, job, clock, inner, block, emit)
+
+
+def _rounds(
+    torch: Any,
+    works: dict[str, Any],
+    job: Mapping[str, Any],
+    clock: HostClock,
+    inner: int,
+    block: int,
+    emit: Emit,
+) -> None:
+    """Time until the rounds are done, a look decides, or the job's time budget is spent."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    begun, cpu, done = time.perf_counter(), time.process_time(), 0
+    for goal in job["looks"]:
+        for turns in timing_loop(works, range(done, goal), clock, inner, block):
+            for turn in turns:
+                times[turn.name].append(turn.seconds)
+            emit(
+                {
+                    "type": "turns",
+                    "turns": [[t.round, t.name, t.seconds, t.launch_s] for t in turns],
+                }
+            )
+            if job["world"] == 1 and time.perf_counter() - begun > job["budget_s"]:
+                break
+        done = goal
+        if len(next(iter(times.values()))) < goal:
+            emit({"type": "budget", "budget_s": job["budget_s"]})
+            break
+        if len(job["looks"]) > 1 and _is_decided(torch, times, job, goal):
+            break
+    wall = time.perf_counter() - begun
+    emit({"type": "usage", "cpu_per_copy": (time.process_time() - cpu) / max(wall, 1e-9)})
+
+
+def _is_decided(
+    torch: Any, times: dict[str, list[float]], job: Mapping[str, Any], goal: int
+) -> bool:
+    """Judge this look; ranks first agree on each turn's slowest, so that all come to one answer."""
+    lists = list(times.values())
+    if job["world"] > 1 and torch.distributed.is_initialized():
+        everyone: list[Any] = [None] * job["world"]
+        torch.distributed.all_gather_object(everyone, lists)
+        lists = [
+            [max(turn) for turn in zip(*ranks, strict=True)]
+            for ranks in zip(*everyone, strict=True)
+        ]
+    seen = stats.look(lists[0][:goal], lists[1][:goal], tuple(job["band"]))
+    return seen.verdict is not Verdict.UNDECIDED
+
+
+def call_function(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """Run the job's function once; time what it returns if that is a function, else send the value home."""
+    torch.manual_seed(job["seed"])
+    ((name, packed),) = job["functions"].items()
+    _start_peak(torch)
+    emit({"type": "stage", "stage": f"running {name}"})
+    result, is_work = _prepare(torch, packed, job)
+    if is_work:
+        _time_works(torch, {name: result}, job, emit, l2_bytes)
+        return
+    emit({"type": "value", "value": _plain(torch, result), **_peak(torch)})
+
+
+def _plain(torch: Any, value: Any) -> Any:
+    """A returned value as JSON data; tensors become lists.
+
+    Raises:
+        LabError: it cannot be sent home.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(torch, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(torch, item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise LabError(
+        f"The function returned a {type(value).__name__}; return numbers, text, lists or tensors."
+    )
+
+
+def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """One of several copies that share a device: warm up, wait for the start, count calls for some seconds."""
+    torch.manual_seed(job["seed"] + job["rank"])
+    ((name, packed),) = job["functions"].items()
+    work, _ = _prepare(torch, packed, job)
+    clock = make_clock(torch, l2_bytes=l2_bytes, cold=False)
+    emit(
+        {
+            "type": "warm",
+            "samples": {name: warm_up(name, work, clock)},
+            "inner": 1,
+            "clock": "host",
+            "cold": False,
+        }
+    )
+    ready = job["gate"] + f".{job['rank']}"
+    with open(ready, "w"):  # noqa: PTH123  an empty mark in our private folder
+        emit({"type": "stage", "stage": "waiting for the other copies"})
+    while not os.path.exists(job["gate"]):  # noqa: PTH110
+        time.sleep(0.001)
+    settle = _quiet_wait(torch)
+    begun, cpu, calls = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - begun < job["seconds"]:
+        work()
+        settle()
+        calls += 1
+    wall, used = time.perf_counter() - begun, time.process_time() - cpu
+    emit(
+        {
+            "type": "copies",
+            "calls": calls,
+            "seconds": wall,
+            "cpu_per_copy": used / wall,
+            **_peak(torch),
+        }
+    )
+
+
+def _quiet_wait(torch: Any) -> Callable[[], None]:
+    """Wait for the GPU asleep: the usual wait spins, and would be counted as CPU that a copy needs."""
+    if not torch.cuda.is_available():
+        return lambda: None
+
+    def settle() -> None:
+        event = torch.cuda.Event(blocking=True)
+        event.record()
+        event.synchronize()
+
+    return settle
+
+
+def look_around(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """Describe every device this process could use; asked when no one device was chosen."""
+    if not torch.cuda.is_available():
+        emit({"type": "around", "devices": [], "peer": False})
+        return
+    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    cards = [
+        {
+            "name": card.name,
+            "memory_mib": card.total_memory // 2**20,
+            "sms": card.multi_processor_count,
+            "l2_mib": getattr(card, "L2_cache_size", 0) / 2**20 or None,
+            "uuid": str(getattr(card, "uuid", "")) or None,
+        }
+        for card in found
+    ]
+    emit(
+        {
+            "type": "around",
+            "devices": cards,
+            "peer": len(cards) > 1 and torch.cuda.can_device_access_peer(0, 1),
+        }
+    )
+
+
+def _start_peak(torch: Any) -> None:
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak(torch: Any) -> dict[str, float]:
+    """Peak memory so far: tensors, cache and the device's own count on a GPU; the whole process on a CPU."""
+    if not torch.cuda.is_available():
+        return {"peak_mib": _peak_rss_mib()}
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "peak_mib": torch.cuda.max_memory_allocated() / 2**20,
+        "reserved_mib": torch.cuda.max_memory_reserved() / 2**20,
+        "device_used_mib": (total - free) / 2**20,
+    }
+
+
+JOBS: dict[str, Callable[[Any, Mapping[str, Any], Emit, int], None]] = {
+    "time": time_functions,
+    "call": call_function,
+    "copies": count_calls,
+    "around": look_around,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
