@@ -1,3 +1,3 @@
-"""The miglab teaching lab around the spawner: settings, hub configuration, pool service, commands."""
+"""The miglab teaching lab: settings, hub configuration, pool service, commands."""
 
 __version__ = "0.1.0"

@@ -1,0 +1,161 @@
+"""From lab.toml to JupyterHub's configuration: small functions that only set.
+
+`jupyterhub_config.py` calls `configure`.  Nothing here starts, opens or asks anything; what the
+spawner does with its traits is the spawner's affair.
+"""
+
+from typing import Any
+
+from miglab_hub import lab_secrets
+from miglab_hub.settings import SERVICE_NAME, Settings
+from miglab_spawner.hub_setup import LEASE_SCOPE, custom_scopes
+
+STAFF_SCOPE = "custom:miglab:staff"
+SERVICE_SCOPE = f"access:services!service={SERVICE_NAME}"
+SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
+SPAWNERS = {"local": "mig-local", "docker": "mig-docker"}
+
+
+def configure(c: Any, settings: Settings) -> None:
+    """Set all that lab.toml decides.
+
+    Args:
+        c: JupyterHub's configuration object.
+        settings: lab.toml; its secrets have been made (`lab_secrets.make_all`).
+    """
+    for update in (
+        update_addresses,
+        update_proxy,
+        update_lifetime,
+        update_authenticator,
+        update_groups,
+        update_service,
+        update_roles,
+        update_spawner,
+        update_docker,
+        update_local,
+    ):
+        update(c, settings)
+
+
+def update_addresses(c: Any, settings: Settings) -> None:
+    """Where people reach the lab, and where the hub listens."""
+    c.JupyterHub.bind_url = settings.public_url
+    c.JupyterHub.hub_ip = settings.hub_bind
+    c.JupyterHub.hub_port = settings.hub_port
+    c.JupyterHub.hub_connect_ip = settings.hub_name
+
+
+def update_proxy(c: Any, settings: Settings) -> None:
+    """The proxy is a sibling: neither started nor stopped by the hub."""
+    c.JupyterHub.proxy_class = "configurable-http-proxy"
+    c.ConfigurableHTTPProxy.should_start = False
+    c.ConfigurableHTTPProxy.api_url = settings.proxy_api_url
+    c.ConfigurableHTTPProxy.auth_token = lab_secrets.read(settings.proxy_token)
+
+
+def update_lifetime(c: Any, settings: Settings) -> None:
+    """A hub that stops disturbs no server; what it must remember lies in the state folder."""
+    c.JupyterHub.cleanup_servers = False
+    c.JupyterHub.cleanup_proxy = False
+    c.JupyterHub.db_url = f"sqlite:///{settings.state / 'jupyterhub.sqlite'}"
+    c.JupyterHub.cookie_secret_file = str(settings.state / "jupyterhub_cookie_secret")
+    # Students who wait for a slice count as starting: the pool's queue is the limit, not this one.
+    c.JupyterHub.concurrent_spawn_limit = 0
+
+
+def update_authenticator(c: Any, settings: Settings) -> None:
+    """Who may sign in: the lab's own passwords, or any JupyterHub authenticator."""
+    wanted = settings.authentication
+    c.Authenticator.admin_users = set(wanted.admins)
+    members = {name for course in settings.courses.values() for name in course.members}
+    c.Authenticator.allowed_users = members | set(wanted.admins) | set(wanted.instructors)
+    if wanted.class_ == SHARED_PASSWORD:
+        _update_passwords(c, settings)
+    else:
+        c.JupyterHub.authenticator_class = wanted.class_
+    for name, traits in wanted.config.items():
+        c[name].update(traits)
+
+
+def _update_passwords(c: Any, settings: Settings) -> None:
+    passwords = lab_secrets.read_passwords(settings)
+    c.JupyterHub.authenticator_class = "miglab_hub.authenticator.LabAuthenticator"
+    c.LabAuthenticator.allow_all = True
+    c.LabAuthenticator.user_password = passwords.student
+    c.LabAuthenticator.instructor_users = set(settings.authentication.instructors)
+    c.LabAuthenticator.instructor_password = passwords.instructor
+    c.LabAuthenticator.admin_password = passwords.admin
+
+
+def update_groups(c: Any, settings: Settings) -> None:
+    """Each course is a group; an authenticator that manages groups fills them itself."""
+    authenticators = settings.authentication.config.values()
+    if any(traits.get("manage_groups") for traits in authenticators):
+        return
+    c.JupyterHub.load_groups = {
+        name: {"users": list(course.members)} for name, course in settings.courses.items()
+    }
+
+
+def update_service(c: Any, settings: Settings) -> None:
+    """The pool service: external, its pages behind the proxy, people signed in by OAuth."""
+    c.JupyterHub.services = [
+        {
+            "name": SERVICE_NAME,
+            "url": settings.pool_origin,
+            "api_token": lab_secrets.read(settings.service_token),
+            "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE],
+            "oauth_no_confirm": True,
+            "display": True,
+        }
+    ]
+
+
+def update_roles(c: Any, settings: Settings) -> None:
+    """The least scopes: a server its own lease, a person the pool's pages, staff the names."""
+    c.JupyterHub.custom_scopes = {
+        **custom_scopes(),
+        STAFF_SCOPE: {"description": "See who holds what in the pool, and release leases."},
+    }
+    c.JupyterHub.extra_user_scopes = {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
+    staff = sorted({*settings.authentication.instructors, *settings.authentication.admins})
+    c.JupyterHub.load_roles = [
+        {"name": "miglab-staff", "scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": staff},
+    ]
+
+
+def update_spawner(c: Any, settings: Settings) -> None:
+    """What both spawners share: the pool, the wait, the defaults."""
+    c.JupyterHub.spawner_class = SPAWNERS[settings.students.spawner]
+    for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
+        spawner.pool_url = settings.pool_url
+        spawner.pool_secret_file = str(settings.pool_secret)
+        spawner.student_api_url = settings.student_api_url
+        spawner.default_shape = settings.students.default_shape
+        spawner.default_course = settings.students.default_course
+        spawner.longest_wait_s = settings.pool.longest_wait_s
+        spawner.create_timeout_s = settings.students.create_timeout_s
+        spawner.simulated = settings.gpus.simulated
+
+
+def update_docker(c: Any, settings: Settings) -> None:
+    """Containers: image, network and limits."""
+    c.MIGDockerSpawner.image = settings.students.image
+    c.MIGDockerSpawner.network_name = settings.students.network
+    c.MIGDockerSpawner.use_internal_ip = True
+    c.MIGDockerSpawner.client_kwargs = {"base_url": settings.students.docker_url}
+    c.MIGDockerSpawner.shape_limits = {
+        shape: {
+            "mem_gib": limits.memory_gib,
+            "cpus": limits.cpus,
+            "pids": limits.pids,
+            "shm_gib": limits.shm_gib,
+        }
+        for shape, limits in settings.limits.items()
+    }
+
+
+def update_local(c: Any, settings: Settings) -> None:
+    """Local processes: a home each below the state folder."""
+    c.MIGLocalSpawner.home_dir_template = str(settings.homes / "{username}")

@@ -1,0 +1,65 @@
+"""The lab's secrets: made at the first start, kept in files that only their owner may read."""
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from miglab_hub.settings import Settings
+
+# Letters and digits that are not mistaken for one another when read from a projector.
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+GROUPS = 3
+GROUP_LENGTH = 4
+
+
+@dataclass(frozen=True)
+class Passwords:
+    """The embedded default's passwords: who has one opens accounts of that kind, and no others."""
+
+    student: str
+    instructor: str
+    admin: str
+
+
+def make_all(settings: Settings) -> None:
+    """Make every secret that is missing; those that are there stay."""
+    settings.state.mkdir(parents=True, exist_ok=True)
+    settings.state.chmod(0o700)
+    for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
+        _once(file, lambda: secrets.token_hex(32) + "\n")
+    _once(settings.passwords, _passwords)
+
+
+def read(file: Path) -> str:
+    """The secret in a file."""
+    return file.read_text(encoding="utf-8").strip()
+
+
+def read_passwords(settings: Settings) -> Passwords:
+    """The passwords of the embedded default."""
+    lines = read(settings.passwords).splitlines()
+    return Passwords(**dict(line.split() for line in lines))
+
+
+def _passwords() -> str:
+    return f"student {_easy()}\ninstructor {secrets.token_hex(16)}\nadmin {secrets.token_hex(16)}\n"
+
+
+def _easy() -> str:
+    """A password to read aloud: 58 bits."""
+    groups = ("".join(secrets.choice(ALPHABET) for _ in range(GROUP_LENGTH)) for _ in range(GROUPS))
+    return "-".join(groups)
+
+
+def _once(file: Path, text: Callable[[], str]) -> None:
+    """Write a file of ours alone, whole or not at all, unless it is there."""
+    if file.exists():
+        return
+    unfinished = file.with_name(f"{file.name}.new")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text())
+    unfinished.replace(file)

@@ -1,0 +1,150 @@
+"""What must hold before the lab starts: each failing check is one message that says what to do.
+
+Nothing is lost when one fails: nothing has been started, and nothing there has been changed.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from miglab_spawner.gpu.sim_machine import SimulatedMachine
+
+from miglab_hub import lab_secrets
+from miglab_hub.docker_ready import students_bridge
+from miglab_hub.errors import StartError
+from miglab_hub.settings import ENV_BRIDGE, Settings, SettingsError, load
+from miglab_spawner.gpu import open_gpus
+from miglab_spawner.gpu.errors import GpuError
+from miglab_spawner.gpu.geometry import Geometry
+from miglab_spawner.gpu.shapes import ShapeError, resolve
+
+
+def prepare(file: Path) -> Settings:
+    """Check everything that can be checked beforehand, and make what is missing.
+
+    Args:
+        file: lab.toml.
+
+    Returns:
+        The settings, with the students' network found.
+
+    Raises:
+        StartError: something is not as it must be.
+    """
+    try:
+        settings = load(file)
+    except SettingsError as error:
+        raise StartError(str(error)) from error
+    check_ports(settings)
+    check_state(settings)
+    check_shapes(settings, geometries(settings))
+    if settings.students.spawner == "docker":
+        os.environ[ENV_BRIDGE] = students_bridge(settings)
+        settings = load(file)
+    lab_secrets.make_all(settings)
+    settings.logs.mkdir(exist_ok=True)
+    settings.homes.mkdir(exist_ok=True)
+    return settings
+
+
+def check_ports(settings: Settings) -> None:
+    """Check that the lab's five ports are free.
+
+    Raises:
+        StartError: one is not, or its address is not this machine's.
+    """
+    proxy_bind, pool_bind = settings.addresses.proxy_bind, settings.addresses.pool_bind
+    for host, port, whose in (
+        (settings.lab.host, settings.lab.port, "the lab itself"),
+        (proxy_bind, settings.proxy_port, "the proxy's API"),
+        (settings.addresses.hub_bind or "127.0.0.1", settings.hub_port, "the hub"),
+        (pool_bind, settings.pool_port, "the pool"),
+        (settings.addresses.student_bind or "127.0.0.1", settings.student_port, "students"),
+    ):
+        _check_port(host, port, whose)
+
+
+def _check_port(host: str, port: int, whose: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise StartError(_port_words(error, host, port, whose)) from error
+
+
+def _port_words(error: OSError, host: str, port: int, whose: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} on {host}, for {whose}, is in use: is another lab running? "
+            "Stop it, or choose another with --port (five in a row are needed)"
+        )
+    return f"cannot listen on {host} port {port}, for {whose}: {error.strerror or error}"
+
+
+def check_state(settings: Settings) -> None:
+    """Make the state folder, and check that it can be written.
+
+    Raises:
+        StartError: it cannot.
+    """
+    try:
+        settings.state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"cannot make the state folder {settings.state}: {error}") from error
+    if not os.access(settings.state, os.W_OK | os.X_OK):
+        raise StartError(f"the state folder {settings.state} cannot be written by this user")
+
+
+def geometries(settings: Settings) -> list[Geometry]:
+    """How the lab's GPUs can be cut; the simulated ones are made when missing.
+
+    Raises:
+        StartError: a listed GPU is not there, or NVML does not answer.
+    """
+    try:
+        make_simulated(settings)
+        driver = open_gpus(
+            simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+        )
+        try:
+            return [gpu.geometry for gpu in driver.gpus()]
+        finally:
+            driver.close()
+    except GpuError as error:
+        raise StartError(f"{settings.file}: gpus: {error}") from error
+
+
+def make_simulated(settings: Settings) -> None:
+    """Make the simulated machine, unless it is there.
+
+    Raises:
+        StartError: there is no such model.
+    """
+    folder = settings.simulated_state
+    if folder is None or (folder / "state.json").exists():
+        return
+    try:
+        SimulatedMachine.create(folder, settings.gpus.count, settings.gpus.model)
+    except (ValueError, KeyError) as error:
+        raise StartError(f"{settings.file}: gpus.model: {error}") from error
+
+
+def check_shapes(settings: Settings, geometries: Iterable[Geometry]) -> None:
+    """Check that every shape of every course is one that some GPU can give.
+
+    Raises:
+        StartError: one is not; the message names course, shape and what there is.
+    """
+    there = list(geometries)
+    asked = {f"courses.{name}.shapes": course.shapes for name, course in settings.courses.items()}
+    asked["students.default_shape"] = (settings.students.default_shape,)
+    for key, shapes in asked.items():
+        for shape in shapes:
+            try:
+                resolve(shape, there)
+            except ShapeError as error:
+                raise StartError(f"{settings.file}: {key}: {error}") from error

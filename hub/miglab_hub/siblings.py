@@ -1,0 +1,180 @@
+"""Processes that run side by side: started, watched, started again when they die, and ended.
+
+Knows nothing of hubs and pools.  Whatever a sibling leaves behind (a student's server of a hub that
+died) becomes a child of this process, so that `Siblings.end` misses none.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+STEADY_S = 60.0  # one that ran this long begins again with the first pause
+END_S = 10.0  # from SIGTERM to SIGKILL
+TAIL_BYTES = 4000
+
+
+@dataclass
+class Sibling:
+    """One program.
+
+    Attributes:
+        name: what people call it; its log is ``NAME.log``.
+        command: program and arguments.
+        env: added to this process's environment.
+    """
+
+    name: str
+    command: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    due_at: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+
+
+class Siblings:
+    """All of them.
+
+    Args:
+        logs: the folder of their logs.
+        say: told in a sentence what happens to them.
+        now: seconds, never going back.
+    """
+
+    def __init__(
+        self,
+        siblings: Sequence[Sibling],
+        logs: Path,
+        say: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.siblings = tuple(siblings)
+        self._logs = logs
+        self._say = say
+        self._now = now
+        adopt_orphans()
+
+    def start(self) -> None:
+        """Start every one that is not running."""
+        for sibling in self.siblings:
+            self._start(sibling)
+
+    def dead(self) -> Sibling | None:
+        """One that has ended; None while all run."""
+        for sibling in self.siblings:
+            if sibling.process is not None and sibling.process.poll() is not None:
+                return sibling
+        return None
+
+    def watch(self) -> None:
+        """Start again what has died, after a pause that doubles; bury whatever was left behind."""
+        for sibling in self.siblings:
+            if sibling.process is not None and sibling.process.poll() is not None:
+                self._schedule(sibling, sibling.process.returncode)
+            if sibling.process is None and self._now() >= sibling.due_at:
+                self._start(sibling)
+        bury({s.process.pid for s in self.siblings if s.process is not None})
+
+    def end(self) -> None:
+        """End them and every process that descends from them; none is left when it returns."""
+        family = psutil.Process().children(recursive=True)
+        for process in family:
+            _signal(process, signal.SIGTERM)
+        deadline = self._now() + END_S
+        while self._now() < deadline and _living():
+            self._reap()
+            time.sleep(0.05)
+        while living := _living():
+            for process in living:
+                _signal(process, signal.SIGKILL)
+            self._reap()
+            time.sleep(0.05)
+        self._reap()
+
+    def tail(self, sibling: Sibling) -> str:
+        """The end of a sibling's log since its last start."""
+        text = self._log(sibling).read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+        return "\n".join(text.splitlines()[-15:])
+
+    def _start(self, sibling: Sibling) -> None:
+        with self._log(sibling).open("ab") as log:
+            sibling.process = subprocess.Popen(
+                sibling.command,
+                env={**os.environ, **sibling.env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches this process alone
+            )
+        sibling.started_at = self._now()
+
+    def _schedule(self, sibling: Sibling, status: int) -> None:
+        if self._now() - sibling.started_at > STEADY_S:
+            sibling.pause_s = FIRST_PAUSE_S
+        self._say(
+            f"the {sibling.name} ended ({_ending(status)}); starting it again in "
+            f"{sibling.pause_s:g} s; see {self._log(sibling)}"
+        )
+        sibling.process = None
+        sibling.due_at = self._now() + sibling.pause_s
+        sibling.pause_s = min(2 * sibling.pause_s, LONGEST_PAUSE_S)
+
+    def _reap(self) -> None:
+        for sibling in self.siblings:
+            if sibling.process is not None:
+                sibling.process.poll()
+        bury({s.process.pid for s in self.siblings if s.process is not None})
+
+    def _log(self, sibling: Sibling) -> Path:
+        return self._logs / f"{sibling.name}.log"
+
+
+def adopt_orphans() -> None:
+    """Make processes whose parent dies children of this one, not of PID 1."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def bury(ours: set[int]) -> None:
+    """Reap the adopted children that have ended; those in ``ours`` are reaped by their owner."""
+    for child in psutil.Process().children():
+        if child.pid in ours:
+            continue
+        try:
+            if child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
+        except (psutil.NoSuchProcess, ChildProcessError):
+            continue
+
+
+def _living() -> list[psutil.Process]:
+    living = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return living
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _ending(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
