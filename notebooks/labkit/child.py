@@ -1,7 +1,7 @@
-"""Start worker processes, read their JSON lines, and end them: when done, when told, or when time is over.
+"""Start worker processes, read their JSON lines, and end them when done, told, or too slow.
 
-The same path for one process or several. A child inherits this process's environment; only additions are passed.
-Nothing here imports torch: the notebook's kernel holds no CUDA context.
+The same path for one process or several. A child inherits this process's environment; only
+additions are passed. Nothing here imports torch: the notebook's kernel holds no CUDA context.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class Crew:
         """What the ranks say, until all are done.
 
         Raises:
-            LabError: a rank failed, died, or time was over; what came before was already handed out.
+            LabError: a rank failed, died, or time was over; what came before was already handed
+                out.
         """
         ends = time.monotonic() + self._timeout_s
         open_ranks = set(range(len(self._processes)))
@@ -146,8 +147,8 @@ class Crew:
     def _too_slow(self, ranks: set[int]) -> errors.ChildTimeout:
         where = ", ".join(f"rank {rank}: {self._stages[rank]}" for rank in sorted(ranks))
         several = (
-            " A rank that waits for another which never comes hangs like this: let every rank make the same "
-            "collective calls in the same order."
+            " A rank that waits for another which never comes hangs like this: "
+            "let every rank make the same collective calls in the same order."
         )
         hint = several if len(self._added) > 1 else ""
         return errors.ChildTimeout(
@@ -165,7 +166,8 @@ class Crew:
             else ""
         )
         return errors.ChildKilled(
-            f"The child process of rank {rank} ended without a word ({how}) while {self._stages[rank]}.{guess} "
+            f"The child process of rank {rank} ended without a word ({how}) "
+            f"while {self._stages[rank]}.{guess} "
             "The notebook itself is unharmed; run the cell again.",
             details=self._all_words(),
         )
@@ -187,7 +189,7 @@ class Crew:
         )
 
     async def _end(self) -> None:
-        """End every child and what it started, and remove the private folder; safe to call twice."""
+        """End every child and what it started, and remove the private folder."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -197,7 +199,7 @@ class Crew:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
         for process in self._processes:
-            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  frees pipes before the loop ends
+            process._transport.close()  # type: ignore[attr-defined]
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -212,9 +214,10 @@ def child_env(own: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end from ordinary code, also inside a notebook whose own loop is running.
+    """Run a coroutine to its end from ordinary code, also where the notebook's own loop runs.
 
-    An interrupt (the kernel's stop button) cancels it, so that its children are ended, and is then raised.
+    An interrupt (the kernel's stop button) cancels it, so that its children are ended, and is then
+    raised.
     """
     loop = asyncio.new_event_loop()
     task = loop.create_task(make())

@@ -1,7 +1,8 @@
 """Where am I: devices, tier, link and CPU budget, read in the process that will measure.
 
 `read_device` runs in the child (it wakes CUDA); everything else is pure or reads /sys and /proc.
-A lease that names a real slice while torch sees none is an error, never a reason to measure the CPU.
+A lease that names a real slice while torch sees none is an error, never a reason to measure the
+CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LINKS = {
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Cores allowed by cgroup v2's cpu.max ("200000 100000" or "max 100000"); None for no limit or nonsense."""
+    """Cores allowed by cgroup v2's cpu.max ("200000 100000"); None for "max" or nonsense."""
     words = text.split()
     if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
         return None
@@ -90,7 +91,7 @@ def link_of(tier: Tier, ranks: int) -> str:
 
 
 def visible_choices(lease: Lease, environ: Mapping[str, str], gpu_count: int) -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES may be set to, one choice per process; empty when there is no GPU."""
+    """What CUDA_VISIBLE_DEVICES may be, one choice per process; empty without a GPU."""
     if lease.real_slices:
         return lease.real_slices
     listed = tuple(
@@ -102,10 +103,10 @@ def visible_choices(lease: Lease, environ: Mapping[str, str], gpu_count: int) ->
 def child_environment(
     choices: Sequence[str], rank: int, ranks: int, budget: CpuBudget
 ) -> dict[str, str]:
-    """What a child's environment gets on top of its parent's: its device, and threads that fit the budget.
+    """What a child's environment gets on top of its parent's: its device and its threads.
 
-    With fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one device is an
-    experiment about sharing (`labkit.sharing`), never a silent substitute.
+    With fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one
+    device is an experiment about sharing (`labkit.sharing`), never a silent substitute.
     """
     threads = str(threads_for(budget, ranks))
     added = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LABKIT_THREADS": threads}
@@ -117,7 +118,7 @@ def child_environment(
 
 
 def backend_for(tier: Tier) -> str:
-    """NCCL between whole GPUs; gloo between slices (NCCL refuses them before 2.30) and on the CPU."""
+    """NCCL between whole GPUs; gloo on the CPU and between slices, which NCCL < 2.30 refuses."""
     return "nccl" if tier is Tier.SEVERAL_GPUS else "gloo"
 
 
@@ -130,9 +131,10 @@ def require_slice(lease: Lease, has_cuda: bool, reason: str, environ: Mapping[st
     if not lease.real_slices or has_cuda or environ.get("LABKIT_CPU_RANKS") == "1":
         return
     raise NoRealSlice(
-        f"Your lease {lease.lease or ''} holds {lease.shape or 'a slice'} ({lease.real_slices[0]}), "
-        f"but torch cannot open it: {reason}. Nothing was measured, because figures from the CPU would be "
-        "taken for the slice's. Restart your server from the hub's page; if it happens again, tell your instructor."
+        f"Your lease {lease.lease or ''} holds {lease.shape or 'a slice'} "
+        f"({lease.real_slices[0]}), but torch cannot open it: {reason}. "
+        "Nothing was measured, because figures from the CPU would be taken for the slice's. "
+        "Restart your server from the hub's page; if it happens again, tell your instructor."
     )
 
 

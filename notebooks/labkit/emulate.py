@@ -1,7 +1,8 @@
-"""A make-believe slice on a bigger GPU: fewer SMs, a memory ceiling, and MIG's own out-of-memory error.
+"""A make-believe slice on a bigger GPU: fewer SMs, less memory, MIG's own out-of-memory error.
 
-For rehearsing notebooks where no MIG GPU is at hand. `LABKIT_EMULATE="sms=16,memory_mib=4352"` turns it on, every
-record then says "emulated". Bandwidth and L2 are *not* divided, so nothing emulated is a result about MIG.
+For rehearsing notebooks where no MIG GPU is at hand. `LABKIT_EMULATE="sms=16,memory_mib=4352"`
+turns it on, every record then says "emulated". Bandwidth and L2 are *not* divided, so nothing
+emulated is a result about MIG.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import Any
 from labkit.errors import LabError
 
 VARIABLE = "LABKIT_EMULATE"
-MIG_OOM = 'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp", as a MIG slice says when memory is full'
+MIG_OOM = (
+    'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp", '
+    "as a MIG slice says when memory is full"
+)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
+# ruff: noqa: N818  the names say what happened, as a student would: OutOfMemory, LeaseGone
 """What can go wrong while measuring, each as one sentence a student can act on.
 
-IPython asks an exception for `_render_traceback_`; answering it keeps a notebook free of stack traces
-that show our code instead of the student's. Nothing here imports torch or a widget.
+IPython asks an exception for `_render_traceback_`; answering it keeps a notebook free of stack
+traces that show our code instead of the student's. Nothing here imports torch or a widget.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class LabError(Exception):
 
 
 class NoRealSlice(LabError):
-    """The lease names a real slice and torch sees none: measuring the CPU instead would be a lie."""
+    """The lease names a real slice and torch sees none; the CPU's figures would be a lie."""
 
 
 class Unsendable(LabError):

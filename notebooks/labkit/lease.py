@@ -1,6 +1,7 @@
 """What the pool promised this server, and whether it still holds it.
 
-Reads the environment the spawner set and asks the pool's student listener; imports neither torch nor the hub.
+Reads the environment the spawner set and asks the pool's student listener; imports neither torch
+nor the hub.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ASK_S = 2.0
 
 
 def from_environment(environ: Mapping[str, str]) -> Lease:
-    """Read the lease from MIGLAB_LEASE, MIGLAB_SLICES, MIGLAB_SHAPE, MIGLAB_COURSE, MIGLAB_API, MIGLAB_SIMULATED."""
+    """Read the lease from the MIGLAB_ variables that the spawner sets."""
     slices = tuple(
         part.strip() for part in environ.get("MIGLAB_SLICES", "").split(",") if part.strip()
     )
@@ -56,7 +57,7 @@ def is_held(lease: Lease, environ: Mapping[str, str]) -> bool | None:
 def gone_sentence(lease: Lease, kept: int) -> str:
     """What the student is told when the slice went away in mid-measurement."""
     return (
-        f"The pool took slice {lease.shape or ''} (lease {lease.lease}) back while it was being measured. "
+        f"The pool took {lease.shape or 'your slice'} (lease {lease.lease}) back in mid-measurement. "
         f"{kept} samples taken before are kept, and marked as such. "
         "Ask for a slice again on the hub's page; the saved evidence stays readable meanwhile."
     )

@@ -1,7 +1,8 @@
 """`measure`, `compare`, `ranks`, `peak` and `where`: what a notebook calls.
 
-Each sends the function's source to child processes and returns a frozen record. Each has a twin ending in `_async`
-for panels, which hands out the readings while they come in. Nothing here imports torch.
+Each sends the function's source to child processes and returns a frozen record. Each has a twin
+ending in `_async` for panels, which hands out the readings while they come in. Nothing here imports
+torch.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ _PLACE: dict[str, Place] = {}
 
 
 async def _choices(count: int) -> tuple[tuple[str, ...], Tier]:
-    """The devices that `count` processes may be spread over; asks torch only where the lease does not say."""
+    """The devices `count` processes may be spread over; asks torch only where no lease says."""
     held = lease.from_environment(os.environ)
     if held.real_slices:
         return held.real_slices, Tier.SEVERAL_SLICES if count > 1 else Tier.SLICE
@@ -162,7 +163,7 @@ async def _spread(count: int) -> tuple[list[dict[str, str]], str]:
 
 
 def where() -> Place:
-    """Where this notebook measures: tier, devices, link, CPU budget, and what the lease promised."""
+    """Where this notebook measures: tier, devices, link, CPU budget, and the lease."""
     place = run_blocking(where_async)
     _PLACE["here"] = place
     return place
@@ -186,9 +187,11 @@ async def measure_async(
     """Time a function in a child process; see `measure`.
 
     Args:
-        function: what to time; if it returns a function, that one is timed and the rest is preparation.
+        function: what to time; if it returns a function, that one is timed and the rest is
+            preparation.
         samples: how many; 20, or 8 under LAB_QUICK.
-        n: ranks that run it together, timed from a common start; each sample is then the slowest rank's.
+        n: ranks that run it together, timed from a common start; each sample is then the slowest
+            rank's.
         cold: empty the L2 cache before each call (on a GPU).
         dtype: named in the record.
         flops: floating-point operations per call, counted by you or by `labkit.roofline`.
@@ -299,8 +302,8 @@ def compare(
 ) -> Comparison:
     """Time two functions in turns, both alive, and say whether a's time over b's lies in the band.
 
-    At most three looks are taken (20, 40, 80 rounds), each at 98.3 %, so that all together are wrong in at most 5 %.
-    Other options as in `measure`.
+    At most three looks are taken (20, 40, 80 rounds), each at 98.3 %, so that all together are
+    wrong in at most 5 %. Other options as in `measure`.
     """
     known, arguments = _split(options)
     return run_blocking(lambda: compare_async(a, b, band=band, arguments=arguments, **known))
@@ -364,8 +367,8 @@ def ranks(
 ) -> RankResults:
     """Run a function in `n` processes and return what each returned, in order of rank.
 
-    Several GPUs use NCCL, several slices gloo with tensors on their slice; with fewer devices than ranks they are
-    gloo processes on the container's CPU, and the result says so.
+    Several GPUs use NCCL, several slices gloo with tensors on their slice; with fewer devices than
+    ranks they are gloo processes on the container's CPU, and the result says so.
     """
     known, arguments = _split(options)
     return run_blocking(

@@ -1,7 +1,8 @@
 """Out of memory, in all the forms it takes, and how much a function needs at its peak.
 
-On a MIG slice the allocator's own report fails, and what arrives is an internal assertion instead of an
-OutOfMemoryError (pytorch issues 112377, 122068, 197312). Both mean the same thing to a student.
+On a MIG slice the allocator's own report fails, and what arrives is an internal assertion instead
+of an OutOfMemoryError (pytorch issues 112377, 122068, 197312). Both mean the same thing to a
+student.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ SIGNS = (
 class PeakMemory:
     """Peak memory of one call in a fresh process, in MiB; `kind` says what was counted.
 
-    On a GPU `peak_mib` is the tensors' peak, `reserved_mib` what the allocator took, `device_used_mib` what the slice
-    reports in all (the CUDA context included). On a CPU only the process's resident memory is known.
+    On a GPU `peak_mib` is the tensors' peak, `reserved_mib` what the allocator took,
+    `device_used_mib` what the slice reports in all (the CUDA context included). On a CPU only the
+    process's resident memory is known.
     """
 
     peak_mib: float
@@ -39,7 +41,7 @@ class PeakMemory:
 
 
 def is_out_of_memory(kind: str, message: str) -> bool:
-    """Whether an exception means that memory was full: torch's clean error, MIG's broken one, or the CPU's."""
+    """Whether memory was full: torch's clean error, MIG's broken one, or the CPU's."""
     return kind in ("OutOfMemoryError", "MemoryError") or any(sign in message for sign in SIGNS)
 
 
@@ -62,7 +64,7 @@ def out_of_memory_sentence(error: Mapping[str, Any]) -> str:
 async def largest_that_fits(
     fits: Callable[[int], Awaitable[Any]], low: int, high: int, *, step: int = 1
 ) -> tuple[int | None, tuple[tuple[int, bool], ...]]:
-    """Find by bisection the largest size that does not run out of memory; each try is a process of its own.
+    """Find by bisection the largest size that fits in memory; each try is a process of its own.
 
     Args:
         fits: tries one size; raises OutOfMemory when it does not fit.

@@ -1,6 +1,7 @@
 """What the children of one job have said so far, and the records that follow from it at any moment.
 
-Because records can be made at any moment, a run that is stopped, killed or reclaimed keeps its samples.
+Because records can be made at any moment, a run that is stopped, killed or reclaimed keeps its
+samples.
 """
 
 from __future__ import annotations

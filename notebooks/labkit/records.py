@@ -1,6 +1,7 @@
-"""What measuring returns: frozen records with every sample, the device, the versions and the method.
+"""What measuring returns: frozen records with every sample, device, versions and method.
 
-Records know how to become JSON and how to come back unchanged; nothing here measures, draws or imports torch.
+Records know how to become JSON and how to come back unchanged; nothing here measures, draws or
+imports torch.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class CpuBudget:
 
 @dataclass(frozen=True)
 class Place:
-    """Where this notebook measures: the devices themselves, and beside them what the lease promised."""
+    """Where this notebook measures: the devices, and beside them what the lease promised."""
 
     tier: Tier
     devices: tuple[Device, ...]
@@ -104,8 +105,9 @@ class Place:
 class Measurement:
     """One timed function: every sample, what was discarded, and under which circumstances.
 
-    `samples_s` are seconds per call; with several ranks each is the slowest rank's. `launch_s` is the host's time to
-    queue the call. `stopped` says in words why a run ended early, and is None for a complete one.
+    `samples_s` are seconds per call; with several ranks each is the slowest rank's. `launch_s` is
+    the host's time to queue the call. `stopped` says in words why a run ended early, and is None
+    for a complete one.
     """
 
     name: str
@@ -144,17 +146,17 @@ class Measurement:
 
     @property
     def tflops(self) -> float | None:
-        """Counted floating-point operations per second, in 10^12; a model of the work, not a counter."""
+        """Floating-point operations per second, in 10^12, from a count of the work."""
         return None if self.flops is None else self.flops / self.median_s / 1e12
 
     @property
     def gbytes_per_s(self) -> float | None:
-        """Algorithmic bytes per second, in 10^9; a model of the traffic, not a counter."""
+        """Bytes per second, in 10^9, from the algorithm's minimum; a model, not a counter."""
         return None if self.moved_bytes is None else self.moved_bytes / self.median_s / 1e9
 
     @property
     def is_cpu_bound(self) -> bool:
-        """Whether copies on a GPU used up the container's CPU, so that a GPU figure would mislead."""
+        """Whether copies on a GPU used up the container's CPU: no GPU result then."""
         if self.cpu_per_copy is None or self.tier is Tier.CPU or self.ranks < 2:
             return False
         return self.cpu_per_copy * self.ranks >= 0.9 * self.devices[0].cpu_cores
@@ -176,7 +178,8 @@ class Measurement:
 
     def __str__(self) -> str:
         ended = f"; stopped: {self.stopped}" if self.stopped else ""
-        return f"{self.name}: {self.median_s * 1e3:.4g} ms (IQR {self.iqr_s * 1e3:.2g} ms) on {self.caption}{ended}"
+        took = f"{self.median_s * 1e3:.4g} ms (IQR {self.iqr_s * 1e3:.2g} ms)"
+        return f"{self.name}: {took} on {self.caption}{ended}"
 
 
 @dataclass(frozen=True)
@@ -252,7 +255,8 @@ def from_data(kind: Any, data: Any) -> Any:
     """Rebuild a record of type `kind` from JSON data.
 
     Raises:
-        ValueError: the data has a field the record does not know, lacks one, or has one of the wrong type.
+        ValueError: the data has a field the record does not know, lacks one, or has one of the
+            wrong type.
     """
     origin = typing.get_origin(kind)
     if kind is Any or origin in (Mapping, dict) or kind is type(None):

@@ -1,7 +1,8 @@
 """Send a function of the notebook to a child: its source, and the globals it needs.
 
-A child cannot import a notebook, and pickling a notebook's function only sends its name. So the source travels, with
-the modules, plain values and other notebook functions it names. What cannot travel is said in a sentence.
+A child cannot import a notebook, and pickling a notebook's function only sends its name. So the
+source travels, with the modules, plain values and other notebook functions it names. What cannot
+travel is said in a sentence.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def _source_of(thing: Any) -> tuple[str, str, int]:
         )
     except (OSError, TypeError) as error:
         raise Unsendable(
-            f"The source of `{name}` cannot be found ({error}); define it with `def` in a cell and run that cell."
+            f"The source of `{name}` cannot be found ({error}); "
+            "define it with `def` in a cell and run that cell."
         ) from error
     return name, textwrap.dedent("".join(lines)), max(1, first)
 
@@ -144,7 +146,8 @@ def pack_value(value: Any, name: str, wanted_by: str) -> str:
     """Pickle a plain value for the child.
 
     Raises:
-        Unsendable: it is too big, cannot be pickled, or is an object of a class made in the notebook.
+        Unsendable: it is too big, cannot be pickled, or is an object of a class made in the
+            notebook.
     """
     try:
         data = pickle.dumps(value)
@@ -159,8 +162,8 @@ def pack_value(value: Any, name: str, wanted_by: str) -> str:
 
 def _unsendable(name: str, value: Any, wanted_by: str, reason: str) -> str:
     return (
-        f"`{wanted_by}` uses `{name}` ({type(value).__name__}), which cannot travel to the child process that is "
-        f"timed: {reason}. Make it inside `{wanted_by}`, or pass the numbers it is made from."
+        f"`{wanted_by}` uses `{name}` ({type(value).__name__}), which cannot travel to the child "
+        f"process that is timed: {reason}. Make it inside `{wanted_by}`, or pass the numbers it is made from."
     )
 
 
@@ -201,7 +204,7 @@ def _run_source(piece: Mapping[str, Any], names: dict[str, Any]) -> None:
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """An exception as JSON data with the student's own line first, when one of their lines was running."""
+    """An exception as JSON data, with the student's own line when one of theirs was running."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith("<cell with ")]
     place = {"function": own[-1].name, "line": own[-1].lineno, "text": own[-1].line} if own else {}
@@ -219,4 +222,5 @@ def error_sentence(data: Mapping[str, Any], rank: str) -> str:
     said = f"{data['kind']}: {data['message']}" if data["message"] else str(data["kind"])
     if "line" not in data:
         return f"{said} (in the child process{rank})"
-    return f"line {data['line']} of the cell, in `{data['function']}`:   {data['text']}\n{said} (in the child process{rank})"
+    place = f"line {data['line']} of the cell, in `{data['function']}`:   {data['text']}"
+    return f"{place}\n{said} (in the child process{rank})"

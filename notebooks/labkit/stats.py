@@ -1,7 +1,9 @@
-"""The statistics of noisy timings: median, spread, interval of a ratio over rounds, and three honest looks.
+"""The statistics of noisy timings: median, spread, interval of a ratio, three honest looks.
 
-Pure functions over arrays; the last axis is always the round. Evidence for the rules is in the docs page on
-measuring: looking again and again until something shows gives false decisions in a fifth of the cases, so there are
+Pure functions over arrays; the last axis is always the round. Evidence for the rules is in the docs
+page on
+measuring: looking again and again until something shows gives false decisions in a fifth of the
+    cases, so there are
 at most three looks, each at 98.3 % (Bonferroni over three at 5 %).
 """
 
@@ -36,8 +38,8 @@ def iqr(values: ArrayLike) -> float:
 def ratio(a: ArrayLike, b: ArrayLike) -> Floats:
     """Time of a over time of b, with the order of the turns cancelled.
 
-    Even rounds ran a first and odd rounds b first. The median of each half is taken apart and the two are averaged
-    (in logarithms), so that an advantage of going second cancels.
+    Even rounds ran a first and odd rounds b first. The median of each half is taken apart and the
+    two are averaged (in logarithms), so that an advantage of going second cancels.
 
     Args:
         a: seconds, shape (..., rounds).
@@ -53,7 +55,7 @@ def ratio(a: ArrayLike, b: ArrayLike) -> Floats:
 def interval(
     a: ArrayLike, b: ArrayLike, *, level: float = LEVEL, seed: int = 0
 ) -> tuple[Floats, Floats]:
-    """Bootstrap interval of `ratio`: rounds are resampled (never samples alone), each half by itself.
+    """Bootstrap interval of `ratio`: rounds are resampled, each half by itself.
 
     Args:
         a: seconds, shape (..., rounds).
@@ -81,7 +83,7 @@ def _resampled(logs: Floats, generator: np.random.Generator) -> Floats:
 
 
 def verdict(low: float, high: float, band: tuple[float, float]) -> Verdict:
-    """Supported: the interval lies inside the band. Contradicted: outside. Undecided: they overlap."""
+    """Supported: the interval lies inside the band; contradicted: outside; else undecided."""
     if math.isnan(low) or math.isnan(high):
         return Verdict.UNDECIDED
     if band[0] <= low and high <= band[1]:
@@ -103,7 +105,7 @@ def judge(
     band: tuple[float, float],
     looks: Sequence[int] = LOOKS,
 ) -> tuple[Look, ...]:
-    """The looks a comparison was allowed: at fixed numbers of rounds, ending at the first decision."""
+    """The looks a comparison was allowed, at fixed rounds, ending at the first decision."""
     seen: list[Look] = []
     for rounds in looks:
         if min(len(a), len(b)) < rounds:
@@ -124,7 +126,7 @@ def why(looks: Sequence[Look], band: tuple[float, float]) -> str:
     endings = {
         Verdict.SUPPORTED: f"all inside the claim ({allowed})",
         Verdict.CONTRADICTED: f"all outside the claim ({allowed})",
-        Verdict.UNDECIDED: f"partly inside the claim ({allowed}); this machine is too noisy to tell",
+        Verdict.UNDECIDED: f"partly inside the claim ({allowed}); too noisy to tell",
     }
     return f"{seen}, {endings[last.verdict]}"
 
@@ -133,7 +135,8 @@ def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
     """Least squares y = a + b x.
 
     Returns:
-        a, b, and the largest relative residual, which shows whether a line is the right shape at all.
+        a, b, and the largest relative residual, which shows whether a line is the right shape at
+        all.
     """
     xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     design = np.stack([np.ones_like(xs), xs], axis=1)

@@ -35,7 +35,7 @@ class Turn:
 
 
 class HostClock:
-    """The host's clock, for the CPU and for whatever communicates; on a GPU it waits for the queue first."""
+    """The host's clock, for the CPU and for what communicates; on a GPU it first waits."""
 
     def __init__(self, torch: Any, flush: Any = None, barrier: Work | None = None) -> None:
         self.wait: Work = torch.cuda.synchronize if torch.cuda.is_available() else _nothing
@@ -54,7 +54,7 @@ class HostClock:
 
 
 class EventClock(HostClock):
-    """CUDA events: the GPU notes the time itself (to about 0.5 µs) when it gets there in its queue."""
+    """CUDA events: the GPU itself notes the time (to about 0.5 µs) as its queue gets there."""
 
     def __init__(self, torch: Any, flush: Any = None) -> None:
         super().__init__(torch, flush)
@@ -79,9 +79,10 @@ def timing_loop(
 ) -> Iterator[list[Turn]]:
     """Time every function once a round, and hand over the turns block by block.
 
-    Four things make a time right. The queue is never empty: the kernel that empties the L2 cache still runs while
-    Python queues what follows, so the second event never waits for Python. Every call finds the same cold cache. We
-    synchronise before we read a clock. And rounds alternate (A B, then B A), so that whatever drifts hurts both alike.
+    Four things make a time right. The queue is never empty: the kernel that empties the L2 cache
+    still runs while Python queues what follows, so the second event never waits for Python. Every
+    call finds the same cold cache. We synchronise before we read a clock. And rounds alternate (A
+    B, then B A), so that whatever drifts hurts both alike.
     """
     for start in range(rounds.start, rounds.stop, block):
         turns = []
@@ -136,13 +137,14 @@ def is_stable(samples: list[float]) -> bool:
 
 
 def warm_up(name: str, work: Work, clock: HostClock, *, fixed: bool = False) -> list[float]:
-    """Run until the time no longer changes, or 60 runs or 2 s are over; these samples are shown, never counted.
+    """Run until the time no longer changes, at most 60 times or 2 s; shown, never counted.
 
     Args:
         name: what is warmed up.
         work: the function to run.
         clock: how to time it.
-        fixed: run exactly five times, so that several ranks make the same number of collective calls.
+        fixed: run exactly five times, so that several ranks make the same number of collective
+            calls.
     """
     samples: list[float] = []
     ends = time.perf_counter() + WARM_S
@@ -167,5 +169,5 @@ def plan_inner(warm: list[float], clock: HostClock) -> int:
 
 
 def plan_block(typical_s: float) -> int:
-    """Rounds between two reports: as many as fit 0.2 s, so that reporting disturbs little and plots stay live."""
+    """Rounds between two reports: what fits 0.2 s disturbs little and keeps plots live."""
     return max(1, min(20, int(BLOCK_S / max(typical_s, 1e-6))))

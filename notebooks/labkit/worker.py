@@ -1,7 +1,7 @@
-"""The child process: reads one job from stdin, runs it, prints JSON lines; run as `python -m labkit.worker`.
+"""The child process `python -m labkit.worker`: a job on stdin, JSON lines on stdout.
 
-The job's first line comes on stdin and stdin stays open: when it closes, the notebook is gone and so are we.
-The student's own prints go to stderr, so that the lines on stdout are ours alone.
+The job's first line comes on stdin and stdin stays open: when it closes, the notebook is gone and
+so are we. The student's own prints go to stderr, so that the lines on stdout are ours alone.
 """
 
 from __future__ import annotations
@@ -122,8 +122,9 @@ def _prepare(torch: Any, packed: Mapping[str, Any], job: Mapping[str, Any]) -> t
     """Call the student's function once.
 
     Returns:
-        What to time or what was returned, and whether it is a function to be timed. A function that returns a function
-        has prepared something outside the timing; any other is itself what is timed.
+        What to time or what was returned, and whether it is a function to be timed. A function that
+        returns a function has prepared something outside the timing; any other is itself what is
+        timed.
     """
     function = source.unpack(packed)
     arguments = {name: source.unpack_value(text) for name, text in job["arguments"].items()}
@@ -226,7 +227,7 @@ def _is_decided(
 
 
 def call_function(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
-    """Run the job's function once; time what it returns if that is a function, else send the value home."""
+    """Run the job's function once; time the function it returns, or send the value home."""
     torch.manual_seed(job["seed"])
     ((name, packed),) = job["functions"].items()
     _start_peak(torch)
@@ -258,7 +259,7 @@ def _plain(torch: Any, value: Any) -> Any:
 
 
 def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
-    """One of several copies that share a device: warm up, wait for the start, count calls for some seconds."""
+    """One of several copies that share a device: warm up, wait for the start, count calls."""
     torch.manual_seed(job["seed"] + job["rank"])
     ((name, packed),) = job["functions"].items()
     work, _ = _prepare(torch, packed, job)
@@ -296,7 +297,7 @@ def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -
 
 
 def _quiet_wait(torch: Any) -> Callable[[], None]:
-    """Wait for the GPU asleep: the usual wait spins, and would be counted as CPU that a copy needs."""
+    """Wait for the GPU asleep: the usual wait spins, and would count as CPU a copy needs."""
     if not torch.cuda.is_available():
         return lambda: None
 
@@ -339,7 +340,7 @@ def _start_peak(torch: Any) -> None:
 
 
 def _peak(torch: Any) -> dict[str, float]:
-    """Peak memory so far: tensors, cache and the device's own count on a GPU; the whole process on a CPU."""
+    """Peak memory so far: tensors, cache and device on a GPU; the whole process on a CPU."""
     if not torch.cuda.is_available():
         return {"peak_mib": _peak_rss_mib()}
     free, total = torch.cuda.mem_get_info()
