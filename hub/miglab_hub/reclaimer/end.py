@@ -1,0 +1,95 @@
+"""At a lease's end, asks the hub to stop the server that holds it.
+
+Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
+does not answer ends nothing.  A server that was started after the lease's end is never stopped.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from http import HTTPStatus
+from urllib.parse import quote
+
+import httpx
+
+from miglab_spawner.messages import LeaseState, LeaseView
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 60.0
+
+
+class ServerEnder:
+    """Asks again, with growing pauses, until the lease is no longer releasing.
+
+    Args:
+        hub: an HTTP client whose base URL is the hub's API and whose headers carry the service's
+            own token, with the scopes ``read:servers`` and ``delete:servers``.
+        now: the clock, seconds since the epoch.
+    """
+
+    def __init__(self, hub: httpx.AsyncClient, now: Callable[[], float]) -> None:
+        self._hub = hub
+        self._now = now
+        self._ends: dict[int, _End] = {}
+
+    async def ask(self, leases: Iterable[LeaseView]) -> None:
+        """One round over all live leases."""
+        releasing = {item.id: item for item in leases if item.state is LeaseState.RELEASING}
+        for gone in self._ends.keys() - releasing.keys():
+            del self._ends[gone]
+        for lease in releasing.values():
+            end = self._ends.setdefault(lease.id, _End(self._now()))
+            if lease.holder and end.is_due(self._now()):
+                end.put_off(self._now())
+                await self._stop(lease, end)
+
+    async def _stop(self, lease: LeaseView, end: "_End") -> None:
+        try:
+            started_at = await self._started_at(lease)
+            if started_at is None or started_at > end.seen_at:
+                return  # already stopped, or another server by now
+            answer = await self._hub.delete(_path(lease))
+        except httpx.HTTPError as error:
+            log.warning(
+                "lease %s: the hub does not answer (%s); asked again later", lease.id, error
+            )
+            return
+        log.info(
+            "lease %s of %s ends (%s): asked the hub to stop server %r: HTTP %s",
+            lease.id, lease.user, lease.reason, lease.server, answer.status_code,
+        )  # fmt: skip
+
+    async def _started_at(self, lease: LeaseView) -> float | None:
+        """When the hub started the server of that name that runs now; None if none runs."""
+        answer = await self._hub.get(f"users/{quote(lease.user, safe='')}")
+        if answer.status_code == HTTPStatus.NOT_FOUND:
+            return None
+        server = answer.raise_for_status().json().get("servers", {}).get(lease.server)
+        if server is None or server.get("stopped") or not server.get("started"):
+            return None
+        return datetime.fromisoformat(server["started"]).timestamp()
+
+
+class _End:
+    """When a lease was first seen releasing, and when to ask next."""
+
+    def __init__(self, now: float) -> None:
+        self.seen_at = now
+        self._next_at = now
+        self._pause_s = FIRST_PAUSE_S
+
+    def is_due(self, now: float) -> bool:
+        return now >= self._next_at
+
+    def put_off(self, now: float) -> None:
+        self._next_at = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+
+def _path(lease: LeaseView) -> str:
+    user = quote(lease.user, safe="")
+    if not lease.server:
+        return f"users/{user}/server"
+    return f"users/{user}/servers/{quote(lease.server, safe='')}"

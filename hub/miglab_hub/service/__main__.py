@@ -1,0 +1,81 @@
+"""``python -m miglab_hub.service --config lab.toml``: run the pool service in the foreground.
+
+Exit status: 0 after SIGTERM or SIGINT; 2 with one line on standard error for whatever a person
+must mend first (settings, a second service, a damaged ledger, a port in use, no GPUs).
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from miglab_hub.settings import Settings, SettingsError, load
+from miglab_spawner.gpu.errors import GpuError
+from miglab_spawner.pool.ledger import LedgerError
+from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
+
+from .assembly import Parts, assemble
+from .listeners import PortInUseError, bind, listener, serve, stop_on_signals
+
+EXPECTED = (SettingsError, AlreadyRunning, LedgerError, PortInUseError, GpuError, OSError)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until told to stop; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="miglab-pool", description="Run the pool service.")
+    parser.add_argument("--config", type=Path, default=None, help="lab.toml")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        return _run(load(options.config))
+    except EXPECTED as error:
+        print(f"miglab-pool: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(settings: Settings) -> int:
+    with PoolLock(settings.pool_lock):
+        sockets = [
+            bind(settings.pool_bind, settings.pool_port, "addresses.pool_bind or lab.port"),
+            bind(
+                settings.student_bind, settings.student_port, "addresses.student_bind or lab.port"
+            ),
+        ]
+        at_rest = asyncio.run(_serve(assemble(settings), sockets))
+    if not at_rest:
+        logging.shutdown()
+        os._exit(0)  # a driver call hangs in its thread: the interpreter would wait for it for ever
+    return 0
+
+
+async def _serve(parts: Parts, sockets: list) -> bool:  # type: ignore[type-arg]
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    servers = [listener(parts.management), listener(parts.student)]
+    await parts.host.start()
+    stopping = asyncio.create_task(_close_waits(parts, stop))
+    try:
+        await serve(list(zip(servers, sockets, strict=True)), stop)
+    finally:
+        stop.set()
+        await stopping
+        at_rest = await parts.host.stop()
+        await parts.hub.aclose()
+        if at_rest:
+            parts.close()
+    return at_rest
+
+
+async def _close_waits(parts: Parts, stop: asyncio.Event) -> None:
+    """End long-polls and event streams as soon as the service is told to stop."""
+    await stop.wait()
+    parts.host.waker.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

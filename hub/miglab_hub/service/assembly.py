@@ -1,0 +1,137 @@
+"""Puts the service together from lab.toml: secrets, GPUs, ledger, pool, two applications."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from fastapi import FastAPI
+from miglab_spawner.pool.pool import Pool
+
+from miglab_hub import lab_secrets
+from miglab_hub.reclaimer.end import ServerEnder
+from miglab_hub.settings import SERVICE_NAME, Settings
+from miglab_spawner.gpu import open_gpus
+from miglab_spawner.pool.holders import AnyHolders, DockerHolders, Holders, ProcessHolders
+from miglab_spawner.pool.ledger import Ledger
+
+from .auth import HubAccess, HubTokens, SignIn
+from .host import PoolHost, Times
+from .management import management_app
+from .metrics import Metrics
+from .student import student_app
+
+log = logging.getLogger(__name__)
+
+STUDENT_CACHE_S = 10
+HUB_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What runs together in one service process.
+
+    Attributes:
+        close: gives back what was opened; to be called last.
+    """
+
+    host: PoolHost
+    management: FastAPI
+    student: FastAPI
+    hub: httpx.AsyncClient
+    close: Callable[[], None]
+
+
+def assemble(settings: Settings) -> Parts:
+    """Open everything; the pool's lock is held by the caller.
+
+    Raises:
+        LedgerError: the ledger cannot be used.
+        GpuError: the GPUs cannot be opened.
+        OSError: a file cannot be read or written.
+    """
+    lab_secrets.make_all(settings)
+    driver = open_gpus(
+        simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+    )
+    ledger = Ledger(settings.ledger)
+    pool = Pool(settings.pool_settings(), ledger, driver, _holders(settings))
+    access = _access(settings)
+    hub = _hub_client(access)
+    ender = ServerEnder(hub, time.time)
+
+    async def end_servers(host: PoolHost) -> None:
+        await ender.ask(await host.decide(lambda pool: pool.leases()))
+
+    def close() -> None:
+        ledger.close()
+        driver.close()
+
+    shapes = {shape for course in settings.courses.values() for shape in course.shapes}
+    host = PoolHost(
+        pool, Metrics(shapes), Times(reconcile_s=settings.pool.reconcile_s), end_servers
+    )
+    return Parts(
+        host,
+        management_app(
+            host,
+            SignIn(access, private(settings.pool_secret)),
+            default_course=settings.students.default_course,
+            notices=notices(settings),
+        ),
+        student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S))),
+        hub,
+        close,
+    )
+
+
+def notices(settings: Settings) -> tuple[str, ...]:
+    """What every page says about this lab."""
+    said = []
+    if settings.gpus.simulated:
+        said.append("simulated GPUs")
+    if settings.students.spawner == "local":
+        said.append("no isolation: trial only")
+    return tuple(said)
+
+
+def private(path: Path) -> str:
+    """A secret, read from a file that only its owner may read.
+
+    Raises:
+        OSError: it cannot be read, or others may read it.
+    """
+    if path.stat().st_mode & 0o077:
+        raise PermissionError(
+            f"{path} can be read by others: delete it (it is made anew), or chmod 600"
+        )
+    return lab_secrets.read(path)
+
+
+def _access(settings: Settings, cache_s: int = 30) -> HubAccess:
+    return HubAccess(
+        api_url=settings.hub_api_url,
+        hub_prefix=f"{settings.lab.base_url}hub/",
+        prefix=settings.service_prefix,
+        service=SERVICE_NAME,
+        token=private(settings.service_token),
+        cache_s=cache_s,
+    )
+
+
+def _hub_client(access: HubAccess) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=access.api_url,
+        headers={"Authorization": f"token {access.token}"},
+        timeout=HUB_TIMEOUT_S,
+        trust_env=False,
+    )
+
+
+def _holders(settings: Settings) -> AnyHolders:
+    kinds: dict[str, Holders] = {"process": ProcessHolders()}
+    if settings.students.spawner == "docker":
+        kinds["container"] = DockerHolders(settings.students.docker_url, settings.lab_id)
+    return AnyHolders(kinds)

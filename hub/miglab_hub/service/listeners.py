@@ -1,0 +1,78 @@
+"""Two listeners in one process, which start together and end together."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+GRACE_S = 5
+
+
+class PortInUseError(Exception):
+    """Another program listens there; the message names the address and the key to change."""
+
+
+class Listener(uvicorn.Server):
+    """A server that leaves the process's signals to whoever runs several of them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def bind(host: str, port: int, key: str) -> socket.socket:
+    """Take an address before anything else is opened.
+
+    Raises:
+        PortInUseError: it cannot be taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, port))
+        taken.listen(1024)
+    except OSError as error:
+        taken.close()
+        raise PortInUseError(
+            f"{host}:{port} cannot be listened on ({error.strerror}): stop what listens there, "
+            f"or change {key}"
+        ) from error
+    return taken
+
+
+def listener(app: FastAPI) -> Listener:
+    """A server for one application; the hub's proxy says which scheme the browser used."""
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    return Listener(config)
+
+
+async def serve(pairs: list[tuple[Listener, socket.socket]], stop: asyncio.Event) -> None:
+    """Serve until ``stop`` is set or one of the listeners ends."""
+    running = [asyncio.create_task(one.serve(sockets=[taken])) for one, taken in pairs]
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({*running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    for one, _ in pairs:
+        one.should_exit = True
+    await asyncio.gather(*running)
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """SIGTERM and SIGINT end the service, without haste."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)

@@ -1,0 +1,286 @@
+"""The management application: the spawner's, the instructor's and the browser's way to the pool.
+
+Reachable from the loopback or the private network, and for browsers through the hub's proxy.
+Checks who may ask for what; what then happens is the pool's decision.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from miglab_spawner.messages import (
+    AttachRequest,
+    ExtendRequest,
+    LeaseView,
+    Message,
+    Offers,
+    PoolSnapshot,
+    ReleaseRequest,
+    TicketRequest,
+    TicketState,
+    TicketView,
+)
+
+from .answers import REFUSED, DeniedError, install
+from .asker import Asker
+from .auth import SignIn
+from .host import PoolHost
+from .pages import page_router
+from .views import visible_snapshot
+
+log = logging.getLogger(__name__)
+
+LONGEST_POLL_S = 30.0
+ENDED_TICKETS = frozenset(
+    {TicketState.CANCELLED, TicketState.REFUSED, TicketState.EXPIRED, TicketState.TAKEN}
+)
+
+
+class Health(Message):
+    """How the pool is.
+
+    Attributes:
+        gpus_troubled: how many of the GPUs take no new lease.
+    """
+
+    ok: bool
+    gpus: int
+    gpus_troubled: int
+
+
+async def who(request: Request) -> Asker:
+    """Whoever asks; refuses nobody in particular."""
+    sign_in: SignIn = request.app.state.sign_in
+    return await sign_in.asker(request)
+
+
+async def spawner_only(request: Request) -> Asker:
+    """The spawner; refuses everybody else."""
+    asker = await who(request)
+    if not asker.is_spawner:
+        raise DeniedError(403, "forbidden", "Only the spawner may do this.")
+    return asker
+
+
+def _host(request: Request) -> PoolHost:
+    host: PoolHost = request.app.state.host
+    return host
+
+
+Who = Annotated[Asker, Depends(who)]
+Spawner = Annotated[Asker, Depends(spawner_only)]
+Host = Annotated[PoolHost, Depends(_host)]
+
+api = APIRouter(prefix="/api", responses=REFUSED)
+
+
+def management_app(
+    host: PoolHost, sign_in: SignIn, *, default_course: str, notices: tuple[str, ...] = ()
+) -> FastAPI:
+    """The management application.
+
+    Args:
+        host: the pool.
+        sign_in: says who asks.
+        default_course: the course of those who are in none.
+        notices: labels that every page shows, such as "simulated GPUs".
+    """
+    prefix = sign_in.access.prefix
+    app = FastAPI(
+        title="miglab pool: management",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{prefix}/api/openapi.json",
+    )
+    app.state.host, app.state.sign_in = host, sign_in
+    app.state.default_course, app.state.notices = default_course, notices
+    install(app, host.metrics.refused)
+    app.include_router(api, prefix=prefix)
+    app.include_router(page_router(prefix), prefix=prefix)
+    app.add_api_route("/metrics", metrics, response_class=PlainTextResponse)
+    return app
+
+
+# Tickets.
+
+
+@api.post("/tickets", status_code=201)
+async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response) -> TicketView:
+    """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
+
+    def decision(pool: Any) -> TicketView:
+        before = pool.version
+        ticket: TicketView = pool.request(request)
+        response.status_code = 201 if pool.version != before else 200
+        return ticket
+
+    return await host.decide(decision)
+
+
+@api.get("/tickets/{ticket_id}")
+async def wait_for(
+    ticket_id: int,
+    asker: Who,
+    host: Host,
+    wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
+) -> TicketView:
+    """The ticket, attended; answers when its state or place changes, or after ``wait_s``."""
+    first = await _own_ticket(host, asker, ticket_id)
+    if not asker.is_spawner and not asker.is_user(first.user):
+        return first
+    first = await host.decide(lambda pool: pool.attend(ticket_id))
+    if wait_s > 0 and first.state is TicketState.WAITING:
+        return await _changed(host, first, wait_s)
+    return first
+
+
+@api.delete("/tickets/{ticket_id}")
+async def cancel(ticket_id: int, asker: Who, host: Host) -> TicketView:
+    """Give up a place in the queue."""
+    await _own_ticket(host, asker, ticket_id)
+    return await host.decide(lambda pool: pool.cancel(ticket_id, asker.by))
+
+
+@api.post("/tickets/{ticket_id}/take")
+async def take(ticket_id: int, _: Spawner, host: Host) -> LeaseView:
+    """Take what is offered."""
+    ticket = await host.decide(lambda pool: pool.ticket(ticket_id))
+    lease = await host.decide(lambda pool: pool.take(ticket_id))
+    if ticket.state is TicketState.OFFERED:
+        host.metrics.wait_s.observe(max(0.0, lease.granted_at - ticket.created_at))
+    return lease
+
+
+async def _own_ticket(host: PoolHost, asker: Asker, ticket_id: int) -> TicketView:
+    ticket = await host.decide(lambda pool: pool.ticket(ticket_id))
+    if not asker.may_steer(ticket.user):
+        raise DeniedError(404, "unknown-ticket", f"You have no ticket {ticket_id}.")
+    return ticket
+
+
+async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
+    """Wait until the ticket is another than ``first``; looks at the snapshot, not at the ledger."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    while True:
+        seen = host.waker.version
+        now = next((t for t in (await host.snapshot()).waiting if t.id == first.id), None)
+        if now is None or (now.state, now.position) != (first.state, first.position):
+            return await host.decide(lambda pool: pool.ticket(first.id))
+        left_s = deadline - loop.time()
+        if left_s <= 0 or host.waker.closed:
+            return now
+        await host.waker.beyond(seen, left_s)
+
+
+# Leases.
+
+
+@api.get("/leases")
+async def leases(asker: Who, host: Host, user: str | None = None) -> list[LeaseView]:
+    """The live leases: all, or one user's; for a person without a staff role always their own."""
+    if not asker.sees_names:
+        if user is not None and not asker.is_user(user):
+            raise DeniedError(403, "forbidden", "You can see your own leases only.")
+        user = asker.name
+        if not asker.is_user(user):
+            return []
+    return list(await host.decide(lambda pool: pool.leases(user)))
+
+
+@api.get("/leases/{lease_id}")
+async def lease(lease_id: int, asker: Who, host: Host) -> LeaseView:
+    """One lease."""
+    return await _own_lease(host, asker, lease_id)
+
+
+@api.post("/leases/{lease_id}/attach")
+async def attach(lease_id: int, request: AttachRequest, _: Spawner, host: Host) -> LeaseView:
+    """The fence: the holder exists and is not started; it may start only if this is accepted."""
+    return await host.decide(lambda pool: pool.attach(lease_id, request.generation, request.holder))
+
+
+@api.post("/leases/{lease_id}/running")
+async def running(lease_id: int, _: Spawner, host: Host) -> LeaseView:
+    """The holder was started."""
+    return await host.decide(lambda pool: pool.running(lease_id))
+
+
+@api.post("/leases/{lease_id}/release")
+async def release(lease_id: int, request: ReleaseRequest, asker: Who, host: Host) -> LeaseView:
+    """Ask for a lease back; it is freed once its holder is confirmed gone."""
+    await _own_lease(host, asker, lease_id)
+    return await host.decide(lambda pool: pool.release(lease_id, asker.by, request.reason))
+
+
+@api.post("/leases/{lease_id}/extend")
+async def extend(lease_id: int, request: ExtendRequest, asker: Who, host: Host) -> LeaseView:
+    """Ask for more time."""
+    await _own_lease(host, asker, lease_id)
+    return await host.decide(lambda pool: pool.extend(lease_id, request.by_s, asker.by))
+
+
+async def _own_lease(host: PoolHost, asker: Asker, lease_id: int) -> LeaseView:
+    found = await host.decide(lambda pool: pool.lease(lease_id))
+    if not asker.may_steer(found.user):
+        raise DeniedError(404, "unknown-lease", f"You have no lease {lease_id}.")
+    return found
+
+
+# The pool as a whole.
+
+
+@api.get("/offers")
+async def offers(
+    request: Request,
+    asker: Who,
+    host: Host,
+    course: Annotated[list[str], Query(max_length=100)],
+    user: str | None = None,
+) -> Offers:
+    """What the courses offer; a person may ask about themselves and their own courses only."""
+    if user is not None and not asker.may_steer(user):
+        raise DeniedError(403, "forbidden", "You can see your own offers only.")
+    if not asker.sees_names:
+        own = (*asker.course_names, request.app.state.default_course)
+        course = [name for name in course if name in own]
+    return await host.decide(lambda pool: pool.offers(course))
+
+
+@api.get("/pool")
+async def pool_now(asker: Who, host: Host) -> PoolSnapshot:
+    """The pool now, as far as the asker may see it."""
+    return visible_snapshot(await host.snapshot(), asker)
+
+
+@api.get("/events", response_class=EventSourceResponse)
+async def events(asker: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
+    """A server-sent event ``pool`` with the snapshot, now and after every change."""
+    while not host.waker.closed:
+        seen = host.waker.version
+        snapshot = visible_snapshot(await host.snapshot(), asker)
+        yield ServerSentEvent(event="pool", id=str(seen), data=snapshot)
+        while host.waker.version == seen and not host.waker.closed:
+            await host.waker.beyond(seen, LONGEST_POLL_S)
+
+
+@api.get("/health")
+async def health(host: Host) -> Health:
+    """Whether the pool answers, and whether every GPU does; open to all, and names nothing."""
+    snapshot = await host.snapshot()
+    troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
+    return Health(ok=not troubled, gpus=len(snapshot.gpus), gpus_troubled=troubled)
+
+
+async def metrics(request: Request) -> Response:
+    """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
+    host: PoolHost = request.app.state.host
+    held = await host.decide(lambda pool: pool.leases())
+    text = host.metrics.render(await host.snapshot(), held)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,82 @@
+"""The student application: a server sees, extends and releases its own lease, and nothing else.
+
+The only listener of the pool that students' containers reach.  A request carries the server's own
+hub token; the hub says which server that is.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+
+from miglab_spawner.messages import ExtendRequest, LeaseView, ReleaseRequest
+
+from .answers import REFUSED, DeniedError, install
+from .auth import HubTokens, bearer, server_of
+from .host import PoolHost
+
+api = APIRouter(prefix="/api", responses=REFUSED)
+
+
+def student_app(host: PoolHost, tokens: HubTokens) -> FastAPI:
+    """The student application over the same pool."""
+    app = FastAPI(
+        title="miglab pool: student",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    app.state.host, app.state.tokens = host, tokens
+    install(app, host.metrics.refused)
+    app.include_router(api)
+    return app
+
+
+async def own_lease(request: Request) -> LeaseView:
+    """The live lease of the server whose token the request carries.
+
+    Raises:
+        Refused: no token (401), not a server's token (403), no lease (404), no hub (503).
+    """
+    token = bearer(request)
+    tokens: HubTokens = request.app.state.tokens
+    model = await tokens.owner(token) if token else None
+    if model is None:
+        raise DeniedError(401, "not-signed-in", "Send the server's own JUPYTERHUB_API_TOKEN.")
+    server = server_of(model)
+    if server is None:
+        raise DeniedError(403, "forbidden", "This is not the token of a server.")
+    host: PoolHost = request.app.state.host
+    lease = await host.decide(lambda pool: pool.lease_of(*server))
+    if lease is None:
+        raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
+    return lease
+
+
+Own = Annotated[LeaseView, Depends(own_lease)]
+
+
+@api.get("/lease")
+async def lease(own: Own) -> LeaseView:
+    """The server's lease."""
+    return own
+
+
+@api.post("/lease/extend")
+async def extend(own: Own, ask: ExtendRequest, request: Request) -> LeaseView:
+    """Ask for more time."""
+    host: PoolHost = request.app.state.host
+    return await host.decide(lambda pool: pool.extend(own.id, ask.by_s, f"server:{own.user}"))
+
+
+@api.post("/lease/release")
+async def release(own: Own, ask: ReleaseRequest, request: Request) -> LeaseView:
+    """Give the lease back; the server is stopped, and the slices are free once it is gone."""
+    host: PoolHost = request.app.state.host
+    return await host.decide(lambda pool: pool.release(own.id, f"server:{own.user}", ask.reason))
+
+
+@api.get("/health")
+async def health() -> dict[str, bool]:
+    """Whether the listener answers."""
+    return {"ok": True}

@@ -1,0 +1,47 @@
+"""Lets any number of waiters sleep until something changed."""
+
+import asyncio
+
+
+class Waker:
+    """A version number that can be waited on, from one event loop.
+
+    Attributes:
+        version: the newest version that was announced.
+        closed: True once the service stops; every wait then ends at once.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.closed = False
+        self._changed = asyncio.Event()
+
+    def wake(self, version: int) -> None:
+        """Announce a version; waiters wake only if it is another one."""
+        if version != self.version:
+            self.version = version
+            self._ring()
+
+    def close(self) -> None:
+        """End every wait, now and later."""
+        self.closed = True
+        self._ring()
+
+    async def beyond(self, seen: int, timeout_s: float) -> int:
+        """Wait until the version is another than ``seen``, for ``timeout_s`` seconds at most.
+
+        Returns:
+            The version now; equal to ``seen`` if the time passed first or the service stops.
+        """
+        if self.version == seen and not self.closed and timeout_s > 0:
+            event = self._changed
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await event.wait()
+            except TimeoutError:
+                pass
+        return self.version
+
+    def _ring(self) -> None:
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()

@@ -1,0 +1,71 @@
+"""The two applications over a fake hub and a fake pool, without a socket."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from miglab_hub.service.auth import SignIn
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.management import management_app
+from miglab_hub.service.metrics import Metrics
+from miglab_hub.service.student import student_app
+
+from .fakes import ACCESS, PREFIX, SECRET, FakePool, FakeTokens, lease_view, slice_view
+
+
+@pytest.fixture
+def pool() -> FakePool:
+    """Alice holds lease 1 for her server, and lease 3 for lab2; bob holds lease 2."""
+    return FakePool(
+        slices=[slice_view(1, 0, "alice"), slice_view(2, 2, "bob"), slice_view(4, 5)],
+        held={
+            1: lease_view(1, "alice"),
+            2: lease_view(2, "bob"),
+            3: lease_view(3, "alice", server="lab2"),
+        },
+    )
+
+
+@pytest.fixture
+async def host(pool: FakePool) -> AsyncIterator[PoolHost]:
+    host = PoolHost(pool, Metrics({"1g.5gb"}))  # type: ignore[arg-type]
+    yield host
+    await host.stop()
+
+
+@pytest.fixture
+def tokens() -> FakeTokens:
+    return FakeTokens(ACCESS)
+
+
+@pytest.fixture
+def sign_in(tokens: FakeTokens) -> SignIn:
+    return SignIn(ACCESS, SECRET, tokens)
+
+
+@pytest.fixture
+async def client(host: PoolHost, sign_in: SignIn) -> AsyncIterator[httpx.AsyncClient]:
+    """The management listener."""
+    app = management_app(
+        host,
+        sign_in,
+        default_course="everyone",
+        notices=("simulated GPUs", "no isolation: trial only"),
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
+        yield client
+
+
+@pytest.fixture
+async def student(host: PoolHost, tokens: FakeTokens) -> AsyncIterator[httpx.AsyncClient]:
+    """The student listener."""
+    transport = httpx.ASGITransport(student_app(host, tokens))
+    async with httpx.AsyncClient(transport=transport, base_url="http://student") as client:
+        yield client
+
+
+def as_(token: str) -> dict[str, str]:
+    """The header of whoever has this token."""
+    return {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,224 @@
+"""A hub and a pool that answer from memory, and refuse when told to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from miglab_hub.service.answers import DeniedError
+from miglab_hub.service.auth import STAFF_SCOPE, HubAccess, HubTokens
+from miglab_spawner.messages import (
+    CourseOffers,
+    GpuView,
+    LeaseState,
+    LeaseView,
+    Offers,
+    PoolSnapshot,
+    ShapeOffer,
+    SliceState,
+    SliceView,
+    TicketRequest,
+    TicketState,
+    TicketView,
+)
+from miglab_spawner.pool.refused import Refused
+
+PREFIX = "/services/pool"
+SECRET = "the-spawners-own-secret"
+ACCESS = HubAccess("http://hub.invalid/hub/api", "/hub/", PREFIX, "pool", "service-token")
+ENTRY = "access:services!service=pool"
+
+
+def person(name: str, *scopes: str, entry: bool = True, **more: Any) -> dict[str, Any]:
+    """What the hub says of a person's token."""
+    return {"kind": "user", "name": name, "scopes": [*scopes, *([ENTRY] if entry else [])], **more}
+
+
+OWNERS: dict[str, dict[str, Any]] = {
+    "alice-token": person("alice", groups=["ml"]),
+    "bob-token": person("bob"),
+    "staff-token": person("ina", STAFF_SCOPE),
+    "admin-token": person("root", admin=True),
+    "outsider-token": person("eve", entry=False),
+    "service-token-alice": {"kind": "service", "name": "alice", "scopes": [ENTRY]},
+    "alice-server": person("alice", "custom:miglab:lease!server=alice/", entry=False),
+    "alice-lab2": person("alice", "custom:miglab:lease!server=alice/lab2", entry=False),
+    "alice-two": person(
+        "alice",
+        "custom:miglab:lease!server=alice/",
+        "custom:miglab:lease!server=alice/lab2",
+        entry=False,
+    ),
+    "forged-server": person("bob", "custom:miglab:lease!server=alice/", entry=False),
+    "user-wide": person("alice", "custom:miglab:lease!user=alice", entry=False),
+}
+
+
+class FakeTokens(HubTokens):
+    """A hub that knows `OWNERS`."""
+
+    silent = False
+
+    async def owner(self, token: str) -> dict[str, Any] | None:
+        if self.silent:
+            raise DeniedError(503, "hub-silent", "The hub does not answer.")
+        return OWNERS.get(token)
+
+    async def token_for_code(self, code: str, verifier: str | None) -> str:
+        assert verifier
+        if code not in OWNERS:
+            raise DeniedError(403, "sign-in-failed", "The hub refused the sign-in.")
+        return code
+
+
+def lease_view(number: int, user: str, **more: Any) -> LeaseView:
+    """A running lease of one slice."""
+    values: dict[str, Any] = {
+        "id": number, "ticket": number, "generation": number, "user": user, "server": "",
+        "course": "ml", "shape": "1g.5gb", "state": LeaseState.RUNNING, "granted_at": 1000.0,
+        "holder": f"container:{number:064x}", "uuids": (f"MIG-{number}",),
+    }  # fmt: skip
+    return LeaseView(**{**values, **more})
+
+
+def slice_view(number: int, start: int, user: str | None = None, **more: Any) -> SliceView:
+    """A slice of one memory slice, leased if it has a user."""
+    values: dict[str, Any] = {
+        "slice_id": number, "gpu": 0, "uuid": f"MIG-{number}", "profile": "1g.5gb", "start": start,
+        "size": 1, "generation": number, "sm_count": 14, "memory_mib": 4864,
+        "state": SliceState.LEASED if user else SliceState.FREE, "lease": number if user else None,
+        "user": user, "server": "" if user else None, "course": "ml" if user else None,
+    }  # fmt: skip
+    return SliceView(**{**values, **more})
+
+
+@dataclass
+class FakePool:
+    """Keeps what it is told; decides nothing but who is refused."""
+
+    version: int = 1
+    slices: list[SliceView] = field(default_factory=list)
+    held: dict[int, LeaseView] = field(default_factory=dict)
+    tickets: dict[int, TicketView] = field(default_factory=dict)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    turns: int = 0
+    queue_full: bool = False
+    gpu_state: str = "ok"
+
+    def _changed(self, *call: Any) -> None:
+        self.calls.append(call)
+        self.version += 1
+
+    def request(self, request: TicketRequest) -> TicketView:
+        if self.queue_full:
+            raise Refused("queue-full", "200 wait already. Try later, or start without a GPU.", 429)
+        same = [
+            t for t in self.tickets.values() if (t.user, t.shape) == (request.user, request.shape)
+        ]
+        if same:
+            return same[0]
+        number = len(self.tickets) + 1
+        self.tickets[number] = TicketView(
+            id=number, state=TicketState.WAITING, position=number, waiting=number,
+            created_at=990.0, **request.model_dump(),
+        )  # fmt: skip
+        self._changed("request", number)
+        return self.tickets[number]
+
+    def request_of_alice(self) -> TicketView:
+        """A waiting ticket of alice's."""
+        return self.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
+
+    def ticket(self, number: int) -> TicketView:
+        if number not in self.tickets:
+            raise Refused("unknown-ticket", f"There is no ticket {number}.", 404)
+        return self.tickets[number]
+
+    def attend(self, number: int) -> TicketView:
+        self.calls.append(("attend", number))
+        return self.ticket(number)
+
+    def set_ticket(self, number: int, **changes: Any) -> None:
+        self.tickets[number] = self.ticket(number).model_copy(update=changes)
+        self._changed("set_ticket", number)
+
+    def cancel(self, number: int, by: str, reason: str = "") -> TicketView:
+        self.set_ticket(number, state=TicketState.CANCELLED, position=None, reason="cancelled")
+        self._changed("cancel", number, by)
+        return self.tickets[number]
+
+    def take(self, number: int) -> LeaseView:
+        ticket = self.ticket(number)
+        if ticket.lease is None:
+            raise Refused("not-offered", "The ticket holds no offer.")
+        self.set_ticket(number, state=TicketState.TAKEN)
+        return self.held[ticket.lease]
+
+    def lease(self, number: int) -> LeaseView:
+        if number not in self.held:
+            raise Refused("unknown-lease", f"There is no lease {number}.", 404)
+        return self.held[number]
+
+    def leases(self, user: str | None = None) -> list[LeaseView]:
+        return [lease for lease in self.held.values() if user in (None, lease.user)]
+
+    def lease_of(self, user: str, server: str) -> LeaseView | None:
+        found = [le for le in self.held.values() if (le.user, le.server) == (user, server)]
+        return found[0] if found else None
+
+    def attach(self, number: int, generation: int, holder: str) -> LeaseView:
+        if generation != self.lease(number).generation:
+            raise Refused("stale-lease", "The lease is over.")
+        self._changed("attach", number, generation, holder)
+        return self.held[number]
+
+    def running(self, number: int) -> LeaseView:
+        self._changed("running", number)
+        return self.lease(number)
+
+    def release(self, number: int, by: str, reason: str = "") -> LeaseView:
+        lease = self.lease(number).model_copy(update={"state": LeaseState.RELEASING})
+        self.held[number] = lease
+        self._changed("release", number, by, reason)
+        return lease
+
+    def extend(self, number: int, by_s: float, by: str) -> LeaseView:
+        self._changed("extend", number, by_s, by)
+        return self.lease(number)
+
+    def offers(self, courses: Sequence[str]) -> Offers:
+        shape = ShapeOffer(
+            shape="1g.5gb", sm_count=14, memory_mib=4864, slices=1, good_for="Most.", free_now=2
+        )
+        return Offers(
+            simulated=True,
+            courses=tuple(
+                CourseOffers(course=name, title=name, shapes=(shape,), default="1g.5gb")
+                for name in courses
+            ),
+        )
+
+    def snapshot(self) -> PoolSnapshot:
+        self.calls.append(("snapshot",))
+        gpu = GpuView(
+            index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
+            state=self.gpu_state, slices=tuple(self.slices),
+        )  # fmt: skip
+        waiting = tuple(t for t in self.tickets.values() if t.state in ("waiting", "offered"))
+        return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
+
+    def turn(self) -> None:
+        self.turns += 1
+
+    def next_act(self) -> None:
+        return None
+
+    def reconcile(self) -> list[Any]:
+        self.calls.append(("reconcile",))
+        return []
+
+    def sample(self) -> None:
+        self.calls.append(("sample",))
+
+    def names(self) -> Iterable[str]:
+        """The calls so far, by name."""
+        return [call[0] for call in self.calls]

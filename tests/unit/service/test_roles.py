@@ -1,0 +1,125 @@
+"""Every route against every role: who may, who may not, and with which words."""
+
+import httpx
+import pytest
+
+from .conftest import as_
+from .fakes import SECRET, FakePool, FakeTokens
+
+TICKET = {"user": "alice", "server": "", "course": "ml", "shape": "1g.5gb"}
+ATTACH = {"generation": 1, "holder": "process:1,1,boot"}
+#           method, path, body, then the status for:
+#           spawner, staff, alice (owner), bob (other), outsider, nobody
+ROUTES = [
+    ("POST", "/api/tickets", TICKET, 200, 403, 403, 403, 403, 401),
+    ("GET", "/api/tickets/1", None, 200, 200, 200, 404, 403, 401),
+    ("DELETE", "/api/tickets/1", None, 200, 200, 200, 404, 403, 401),
+    ("POST", "/api/tickets/1/take", None, 409, 403, 403, 403, 403, 401),
+    ("GET", "/api/leases", None, 200, 200, 200, 200, 403, 401),
+    ("GET", "/api/leases?user=alice", None, 200, 200, 200, 403, 403, 401),
+    ("GET", "/api/leases/1", None, 200, 200, 200, 404, 403, 401),
+    ("POST", "/api/leases/1/attach", ATTACH, 200, 403, 403, 403, 403, 401),
+    ("POST", "/api/leases/1/running", None, 200, 403, 403, 403, 403, 401),
+    ("POST", "/api/leases/1/release", {}, 200, 200, 200, 404, 403, 401),
+    ("POST", "/api/leases/1/extend", {"by_s": 60}, 200, 200, 200, 404, 403, 401),
+    ("GET", "/api/offers?user=alice&course=ml", None, 200, 200, 200, 403, 403, 401),
+    ("GET", "/api/pool", None, 200, 200, 200, 200, 403, 401),
+    ("GET", "/api/health", None, 200, 200, 200, 200, 200, 200),
+    ("GET", "/fragment", None, 200, 200, 200, 200, 403, 401),
+    ("GET", "/", None, 200, 200, 200, 200, 403, 302),
+    ("GET", "/api/openapi.json", None, 200, 200, 200, 200, 200, 200),
+    ("GET", "/oauth_callback", None, 403, 403, 403, 403, 403, 403),
+]
+ROLES = (SECRET, "staff-token", "alice-token", "bob-token", "outsider-token", "")
+CASES = [
+    pytest.param(method, path, body, token, status, id=f"{method} {path} as {token or 'nobody'}")
+    for method, path, body, *statuses in ROUTES
+    for token, status in zip(ROLES, statuses, strict=True)
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "token", "status"), CASES)
+async def test_every_route_and_role(
+    client: httpx.AsyncClient,
+    pool: FakePool,
+    method: str,
+    path: str,
+    body: object,
+    token: str,
+    status: int,
+) -> None:
+    """Each route lets in whom the table says, and nobody else."""
+    pool.request_of_alice()
+    answer = await client.request(method, path, json=body, headers=as_(token) if token else {})
+    assert answer.status_code == status, answer.text
+    if status >= 400 and not path.endswith(("/", "callback")):
+        assert answer.json().keys() == {"reason", "message"}
+
+
+def test_the_table_names_every_route(client: httpx.AsyncClient) -> None:
+    """A route that is added must be added to the table too."""
+    app = client._transport.app  # type: ignore[attr-defined]
+    listed = {path.split("?")[0].replace("/1", "/{}") for _, path, *_ in ROUTES}
+    described = {
+        path.removeprefix("/services/pool").replace("{ticket_id}", "{}").replace("{lease_id}", "{}")
+        for path in app.openapi()["paths"]
+    }
+    assert described - listed == {"/api/events", "/metrics"}
+
+
+@pytest.mark.parametrize("token", ["admin-token", "staff-token"])
+async def test_names_are_for_staff(client: httpx.AsyncClient, token: str) -> None:
+    """Staff and admins see who holds what."""
+    answer = await client.get("/api/pool", headers=as_(token))
+    assert [s["user"] for s in answer.json()["gpus"][0]["slices"]] == ["alice", "bob", None]
+
+
+async def test_a_student_sees_only_the_own_name(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """Of others a student sees place, profile and state; no name, server, course or UUID."""
+    pool.request_of_alice()
+    snapshot = (await client.get("/api/pool", headers=as_("bob-token"))).json()
+    first, second, _ = snapshot["gpus"][0]["slices"]
+    assert (first["user"], first["server"], first["course"], first["uuid"]) == (None,) * 4
+    assert (first["profile"], first["start"], first["state"]) == ("1g.5gb", 0, "leased")
+    assert second["user"] == "bob"
+    assert snapshot["waiting"][0]["user"] is None
+    assert "alice" not in str(snapshot)
+
+
+async def test_a_service_is_not_the_person_of_its_name(client: httpx.AsyncClient) -> None:
+    """A hub service called alice holds nothing of alice's."""
+    headers = as_("service-token-alice")
+    assert (await client.get("/api/leases", headers=headers)).json() == []
+    assert (await client.get("/api/leases/1", headers=headers)).status_code == 404
+
+
+@pytest.mark.parametrize("token", ["alice-server", "user-wide"])
+async def test_a_servers_token_opens_nothing_here(client: httpx.AsyncClient, token: str) -> None:
+    """A student's server reaches the student listener only."""
+    assert (await client.get("/api/pool", headers=as_(token))).status_code == 403
+
+
+async def test_offers_are_for_the_own_courses(client: httpx.AsyncClient) -> None:
+    """A person asks about the courses they are in, and the default one."""
+    answer = await client.get(
+        "/api/offers", params={"course": ["ml", "secret", "everyone"]}, headers=as_("alice-token")
+    )
+    assert [course["course"] for course in answer.json()["courses"]] == ["ml", "everyone"]
+
+
+async def test_a_silent_hub_is_not_a_no(
+    client: httpx.AsyncClient, tokens: FakeTokens, pool: FakePool
+) -> None:
+    """While the hub is silent people get 503, the spawner goes on, and no lease ends."""
+    tokens.silent = True
+    answer = await client.get("/api/pool", headers=as_("alice-token"))
+    assert (answer.status_code, answer.json()["reason"]) == (503, "hub-silent")
+    assert (await client.get("/api/pool", headers=as_(SECRET))).status_code == 200
+    assert "release" not in pool.names()
+
+
+async def test_health_names_nobody(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """Health is open to all, so it tells counts only; a GPU in trouble is not fine."""
+    pool.gpu_state = "unknown"
+    answer = await client.get("/api/health")
+    assert answer.json() == {"ok": False, "gpus": 1, "gpus_troubled": 1}
