@@ -1,0 +1,120 @@
+"""Brings new notebooks into a student's home and never overwrites an edited one.
+
+Runs at each start of a server, in the image (``notebooks_copy.py SOURCE TARGET``) and for local
+servers.  A manifest in the target remembers what was delivered: a file that still has those bytes
+is replaced by a newer version, any other is the student's.  Standard library only: the image copies
+this one file.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = ".delivered.json"
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What one run did, as paths relative to the target."""
+
+    new: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def copy_new(source: Path, target: Path) -> Copied:
+    """Copy what is new or was never edited from ``source`` to ``target``.
+
+    A notebook the student deleted comes back: deleting it is how to get a fresh one.  Each file
+    appears whole or not at all.  The manifest comes last: after an interruption the next run finds
+    the new bytes in place and writes down that it delivered them.
+
+    Raises:
+        OSError: the target cannot be written; nothing of the student's was changed.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    before = read_manifest(target)
+    delivered = dict(before)
+    done: dict[str, list[str]] = {"new": [], "updated": [], "kept": []}
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        name = file.relative_to(source).as_posix()
+        content = file.read_bytes()
+        what = decide(target / name, digest(content), delivered.get(name))
+        if what in ("new", "updated"):
+            write(target / name, content)
+        if what in ("new", "updated", "same"):
+            delivered[name] = digest(content)
+        if what in done:
+            done[what].append(name)
+    if delivered != before:
+        write(target / MANIFEST, json.dumps(delivered, indent=1, sort_keys=True).encode())
+    return Copied(*(tuple(done[what]) for what in ("new", "updated", "kept")))
+
+
+def decide(here: Path, wanted: str, delivered: str | None) -> str:
+    """``new``, ``same``, ``updated``, or ``kept`` for what is the student's.
+
+    Args:
+        here: where the notebook would go.
+        wanted: the hash of the version to deliver.
+        delivered: the hash of the version delivered last; None if never.
+    """
+    if not os.path.lexists(here):
+        return "new"
+    if here.is_symlink() or not here.is_file():
+        return "kept"
+    found = digest(here.read_bytes())
+    if found == wanted:
+        return "same"
+    return "updated" if found == delivered else "kept"
+
+
+def digest(content: bytes) -> str:
+    """The hash by which an edit is seen."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_manifest(target: Path) -> dict[str, str]:
+    """What was delivered before; nothing if the manifest is missing or damaged."""
+    try:
+        found = json.loads((target / MANIFEST).read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            file.write(content)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+
+
+def main() -> int:
+    """Copy, and say what came and what stayed; 1 if the home cannot be written."""
+    try:
+        copied = copy_new(Path(sys.argv[1]), Path(sys.argv[2]))
+    except OSError as error:
+        print(f"notebooks: {error}", file=sys.stderr)
+        return 1
+    for what, names in (("new", copied.new), ("updated", copied.updated), ("kept", copied.kept)):
+        if names:
+            print(f"notebooks {what}: {', '.join(names)}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
