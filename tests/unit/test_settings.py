@@ -1,0 +1,147 @@
+"""lab.toml: what it says, what follows from it, and what is said about a wrong one."""
+
+from pathlib import Path
+
+import pytest
+
+from miglab_hub.settings import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
+from miglab_hub.settings_reference import keys, reference
+
+ROOT = Path(__file__).parents[2]
+COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
+
+WRONG = {
+    "unknown table": ("gpu = 1\n" + COURSE, ["unknown key gpu", "gpus"]),
+    "unknown key": ("[pool]\nqueue = 1\n" + COURSE, ["unknown key pool.queue", "queue_limit"]),
+    "unknown key of a course": (COURSE + "shape = 1\n", ["courses.everyone.shape", "shapes"]),
+    "unknown key of limits": (
+        COURSE + '[limits."1g.5gb"]\nram = 1\n',
+        ["limits.1g.5gb.ram", "memory_gib"],
+    ),
+    "internal key": ("file = 'x'\n" + COURSE, ["unknown key file"]),
+    "text for a number": ('[lab]\nport = "8000"\n' + COURSE, ["lab.port", "integer", "'8000'"]),
+    "number for a flag": ("[gpus]\nsimulated = 1\n" + COURSE, ["gpus.simulated", "boolean"]),
+    "port too high": ("[lab]\nport = 65532\n" + COURSE, ["lab.port", "65531"]),
+    "negative time": ("[pool]\noffer_s = -1\n" + COURSE, ["pool.offer_s", "greater than 0"]),
+    "infinite time": ("[pool]\noffer_s = inf\n" + COURSE, ["pool.offer_s"]),
+    "no course": ("", ["courses", "required"]),
+    "no shape": ("[courses.everyone]\nshapes = []\n", ["courses.everyone.shapes", "at least 1"]),
+    "default not offered": (COURSE + 'default = "7g.40gb"\n', ["courses.everyone", "7g.40gb"]),
+    "default course missing": ('[courses.ml]\nshapes = ["cpu"]\n', ["default_course", "ml"]),
+    "course without a name": ('[courses." "]\nshapes = ["cpu"]\n' + COURSE, ["courses"]),
+    "open HTTP": ('[lab]\nhost = "0.0.0.0"\n' + COURSE, ["plain HTTP on 0.0.0.0", "tls_key"]),
+    "half of TLS": ('[lab]\ntls_key = "k.pem"\n' + COURSE, ["tls_certificate and tls_key"]),
+    "real GPUs not listed": ("[gpus]\nsimulated = false\n" + COURSE, ["uuids lists no GPU"]),
+    "real and simulated": ('[gpus]\nuuids = ["GPU-1"]\n' + COURSE, ["choose one"]),
+    "same GPU twice": (
+        '[gpus]\nsimulated = false\nuuids = ["GPU-1", "GPU-1"]\n' + COURSE,
+        ["twice"],
+    ),
+    "unknown spawner": ('[students]\nspawner = "k8s"\n' + COURSE, ["students.spawner", "docker"]),
+    "not TOML": ("lab = [", ["not TOML"]),
+    "key twice": (COURSE + COURSE, ["not TOML"]),
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "lab.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("text, words", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_file_is_explained(tmp_path: Path, text: str, words: list[str]) -> None:
+    """The message names the file, the key, what is wrong and what is allowed."""
+    file = write(tmp_path, text)
+    with pytest.raises(SettingsError) as error:
+        load(file, {})
+    for word in (str(file), *words):
+        assert word in str(error.value)
+
+
+def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
+    """Two faults are two lines, so that nobody mends a file one start at a time."""
+    file = write(tmp_path, "[lab]\nport = 0\nhots = 1\n" + COURSE)
+    with pytest.raises(SettingsError) as error:
+        load(file, {})
+    assert len(str(error.value).splitlines()) == 2
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """A file that is not there is one message, not a traceback."""
+    with pytest.raises(SettingsError, match=r"no\.toml: cannot be read: No such file"):
+        load(tmp_path / "no.toml", {})
+
+
+def test_a_file_of_other_bytes_is_refused(tmp_path: Path) -> None:
+    """Latin-1 in a TOML file is said to be no TOML."""
+    file = tmp_path / "lab.toml"
+    file.write_bytes("[courses.everyone]\ntitle = 'Übung'".encode("latin-1"))
+    with pytest.raises(SettingsError, match="not TOML"):
+        load(file, {})
+
+
+def test_the_embedded_default_is_valid_and_complete() -> None:
+    """lab.toml shows every key of its tables, each with a value that the models take."""
+    text = (ROOT / "lab.toml").read_text(encoding="utf-8")
+    settings = load(ROOT / "lab.toml", {})
+    assert settings.gpus.simulated and settings.students.spawner == "local"
+    shown = [key for key in keys() if not key.startswith("addresses.")]
+    missing = [key for key in shown if key.rsplit(".", 1)[1] not in text]
+    assert missing == []
+
+
+def test_the_default_file_says_the_defaults() -> None:
+    """What lab.toml shows as the embedded default is what the code takes when a key is left out."""
+    shown = load(ROOT / "lab.toml", {})
+    for name in ("lab", "gpus", "students", "pool", "addresses"):
+        table = getattr(shown, name)
+        assert table == type(table)(), name
+
+
+def test_paths_start_at_the_file(tmp_path: Path) -> None:
+    """The state folder lies beside lab.toml, wherever the command was given."""
+    settings = load(write(tmp_path, COURSE), {})
+    assert settings.ledger == tmp_path / ".lab" / "ledger.sqlite"
+    assert settings.simulated_state == tmp_path / ".lab" / "gpus"
+
+
+def test_the_environment_names_file_port_and_bridge(tmp_path: Path) -> None:
+    """What `./lab up` tells hub and pool through the environment takes over."""
+    file = write(tmp_path, COURSE)
+    environ = {ENV_CONFIG: str(file), ENV_PORT: "18000", ENV_BRIDGE: "172.18.0.1"}
+    settings = load(None, environ)
+    assert settings.public_url == "http://127.0.0.1:18000/"
+    assert settings.pool_url == "http://127.0.0.1:18003/services/pool"
+    assert settings.student_api_url == "http://172.18.0.1:18004"
+    assert settings.hub_api_url == "http://172.18.0.1:18002/hub/api"
+
+
+def test_a_bad_port_in_the_environment_is_explained(tmp_path: Path) -> None:
+    """MIGLAB_PORT is checked as lab.port is."""
+    with pytest.raises(SettingsError, match=r"lab\.port"):
+        load(write(tmp_path, COURSE), {ENV_PORT: "http"})
+
+
+def test_urls_below_a_base_url(tmp_path: Path) -> None:
+    """Base URL, TLS and IPv6 appear in every address that is made of them."""
+    lab = '[lab]\nbase_url = "/ml/"\nhost = "::1"\ntls_key = "k"\ntls_certificate = "c"\n'
+    settings = load(write(tmp_path, lab + COURSE), {})
+    assert settings.public_url == "https://[::1]:8000/ml/"
+    assert settings.service_prefix == "/ml/services/pool"
+
+
+def test_the_pool_gets_its_rules(tmp_path: Path) -> None:
+    """Limits and courses reach the pool in its own words; no limit is None, not zero."""
+    text = "[pool]\nqueue_limit = 3\nlease_s = 0\n" + COURSE + 'default = "1g.5gb"\n'
+    pool = load(write(tmp_path, text), {}).pool_settings()
+    assert pool.queue_limit == 3 and pool.lease_s is None
+    assert pool.courses["everyone"].shapes == ("1g.5gb", "cpu")
+    assert pool.courses["everyone"].title == "everyone"
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    """docs/reference/settings.md is what the models make of it."""
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert page == reference()
+    assert all(f"`{key.rsplit('.', 1)[1]}`" in page for key in keys())
