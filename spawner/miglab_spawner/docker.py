@@ -1,0 +1,352 @@
+"""MIGDockerSpawner: DockerSpawner, and where there is a lease, its slices in the container.
+
+Created, then attached, then started: the container's id is the holder.  Without a lease everything
+is DockerSpawner's: configuration, images, volumes, named servers, state, user options, ``remove``;
+except that its Docker calls have more than one thread, and the container no GPU and some limits.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
+from dockerspawner import DockerSpawner
+from requests import RequestException
+from traitlets import Bool, Int, List, Unicode, default
+
+from miglab_spawner import networks
+from miglab_spawner.containers import (
+    gpu_environment,
+    hard_host_config,
+    literal,
+    soft_host_config,
+)
+from miglab_spawner.endings import why_container_ended
+from miglab_spawner.labels import Grant, container_holder, container_of, from_labels, to_labels
+from miglab_spawner.mig_spawner import MIGSpawnerMixin
+
+_GONE = 404
+_BUSY = 409
+_PAUSE_S = 0.2
+_REMOVAL_TRIES = 100
+
+Answer = TypeVar("Answer")
+
+
+class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
+    """DockerSpawner with MIG slices; ``c.JupyterHub.spawner_class = "mig-docker"``."""
+
+    docker_workers = Int(
+        16,
+        min=1,
+        help="""How many calls to the Docker engine may run at once, for all users together.
+
+        DockerSpawner has one thread: a ten-second `docker stop` would hold up everybody.  This also
+        bounds how many containers start at once; the others wait for a thread.
+        """,
+    ).tag(config=True)
+
+    harden = Bool(
+        True,
+        help="""Drop all capabilities, allow no new privileges, apply `shape_limits`.
+
+        `extra_host_config` takes over setting by setting; False leaves all of it to the site.
+        """,
+    ).tag(config=True)
+
+    home_volume = Unicode(
+        "miglab-home-{username}",
+        help="""Named volume for the home directory, which outlives every container.
+
+        Only where `volumes` and `mounts` are empty; empty: no volume.
+        """,
+    ).tag(config=True)
+
+    home_dir = Unicode(
+        "/home/jovyan", help="Where `home_volume` lies in the container: the image's home."
+    ).tag(config=True)
+
+    network_per_server = Bool(
+        False,
+        help="""One Docker network for each server, made at start and removed at stop.
+
+        For a hub that runs in a container itself; `network_name` is then not used.
+        """,
+    ).tag(config=True)
+
+    joined_containers = List(
+        Unicode(),
+        help="""Containers joined to each server's network under their own names: hub and proxy.
+
+        Only with `network_per_server`.
+        """,
+    ).tag(config=True)
+
+    _executor: ThreadPoolExecutor | None = None
+    _has_said_remove = False
+    _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
+    _configured_remove: bool | None = None
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """The Docker threads, one set for all users."""
+        cls = MIGDockerSpawner
+        if cls._executor is None:
+            cls._executor = ThreadPoolExecutor(self.docker_workers, "docker")
+        return cls._executor
+
+    @default("client_kwargs")
+    def _connections_for_all_workers(self) -> dict[str, Any]:
+        return {"max_pool_size": self.docker_workers}
+
+    # The spawn page: DockerSpawner's own choice of an image stays.
+
+    def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
+        """The choice of a shape, and DockerSpawner's of an image."""
+        options = dict(DockerSpawner._default_options_from_form(self)(formdata))
+        return {**options, **super().read_form(formdata)}
+
+    async def form_of_base(self) -> str:
+        """DockerSpawner's image form, where there is more than one image."""
+        return str(DockerSpawner._default_options_form(self))
+
+    # Attach, then start.
+
+    async def prepare(self) -> None:
+        """Clear a leftover that has, or must not have, a slice; make the network ready."""
+        leftover = await self._inspect(self.object_name)
+        if leftover is not None:
+            had = from_labels(self.lab_id, leftover["Config"]["Labels"])
+            if had is not None or self.grant is not None:
+                self.log.warning("Removing %s, left over", self.object_name)
+                await self._remove(leftover["Id"])
+                self.object_id = ""
+        if self.grant is not None:
+            self._remove_always()
+        await self._ready_network()
+
+    async def create_object(self) -> Any:
+        """As DockerSpawner, with slices, labels, limits and hardening added."""
+        site_create = await self._resolved(self.extra_create_kwargs)
+        site_host = await self._resolved(self.extra_host_config)
+        create = {**site_create, "labels": {**site_create.get("labels", {}), **self._labels()}}
+        host = {**self._soft(site_host), **site_host, **literal(hard_host_config(self.grant))}
+        with self._instead(extra_create_kwargs=create, extra_host_config=host):
+            return await super().create_object()
+
+    async def start_object(self) -> None:
+        """The fence, then the start."""
+        await self.attach(container_holder(self.container_id))
+        try:
+            await super().start_object()
+        except APIError as error:
+            message = (
+                "Docker could not start your server. Try again; if it stays so, tell your "
+                f"instructor: {error.explanation}"
+            )
+            error.jupyterhub_message = message  # type: ignore[attr-defined]  # JupyterHub shows it
+            raise
+        await self.announce_running()
+
+    def get_env(self) -> dict[str, str]:
+        """DockerSpawner's environment, what the server holds, and no GPU but that."""
+        env = gpu_environment(super().get_env(), self.grant)
+        if self.harden:
+            env.setdefault("MEM_LIMIT", str(self.limits.mem_bytes))
+            env.setdefault("CPU_LIMIT", str(self.limits.cpus))
+        return env
+
+    @property
+    def volume_binds(self) -> dict[str, dict[str, str]]:
+        """DockerSpawner's, or the home volume where the site names no storage."""
+        binds: dict[str, dict[str, str]] = super().volume_binds
+        if self.home_volume and not self.volumes and not self.mounts:
+            volume = self.format_volume_name(self.home_volume, self)
+            binds[volume] = {"bind": self.home_dir, "mode": "rw"}
+        return binds
+
+    # Its end.
+
+    async def poll(self) -> Any:
+        """As DockerSpawner; with a lease, an engine that does not answer properly means: alive."""
+        try:
+            return await super().poll()
+        except (APIError, RequestException) as error:
+            if self.grant is None:
+                raise
+            self.log.warning("Is %s there? Docker: %s", self.object_name, error)
+            return None
+
+    async def get_object(self) -> Any:
+        """As DockerSpawner; with a lease, only Docker's 404 means gone.
+
+        DockerSpawner reads an HTTP 500 as gone as well, and forgets the id.
+        """
+        if self.grant is not None:
+            found = await self._inspect(self.object_id or self.object_name)
+            self.object_id = found["Id"] if found else ""
+            return found
+        found = await super().get_object()
+        if found:
+            self._adopt_labelled(found)
+        return found
+
+    async def stop(self, now: bool = False) -> None:
+        """As DockerSpawner; nothing to do where nothing was created."""
+        if self.object_id or await self.get_object():
+            await super().stop(now)
+            await self._drop_network()
+
+    async def remove_object(self) -> None:
+        """As DockerSpawner; with a lease, also one that still runs, and not before it is gone."""
+        if self.grant is None:
+            await super().remove_object()
+        else:
+            await self._remove(self.object_id)
+
+    async def end_holder(self, holder: str) -> None:
+        """Read why the container ended, stop it if it runs, remove it."""
+        container = container_of(holder)
+        if not container:
+            return
+        try:
+            found = await self._inspect(container)
+            if found is not None:
+                self._read_ending(found)
+                await self.docker("stop", container)
+                await self._remove(container)
+            await self._drop_network()
+        except (APIError, RequestException) as error:
+            self.log.warning("Could not end %s; the pool will look: %s", holder, error)
+
+    async def run_post_stop_hook(self) -> None:
+        """As the mixin; then ``remove`` is the site's again."""
+        try:
+            await super().run_post_stop_hook()
+        finally:
+            if self._configured_remove is not None:
+                self.remove, self._configured_remove = self._configured_remove, None
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """As DockerSpawner; a server with a lease will be removed."""
+        super().load_state(state)
+        if self.grant is not None:
+            self._remove_always()
+
+    # Small things.
+
+    async def _inspect(self, name: str) -> dict[str, Any] | None:
+        """The container, or None for Docker's 404; every other answer raises."""
+        try:
+            found: dict[str, Any] = await self.docker("inspect_container", name)
+        except APIError as error:
+            if error.status_code != _GONE:
+                raise
+            return None
+        return found
+
+    async def _remove(self, container: str) -> None:
+        """Remove a container, running or not, and wait until it is gone."""
+        for _ in range(_REMOVAL_TRIES):
+            try:
+                await self.docker("remove_container", container, v=True, force=True)
+            except APIError as error:
+                if error.status_code == _GONE:
+                    return
+                if error.status_code != _BUSY:  # someone else is removing it
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
+
+    def _remove_always(self) -> None:
+        """A stopped container would start again with its old slice."""
+        if self.remove:
+            return
+        self._configured_remove, self.remove = False, True
+        if not MIGDockerSpawner._has_said_remove:
+            MIGDockerSpawner._has_said_remove = True
+            self.log.info("Containers with a lease are always removed; `remove` is for the others")
+
+    def _adopt_labelled(self, found: dict[str, Any]) -> None:
+        had: Grant | None = from_labels(self.lab_id, found["Config"]["Labels"])
+        if had is not None and (had.user, had.server) == (self.user.name, self.name):
+            self.adopt(had, container_holder(found["Id"]))
+            self._remove_always()
+
+    def _read_ending(self, found: dict[str, Any]) -> None:
+        memory = found["HostConfig"].get("Memory") or self.limits.mem_bytes
+        news = why_container_ended(found["State"], memory)
+        if news:
+            self.tell_next_time(news)
+
+    def _labels(self) -> dict[str, str]:
+        labels: dict[str, str] = {}
+        if self.grant is not None:
+            labels = literal(to_labels(self.lab_id, self.grant))
+        return labels
+
+    def _soft(self, site_host: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.harden:
+            return {}
+        own_cpus = bool(self.cpu_limit) or "nano_cpus" in site_host
+        return soft_host_config(self.limits, own_memory=bool(self.mem_limit), own_cpus=own_cpus)
+
+    async def _resolved(self, extra: Any) -> dict[str, Any]:
+        value = self._eval_if_callable(extra)
+        return dict(await value if inspect.isawaitable(value) else value)
+
+    @contextmanager
+    def _instead(self, **values: Any) -> Iterator[None]:
+        """These traits for the time of a call; DockerSpawner reads them and nothing else does."""
+        before = {name: getattr(self, name) for name in values}
+        for name, value in values.items():
+            setattr(self, name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+    async def _in_thread(self, call: Callable[..., Answer], *args: Any) -> Answer:
+        future: Awaitable[Answer] = asyncio.wrap_future(self.executor.submit(call, *args))
+        return await future
+
+    @property
+    def _own_network(self) -> str:
+        return f"{self.object_name}-net"
+
+    async def _ready_network(self) -> None:
+        if self.network_per_server:
+            self.network_name, self.use_internal_ip = self._own_network, True
+            await self._in_thread(
+                networks.ensure_own,
+                self.client,
+                self._own_network,
+                self.lab_id,
+                self.joined_containers,
+            )
+        elif networks.is_ours_to_make(self.network_name):
+            await self._ready_shared_network()
+
+    async def _ready_shared_network(self) -> None:
+        if self.network_name in self._checked_networks:
+            return
+        found = await self._in_thread(
+            networks.ensure_shared, self.client, self.network_name, self.lab_id
+        )
+        self._checked_networks.add(self.network_name)
+        if not networks.keeps_apart(found):
+            self.log.warning(
+                "On the Docker network %s servers may reach one another: it was made without %s. "
+                "Remove it, and miglab makes it anew, or name another.",
+                self.network_name,
+                f"{networks.ICC}=false",
+            )
+
+    async def _drop_network(self) -> None:
+        if self.network_per_server:
+            await self._in_thread(networks.remove_own, self.client, self._own_network, self.lab_id)

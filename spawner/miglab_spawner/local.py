@@ -1,0 +1,174 @@
+"""MIGLocalSpawner: students' servers as local processes.  No isolation: for trial only.
+
+Needs neither root nor system accounts: every name gets a folder.  The process is started behind a
+gate (gate.py), attached to the lease, and let through.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from escapism import escape
+from jupyterhub.spawner import LocalProcessSpawner
+from traitlets import Unicode, default
+
+from miglab_spawner import gate, notebooks
+from miglab_spawner.endings import why_process_ended
+from miglab_spawner.labels import living_pid, process_holder
+from miglab_spawner.mig_spawner import MIGSpawnerMixin
+
+_SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_LONGEST_NAME = 200
+_PAUSE_S = 0.1
+
+
+def home_name(user: str) -> str:
+    """A folder name for any user name: two names never share one, none leads elsewhere."""
+    name = str(escape(user, _SAFE, escape_char="-"))
+    if len(name) <= _LONGEST_NAME:
+        return name
+    raise ValueError(f"the user name {user[:40]}… is too long for a folder of its own")
+
+
+class GatedProcessSpawner(LocalProcessSpawner):
+    """LocalProcessSpawner whose process waits, as itself, until `at_gate` has returned."""
+
+    cmd: list[str]
+    shell_cmd: list[str]
+    popen_kwargs: dict[str, Any]
+    pid: int
+
+    async def at_gate(self, pid: int) -> None:
+        """The process exists and has run nothing; raise, and it never will."""
+
+    async def start(self) -> Any:
+        """Start behind the gate, then open it; if `at_gate` raises, the process ends."""
+        reader, writer = os.pipe()
+        try:
+            with self._behind_gate(reader):
+                where = await super().start()
+        except BaseException:
+            os.close(writer)
+            raise
+        finally:
+            os.close(reader)
+        try:
+            await self.at_gate(self.pid)
+            os.write(writer, gate.GO)
+        finally:
+            os.close(writer)
+        return where
+
+    @contextmanager
+    def _behind_gate(self, reader: int) -> Iterator[None]:
+        """The base's command, shell or not, with the gate before it."""
+        before = (self.cmd, self.shell_cmd, self.popen_kwargs)
+        gate_command = [sys.executable, "-I", "-S", str(gate.__file__)]
+        self.popen_kwargs = {**self.popen_kwargs, "stdin": reader}
+        if self.shell_cmd:
+            self.shell_cmd = [*gate_command, *self.shell_cmd]
+        else:
+            self.cmd = [*gate_command, *self.cmd]
+        try:
+            yield
+        finally:
+            self.cmd, self.shell_cmd, self.popen_kwargs = before
+
+
+class MIGLocalSpawner(MIGSpawnerMixin, GatedProcessSpawner):
+    """Local processes with leases; ``c.JupyterHub.spawner_class = "mig-local"``."""
+
+    homes_dir = Unicode(
+        "homes", help="Folder of the students' homes, one folder each; made if missing (0700)."
+    ).tag(config=True)
+
+    notebooks_dir = Unicode(
+        "",
+        help="""Folder whose notebooks are copied into `notebooks` of each home, at each start.
+
+        New ones are copied in, an edited one is never overwritten.  Empty: none.
+        """,
+    ).tag(config=True)
+
+    _is_stopping = False
+
+    @default("cmd")
+    def _this_python(self) -> list[str]:
+        return [sys.executable, "-m", "jupyterhub.singleuser"]
+
+    @default("args")
+    def _root_if_it_must_be(self) -> list[str]:
+        return ["--allow-root"] if os.geteuid() == 0 else []
+
+    @property
+    def home(self) -> Path:
+        """This user's home."""
+        return Path(self.homes_dir).absolute() / home_name(self.user.name)
+
+    async def prepare(self) -> None:
+        """Make the home and copy the notebooks."""
+        self._is_stopping = False
+        await asyncio.to_thread(self._make_home)
+        self.popen_kwargs = {**self.popen_kwargs, "cwd": str(self.home)}
+
+    async def at_gate(self, pid: int) -> None:
+        """The fence."""
+        holder = process_holder(pid)
+        if holder is None:
+            raise RuntimeError(f"the server's process {pid} ended before it began")
+        await self.attach(holder)
+        await self.announce_running()
+
+    def make_preexec_fn(self, name: str) -> Callable[[], None] | None:
+        """No change of user: everybody runs as the hub does."""
+        return None
+
+    def user_env(self, env: dict[str, str]) -> dict[str, str]:
+        """The home; no system account is asked."""
+        return {**env, "USER": self.user.name, "HOME": str(self.home), "SHELL": "/bin/bash"}
+
+    async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:
+        """Certificates stay where they are: the server runs as the hub does."""
+        return paths
+
+    async def poll(self) -> Any:
+        """As LocalProcessSpawner; after a hub restart the start time must be right as well."""
+        if self.proc is None and self.pid and self._holder and not living_pid(self._holder):
+            self.pid = 0
+        status = await super().poll()
+        if isinstance(status, int) and status != 0 and not self._is_stopping:
+            self._is_stopping = True
+            self.tell_next_time(why_process_ended(status))
+        return status
+
+    async def stop(self, now: bool = False) -> None:
+        """As LocalProcessSpawner; an end that was asked for is no news."""
+        self._is_stopping = True
+        await super().stop(now)
+
+    async def end_holder(self, holder: str) -> None:
+        """Ask the process to end, then make it; only the very one that was attached."""
+        for sign, patience_s in (
+            (signal.SIGTERM, self.term_timeout),
+            (signal.SIGKILL, self.kill_timeout),
+        ):
+            pid = living_pid(holder)
+            if pid:
+                os.kill(pid, sign)
+                await self._gone(holder, patience_s)
+
+    async def _gone(self, holder: str, patience_s: float) -> None:
+        for _ in range(int(patience_s / _PAUSE_S)):
+            if not living_pid(holder):
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+    def _make_home(self) -> None:
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.notebooks_dir:
+            notebooks.copy_new(Path(self.notebooks_dir), self.home / "notebooks")

@@ -1,0 +1,31 @@
+"""How a start is refused: politely, with a word for the metric and a sentence for the person."""
+
+from typing import Any
+
+from jupyterhub.spawner import SpawnException
+
+#: The reasons the spawner itself gives; the pool's own are passed on unchanged.
+REASONS = {
+    "bad-options": "The options of the start were not understood.",
+    "not-in-course": "The course asked for is not one of the user's.",
+    "pool-unreachable": "The pool service did not answer for as long as `pool_patience_s`.",
+    "pool-misunderstood": "The pool service answered something that is no answer.",
+    "old-server-remains": "An earlier server of the same name still holds its slices.",
+}
+
+#: Refusals that asking again cannot change: the choice is forgotten, so the next start is free.
+HOPELESS = frozenset(
+    {"bad-options", "not-in-course", "bad-shape", "impossible-shape", "shape-not-offered"}
+)
+
+
+class NotStarted(SpawnException):
+    """A refusal that reaches the person in its own words.
+
+    JupyterHub's pages show ``jupyterhub_message`` where an exception has one, else the technical
+    ``str()`` of the exception or nothing at all.
+    """
+
+    def __init__(self, message: str, *, reason: str, status_code: int = 400, **kwargs: Any) -> None:
+        super().__init__(message, reason=reason, status_code=status_code, **kwargs)
+        self.jupyterhub_message = message

@@ -1,0 +1,151 @@
+"""The spawn page: offers in, HTML out.  Pure but for the template it loads from the package.
+
+The page is a form snippet inside JupyterHub's own page, works without JavaScript, and knows neither
+the spawner nor the pool: it is shown a `Page`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from miglab_spawner.choice import CPU, Choice, is_cpu
+from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
+
+_CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
+
+_templates = Environment(
+    loader=PackageLoader("miglab_spawner"),
+    autoescape=select_autoescape(default=True, default_for_string=True),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One choice on the page.
+
+    Attributes:
+        value: what the form sends back.
+        facts: size, in a few words; empty for no GPU.
+        now: whether one can have it now, or how long the wait is.
+        is_free: whether it would start at once.
+    """
+
+    value: str
+    title: str
+    facts: str
+    good_for: str
+    now: str
+    is_free: bool
+    is_chosen: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """The cards of one course; ``course`` is what the form sends back, empty if the cards do."""
+
+    title: str
+    course: str
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the template shows.
+
+    Attributes:
+        trouble: why there is no GPU to choose, in words; empty if there is.
+        news: what the student should know from the last time; empty if nothing.
+    """
+
+    sections: tuple[Section, ...]
+    simulated: bool = False
+    trouble: str = ""
+    news: str = ""
+
+
+def render(page: Page) -> str:
+    """The page's HTML."""
+    return _templates.get_template("spawn_page.html").render(page=page)
+
+
+def page_of(offers: Offers, saved: Choice, news: str = "") -> Page:
+    """The page for what the pool offers; ``saved`` is the student's last choice.
+
+    The last choice is chosen again if it is still offered; else the first course's default; else
+    no GPU.
+    """
+    if not offers.courses:
+        return page_without_pool("None of your courses offers a GPU.", news)
+    course, shape = _preselected(offers.courses, saved)
+    several = len(offers.courses) > 1
+    sections = tuple(
+        _section(each, shape if each.course == course else None, several) for each in offers.courses
+    )
+    trouble = f"The pool is paused: {offers.paused}" if offers.paused else ""
+    return Page(sections, offers.simulated, trouble, news)
+
+
+def page_without_pool(why: str, news: str = "") -> Page:
+    """The page while there is nothing but “no GPU” to choose."""
+    card = _cpu_card(value=CPU, is_chosen=True)
+    return Page((Section("", "", (card,)),), trouble=why, news=news)
+
+
+def in_minutes(seconds: float) -> str:
+    """A wait in words: nobody plans by the second."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute"
+    if minutes < 90:
+        return f"about {minutes} minute{'s' if minutes > 1 else ''}"
+    hours = round(seconds / 3600)
+    return f"about {hours} hours"
+
+
+def in_gib(mebibytes: int) -> str:
+    """Memory as students know it: ``4.75 GiB``, ``20 GiB``."""
+    return f"{mebibytes / 1024:.2f}".rstrip("0").rstrip(".") + " GiB"
+
+
+def _preselected(courses: Sequence[CourseOffers], saved: Choice) -> tuple[str, str]:
+    for each in courses:
+        shapes = [CPU, *(offer.shape for offer in each.shapes)]
+        if saved.shape in shapes and saved.course in ("", each.course):
+            return each.course, saved.shape
+    return courses[0].course, courses[0].default
+
+
+def _section(offers: CourseOffers, chosen: str | None, several: bool) -> Section:
+    suffix = f"@{offers.course}" if several else ""
+    gpu_offers = [offer for offer in offers.shapes if not is_cpu(offer.shape)]
+    if chosen is not None and chosen not in [offer.shape for offer in gpu_offers]:
+        chosen = CPU
+    cards = [_card(offer, offer.shape + suffix, offer.shape == chosen) for offer in gpu_offers]
+    cards.append(_cpu_card(CPU + suffix, chosen == CPU))
+    return Section(offers.title or offers.course, "" if several else offers.course, tuple(cards))
+
+
+def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> Card:
+    each = " each" if offer.slices > 1 else ""
+    facts = f"{offer.sm_count} SMs, {in_gib(offer.memory_mib)} of GPU memory{each}"
+    if offer.slices > 1:
+        facts = f"{offer.slices} slices, {facts}"
+    free = offer.free_now or 0
+    return Card(value, offer.shape, facts, offer.good_for, _now(offer), free > 0, is_chosen)
+
+
+def _now(offer: ShapeOffer) -> str:
+    if offer.free_now:
+        return f"{offer.free_now} free now"
+    waiting = f"{offer.waiting} waiting" if offer.waiting else "nobody waiting yet"
+    if offer.next_end_s is None:
+        return f"None free now, {waiting}. How long it takes is not known."
+    return f"None free now, {waiting}. The next one ends in {in_minutes(offer.next_end_s)}."
+
+
+def _cpu_card(value: str, is_chosen: bool) -> Card:
+    return Card(value, "No GPU", "", _CPU_GOOD_FOR, "Always free", True, is_chosen)
