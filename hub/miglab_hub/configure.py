@@ -121,6 +121,11 @@ def update_roles(c: Any, settings: Settings) -> None:
     c.JupyterHub.extra_user_scopes = {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
     staff = sorted({*settings.authentication.instructors, *settings.authentication.admins})
     c.JupyterHub.load_roles = [
+        {
+            "name": "miglab-pool",
+            "scopes": ["read:servers", "delete:servers"],  # to stop a server at its lease's end
+            "services": [SERVICE_NAME],
+        },
         {"name": "miglab-staff", "scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": staff},
     ]
 
@@ -129,6 +134,7 @@ def update_spawner(c: Any, settings: Settings) -> None:
     """What both spawners share: the pool, the wait, the defaults."""
     c.JupyterHub.spawner_class = SPAWNERS[settings.students.spawner]
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
+        spawner.lab_id = settings.lab_id
         spawner.pool_url = settings.pool_url
         spawner.pool_secret_file = str(settings.pool_secret)
         spawner.student_api_url = settings.student_api_url
@@ -142,6 +148,8 @@ def update_spawner(c: Any, settings: Settings) -> None:
 def update_docker(c: Any, settings: Settings) -> None:
     """Containers: image, network and limits."""
     c.MIGDockerSpawner.image = settings.students.image
+    c.MIGDockerSpawner.home_volume = f"{settings.lab_id}-home-{{username}}"
+    c.MIGDockerSpawner.prefix = settings.lab_id
     c.MIGDockerSpawner.network_name = settings.students.network
     c.MIGDockerSpawner.use_internal_ip = True
     c.MIGDockerSpawner.client_kwargs = {"base_url": settings.students.docker_url}
@@ -158,4 +166,5 @@ def update_docker(c: Any, settings: Settings) -> None:
 
 def update_local(c: Any, settings: Settings) -> None:
     """Local processes: a home each below the state folder."""
-    c.MIGLocalSpawner.home_dir_template = str(settings.homes / "{username}")
+    c.MIGLocalSpawner.homes_dir = str(settings.homes)
+    c.MIGLocalSpawner.notebooks_dir = settings.students.notebooks

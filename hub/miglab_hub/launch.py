@@ -17,7 +17,8 @@ from miglab_hub.checkout import hub_config
 from miglab_hub.configure import SHARED_PASSWORD
 from miglab_hub.errors import StartError
 from miglab_hub.preflight import prepare
-from miglab_hub.settings import ENV_CONFIG, ENV_PORT, Settings, is_loopback
+from miglab_hub.settings import ENV_CONFIG, ENV_PORT, Settings
+from miglab_hub.settings_tables import is_loopback
 from miglab_hub.siblings import Sibling, Siblings
 
 READY_TIMEOUT_S = 120.0

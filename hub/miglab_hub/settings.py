@@ -74,6 +74,11 @@ class Settings(Section):
         return self.folder / self.lab.state_dir
 
     @property
+    def lab_id(self) -> str:
+        """What tells this lab's containers, volumes and networks from another's."""
+        return self.lab.name
+
+    @property
     def ledger(self) -> Path:
         """The pool's ledger."""
         return self.state / "ledger.sqlite"
@@ -165,6 +170,11 @@ class Settings(Section):
     def hub_api_url(self) -> str:
         """The hub's API, for the pool service."""
         return f"http://{_host(self.hub_name)}:{self.hub_port}{self.lab.base_url}hub/api"
+
+    @property
+    def pool_bind(self) -> str:
+        """The address of the pool's management listener."""
+        return self.addresses.pool_bind
 
     @property
     def student_bind(self) -> str:

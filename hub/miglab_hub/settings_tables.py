@@ -24,6 +24,12 @@ class Section(BaseModel):
 class Lab(Section):
     """[lab]: where the lab lives and where people reach it."""
 
+    name: str = Field(
+        "miglab",
+        pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
+        description="The lab's name in labels and names of containers, volumes and networks. Two labs "
+        "on one Docker engine need two names: each removes what carries its own and has no lease.",
+    )
     state_dir: str = Field(
         ".lab",
         description="Folder of everything the lab writes: ledger, hub database, secrets, "
@@ -129,6 +135,11 @@ class Students(Section):
     )
     network: str = Field(
         "miglab", description="Docker network of the students' containers; made when missing."
+    )
+    notebooks: str = Field(
+        "",
+        description="Folder of notebooks that local students get copies of; containers have the "
+        "image's. Empty: the lab's own.",
     )
     default_course: Name = Field(
         "everyone", description="Course of those who are in no group that is a course."
