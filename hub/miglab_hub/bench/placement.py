@@ -185,15 +185,17 @@ def bench_placement(
         return
     console = Console()
     console.print(_table(rows))
-    times = ", ".join(f"{n} GPUs {us:.0f} µs" for n, us in decisions.items())
+    times = ", ".join(
+        f"{n} {'GPU' if n == '1' else 'GPUs'} {us:.0f} µs" for n, us in decisions.items()
+    )
     console.print(f"decision, median: {times}")
     console.print(how)
 
 
 def _table(rows: Sequence[Row]) -> Table:
     loads = list(dict.fromkeys((row.mix, row.rho) for row in rows))
-    table = Table(title="accepted fraction (weighted by memory slices)")
-    table.add_column("policy")
+    table = Table(title="accepted fraction (weighted by memory slices)", padding=(0, 1, 0, 0))
+    table.add_column("policy", no_wrap=True)
     for mix, rho in loads:
         table.add_column(f"{mix} ρ={rho}", justify="right")
     for policy in dict.fromkeys(row.policy for row in rows):
