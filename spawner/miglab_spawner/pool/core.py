@@ -1,0 +1,192 @@
+"""What every room of the pool shares: ledger, driver, clock, lock, and what only memory knows.
+
+What is here and not in the ledger may be forgotten at any moment: what NVML answered last, which
+call is under way, when to ask again.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
+from miglab_spawner.messages import SliceState
+
+from .holders import Holders
+from .ledger import Ledger, State, Transaction
+from .placement import GpuState
+from .queue import Ground
+from .rows import GPU_OK, GpuRow, SliceRow
+from .settings import PoolSettings
+
+
+@dataclass
+class Backoff:
+    """When something may be tried again; the pause doubles with each failure.
+
+    Attributes:
+        first_s: the first pause.
+        most_s: the longest.
+    """
+
+    first_s: float
+    most_s: float
+    _failures: dict[object, int] = field(default_factory=dict)
+    _until: dict[object, float] = field(default_factory=dict)
+
+    def fail(self, key: object, now: float) -> None:
+        """It failed: pause."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self._until[key] = now + min(self.most_s, self.first_s * 2 ** min(failures, 20))
+
+    def pause(self, key: object, until: float) -> None:
+        """Not before ``until``, without counting a failure."""
+        self._until[key] = until
+
+    def clear(self, key: object) -> None:
+        """It went well."""
+        self._failures.pop(key, None)
+        self._until.pop(key, None)
+
+    def is_due(self, key: object, now: float) -> bool:
+        """Whether it may be tried now."""
+        return self._until.get(key, float("-inf")) <= now
+
+    def until(self, key: object) -> float | None:
+        """When it may be tried again; None if it never failed."""
+        return self._until.get(key)
+
+
+class Core:
+    """The pool's shared state.  Every method expects the caller to hold ``lock``."""
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        ledger: Ledger,
+        driver: Driver,
+        holders: Holders,
+        now: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.driver = driver
+        self.holders = holders
+        self.now = now
+        self.lock = threading.RLock()
+        self.version = 1
+        self.started_at = now()
+        self.paused = ""
+        self.infos: dict[str, GpuInfo] = {}
+        self.usage: dict[int, Usage] = {}
+        self.gpu_usage: dict[str, Usage] = {}
+        self.acting: dict[str, float] = {}
+        self.probing: set[int] = set()
+        self.suspects: set[int] = set()
+        self.gpu_backoff = Backoff(settings.retry_s, settings.retry_max_s)
+        self.probe_backoff = Backoff(settings.probe_s, settings.retry_max_s)
+        self._grounds: dict[str, Ground | None] = {}
+        self._stale: set[str] = set(ledger.state.gpus)
+
+    @property
+    def state(self) -> State:
+        return self.ledger.state
+
+    @contextmanager
+    def write(self, *, durable: bool = False) -> Iterator[Transaction]:
+        """A ledger transaction under the lock; see `Ledger.write`."""
+        with self.lock, self.ledger.write(self.now(), durable=durable) as transaction:
+            yield transaction
+            if transaction.has_begun:
+                self.version += 1
+
+    # -- GPUs ---------------------------------------------------------------------------------
+
+    def geometry(self, gpu: str) -> Geometry | None:
+        """How a GPU can be cut, if it ever answered."""
+        info = self.infos.get(gpu)
+        return info.geometry if info else None
+
+    def is_cut(self, row: GpuRow) -> bool:
+        """Whether the GPU is one that is cut on demand."""
+        return row.mig is True and self.geometry(row.uuid) is not None
+
+    def is_whole(self, row: GpuRow) -> bool:
+        """Whether the GPU is one that is leased whole."""
+        info = self.infos.get(row.uuid)
+        return info is not None and (row.mig is False or not info.geometry.profiles)
+
+    def profile(self, row: SliceRow) -> Profile:
+        """The profile of a slice, by its GPU's geometry or, that unknown, as the ledger has it."""
+        geometry = self.geometry(row.gpu)
+        known = geometry.by_name.get(row.profile) if geometry else None
+        return known or Profile(
+            row.profile, -1, -1, 0, row.size, row.sm_count, row.memory_mib, 1, (row.start,)
+        )
+
+    def placed(self, row: SliceRow) -> Placed:
+        """The slice as placement sees it."""
+        return Placed(self.profile(row), Placement(row.start, row.size))
+
+    def grounds(self) -> list[Ground]:
+        """Every GPU that can be cut, as a decision sees it."""
+        self._drain()
+        found = []
+        for row in self.state.gpus.values():
+            if row.uuid not in self._grounds:
+                self._grounds[row.uuid] = self._ground(row)
+            ground = self._grounds[row.uuid]
+            if ground is not None:
+                found.append(ground)
+        return found
+
+    def stale_views(self) -> set[str]:
+        """The GPUs whose views must be drawn again; asked for once."""
+        self._drain()
+        stale, self._stale = self._stale, set()
+        return stale
+
+    def redraw(self, gpus: Collection[str]) -> None:
+        """What memory alone knows of these GPUs has changed."""
+        self._stale.update(gpus)
+        for gpu in gpus:
+            self._grounds.pop(gpu, None)
+        self.version += 1
+
+    def _drain(self) -> None:
+        for gpu in self.state.touched:
+            self._grounds.pop(gpu, None)
+            self._stale.add(gpu)
+        self.state.touched.clear()
+
+    def _ground(self, row: GpuRow) -> Ground | None:
+        geometry = self.geometry(row.uuid)
+        if geometry is None or not self.is_cut(row):
+            return None
+        on_gpu = self.state.on_gpu[row.uuid].values()
+        warm = tuple(self.placed(item) for item in on_gpu if item.state == SliceState.FREE)
+        live = tuple(self.placed(item) for item in on_gpu if item.state != SliceState.FREE)
+        fixed = tuple(
+            self.placed(item)
+            for item in on_gpu
+            if item.state in (SliceState.FOREIGN, SliceState.QUARANTINED)
+        )
+        usable = row.state == GPU_OK
+        return Ground(GpuState(row.uuid, geometry, live, warm, usable), fixed)
+
+    def mark_gpu(
+        self, tx: Transaction, gpu: str, state: str, why: str = "", by: str = "pool"
+    ) -> None:
+        """Note how a GPU is; what is so already costs nothing."""
+        row = self.state.gpus.get(gpu)
+        if row is not None and (row.state, row.why) != (state, why):
+            tx.put(replace(row, state=state, why=why), by, why)
+
+    def whole_gpu(self, row: GpuRow) -> bool:
+        """Whether a GPU with MIG off could be leased whole now, by what was read last."""
+        if row.state != GPU_OK or not self.is_whole(row) or self.state.on_gpu[row.uuid]:
+            return False
+        usage = self.gpu_usage.get(row.uuid)
+        return usage is not None and usage.processes == ()

@@ -1,0 +1,442 @@
+"""The ledger: what the pool has decided, on disk before it is done.
+
+SQLite in WAL mode behind SQLAlchemy Core.  What is live (GPUs, slices, tickets, leases) is also
+held in memory, so that a decision reads no disk; a transaction writes both, and one that fails
+leaves the memory as the disk has it.  Decides nothing; must not import pool, NVML or holders.
+"""
+
+import dataclasses
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import (
+    Connection,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.pool import StaticPool
+
+from . import tables
+from .rows import LIVE_LEASES, LIVE_TICKETS, GpuRow, LeaseRow, Row, SliceRow, TicketRow
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+REASON_KEPT = 500
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used; the message says why and what to do.  Nothing was overwritten."""
+
+
+class LedgerDamaged(LedgerError):
+    """The file is not a ledger, or SQLite finds it corrupt."""
+
+
+class LedgerTooNew(LedgerError):
+    """A newer miglab has written this ledger."""
+
+
+class State:
+    """What is live, by id.  Written by `Transaction` alone; read under the pool's lock."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, GpuRow] = {}
+        self.slices: dict[int, SliceRow] = {}
+        self.tickets: dict[int, TicketRow] = {}
+        self.leases: dict[int, LeaseRow] = {}
+        self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
+        self.touched: set[str] = set()
+
+    def store(self, row: Row) -> None:
+        """Take in a new or changed row; what is no longer live is dropped."""
+        kept: dict[Any, Any] = getattr(self, _PLURAL[row.what])
+        if row.is_live:
+            kept[row.key] = row
+        else:
+            kept.pop(row.key, None)
+        if isinstance(row, SliceRow):
+            self._store_on_gpu(row)
+        elif isinstance(row, LeaseRow):
+            self._touch_lease(row)
+        elif isinstance(row, GpuRow):
+            self.touched.add(row.uuid)
+
+    def _store_on_gpu(self, row: SliceRow) -> None:
+        self.touched.add(row.gpu)
+        if row.is_live:
+            self.on_gpu[row.gpu][row.id] = row
+        else:
+            self.on_gpu[row.gpu].pop(row.id, None)
+
+    def _touch_lease(self, row: LeaseRow) -> None:
+        self.touched.update(self.slices[s].gpu for s in row.slices if s in self.slices)
+        ticket = self.tickets.get(row.ticket or 0)
+        if not row.is_live and ticket is not None and ticket.state == "taken":
+            del self.tickets[ticket.id]
+
+    def slices_of(self, lease: LeaseRow) -> list[SliceRow]:
+        """The lease's live slices, in the order asked."""
+        return [self.slices[number] for number in lease.slices if number in self.slices]
+
+
+_PLURAL = {"gpu": "gpus", "slice": "slices", "ticket": "tickets", "lease": "leases"}
+_TABLES = {
+    "gpu": tables.gpus,
+    "slice": tables.slices,
+    "ticket": tables.tickets,
+    "lease": tables.leases,
+}
+_COLUMNS = {what: tuple(column.name for column in table.c) for what, table in _TABLES.items()}
+_INSERTS = {what: insert(table) for what, table in _TABLES.items()}
+
+
+def _update_of(table: Table) -> Any:
+    key = next(iter(table.primary_key))
+    values: dict[str, Any] = {
+        column.name: bindparam(column.name) for column in table.c if column is not key
+    }
+    return update(table).where(key == bindparam("key_")).values(values)
+
+
+_UPDATES = {what: _update_of(table) for what, table in _TABLES.items()}
+
+
+class Transaction:
+    """One short change to the ledger: all of it is on disk afterwards, or none."""
+
+    def __init__(self, ledger: "Ledger", at: float, *, durable: bool) -> None:
+        self.at = at
+        self.has_begun = False
+        self._durable = durable
+        self._ledger = ledger
+        self._connection = ledger.connection
+
+    def put(self, row: Row, by: str = "pool", reason: str = "") -> None:
+        """Insert or replace a row; a change of state becomes a transition.
+
+        Args:
+            row: the row as it is to be.
+            by: who caused it.
+            reason: why, in words.
+        """
+        self._begin()
+        state = self._ledger.state
+        kept: dict[Any, Any] = getattr(state, _PLURAL[row.what])
+        before = kept.get(row.key)
+        if before == row:
+            return
+        self._write(row, is_new=before is None)
+        if before is None or before.state != row.state:
+            self._note(row, "" if before is None else before.state, by, reason)
+        state.store(row)
+
+    def _write(self, row: Row, *, is_new: bool) -> None:
+        values = {name: getattr(row, name) for name in _COLUMNS[row.what]}
+        if is_new:
+            self._connection.execute(_INSERTS[row.what], values)
+            if isinstance(row, LeaseRow) and row.slices:
+                self._write_slices(row)
+            return
+        values.pop("uuid" if row.what == "gpu" else "id")
+        self._connection.execute(_UPDATES[row.what], values | {"key_": row.key})
+
+    def _write_slices(self, row: LeaseRow) -> None:
+        held = [
+            {"lease": row.id, "slice": number, "position": position}
+            for position, number in enumerate(row.slices)
+        ]
+        self._connection.execute(insert(tables.lease_slices), held)
+
+    def _note(self, row: Row, before: str, by: str, reason: str) -> None:
+        self._connection.execute(
+            _NOTE,
+            {
+                "at": self.at,
+                "what": row.what,
+                "thing": str(row.key),
+                "from_state": before,
+                "to_state": row.state,
+                "by": by,
+                "reason": reason[:REASON_KEPT],
+                "course": row.course,
+            },
+        )
+
+    def note(self, row: Row, by: str, reason: str) -> None:
+        """Write down something that did not change a state: an extension, a refused attach."""
+        self._begin()
+        self._note(row, row.state, by, reason)
+
+    def _begin(self) -> None:
+        if not self.has_begun:
+            self._ledger.begin(durable=self._durable)
+            self.has_begun = True
+
+
+_NOTE = insert(tables.transitions)
+
+
+class Ledger:
+    """The file, open; one process and one thread at a time (the pool's locks see to both).
+
+    Args:
+        path: the SQLite file; made if missing.  Migrations run on opening, after a copy of an
+            older ledger was put beside it.
+
+    Raises:
+        LedgerDamaged: it is corrupt or something else; it is left as it is.
+        LedgerTooNew: a newer miglab wrote it; it is left as it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        version = _inspect(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._engine = create_engine(
+            f"sqlite:///{path}", poolclass=StaticPool, connect_args={"check_same_thread": False}
+        )
+        event.listen(self._engine, "connect", _on_connect)
+        event.listen(self._engine, "begin", _on_begin)
+        self.connection: Connection = self._engine.connect()
+        if version != newest_version():
+            self._migrate(version)
+        self._synchronous = ""
+        self.state = self._load()
+        self._next = {what: self._last_id(what) + 1 for what in ("slice", "ticket", "lease")}
+
+    def new_id(self, what: str) -> int:
+        """The next id for a slice, ticket or lease; never given twice."""
+        number = self._next[what]
+        self._next[what] = number + 1
+        return number
+
+    @contextmanager
+    def write(self, at: float, *, durable: bool) -> Iterator[Transaction]:
+        """A transaction; without a put it costs nothing.
+
+        Args:
+            at: the time it carries, seconds since the epoch.
+            durable: whether it must survive a power cut: everything before an irreversible act.
+        """
+        transaction = Transaction(self, at, durable=durable)
+        try:
+            yield transaction
+            if transaction.has_begun:
+                self.connection.commit()
+        except BaseException:
+            if transaction.has_begun:
+                self._roll_back()
+            raise
+
+    def begin(self, *, durable: bool) -> None:
+        """Begin to write.  With NORMAL a power cut may lose the last commits, a crash cannot."""
+        synchronous = "FULL" if durable else "NORMAL"
+        if synchronous != self._synchronous:
+            driver = self.connection.connection.driver_connection
+            assert driver is not None
+            driver.execute(f"PRAGMA synchronous={synchronous}")
+            self._synchronous = synchronous
+        self.connection.begin()
+
+    def _roll_back(self) -> None:
+        self.connection.rollback()
+        self.state = self._load()
+        self.state.touched = set(self.state.gpus)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+        self._engine.dispose()
+
+    def find_ticket(self, number: int) -> TicketRow | None:
+        """A ticket, live or long over."""
+        live = self.state.tickets.get(number)
+        return live or self._first(TicketRow, tables.tickets, tables.tickets.c.id == number)
+
+    def find_lease(self, number: int) -> LeaseRow | None:
+        """A lease, live or long over."""
+        live = self.state.leases.get(number)
+        return live or self._first(LeaseRow, tables.leases, tables.leases.c.id == number)
+
+    def find_slice(self, number: int) -> SliceRow | None:
+        """A slice, live or long gone."""
+        live = self.state.slices.get(number)
+        return live or self._first(SliceRow, tables.slices, tables.slices.c.id == number)
+
+    def history(self, what: str = "", thing: str = "", limit: int = 1000) -> list[dict[str, Any]]:
+        """The transitions, newest first.
+
+        Args:
+            what: ``gpu``, ``slice``, ``ticket`` or ``lease``; empty for all.
+            thing: the id of one; empty for all.
+            limit: at most so many.
+        """
+        columns = tables.transitions.c
+        query = select(tables.transitions).order_by(columns.id.desc()).limit(limit)
+        if what:
+            query = query.where(columns.what == what)
+        if thing:
+            query = query.where(columns.thing == thing)
+        return [dict(row) for row in self._read(query)]
+
+    def holders_of(self, gpu: str, generation: int) -> int:
+        """How many leases ever held this generation of this GPU and were attached."""
+        joined = tables.slices.join(
+            tables.lease_slices, tables.lease_slices.c.slice == tables.slices.c.id
+        ).join(tables.leases, tables.leases.c.id == tables.lease_slices.c.lease)
+        query = (
+            select(func.count().label("n"))
+            .select_from(joined)
+            .where(
+                tables.slices.c.gpu == gpu,
+                tables.slices.c.generation == generation,
+                tables.leases.c.attached_at.is_not(None),
+            )
+        )
+        return int(self._read(query)[0]["n"])
+
+    def tickets_without_reason(self) -> list[int]:
+        """The tickets that ended badly and do not say why; there should be none."""
+        columns = tables.tickets.c
+        ended = columns.state.in_(("cancelled", "refused", "expired"))
+        silent = (columns.reason == "") | (columns.message == "")
+        return [row["id"] for row in self._read(select(columns.id).where(ended & silent))]
+
+    def _first(self, kind: Any, table: Table, condition: Any) -> Any:
+        found = self._rows(kind, table, condition)
+        return found[0] if found else None
+
+    def _read(self, query: Any) -> Sequence[Any]:
+        is_inside = self.connection.in_transaction()
+        found = self.connection.execute(query).mappings().all()
+        if not is_inside:
+            self.connection.rollback()
+        return found
+
+    def _rows(self, kind: Any, table: Table, condition: Any) -> list[Any]:
+        found = [kind(**row) for row in self._read(select(table).where(condition))]
+        if kind is not LeaseRow:
+            return found
+        return [dataclasses.replace(lease, slices=self._slices_of(lease.id)) for lease in found]
+
+    def _slices_of(self, lease: int) -> tuple[int, ...]:
+        held = tables.lease_slices.c
+        query = select(held.slice).where(held.lease == lease).order_by(held.position)
+        return tuple(row["slice"] for row in self._read(query))
+
+    def _load(self) -> State:
+        state = State()
+        for row in self._rows(GpuRow, tables.gpus, text("1")):
+            state.store(row)
+        for row in self._rows(SliceRow, tables.slices, tables.slices.c.state != "gone"):
+            state.store(row)
+        live = tables.leases.c.state.in_(sorted(LIVE_LEASES))
+        for row in self._rows(LeaseRow, tables.leases, live):
+            state.store(row)
+        for row in self._rows(TicketRow, tables.tickets, _live_tickets(state)):
+            state.store(row)
+        return state
+
+    def _last_id(self, what: str) -> int:
+        query = select(func.max(_TABLES[what].c.id).label("last"))
+        return int(self._read(query)[0]["last"] or 0)
+
+    def _migrate(self, version: str | None) -> None:
+        if version is not None:
+            self._keep_copy(version)
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.attributes["connection"] = self.connection
+        command.upgrade(config, "head")
+        self.connection.commit()
+
+    def _keep_copy(self, version: str) -> None:
+        copy = sqlite3.connect(self.path.with_suffix(f".before-{newest_version()}-{version}"))
+        source = sqlite3.connect(self.path)
+        with copy:
+            source.backup(copy)
+        copy.close()
+        source.close()
+
+
+def _live_tickets(state: State) -> Any:
+    columns = tables.tickets.c
+    taken = (columns.state == "taken") & columns.lease.in_(sorted(state.leases))
+    return columns.state.in_(sorted(LIVE_TICKETS - {"taken"})) | taken
+
+
+def _on_connect(driver: sqlite3.Connection, _record: object) -> None:
+    driver.isolation_level = None  # sqlite3 would begin and commit on its own
+    for pragma in ("journal_mode=WAL", "foreign_keys=ON", "busy_timeout=5000"):
+        driver.execute(f"PRAGMA {pragma}")
+
+
+def _on_begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+@lru_cache
+def newest_version() -> str:
+    """The revision this miglab writes."""
+    head = ScriptDirectory(str(MIGRATIONS)).get_current_head()
+    assert head is not None
+    return head
+
+
+@lru_cache
+def _known_versions() -> frozenset[str]:
+    return frozenset(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
+
+
+def _inspect(path: Path) -> str | None:
+    """The revision of the file there; None if there is none.  Changes nothing."""
+    if not path.exists() or path.stat().st_size == 0:
+        return None
+    try:
+        version = _read_version(path)
+    except sqlite3.DatabaseError as error:
+        raise LedgerDamaged(_damaged(path, str(error))) from error
+    if version not in _known_versions():
+        raise LedgerTooNew(
+            f"The ledger {path} was written by a newer miglab (its version is {version}, this "
+            f"miglab knows up to {newest_version()}). Start the newer miglab, or put back the "
+            "copy that it made beside the ledger before it changed it. Nothing was changed."
+        )
+    return version
+
+
+def _read_version(path: Path) -> str:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    try:
+        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        if row is None:
+            raise sqlite3.DatabaseError("it has no version")
+        return str(row[0])
+    finally:
+        connection.close()
+
+
+def _damaged(path: Path, why: str) -> str:
+    return (
+        f"The ledger {path} cannot be read as a ledger ({why}). Nothing was changed. Stop the "
+        "students' servers, move the file aside (keep it, with its -wal and -shm), and put a "
+        "backup in its place or start with an empty one: what lies on the GPUs then shows as "
+        "foreign until an admin adopts it."
+    )

@@ -1,0 +1,173 @@
+"""What the spawn page offers: shapes, what each is good for, how many are free, how long a wait."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from miglab_spawner.gpu.geometry import Placed, legal_placements
+from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
+from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
+
+from . import tickets
+from .core import Core
+from .placement import GpuState, place
+from .rows import GpuRow
+from .settings import CourseRules
+
+MOST_COUNTED = 99
+FEW_SMS, SOME_SMS = 20, 50
+
+
+class Shelf:
+    """The offers of every shape, worked out once per version of the pool."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._version = 0
+        self._made: dict[str, ShapeOffer | None] = {}
+
+    def get(self, courses: Sequence[str]) -> Offers:
+        """The offers of these courses; a name that is no course is left out."""
+        core = self._core
+        if self._version != core.version:
+            self._made.clear()
+            self._version = core.version
+        known = [name for name in courses if name in core.settings.courses]
+        return Offers(
+            simulated=core.driver.simulated,
+            courses=tuple(self._course(name, core.settings.courses[name]) for name in known),
+            paused=core.paused,
+        )
+
+    def _course(self, name: str, rules: CourseRules) -> CourseOffers:
+        shapes = [offer for text in rules.shapes if (offer := self._offer(text)) is not None]
+        return CourseOffers(
+            course=name, title=rules.title, shapes=tuple(shapes), default=rules.default
+        )
+
+    def _offer(self, text: str) -> ShapeOffer | None:
+        if text not in self._made:
+            self._made[text] = make_offer(self._core, text)
+        return self._made[text]
+
+
+def make_offer(core: Core, text: str) -> ShapeOffer | None:
+    """One shape's offer; None for a shape that no GPU here has."""
+    try:
+        shape = resolve(text, [info.geometry for info in core.infos.values()])
+    except ShapeError:
+        return None
+    if shape.is_cpu:
+        return ShapeOffer(
+            shape="cpu",
+            sm_count=0,
+            memory_mib=0,
+            slices=0,
+            free_now=None,
+            good_for="No GPU: reading, writing, small data; starts at once.",
+        )
+    sm_count, memory_mib = _per_slice(core, shape)
+    free = _free_whole(core) if shape.is_full else count_free(shape.profiles, _states(core))
+    return ShapeOffer(
+        shape=str(shape),
+        sm_count=sm_count,
+        memory_mib=memory_mib,
+        slices=shape.slice_count,
+        good_for=good_for(sm_count, memory_mib, shape.slice_count),
+        free_now=free,
+        waiting=sum(ticket.shape == str(shape) for ticket in tickets.queued(core)),
+        next_end_s=None if free else _next_end_s(core, shape),
+    )
+
+
+def good_for(sm_count: int, memory_mib: int, slices: int) -> str:
+    """One sentence for the student: what such a slice serves for."""
+    gib = f"{memory_mib / 1024:.3g} GiB"
+    if slices > 1:
+        return f"{slices} slices of {gib} each: programs that use several GPUs side by side."
+    if sm_count < FEW_SMS:
+        return f"First steps and small models: {gib} of GPU memory."
+    if sm_count < SOME_SMS:
+        return f"Training medium models: {gib} of GPU memory."
+    return f"Large models and long runs: {gib} of GPU memory."
+
+
+def _states(core: Core) -> list[GpuState]:
+    return [ground.state for ground in core.grounds()]
+
+
+def _whole(core: Core) -> list[GpuRow]:
+    return [row for row in core.state.gpus.values() if core.is_whole(row)]
+
+
+def _free_whole(core: Core) -> int:
+    return sum(core.whole_gpu(row) for row in _whole(core))
+
+
+def _per_slice(core: Core, shape: Shape) -> tuple[int, int]:
+    """SMs and memory of the smallest slice of the shape."""
+    if shape.is_full:
+        return min(((row.sm_count or 0, row.memory_mib) for row in _whole(core)), default=(0, 0))
+    found = [
+        info.geometry.by_name[name]
+        for name in shape.profiles
+        for info in core.infos.values()
+        if name in info.geometry.by_name
+    ]
+    smallest = min(found, key=lambda profile: (profile.sm_count, profile.memory_mib))
+    return smallest.sm_count, smallest.memory_mib
+
+
+def count_free(profiles: Sequence[str], states: Iterable[GpuState]) -> int:
+    """How many such leases could be granted one after the other, at most `MOST_COUNTED`."""
+    usable = [state for state in states if state.usable]
+    if len(set(profiles)) == 1:
+        free = sum(_count_on(profiles[0], state) for state in usable)
+        return min(free // len(profiles), MOST_COUNTED)
+    count = 0
+    while count < MOST_COUNTED:
+        choices = place(profiles, usable)
+        if choices is None:
+            return count
+        count += 1
+        for choice in choices:
+            taken = Placed(choice.profile, choice.placement)
+            usable = [
+                replace(s, live=(*s.live, taken), warm=()) if s.gpu == choice.gpu else s
+                for s in usable
+            ]
+    return count
+
+
+def _count_on(name: str, state: GpuState) -> int:
+    """How many of one profile fit beside what is live: runs of equal length, lowest start first."""
+    profile = state.geometry.by_name.get(name)
+    if profile is None:
+        return 0
+    count, end = 0, 0
+    for placement in legal_placements(state.geometry, profile, state.live):
+        if placement.start >= end:
+            count, end = count + 1, placement.start + placement.size
+    return min(count, 1) if profile.has_media else count
+
+
+def _next_end_s(core: Core, shape: Shape) -> float | None:
+    """Seconds until the first lease end after which the shape fits; None if no such end is set."""
+    if shape.is_full:
+        ends = [lease.ends_at for lease in core.state.leases.values() if lease.shape == "full"]
+        known = [end for end in ends if end is not None]
+        return max(0.0, min(known) - core.now()) if known else None
+    states = {state.gpu: state for state in _states(core)}
+    for end, lease in sorted(
+        (lease.ends_at, lease.id) for lease in core.state.leases.values() if lease.ends_at
+    ):
+        for row in core.state.slices_of(core.state.leases[lease]):
+            if row.gpu in states:
+                states[row.gpu] = _freed(states[row.gpu], core.placed(row))
+        if count_free(shape.profiles, states.values()):
+            return max(0.0, end - core.now())
+    return None
+
+
+def _freed(state: GpuState, placed: Placed) -> GpuState:
+    live = tuple(item for item in state.live if item.placement != placed.placement)
+    return replace(state, live=live)

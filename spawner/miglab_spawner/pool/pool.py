@@ -1,0 +1,232 @@
+"""The pool: who holds which slice, who waits, and what must be done next.
+
+The one door.  Decisions (request, take, attach, release, turn …) are short ledger transactions
+under a lock and may be made from any thread; acts on GPUs and holders are a work list that the
+service's worker performs, one at a time.  After every restart: `reconcile` first.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from miglab_spawner.gpu.nvml import Driver
+from miglab_spawner.messages import (
+    LeaseView,
+    Offers,
+    PoolSnapshot,
+    TicketRequest,
+    TicketView,
+)
+
+from . import acts, desk, invariants, leases, offers, tickets, usage, views
+from .acts import Act, ActKind
+from .core import Core
+from .holders import Holders
+from .ledger import Ledger
+from .observe import Finding
+from .reconcile import reconcile
+from .rows import LeaseRow
+from .settings import PoolSettings
+
+ALL_KINDS = frozenset(ActKind)
+
+
+class Pool:
+    """See the module.
+
+    Args:
+        settings: the site's limits.
+        ledger: open; the caller holds the lab's `PoolLock`.
+        driver: the GPUs.
+        holders: who asks after containers and processes.
+        now: the clock, seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        ledger: Ledger,
+        driver: Driver,
+        holders: Holders,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self.core = Core(settings, ledger, driver, holders, now)
+        self._snapshots = views.Snapshots(self.core)
+        self._offers = offers.Shelf(self.core)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change; what waits for news waits for it to grow."""
+        return self.core.version
+
+    # -- tickets ------------------------------------------------------------------------------
+
+    def request(self, request: TicketRequest) -> TicketView:
+        """A place in the queue: the one this server has for this shape and course, or a new one.
+
+        Asking for another shape gives up the place (or the offer) there was.
+
+        Raises:
+            Refused: with the reason, which is in the ledger too.
+        """
+        with self.core.lock:
+            ticket = tickets.request(self.core, request)
+            self._ask_after_old_holder(request)
+            return views.ticket_view(self.core, ticket)
+
+    def _ask_after_old_holder(self, request: TicketRequest) -> None:
+        """A server that asks again has ended: look whether its last holder is gone, now."""
+        for lease in self.core.state.leases.values():
+            if (lease.user, lease.server) == (request.user, request.server) and lease.is_held:
+                self.core.suspects.add(lease.id)
+
+    def attend(self, ticket_id: int) -> TicketView:
+        """Keep the place, and see how it stands."""
+        with self.core.lock:
+            return views.ticket_view(self.core, tickets.attend(self.core, ticket_id))
+
+    def ticket(self, ticket_id: int) -> TicketView:
+        """See how it stands, without keeping the place."""
+        with self.core.lock:
+            return views.ticket_view(self.core, tickets.find(self.core, ticket_id))
+
+    def cancel(self, ticket_id: int, by: str, reason: str = "") -> TicketView:
+        """Give up the place or the offer; a ticket that is over stays as it is."""
+        with self.core.lock:
+            return views.ticket_view(self.core, tickets.cancel(self.core, ticket_id, by, reason))
+
+    def take(self, ticket_id: int) -> LeaseView:
+        """Accept the offer.  The slices exist; asking again gives the same lease.
+
+        Raises:
+            Refused: there is no offer (any more).
+        """
+        with self.core.lock:
+            return views.lease_view(self.core, tickets.take(self.core, ticket_id))
+
+    # -- leases -------------------------------------------------------------------------------
+
+    def attach(self, lease_id: int, generation: int, holder: str) -> LeaseView:
+        """The fence: only the holder that the pool accepts here may be started.
+
+        Raises:
+            Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
+        """
+        with self.core.lock:
+            return self._view(leases.attach(self.core, lease_id, generation, holder))
+
+    def running(self, lease_id: int) -> LeaseView:
+        """The attached holder was started."""
+        with self.core.lock:
+            return self._view(leases.running(self.core, lease_id))
+
+    def release(self, lease_id: int, by: str, reason: str) -> LeaseView:
+        """Ask for a lease back.  Its slices are free once the holder is confirmed gone."""
+        with self.core.lock:
+            return self._view(leases.release(self.core, lease_id, by, reason))
+
+    def extend(self, lease_id: int, by_s: float, by: str) -> LeaseView:
+        """Put off the end.
+
+        Raises:
+            Refused: ``no-extension``, with why.
+        """
+        with self.core.lock:
+            return self._view(leases.extend(self.core, lease_id, by_s, by))
+
+    def lease(self, lease_id: int) -> LeaseView:
+        """One lease, live or over."""
+        with self.core.lock:
+            return self._view(leases.find(self.core, lease_id))
+
+    def leases(self, user: str | None = None) -> list[LeaseView]:
+        """The live leases, of one user or of all."""
+        with self.core.lock:
+            rows = list(self.core.state.leases.values())
+            return [self._view(row) for row in rows if user is None or row.user == user]
+
+    def lease_of(self, user: str, server: str) -> LeaseView | None:
+        """The live lease of one server."""
+        with self.core.lock:
+            rows = self.core.state.leases.values()
+            mine = [row for row in rows if (row.user, row.server) == (user, server)]
+            return self._view(mine[-1]) if mine else None
+
+    def due(self) -> list[LeaseView]:
+        """The leases whose server should be stopped now: past their end, or their slice is lost.
+
+        The pool frees nothing by this: it waits until the holder is gone.
+        """
+        with self.core.lock:
+            return [self._view(row) for row in leases.due(self.core)]
+
+    def _view(self, row: LeaseRow) -> LeaseView:
+        return views.lease_view(self.core, row)
+
+    # -- what there is ------------------------------------------------------------------------
+
+    def offers(self, courses: Sequence[str]) -> Offers:
+        """The spawn page's data for these courses."""
+        with self.core.lock:
+            return self._offers.get(courses)
+
+    def snapshot(self) -> PoolSnapshot:
+        """The pool as it is, from memory; the same object until something changes."""
+        with self.core.lock:
+            return self._snapshots.get()
+
+    def sample(self) -> None:
+        """Read memory and processes of every slice; the worker's, like `perform`."""
+        usage.sample(self.core)
+
+    def check_invariants(self) -> list[str]:
+        """What contradicts design's five invariants; empty is well."""
+        with self.core.lock:
+            return invariants.check(self.core)
+
+    # -- what must be done --------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """One turn: end what is overdue, notice stuck calls, grant.  Ledger only."""
+        with self.core.write(durable=True) as tx:
+            acts.notice_stuck(self.core, tx)
+            tickets.expire(self.core, tx)
+            tickets.match(self.core, tx)
+
+    def next_act(self, kinds: Iterable[ActKind] = ALL_KINDS) -> Act | None:
+        """What must be done next to a GPU or holder; None when nothing is due.
+
+        Args:
+            kinds: only these; a service may probe holders on a thread of its own.
+        """
+        with self.core.lock:
+            return acts.next_act(self.core, frozenset(kinds))
+
+    def perform(self, act: Act) -> None:
+        """Do it.  A failing GPU ends up in the ledger, never at the caller."""
+        acts.perform(self.core, act)
+
+    def reconcile(self) -> list[Finding]:
+        """Compare ledger, holders and NVML, and heal; on the worker, at start and on a timer."""
+        return reconcile(self.core)
+
+    # -- the instructor's desk ----------------------------------------------------------------
+
+    def pause(self, why: str, by: str) -> None:
+        """No new leases until `resume`; what runs, runs on."""
+        desk.pause(self.core, why, by)
+
+    def resume(self, by: str) -> None:
+        """Grant again."""
+        desk.pause(self.core, "", by)
+
+    def adopt(self, slice_id: int, by: str) -> None:
+        """Take over a foreign slice: it is destroyed, and its place is the pool's."""
+        desk.adopt(self.core, slice_id, by)
+
+    def clear(self, slice_id: int, by: str) -> None:
+        """Try again to destroy a quarantined slice."""
+        desk.clear(self.core, slice_id, by)
+
+
+__all__ = ["Act", "ActKind", "Finding", "Pool"]

@@ -1,0 +1,45 @@
+"""Refusals: a word for machines, a sentence for the person it concerns.
+
+`REASONS` is the whole vocabulary; the reference lists it and a test holds the two together.
+"""
+
+REASONS = {
+    "impossible-shape": "no GPU of this lab can ever hold it",
+    "bad-shape": "the shape cannot be read",
+    "not-in-course": "the course does not exist here",
+    "shape-not-offered": "the course does not offer this shape",
+    "queue-full": "as many wait as may",
+    "waited-too-long": "nothing became free in the longest time one may wait",
+    "unattended": "nobody asked after the ticket",
+    "offer-expired": "the offered slices were not taken in time",
+    "never-attached": "no server was attached to the lease in time",
+    "cancelled": "somebody cancelled it",
+    "replaced": "another shape was asked for",
+    "unknown-ticket": "no such ticket",
+    "unknown-lease": "no such lease",
+    "not-offered": "the ticket holds no offer",
+    "stale-lease": "the lease is over, or its generation is an old one",
+    "bad-holder": "the holder cannot be read or holds another lease",
+    "no-extension": "it cannot be extended, or not again",
+    "gpus-unknown": "no GPU has answered yet",
+    "paused": "new leases are paused",
+    "not-foreign": "only what is foreign can be adopted",
+    "not-quarantined": "only what is quarantined can be cleared",
+}
+
+
+class Refused(Exception):
+    """The pool says no.
+
+    Attributes:
+        reason: one of `REASONS`; the metric's label.
+        message: what the person can do about it.
+        status: the HTTP status that says it best.
+    """
+
+    def __init__(self, reason: str, message: str, status: int = 409) -> None:
+        assert reason in REASONS
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.status = status

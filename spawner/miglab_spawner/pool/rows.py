@@ -1,0 +1,187 @@
+"""The ledger's rows as frozen records, and which of their states still matter.
+
+A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from miglab_spawner.messages import LeaseState, SliceState, TicketState
+
+GONE = "gone"  # a slice that is no more; the ledger keeps the row, snapshots do not show it
+
+GPU_OK = "ok"
+GPU_UNKNOWN = "unknown"
+GPU_LOST = "lost"
+GPU_DRAINING = "draining"
+
+FULL = "full"  # the profile of a whole GPU leased with MIG off
+
+LIVE_TICKETS = frozenset({TicketState.WAITING, TicketState.OFFERED, TicketState.TAKEN})
+LIVE_LEASES = frozenset(
+    {
+        LeaseState.GRANTED,
+        LeaseState.ATTACHED,
+        LeaseState.RUNNING,
+        LeaseState.WARNED,
+        LeaseState.RELEASING,
+    }
+)
+HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """A GPU the pool has been given; ``generation`` counts the slices made on it."""
+
+    what: ClassVar[str] = "gpu"
+    uuid: str
+    idx: int
+    name: str
+    memory_mib: int
+    memory_slices: int
+    sm_count: int | None
+    mig: bool | None
+    state: str
+    why: str = ""
+    generation: int = 0
+    course: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.uuid
+
+    @property
+    def is_live(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    """One slice, from the decision to make it until it is gone.
+
+    Attributes:
+        gi_id: NVML's GPU-instance id; None until it is made.
+        lease: the live lease it belongs to.
+        tried: whether a create was announced: only then may what lies at its placement be ours.
+        attempts: failed destroys so far.
+        retry_at: no act before this moment.
+        remake: make the same anew after the scrub.
+        lost: NVML no longer shows it, but its holder is not confirmed gone.
+    """
+
+    what: ClassVar[str] = "slice"
+    id: int
+    gpu: str
+    generation: int
+    profile: str
+    start: int
+    size: int
+    sm_count: int
+    memory_mib: int
+    state: str
+    gi_id: int | None = None
+    ci_id: int | None = None
+    uuid: str | None = None
+    lease: int | None = None
+    tried: bool = False
+    attempts: int = 0
+    retry_at: float = 0.0
+    remake: bool = False
+    lost: bool = False
+    why: str = ""
+    course: str = ""
+
+    @property
+    def key(self) -> int:
+        return self.id
+
+    @property
+    def is_live(self) -> bool:
+        return self.state != GONE
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether miglab made it, or is about to."""
+        return self.state not in (SliceState.FOREIGN, GONE)
+
+    def overlaps(self, other: "SliceRow") -> bool:
+        return (
+            self.gpu == other.gpu
+            and self.start < other.start + other.size
+            and other.start < self.start + self.size
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TicketRow:
+    """A place in the queue.  ``waiting`` with a lease means: granted, its slices being made."""
+
+    what: ClassVar[str] = "ticket"
+    id: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    asked: str
+    state: str
+    created_at: float
+    attended_at: float
+    offered_at: float | None = None
+    lease: int | None = None
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def key(self) -> int:
+        return self.id
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_TICKETS
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it still waits for a grant."""
+        return self.state == TicketState.WAITING and self.lease is None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A grant of slices to one server; ``generation`` is the fence that attach must present."""
+
+    what: ClassVar[str] = "lease"
+    id: int
+    ticket: int | None
+    generation: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    state: str
+    granted_at: float
+    holder: str = ""
+    taken_at: float | None = None
+    attached_at: float | None = None
+    releasing_at: float | None = None
+    ended_at: float | None = None
+    ends_at: float | None = None
+    extensions: int = 0
+    reason: str = ""
+    slices: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> int:
+        return self.id
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_LEASES
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a holder was attached that is not confirmed gone."""
+        return self.state in HELD_LEASES and bool(self.holder)
+
+
+Row = GpuRow | SliceRow | TicketRow | LeaseRow

@@ -1,0 +1,331 @@
+"""Tickets: asked for, attended, offered, taken; and the ways they end.  Decisions only."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from miglab_spawner.gpu.shapes import Shape, ShapeError, parse_shape, resolve
+from miglab_spawner.messages import LeaseState, TicketRequest, TicketState
+
+from . import leases
+from .core import Core
+from .ledger import Transaction
+from .placement import GpuState, could_ever_place
+from .queue import Grant, Waiting, in_line, next_in_line
+from .refused import Refused
+from .rows import FULL, LeaseRow, TicketRow
+
+
+def find(core: Core, number: int) -> TicketRow:
+    """The ticket, live or over; Refused if there never was one."""
+    row = core.ledger.find_ticket(number)
+    if row is None:
+        raise Refused("unknown-ticket", f"There is no ticket {number}.", 404)
+    return row
+
+
+# -- request ------------------------------------------------------------------------------------
+
+
+def request(core: Core, asked: TicketRequest) -> TicketRow:
+    """The ticket for this request: the one there is, or a new one at the end of the line."""
+    with core.write() as tx:
+        shape, why = _judge(core, asked)
+        ticket = _present(core, asked)
+        if why is None and ticket is not None and _is_same(ticket, asked, shape):
+            ticket = replace(ticket, attended_at=tx.at)
+            core.state.tickets[ticket.id] = ticket
+            return ticket
+        if why is None and _is_full(core, ticket):
+            why = _queue_full(core)
+        if why is None and ticket is not None:
+            _replace(core, tx, ticket)
+        ticket = _new(core, tx, asked, shape, why)
+    if why is not None:
+        raise why
+    return ticket
+
+
+def _judge(core: Core, asked: TicketRequest) -> tuple[str, Refused | None]:
+    rules = core.settings.courses.get(asked.course)
+    if rules is None:
+        names = ", ".join(sorted(core.settings.courses)) or "none"
+        why = f"There is no course {asked.course!r} here. Courses: {names}."
+        return asked.shape, Refused("not-in-course", why, 403)
+    try:
+        shape = resolve(asked.shape, [info.geometry for info in core.infos.values()])
+    except ShapeError as error:
+        if not core.infos:
+            return asked.shape, _gpus_unknown()
+        return asked.shape, Refused("bad-shape", str(error), 422)
+    return str(shape), _judge_shape(core, asked, shape, rules.title, rules.shapes)
+
+
+def _judge_shape(
+    core: Core, asked: TicketRequest, shape: Shape, title: str, offered: tuple[str, ...]
+) -> Refused | None:
+    if shape.is_cpu:
+        return Refused("bad-shape", "'cpu' needs no slice: start the server without asking.", 422)
+    if not {str(shape), asked.shape} & set(offered):
+        listed = ", ".join(offered) or "nothing"
+        why = f"{title or asked.course} does not offer {shape}; it offers {listed}."
+        return Refused("shape-not-offered", why, 403)
+    if core.paused:
+        return Refused("paused", f"New leases are paused: {core.paused}", 503)
+    if not core.infos:
+        return _gpus_unknown()
+    if not _is_possible(core, shape):
+        why = f"No GPU of this lab can ever hold {shape}. Choose a smaller shape."
+        return Refused("impossible-shape", why, 422)
+    return None
+
+
+def _gpus_unknown() -> Refused:
+    return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
+
+
+def _is_possible(core: Core, shape: Shape) -> bool:
+    if shape.is_full:
+        return any(core.is_whole(row) for row in core.state.gpus.values())
+    grounds = [
+        GpuState(row.uuid, core.infos[row.uuid].geometry)
+        for row in core.state.gpus.values()
+        if row.uuid in core.infos and not core.is_whole(row)
+    ]
+    return could_ever_place(shape.profiles, grounds)
+
+
+def _present(core: Core, asked: TicketRequest) -> TicketRow | None:
+    """The live ticket of this server; one that was taken counts until its holder is attached."""
+    for ticket in core.state.tickets.values():
+        if (ticket.user, ticket.server) != (asked.user, asked.server):
+            continue
+        if ticket.state != TicketState.TAKEN:
+            return ticket
+        lease = core.state.leases.get(ticket.lease or 0)
+        if lease is not None and lease.state == LeaseState.GRANTED:
+            return ticket
+    return None
+
+
+def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
+    return ticket.course == asked.course and shape == ticket.shape
+
+
+def _is_full(core: Core, replaced: TicketRow | None) -> bool:
+    queued = sum(ticket.is_queued for ticket in core.state.tickets.values())
+    gives_way = replaced is not None and replaced.is_queued
+    return queued - gives_way >= core.settings.queue_limit
+
+
+def _queue_full(core: Core) -> Refused:
+    return Refused(
+        "queue-full",
+        f"{core.settings.queue_limit} are waiting already, which is as many as may. "
+        "Try again later, or start without a GPU.",
+        429,
+    )
+
+
+def _replace(core: Core, tx: Transaction, ticket: TicketRow) -> None:
+    message = "Another shape was asked for this server; this ticket made way."
+    end(core, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
+
+
+def _new(
+    core: Core, tx: Transaction, asked: TicketRequest, shape: str, why: Refused | None
+) -> TicketRow:
+    ticket = TicketRow(
+        id=core.ledger.new_id("ticket"),
+        user=asked.user,
+        server=asked.server,
+        course=asked.course,
+        shape=shape,
+        asked=asked.shape,
+        state=TicketState.WAITING if why is None else TicketState.REFUSED,
+        created_at=tx.at,
+        attended_at=tx.at,
+        reason="" if why is None else why.reason,
+        message="" if why is None else why.message,
+    )
+    tx.put(ticket, asked.user, ticket.message)
+    return ticket
+
+
+# -- attend, cancel, take -----------------------------------------------------------------------
+
+
+def attend(core: Core, number: int) -> TicketRow:
+    """Somebody still wants it.  In memory only: after a restart every grace begins anew."""
+    with core.lock:
+        ticket = find(core, number)
+        if ticket.state in (TicketState.WAITING, TicketState.OFFERED):
+            ticket = replace(ticket, attended_at=core.now())
+            core.state.tickets[number] = ticket
+        return ticket
+
+
+def cancel(core: Core, number: int, by: str, reason: str) -> TicketRow:
+    """Give up a place or an offer; what was over stays as it was."""
+    with core.write() as tx:
+        ticket = find(core, number)
+        if ticket.state in (TicketState.WAITING, TicketState.OFFERED):
+            message = reason or "The ticket was cancelled."
+            ticket = end(core, tx, ticket, TicketState.CANCELLED, "cancelled", message, by)
+    return ticket
+
+
+def take(core: Core, number: int) -> LeaseRow:
+    """Accept the offer; again and again gives the same lease while it lives."""
+    with core.write(durable=True) as tx:
+        ticket = find(core, number)
+        lease = core.state.leases.get(ticket.lease or 0)
+        if ticket.state == TicketState.OFFERED and lease is not None:
+            tx.put(replace(ticket, state=TicketState.TAKEN), ticket.user, "taken")
+            lease = replace(lease, taken_at=tx.at)
+            tx.put(lease)
+        elif ticket.state != TicketState.TAKEN or lease is None:
+            raise Refused("not-offered", _why_not_taken(ticket))
+    return lease
+
+
+def _why_not_taken(ticket: TicketRow) -> str:
+    if ticket.state == TicketState.WAITING:
+        return f"Ticket {ticket.id} still waits; there is nothing to take yet."
+    if ticket.state == TicketState.TAKEN:
+        return f"Ticket {ticket.id} was taken and its lease is over. Start the server again."
+    return f"Ticket {ticket.id} is {ticket.state}: {ticket.message}"
+
+
+def end(
+    core: Core,
+    tx: Transaction,
+    ticket: TicketRow,
+    state: TicketState,
+    reason: str,
+    message: str,
+    by: str = "pool",
+) -> TicketRow:
+    """End a ticket that was not taken up, and the lease it may have been granted."""
+    lease = core.state.leases.get(ticket.lease or 0)
+    ticket = replace(ticket, state=state, reason=reason, message=message)
+    tx.put(ticket, by, message)
+    if lease is not None and lease.state == LeaseState.GRANTED:
+        leases.withdraw(core, tx, lease, LeaseState.EXPIRED, by, reason)
+    return ticket
+
+
+def back_in_line(core: Core, tx: Transaction, lease: LeaseRow, reason: str) -> None:
+    """The granted slices came to nothing: the ticket waits on, at its old place.
+
+    One that was taken cannot: its spawner holds the lease's number and will be told by attach.
+    """
+    ticket = core.state.tickets.get(lease.ticket or 0)
+    if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
+        again = replace(ticket, state=TicketState.WAITING, lease=None, offered_at=None)
+        tx.put(again, reason=reason)
+    leases.withdraw(core, tx, lease, LeaseState.EXPIRED, "pool", reason)
+
+
+# -- turn ---------------------------------------------------------------------------------------
+
+
+def expire(core: Core, tx: Transaction) -> None:
+    """End what has outlived its limit: places unattended, offers not taken, grants not attached."""
+    for ticket in list(core.state.tickets.values()):
+        verdict = _overdue(core, ticket, tx.at)
+        if verdict is not None:
+            state, reason, message = verdict
+            end(core, tx, ticket, state, reason, message)
+    for lease in list(core.state.leases.values()):
+        limit_s = core.settings.attach_s
+        if lease.taken_at is None or lease.state != LeaseState.GRANTED:
+            continue
+        if tx.at >= max(lease.taken_at, core.started_at) + limit_s:
+            leases.withdraw(core, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
+
+
+def expires_at(core: Core, ticket: TicketRow) -> float | None:
+    """When the ticket ends unless somebody does something; a restart of the pool renews it."""
+    if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
+        return max(ticket.offered_at, core.started_at) + core.settings.offer_s
+    if ticket.is_queued:
+        unattended = max(ticket.attended_at, core.started_at) + core.settings.attend_grace_s
+        return min(unattended, ticket.created_at + core.settings.longest_wait_s)
+    return None
+
+
+def _overdue(core: Core, ticket: TicketRow, at: float) -> tuple[TicketState, str, str] | None:
+    ends = expires_at(core, ticket)
+    if ends is None or at < ends:
+        return None
+    if ticket.state == TicketState.OFFERED:
+        message = "The slices were offered, and not taken in time. Ask again."
+        return TicketState.EXPIRED, "offer-expired", message
+    if at >= ticket.created_at + core.settings.longest_wait_s:
+        minutes = core.settings.longest_wait_s / 60
+        message = (
+            f"Nothing became free within {minutes:.0f} minutes. "
+            "Choose a smaller shape, start without a GPU, or try again later."
+        )
+        return TicketState.REFUSED, "waited-too-long", message
+    message = "Nobody asked after this ticket any more, so its place was given up. Ask again."
+    return TicketState.EXPIRED, "unattended", message
+
+
+def match(core: Core, tx: Transaction) -> None:
+    """Grant until nobody in line can be served."""
+    if core.paused:
+        return
+    line = waiting(core)
+    while line:
+        grant = next_in_line(line, core.grounds())
+        if grant is None:
+            break
+        _grant(core, tx, grant)
+        line = [one for one in line if one.ticket != grant.ticket]
+    _match_whole(core, tx)
+
+
+def _grant(core: Core, tx: Transaction, grant: Grant) -> None:
+    leases.grant(core, tx, core.state.tickets[grant.ticket], grant.choices)
+
+
+def waiting(core: Core) -> list[Waiting]:
+    """Those who wait for slices of a cut GPU and may be served now.
+
+    A server whose last lease is not over waits for that first: it never holds two.
+    """
+    held = {(lease.user, lease.server) for lease in core.state.leases.values()}
+    return [
+        Waiting(ticket.id, profiles(ticket.shape), ticket.created_at)
+        for ticket in core.state.tickets.values()
+        if ticket.is_queued and ticket.shape != FULL and (ticket.user, ticket.server) not in held
+    ]
+
+
+def _match_whole(core: Core, tx: Transaction) -> None:
+    held = {(lease.user, lease.server) for lease in core.state.leases.values()}
+    free = [row for row in core.state.gpus.values() if core.whole_gpu(row)]
+    for ticket in queued(core):
+        if not free:
+            return
+        if ticket.shape == FULL and (ticket.user, ticket.server) not in held:
+            leases.grant_whole(core, tx, ticket, free.pop(0))
+
+
+def queued(core: Core) -> list[TicketRow]:
+    """Everyone who waits, first in front."""
+    line = in_line(
+        Waiting(ticket.id, (), ticket.created_at)
+        for ticket in core.state.tickets.values()
+        if ticket.is_queued
+    )
+    return [core.state.tickets[one.ticket] for one in line]
+
+
+@lru_cache(maxsize=1024)
+def profiles(shape: str) -> tuple[str, ...]:
+    """The profiles of a shape that was resolved when it was asked for."""
+    parsed = parse_shape(shape)
+    assert isinstance(parsed, Shape)
+    return parsed.profiles

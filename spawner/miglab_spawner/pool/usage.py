@@ -1,0 +1,55 @@
+"""Reads memory and processes of every slice, for snapshots.  Unknown stays unknown."""
+
+from miglab_spawner.gpu.errors import GpuError
+from miglab_spawner.gpu.geometry import Placement
+from miglab_spawner.gpu.nvml import SliceReading, Usage
+from miglab_spawner.messages import SliceState
+
+from .core import Core
+from .rows import GPU_DRAINING, GPU_OK, SliceRow
+
+UNKNOWN = Usage(None, None)
+READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
+
+
+def sample(core: Core) -> None:
+    """Read every slice and every whole GPU that answers; a change wakes who waits for news."""
+    with core.lock:
+        rows = [row for row in core.state.slices.values() if row.state in READABLE]
+        whole = [row.uuid for row in core.state.gpus.values() if core.is_whole(row)]
+        silent = {
+            row.uuid for row in core.state.gpus.values() if row.state not in (GPU_OK, GPU_DRAINING)
+        } | set(core.acting)
+    slices = {row.id: _read(core, row) for row in rows if row.gpu not in silent}
+    gpus = {gpu: _read_gpu(core, gpu) for gpu in whole if gpu not in silent}
+    with core.lock:
+        changed = {row.gpu for row in rows if slices.get(row.id, UNKNOWN) != core.usage.get(row.id)}
+        changed |= {gpu for gpu, usage in gpus.items() if usage != core.gpu_usage.get(gpu)}
+        core.usage = slices
+        core.gpu_usage.update(gpus)
+        if changed:
+            core.redraw(changed)
+
+
+def _read(core: Core, row: SliceRow) -> Usage:
+    if row.gi_id is None:
+        return _read_gpu(core, row.gpu)
+    reading = SliceReading(
+        row.gpu,
+        row.gi_id,
+        row.ci_id,
+        row.uuid,
+        core.profile(row),
+        Placement(row.start, row.size),
+    )
+    try:
+        return core.driver.usage(reading)
+    except GpuError:
+        return UNKNOWN
+
+
+def _read_gpu(core: Core, gpu: str) -> Usage:
+    try:
+        return core.driver.gpu_usage(gpu)
+    except GpuError:
+        return UNKNOWN

@@ -1,0 +1,167 @@
+"""Rows as the messages that leave the pool.
+
+Names are all in: who may see them is the service's to decide.
+"""
+
+from miglab_spawner.messages import (
+    GpuView,
+    LeaseState,
+    LeaseView,
+    PoolSnapshot,
+    SliceState,
+    SliceView,
+    TicketState,
+    TicketView,
+)
+
+from . import tickets
+from .core import Core
+from .rows import GpuRow, LeaseRow, SliceRow, TicketRow
+
+
+def slice_view(core: Core, row: SliceRow) -> SliceView:
+    """One slice."""
+    lease = core.state.leases.get(row.lease or 0)
+    usage = core.usage.get(row.id)
+    processes = usage.processes if usage else None
+    gpu = core.state.gpus.get(row.gpu)
+    return SliceView(
+        slice_id=row.id,
+        gpu=gpu.idx if gpu else -1,
+        uuid=row.uuid,
+        profile=row.profile,
+        start=row.start,
+        size=row.size,
+        generation=row.generation,
+        state=SliceState(row.state) if row.is_live else SliceState.SCRUBBING,
+        sm_count=row.sm_count,
+        memory_mib=row.memory_mib,
+        memory_used_mib=usage.memory_used_mib if usage else None,
+        processes=None if processes is None else len(processes),
+        lease=row.lease,
+        user=lease.user if lease else None,
+        server=lease.server if lease else None,
+        course=lease.course if lease else None,
+        ends_at=lease.ends_at if lease else None,
+        why=row.why,
+    )
+
+
+def gpu_view(core: Core, row: GpuRow) -> GpuView:
+    """One GPU with its slices, lowest start first."""
+    on_gpu = sorted(core.state.on_gpu[row.uuid].values(), key=lambda item: (item.start, item.id))
+    return GpuView(
+        index=row.idx,
+        uuid=row.uuid,
+        name=row.name,
+        memory_slices=row.memory_slices,
+        memory_mib=row.memory_mib,
+        mig=row.mig,
+        state=row.state,
+        why=row.why or _why_not_whole(core, row),
+        slices=tuple(slice_view(core, item) for item in on_gpu),
+    )
+
+
+def _why_not_whole(core: Core, row: GpuRow) -> str:
+    """Foreign processes on a GPU with MIG off: shown, never touched."""
+    if not core.is_whole(row) or core.state.on_gpu[row.uuid]:
+        return ""
+    usage = core.gpu_usage.get(row.uuid)
+    if usage is None or usage.processes is None:
+        return "its processes cannot be read, so it counts as in use"
+    if not usage.processes:
+        return ""
+    pids = ", ".join(str(process.pid) for process in usage.processes)
+    return f"foreign processes run on it: {pids}"
+
+
+def ticket_view(core: Core, row: TicketRow) -> TicketView:
+    """A ticket with its place in line."""
+    line = tickets.queued(core) if row.state == TicketState.WAITING else []
+    position = next((n for n, one in enumerate(line, 1) if one.id == row.id), None)
+    return make_ticket_view(core, row, position, len(line))
+
+
+def make_ticket_view(core: Core, row: TicketRow, position: int | None, waiting: int) -> TicketView:
+    """A ticket whose place is known."""
+    return TicketView(
+        id=row.id,
+        user=row.user,
+        server=row.server,
+        course=row.course,
+        shape=row.shape,
+        state=TicketState(row.state),
+        position=position,
+        waiting=waiting,
+        created_at=row.created_at,
+        expires_at=tickets.expires_at(core, row),
+        lease=None if row.state == TicketState.WAITING else row.lease,
+        reason=row.reason,
+        message=row.message or _message(core, row),
+    )
+
+
+def _message(core: Core, row: TicketRow) -> str:
+    if row.state != TicketState.WAITING:
+        return ""
+    if row.lease is not None:
+        return "Your slices are being made."
+    if any((one.user, one.server) == (row.user, row.server) for one in core.state.leases.values()):
+        return "This server's last slices are not free yet: waiting for the old server to end."
+    return ""
+
+
+def lease_view(core: Core, row: LeaseRow) -> LeaseView:
+    """A lease with its slices."""
+    found = [core.ledger.find_slice(number) for number in row.slices]
+    rows = [item for item in found if item is not None]
+    return LeaseView(
+        id=row.id,
+        ticket=row.ticket,
+        generation=row.generation,
+        user=row.user,
+        server=row.server,
+        course=row.course,
+        shape=row.shape,
+        state=LeaseState(row.state),
+        holder=row.holder,
+        uuids=tuple(item.uuid for item in rows if item.uuid is not None),
+        slices=tuple(slice_view(core, item) for item in rows) if row.is_live else (),
+        granted_at=row.granted_at,
+        ends_at=row.ends_at,
+        extensions_left=max(0, core.settings.extensions - row.extensions),
+        reason=row.reason,
+    )
+
+
+class Snapshots:
+    """The pool at one moment; only the GPUs that changed are drawn again."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._version = 0
+        self._gpus: dict[str, GpuView] = {}
+        self._snapshot: PoolSnapshot | None = None
+
+    def get(self) -> PoolSnapshot:
+        """The snapshot of now; the same object until something changes."""
+        core = self._core
+        if self._snapshot is None or self._version != core.version:
+            for gpu in core.stale_views() | (core.state.gpus.keys() - self._gpus.keys()):
+                if gpu in core.state.gpus:
+                    self._gpus[gpu] = gpu_view(core, core.state.gpus[gpu])
+            self._snapshot = self._draw()
+            self._version = core.version
+        return self._snapshot
+
+    def _draw(self) -> PoolSnapshot:
+        core = self._core
+        line = tickets.queued(core)
+        return PoolSnapshot(
+            at=core.now(),
+            simulated=core.driver.simulated,
+            gpus=tuple(sorted(self._gpus.values(), key=lambda view: (view.index, view.uuid))),
+            waiting=tuple(make_ticket_view(core, t, n, len(line)) for n, t in enumerate(line, 1)),
+            paused=core.paused,
+        )
