@@ -66,7 +66,8 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
     ).tag(config=True)
 
     home_dir = Unicode(
-        "/home/jovyan", help="Where `home_volume` lies in the container: the image's home."
+        "/home/student",
+        help="Where `home_volume` lies in the container: the home of the image's user.",
     ).tag(config=True)
 
     network_per_server = Bool(

@@ -45,6 +45,7 @@ def set_up(c: Any) -> None:
     - ``cleanup_servers`` False: a hub restart must not end servers and leases.
     """
     hub = c.JupyterHub
+    hub = c.JupyterHub
     hub.setdefault("custom_scopes", {}).update(custom_scopes())
     roles = hub.setdefault("load_roles", [])
     if not any(role.get("name") == "user" for role in roles):

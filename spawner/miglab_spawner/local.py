@@ -17,7 +17,7 @@ from escapism import escape
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Unicode, default
 
-from miglab_spawner import gate, notebooks
+from miglab_spawner import gate, notebooks_copy
 from miglab_spawner.endings import why_process_ended
 from miglab_spawner.labels import living_pid, process_holder
 from miglab_spawner.mig_spawner import MIGSpawnerMixin
@@ -171,4 +171,4 @@ class MIGLocalSpawner(MIGSpawnerMixin, GatedProcessSpawner):
     def _make_home(self) -> None:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.notebooks_dir:
-            notebooks.copy_new(Path(self.notebooks_dir), self.home / "notebooks")
+            notebooks_copy.copy_new(Path(self.notebooks_dir), self.home / "notebooks")

@@ -16,13 +16,7 @@ from .geometry import Geometry, Placement, Profile
 from .health import XidWatch, read_health
 from .nvml_call import call, read
 from .nvml_geometry import read_geometry, read_sm_count
-from .nvml_slices import (
-    compute_instances,
-    create_full_compute_instance,
-    gpu_instances,
-    mig_devices,
-    read_usage,
-)
+from .nvml_slices import ComputeInstances, gpu_instances, mig_devices, read_usage
 from .readings import GpuInfo, Health, ProcessReading, SliceReading, Usage
 
 __all__ = ["Driver", "GpuInfo", "Health", "ProcessReading", "SliceReading", "Usage"]
@@ -57,6 +51,7 @@ class Driver:
         self._uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
         self._check_listed()
         self._xids = XidWatch(nvml)
+        self._computes = ComputeInstances(nvml)
 
     def close(self) -> None:
         """Close NVML; the object cannot be used afterwards."""
@@ -105,7 +100,7 @@ class Driver:
             ctypes.byref(pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)),
         )
         try:
-            create_full_compute_instance(self._nvml, instance, profile, where)
+            self._computes.create_full(instance, profile, where)
         except errors.GpuError:
             self._undo(instance, where)
             raise
@@ -121,19 +116,11 @@ class Driver:
         """
         gpu = self._handle(gpu_uuid)
         where = f"slice {gi_id} on {gpu_uuid}"
-        try:
+        with contextlib.suppress(errors.NotFound):
             instance = call(f"find {where}", self._nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
-            for compute in compute_instances(self._nvml, instance, where):
-                call(
-                    f"destroy the compute instance of {where}",
-                    self._nvml.nvmlComputeInstanceDestroy,
-                    compute,
-                )
-            call(
-                f"destroy the GPU instance of {where}", self._nvml.nvmlGpuInstanceDestroy, instance
-            )
-        except errors.NotFound:
-            return
+            self._empty(gpu_uuid, instance, where)
+            what = f"destroy the GPU instance of {where}"
+            call(what, self._nvml.nvmlGpuInstanceDestroy, instance)
 
     def usage(self, reading: SliceReading) -> Usage:
         """Memory and processes of a slice; unknown for a half-made one.
@@ -233,7 +220,7 @@ class Driver:
         placement = Placement(info.placement.start, info.placement.size)
         computes: list[int | None] = [
             call(f"read {where}", self._nvml.nvmlComputeInstanceGetInfo, compute).id
-            for compute in compute_instances(self._nvml, instance, where)
+            for compute in self._computes.of(instance, profile, where)
         ]
         return [
             SliceReading(
@@ -246,6 +233,15 @@ class Driver:
             )
             for ci_id in computes or [None]
         ]
+
+    def _empty(self, gpu_uuid: str, instance: Any, where: str) -> None:
+        """Destroy the compute instances of a GPU instance; one that is already gone is fine."""
+        info = call(f"read {where}", self._nvml.nvmlGpuInstanceGetInfo, instance)
+        profile = self._geometry(gpu_uuid).by_id[info.profileId]
+        for compute in self._computes.of(instance, profile, where):
+            with contextlib.suppress(errors.NotFound):
+                what = f"destroy the compute instance of {where}"
+                call(what, self._nvml.nvmlComputeInstanceDestroy, compute)
 
     def _undo(self, instance: Any, where: str) -> None:
         """Take back a GPU instance that got no compute instance; left to reconcile if stuck."""

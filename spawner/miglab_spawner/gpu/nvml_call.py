@@ -83,7 +83,7 @@ def call(what: str, function: Callable[..., T], *args: Any) -> T:
         return function(*args)
     except pynvml.NVMLError as error:
         kind, advice = _ADVICE.get(error.value, _OTHER)
-        raise kind(f"Could not {what}: {error}; {advice}.") from error
+        raise kind(f"Could not {what} ({type(error).__name__}): {advice}.") from error
 
 
 def read(what: str, function: Callable[..., T], *args: Any) -> T | None:

@@ -20,7 +20,7 @@ FORMS = "'cpu', 'full', '1g.5gb', '2x1g.5gb', '1g.5gb,2g.10gb' or 'at least 9 Gi
 MOST_SLICES = 64
 LONGEST_TEXT = 200
 
-_PART = re.compile(r"(?:(\d{1,3})\s*[x×]\s*)?(\d+g\.\d+gb(?:[+-][a-z.]+)?)")  # noqa: RUF039
+_PART = re.compile(r"(?:(\d{1,3})\s*[x×]\s*)?(\d+g\.\d+gb(?:[+-][a-z.]+)?)")
 _NEED = re.compile(r"(\d+(?:\.\d+)?)\s*(gib|gb|sms?)")
 
 

@@ -38,8 +38,10 @@ def exports(*names: str) -> Callable[[F], F]:
 
 
 def handle_of(kind: int, serial: int, first: int = 0, second: int = 0) -> int:
-    """An opaque handle.  Handles of GPUs and slices hold numbers, not objects: a stale one reads
-    whatever has that number now, as with the real library.
+    """An opaque handle.
+
+    Handles of GPUs and slices hold numbers, not objects: a stale one reads whatever has that
+    number now, as with the real library.
     """
     return _HANDLE_BASE | kind << 40 | serial << 24 | first << 12 | second
 

@@ -5,12 +5,14 @@ import uuid
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
 from . import sim_rules as rules
 from .sim_models import model_named
 from .sim_state import Delays, Fault, Gpu, Machine, Process, StateFile
+from .sim_view import describe
 
 DEFAULT_XID = 79
 MOST_GPUS = 256
@@ -28,6 +30,23 @@ class Break(StrEnum):
     NO_DRIVER = "no-driver"
     FAIL = "fail"
     OK = "ok"
+
+
+def error_code(name: str) -> int:
+    """NVML's error code of a name: ``IN_USE``, ``NVML_ERROR_IN_USE``.
+
+    Raises:
+        ValueError: there is no such error; names those there are.
+    """
+    codes = {
+        known.removeprefix("NVML_ERROR_"): int(value)
+        for known, value in vars(pynvml).items()
+        if known.startswith("NVML_ERROR_")
+    }
+    wanted = name.strip().upper().replace("-", "_").removeprefix("NVML_ERROR_")
+    if wanted not in codes:
+        raise ValueError(f"NVML has no error {name!r}; there are: {', '.join(sorted(codes))}.")
+    return codes[wanted]
 
 
 class SimulatedMachine:
@@ -79,6 +98,10 @@ class SimulatedMachine:
         for gpu in state.gpus:
             rules.settle(gpu, self._now())
         return state
+
+    def view(self) -> dict[str, Any]:
+        """The machine as plain values: GPUs with their slices, processes and faults."""
+        return describe(self.state(), self._now())
 
     # -- processes ----------------------------------------------------------------------------
 

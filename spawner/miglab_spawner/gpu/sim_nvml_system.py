@@ -14,7 +14,12 @@ from .sim_state import Gpu, Machine
 DRIVER_VERSION = "580.159.04"
 NVML_VERSION = "13.580.159.04"
 CUDA_VERSION = 13000
-VENDOR_PCI_BUS = 0x07
+FIRST_PCI_BUS = 0x07
+ERROR_WORDS: dict[int, str] = {
+    value: name.removeprefix("NVML_ERROR_").replace("_", " ").capitalize()
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_")
+}
 
 
 class SystemFunctions(Library):
@@ -123,7 +128,7 @@ class SystemFunctions(Library):
     def pci_info(self, device: Any, info: Any) -> None:
         index, gpu = self.gpu_of(device)
         out = target(info)
-        out.domain, out.bus, out.device = 0, VENDOR_PCI_BUS + index, 0
+        out.domain, out.bus, out.device = 0, FIRST_PCI_BUS + index, 0
         out.pciDeviceId = rules.model_of(gpu).pci_device_id
         out.busId, out.busIdLegacy = pci_bus_id(index), pci_bus_id(index)[4:]
 
@@ -175,13 +180,12 @@ class SystemFunctions(Library):
 
 def pci_bus_id(index: int) -> str:
     """Where the GPU of an index sits."""
-    return f"00000000:{VENDOR_PCI_BUS + index:02X}:00.0"
+    return f"00000000:{FIRST_PCI_BUS + index:02X}:00.0"
 
 
 def error_string(code: Any) -> bytes:
     """What ``nvmlErrorString`` returns; the one function that answers no code."""
-    known = pynvml.NVMLError._errcode_to_string
-    return str(known.get(number(code), f"Unknown error {number(code)}")).encode()
+    return ERROR_WORDS.get(number(code), f"Unknown error {number(code)}").encode()
 
 
 def _fill_field(value: Any, gpu: Gpu) -> None:

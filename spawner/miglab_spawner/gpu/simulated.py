@@ -78,7 +78,7 @@ def replace_library(folder: Path) -> None:
 
 
 def _bind(library: Library) -> dict[str, Any]:
-    """pynvml's names, with its functions bound to another library.
+    """All names of pynvml, its functions bound to another library.
 
     Each function is the same code with other globals; the wrappers that convert text hold the
     function they wrap in a closure, which is bound likewise.
