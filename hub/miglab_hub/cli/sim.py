@@ -1,0 +1,209 @@
+"""`miglab sim`: makes simulated GPUs, loads them and breaks them, by hand and from scripts."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from miglab_spawner.gpu.sim_machine import Break, SimulatedMachine, error_code
+from miglab_spawner.gpu.sim_models import models
+from miglab_spawner.gpu.sim_run import run_program
+from miglab_spawner.gpu.sim_state import Delays, StateError
+
+BAD_INPUT = 2
+DEFAULT_STATE = Path(".lab/gpus")
+
+app = typer.Typer(help="Simulated GPUs: make, show, load and break them.", no_args_is_help=True)
+State = Annotated[
+    Path,
+    typer.Option("--state", help="The folder of the simulated machine.", envvar="MIGLAB_SIM_STATE"),
+]
+OnGpu = Annotated[str | None, typer.Option("--gpu", help="GPU by index or UUID; default 0.")]
+
+
+@app.command()
+def create(
+    gpus: Annotated[int, typer.Option(help="How many GPUs.")] = 1,
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(models())}.")] = "A100-40GB",
+    state: State = DEFAULT_STATE,
+    mig: Annotated[bool, typer.Option("--mig/--no-mig", help="MIG mode.")] = True,
+    create_s: Annotated[float, typer.Option(min=0, help="Time to create a slice, s.")] = 0.0,
+    destroy_s: Annotated[float, typer.Option(min=0, help="Time to destroy a slice, s.")] = 0.0,
+) -> None:
+    """Make a simulated machine."""
+    delays = Delays(create_gpu_instance_s=create_s, destroy_gpu_instance_s=destroy_s)
+    with _one_message():
+        machine = SimulatedMachine.create(state, gpus, model, mig=mig, delays=delays)
+        for gpu in machine.state().gpus:
+            print(gpu.uuid)
+
+
+@app.command()
+def show(
+    state: State = DEFAULT_STATE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the machine: GPUs, slices, processes, what is broken."""
+    with _one_message():
+        machine = SimulatedMachine(state)
+        if as_json:
+            print(json.dumps(machine.view(), indent=1))
+        else:
+            _print(machine.view())
+
+
+@app.command()
+def process(
+    pid: Annotated[int, typer.Argument(help="The process id.", min=1)],
+    on: Annotated[str | None, typer.Option(help="UUID of the slice or GPU it runs on.")] = None,
+    memory_mib: Annotated[
+        int | None, typer.Option(help="GPU memory, MiB; left out: NVML does not tell.", min=0)
+    ] = None,
+    activity_pct: Annotated[float, typer.Option(min=0, max=100, help="How busy, %.")] = 0.0,
+    end: Annotated[bool, typer.Option("--end", help="End it.")] = False,
+    state: State = DEFAULT_STATE,
+) -> None:
+    """Run a process on a slice or GPU, change it, or end it."""
+    with _one_message():
+        machine = SimulatedMachine(state)
+        if end:
+            machine.remove_process(pid)
+        elif on is None:
+            raise LookupError("Say where it runs, with --on UUID, or end it, with --end.")
+        else:
+            machine.add_process(on, pid, memory_mib, activity_pct)
+
+
+@app.command(name="break")
+def break_(
+    how: Annotated[Break, typer.Argument(help="What breaks; 'ok' repairs.")],
+    gpu: OnGpu = None,
+    xid: Annotated[int, typer.Option(help="For 'xid': the number.", min=1)] = 79,
+    function: Annotated[
+        str | None, typer.Option(help="For 'fail': the NVML function, or how its name begins.")
+    ] = None,
+    error: Annotated[str, typer.Option(help="For 'fail': NVML's error.")] = "UNKNOWN",
+    times: Annotated[int, typer.Option(help="For 'fail': how many calls.", min=1)] = 1,
+    state: State = DEFAULT_STATE,
+) -> None:
+    """Break the machine or one of its GPUs, or repair it."""
+    with _one_message():
+        machine = SimulatedMachine(state)
+        uuid = _gpu_uuid(machine, gpu)
+        if how is not Break.FAIL:
+            machine.break_gpu(how, uuid, xid)
+        elif function is None:
+            raise LookupError("Say which function fails, with --function nvml….")
+        else:
+            only = None if gpu is None else uuid
+            machine.fail_next(function, error_code(error), times, only)
+
+
+@app.command()
+def reboot(state: State = DEFAULT_STATE) -> None:
+    """Reboot: MIG modes stay, slices and processes are gone."""
+    with _one_message():
+        SimulatedMachine(state).reboot()
+
+
+@app.command()
+def mig(
+    mode: Annotated[str, typer.Argument(help="on or off")],
+    gpu: Annotated[str | None, typer.Option(help="GPU by index or UUID; default all.")] = None,
+    state: State = DEFAULT_STATE,
+) -> None:
+    """Turn MIG on or off, with the reset that it takes; refused while the GPU is in use."""
+    with _one_message():
+        if mode not in ("on", "off"):
+            raise ValueError(f"MIG is turned 'on' or 'off', not {mode!r}.")
+        machine = SimulatedMachine(state)
+        machine.set_mig(mode == "on", None if gpu is None else _gpu_uuid(machine, gpu))
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    program: Annotated[list[str], typer.Argument(help="A Python program and its arguments.")],
+    state: State = DEFAULT_STATE,
+) -> None:
+    """Run an unmodified Python program written against pynvml (nvitop, gpustat) on the machine."""
+    with _one_message():
+        SimulatedMachine(state).state()
+        run_program(program, state)
+
+
+@contextmanager
+def _one_message() -> Iterator[None]:
+    try:
+        yield
+    except (StateError, LookupError, ValueError, RuntimeError, OSError) as error:
+        print(f"miglab sim: {error.args[-1] if error.args else error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def _gpu_uuid(machine: SimulatedMachine, wanted: str | None) -> str:
+    gpus = machine.state().gpus
+    if wanted is None or wanted.isdecimal():
+        index = int(wanted or 0)
+        if index >= len(gpus):
+            raise LookupError(f"There is no GPU {index}; there are {len(gpus)}.")
+        return gpus[index].uuid
+    return wanted
+
+
+def _print(view: dict[str, Any]) -> None:
+    out = Console()
+    for gpu in view["gpus"]:
+        out.print(_title(gpu), soft_wrap=True)
+        table = Table(box=None)
+        for column in ("uuid", "start:size", "profile", "state", "gi/ci", "processes"):
+            table.add_column(column, no_wrap=column == "uuid")
+        for part in gpu["slices"]:
+            table.add_row(*_row(part, gpu["processes"]))
+        if gpu["slices"]:
+            out.print(table)
+    for trouble in _troubles(view):
+        out.print(trouble)
+
+
+def _title(gpu: dict[str, Any]) -> str:
+    words = [
+        f"GPU {gpu['index']}",
+        gpu["model"],
+        gpu["uuid"],
+        "MIG on" if gpu["mig"] else "MIG off",
+    ]
+    words += [word.upper() for word in ("lost", "stuck") if gpu[word]]
+    if gpu["mig_pending"] != gpu["mig"]:
+        words.append(f"MIG {'on' if gpu['mig_pending'] else 'off'} pending")
+    if gpu["ecc_errors"]:
+        words.append(f"{gpu['ecc_errors']} memory errors")
+    return "  ".join(words)
+
+
+def _row(part: dict[str, Any], processes: list[dict[str, Any]]) -> list[str]:
+    ids = (part["gi_id"], part["ci_id"])
+    pids = [str(p["pid"]) for p in processes if (p["gi_id"], p["ci_id"]) == ids]
+    leaked = f" +{part['leaked_handles']} leaked handles" if part["leaked_handles"] else ""
+    return [
+        part["uuid"] or "-",
+        f"{part['start']}:{part['size']}",
+        part["profile"],
+        part["state"],
+        f"{ids[0]}/{'-' if ids[1] is None else ids[1]}",
+        (", ".join(pids) or "-") + leaked,
+    ]
+
+
+def _troubles(view: dict[str, Any]) -> list[str]:
+    troubles = [f"ordered failure: {fault}" for fault in view["faults"]]
+    if not view["driver_loaded"]:
+        troubles.append("the driver is not loaded")
+    if not view["may_configure"]:
+        troubles.append("creating and destroying is not permitted")
+    return troubles
