@@ -194,7 +194,7 @@ def bench_placement(
 
 def _table(rows: Sequence[Row]) -> Table:
     loads = list(dict.fromkeys((row.mix, row.rho) for row in rows))
-    table = Table(title="accepted fraction (weighted by memory slices)", padding=(0, 1, 0, 0))
+    table = Table(title="accepted fraction (weighted by memory slices)")
     table.add_column("policy", no_wrap=True)
     for mix, rho in loads:
         table.add_column(f"{mix} ρ={rho}", justify="right")
