@@ -4,6 +4,7 @@ Only asks: the pool frees a slice after its own confirmation that the holder is 
 does not answer ends nothing.  A server that was started after the lease's end is never stopped.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -39,11 +40,14 @@ class ServerEnder:
         releasing = {item.id: item for item in leases if item.state is LeaseState.RELEASING}
         for gone in self._ends.keys() - releasing.keys():
             del self._ends[gone]
+        now = self._now()
+        asked = []
         for lease in releasing.values():
-            end = self._ends.setdefault(lease.id, _End(self._now()))
-            if lease.holder and end.is_due(self._now()):
-                end.put_off(self._now())
-                await self._stop(lease, end)
+            end = self._ends.setdefault(lease.id, _End(now))
+            if lease.holder and end.is_due(now):
+                end.put_off(now)
+                asked.append(self._stop(lease, end))
+        await asyncio.gather(*asked)
 
     async def _stop(self, lease: LeaseView, end: "_End") -> None:
         try:

@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from miglab_hub.errors import StartError
 from miglab_hub.settings import Settings, SettingsError, load
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.pool.ledger import LedgerError
@@ -19,7 +20,15 @@ from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
 from .assembly import Parts, assemble
 from .listeners import PortInUseError, bind, listener, serve, stop_on_signals
 
-EXPECTED = (SettingsError, AlreadyRunning, LedgerError, PortInUseError, GpuError, OSError)
+EXPECTED = (
+    SettingsError,
+    StartError,
+    AlreadyRunning,
+    LedgerError,
+    PortInUseError,
+    GpuError,
+    OSError,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:

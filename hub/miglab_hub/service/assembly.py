@@ -8,14 +8,16 @@ from pathlib import Path
 
 import httpx
 from fastapi import FastAPI
-from miglab_spawner.pool.pool import Pool
 
 from miglab_hub import lab_secrets
+from miglab_hub.preflight import make_simulated
 from miglab_hub.reclaimer.end import ServerEnder
 from miglab_hub.settings import SERVICE_NAME, Settings
 from miglab_spawner.gpu import open_gpus
+from miglab_spawner.messages import LeaseState, LeaseView
 from miglab_spawner.pool.holders import AnyHolders, DockerHolders, Holders, ProcessHolders
 from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.pool import Pool
 
 from .auth import HubAccess, HubTokens, SignIn
 from .host import PoolHost, Times
@@ -26,7 +28,8 @@ from .student import student_app
 log = logging.getLogger(__name__)
 
 STUDENT_CACHE_S = 10
-HUB_TIMEOUT_S = 10.0
+HUB_TIMEOUT_S = 30.0
+TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,12 @@ def assemble(settings: Settings) -> Parts:
 
     Raises:
         LedgerError: the ledger cannot be used.
+        StartError: there is no such model of simulated GPUs.
         GpuError: the GPUs cannot be opened.
         OSError: a file cannot be read or written.
     """
     lab_secrets.make_all(settings)
+    make_simulated(settings)
     driver = open_gpus(
         simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
     )
@@ -63,7 +68,7 @@ def assemble(settings: Settings) -> Parts:
     ender = ServerEnder(hub, time.time)
 
     async def end_servers(host: PoolHost) -> None:
-        await ender.ask(await host.decide(lambda pool: pool.leases()))
+        await ender.ask(await host.decide(release_what_is_due))
 
     def close() -> None:
         ledger.close()
@@ -85,6 +90,14 @@ def assemble(settings: Settings) -> Parts:
         hub,
         close,
     )
+
+
+def release_what_is_due(pool: Pool) -> list[LeaseView]:
+    """Ask for the leases back whose time is up; returns all live leases."""
+    for lease in pool.due():
+        if lease.state is not LeaseState.RELEASING:
+            pool.release(lease.id, "pool", TIME_IS_UP)
+    return pool.leases()
 
 
 def notices(settings: Settings) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Runs the synchronous pool inside an asyncio process.
 
 Decisions (ledger only, fast) run one at a time on one thread; everything that may call NVML runs on
-another single thread.  Snapshots are answered from memory.  Nothing here decides.
+another single thread, and holders are asked after on a third, so that a slow Docker engine delays
+no slice.  Snapshots are answered from memory.  Nothing here decides.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
 from miglab_spawner.messages import PoolSnapshot
+from miglab_spawner.pool.acts import ActKind
 
 from .metrics import Metrics
 from .waker import Waker
 
 if TYPE_CHECKING:
-    from miglab_spawner.pool.pool import Act, Pool
+    from miglab_spawner.pool.pool import Pool
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+HOLDER_ACTS = frozenset({ActKind.PROBE})
+GPU_ACTS = frozenset(ActKind) - HOLDER_ACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +36,14 @@ class Times:
 
     Attributes:
         turn_s: between two turns when nothing else causes one.
+        act_s: between two looks for acts that become due by time alone.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
     """
 
     turn_s: float = 1.0
+    act_s: float = 0.25
     reconcile_s: float = 15.0
     sample_s: float = 5.0
     stop_s: float = 10.0
@@ -56,15 +62,16 @@ class PoolHost:
         pool: Pool,
         metrics: Metrics,
         times: Times | None = None,
-        after_turn: Callable[[PoolHost], Awaitable[None]] | None = None,
+        end_servers: Callable[[PoolHost], Awaitable[None]] | None = None,
     ) -> None:
-        self.waker = Waker()
+        self.waker = Waker(pool.version)
         self.metrics = metrics
         self._pool = pool
         self._times = times or Times()
-        self._after_turn = after_turn
+        self._end_servers = end_servers
         self._decisions = ThreadPoolExecutor(1, "miglab-decide")
         self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
+        self._holders = ThreadPoolExecutor(1, "miglab-holders")
         self._snapshot: tuple[int, PoolSnapshot] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -93,29 +100,33 @@ class PoolHost:
             self._snapshot = (version, pool.snapshot())
         return self._snapshot[1]
 
-    async def act(self) -> bool:
-        """Do the next act on the GPUs, if there is one.
+    async def act(self, kinds: frozenset[ActKind]) -> bool:
+        """Do the next act of these kinds, if there is one, on the thread it belongs to.
 
         Returns:
             Whether there was one.
         """
-        act = await self.decide(lambda pool: pool.next_act())
+        act = await self.decide(lambda pool: pool.next_act(kinds))
         if act is None:
             return False
         started = perf_counter()
-        await self.on_gpu_thread(lambda pool: _perform(pool, act))
-        self.metrics.act_s.labels(act.kind).observe(perf_counter() - started)
+        thread = self._holders if act.kind is ActKind.PROBE else self._gpu
+        await self._on(thread, lambda pool: pool.perform(act))
+        self.metrics.act_s.labels(act.kind.value).observe(perf_counter() - started)
         return True
 
     async def on_gpu_thread(self, work: Callable[[Pool], T]) -> T:
-        """Run what may call NVML or wait for Docker on its own thread, one piece at a time.
+        """Run what calls NVML on its own thread, one piece at a time.
 
         The pool's turns, on the other thread, see for themselves how long a call takes, and mark
         the GPU of a stuck one unknown.
         """
+        return await self._on(self._gpu, work)
+
+    async def _on(self, thread: ThreadPoolExecutor, work: Callable[[Pool], T]) -> T:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._gpu, work, self._pool)
+            return await loop.run_in_executor(thread, work, self._pool)
         finally:
             self.waker.wake(self._pool.version)
 
@@ -123,24 +134,33 @@ class PoolHost:
         """Compare ledger, GPUs and holders once, then start the timers."""
         await self.on_gpu_thread(lambda pool: pool.reconcile())
         await self.decide(lambda pool: pool.turn())
-        for loop in (self._turn_loop, self._act_loop, self._reconcile_loop, self._sample_loop):
-            self._tasks.append(asyncio.create_task(loop(), name=loop.__name__))
+        for loop in (
+            self._turn_loop(),
+            self._act_loop(GPU_ACTS),
+            self._act_loop(HOLDER_ACTS),
+            self._every(self._times.reconcile_s, "reconcile", self._reconcile),
+            self._every(self._times.sample_s, "sample", self._sample),
+            self._every(self._times.turn_s, "end servers", self._end),
+        ):
+            self._tasks.append(asyncio.create_task(loop))
 
     async def stop(self) -> bool:
         """End the timers and every wait.
 
         Returns:
-            Whether both threads are at rest; False if a call is stuck and was left behind.
+            Whether all threads are at rest; False if a call is stuck and was left behind.
         """
         self.waker.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        last = asyncio.get_running_loop().run_in_executor(self._gpu, lambda: None)
-        done, _ = await asyncio.wait({last}, timeout=self._times.stop_s)
-        self._gpu.shutdown(wait=False, cancel_futures=True)
-        self._decisions.shutdown(wait=False, cancel_futures=True)
-        return bool(done)
+        threads = (self._gpu, self._holders, self._decisions)
+        loop = asyncio.get_running_loop()
+        last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
+        _, busy = await asyncio.wait(last, timeout=self._times.stop_s)
+        for thread in threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+        return not busy
 
     async def _turn_loop(self) -> None:
         while not self.waker.closed:
@@ -149,27 +169,28 @@ class PoolHost:
 
     async def _turn(self) -> int:
         """One turn; returns the version it left, so that nothing after it is overlooked."""
-        version = await self.decide(_turn)
-        if self._after_turn is not None:
-            await self._after_turn(self)
-        return version
+        return await self.decide(_turn)
 
-    async def _act_loop(self) -> None:
+    async def _act_loop(self, kinds: frozenset[ActKind]) -> None:
         while not self.waker.closed:
             seen = self.waker.version
-            if not await self._guard("act", self.act):
-                await self.waker.beyond(seen, self._times.turn_s)
+            if not await self._guard("act", lambda: self.act(kinds)):
+                await self.waker.beyond(seen, self._times.act_s)
 
-    async def _reconcile_loop(self) -> None:
-        await self._every(self._times.reconcile_s, "reconcile", lambda pool: pool.reconcile())
+    async def _reconcile(self) -> None:
+        await self.on_gpu_thread(lambda pool: pool.reconcile())
 
-    async def _sample_loop(self) -> None:
-        await self._every(self._times.sample_s, "sample", lambda pool: pool.sample())
+    async def _sample(self) -> None:
+        await self.on_gpu_thread(lambda pool: pool.sample())
 
-    async def _every(self, period_s: float, what: str, work: Callable[[Pool], object]) -> None:
+    async def _end(self) -> None:
+        if self._end_servers is not None:
+            await self._end_servers(self)
+
+    async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
         while not self.waker.closed:
             await asyncio.sleep(period_s)
-            await self._guard(what, lambda: self.on_gpu_thread(work))
+            await self._guard(what, work)
 
     async def _guard(self, what: str, step: Callable[[], Awaitable[T]]) -> T | None:
         """The outer frame of every loop: one failed round is logged, the next is tried."""
@@ -185,7 +206,3 @@ class PoolHost:
 def _turn(pool: Pool) -> int:
     pool.turn()
     return pool.version
-
-
-def _perform(pool: Pool, act: Act) -> None:
-    pool.perform(act)

@@ -12,8 +12,8 @@ class Waker:
         closed: True once the service stops; every wait then ends at once.
     """
 
-    def __init__(self) -> None:
-        self.version = 0
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
         self.waiting = 0
         self.closed = False
         self._changed = asyncio.Event()

@@ -13,6 +13,8 @@ from miglab_hub.service.student import student_app
 
 from .fakes import ACCESS, PREFIX, SECRET, FakePool, FakeTokens, lease_view, slice_view
 
+NOTICES = ("simulated GPUs", "no isolation: trial only")
+
 
 @pytest.fixture
 def pool() -> FakePool:
@@ -51,7 +53,7 @@ async def client(host: PoolHost, sign_in: SignIn) -> AsyncIterator[httpx.AsyncCl
         host,
         sign_in,
         default_course="everyone",
-        notices=("simulated GPUs", "no isolation: trial only"),
+        notices=NOTICES,
     )
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:

@@ -20,6 +20,7 @@ from miglab_spawner.messages import (
     TicketState,
     TicketView,
 )
+from miglab_spawner.pool.acts import Act, ActKind
 from miglab_spawner.pool.refused import Refused
 
 PREFIX = "/services/pool"
@@ -209,7 +210,7 @@ class FakePool:
     def turn(self) -> None:
         self.turns += 1
 
-    def next_act(self) -> None:
+    def next_act(self, kinds: frozenset[ActKind]) -> Act | None:
         return None
 
     def reconcile(self) -> list[Any]:

@@ -1,0 +1,107 @@
+"""The end of a lease: the hub is asked to stop the server, and only that server."""
+
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from miglab_hub.reclaimer.end import ServerEnder
+from miglab_spawner.messages import LeaseState, LeaseView
+
+from .fakes import lease_view
+
+SEEN_AT = 1_800_000_000.0
+
+
+class FakeHub:
+    """A hub with one running server; counts what it is asked to stop."""
+
+    def __init__(self, started_at: float | None = SEEN_AT - 100, status: int = 204) -> None:
+        self.started_at = started_at
+        self.status = status
+        self.stopped: list[str] = []
+        self.silent = False
+        self.server = ""
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if self.silent:
+            raise httpx.ConnectError("no route", request=request)
+        if request.method == "DELETE":
+            self.stopped.append(request.url.raw_path.decode())
+            return httpx.Response(self.status)
+        started = self.started_at and datetime.fromtimestamp(self.started_at, UTC).isoformat()
+        servers = {} if started is None else {self.server: {"started": started, "stopped": False}}
+        return httpx.Response(200, json={"name": "alice", "servers": servers})
+
+
+def releasing(**more: object) -> LeaseView:
+    return lease_view(1, **{"user": "alice", "state": LeaseState.RELEASING, **more})  # type: ignore[arg-type]
+
+
+def ender(hub: FakeHub, at: list[float]) -> ServerEnder:
+    transport = httpx.MockTransport(hub)
+    client = httpx.AsyncClient(transport=transport, base_url="http://hub/hub/api")
+    return ServerEnder(client, lambda: at[0])
+
+
+async def test_a_releasing_lease_stops_its_server() -> None:
+    """Once, and again only after a pause."""
+    hub, at = FakeHub(), [SEEN_AT]
+    one = ender(hub, at)
+    for seconds in (0, 1, 4):
+        at[0] = SEEN_AT + seconds
+        await one.ask([releasing()])
+    assert hub.stopped == ["/hub/api/users/alice/server"]
+    at[0] = SEEN_AT + 6
+    await one.ask([releasing()])
+    assert len(hub.stopped) == 2
+
+
+@pytest.mark.parametrize("state", [s for s in LeaseState if s is not LeaseState.RELEASING])
+async def test_no_other_state_stops_a_server(state: LeaseState) -> None:
+    """A lease that is not being released leaves its server alone."""
+    hub = FakeHub()
+    await ender(hub, [SEEN_AT]).ask([lease_view(1, "alice", state=state)])
+    assert hub.stopped == []
+
+
+async def test_a_newer_server_is_left_alone() -> None:
+    """The student has started anew meanwhile: that server is another one."""
+    hub = FakeHub(started_at=SEEN_AT + 1)
+    await ender(hub, [SEEN_AT]).ask([releasing()])
+    assert hub.stopped == []
+
+
+async def test_a_lease_without_a_holder_stops_nothing() -> None:
+    """Never attached: there is no server to stop."""
+    hub = FakeHub()
+    await ender(hub, [SEEN_AT]).ask([releasing(holder="")])
+    assert hub.stopped == []
+
+
+async def test_a_silent_hub_is_asked_again() -> None:
+    """An unreachable hub raises nothing and ends nothing; it is asked again after a pause."""
+    hub, at = FakeHub(), [SEEN_AT]
+    one = ender(hub, at)
+    hub.silent = True
+    await one.ask([releasing()])
+    hub.silent = False
+    at[0] += 6
+    await one.ask([releasing()])
+    assert len(hub.stopped) == 1
+
+
+async def test_names_are_quoted() -> None:
+    """A name cannot lead to another address of the hub's API."""
+    hub = FakeHub()
+    hub.server = "../x"
+    await ender(hub, [SEEN_AT]).ask([releasing(user="a/../b?c", server="../x")])
+    assert hub.stopped == ["/hub/api/users/a%2F..%2Fb%3Fc/servers/..%2Fx"]
+
+
+async def test_what_is_over_is_forgotten() -> None:
+    """Only leases that are still releasing are remembered."""
+    one = ender(FakeHub(), [SEEN_AT])
+    await one.ask([releasing()])
+    await one.ask([])
+    assert one._ends == {}

@@ -1,0 +1,116 @@
+"""The process around the pool: timers, acts, errors."""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from miglab_hub.service.host import PoolHost, Times
+from miglab_hub.service.metrics import Metrics
+from miglab_spawner.pool.acts import Act, ActKind
+
+from .fakes import FakePool
+
+
+@dataclass
+class PoolWithActs(FakePool):
+    """Has one act of each kind; tells which thread did them."""
+
+    def __post_init__(self) -> None:
+        self.todo = list(ActKind)
+        self.threads: dict[ActKind, str] = {}
+        self.done = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+
+    def next_act(self, kinds: frozenset[ActKind]) -> Act | None:
+        return next((Act(kind) for kind in self.todo if kind in kinds), None)
+
+    def perform(self, act: Act) -> None:
+        self.threads[act.kind] = threading.current_thread().name
+        self.todo.remove(act.kind)
+        self.version += 1
+        if not self.todo:
+            self.loop.call_soon_threadsafe(self.done.set)
+
+
+class PoolWhoseTurnFailsOnce(FakePool):
+    """The first turn raises what nobody expected."""
+
+    def turn(self) -> None:
+        super().turn()
+        if self.turns == 2:  # the first is taken before the timers start
+            raise ZeroDivisionError
+        if self.turns == 4:
+            self.loop.call_soon_threadsafe(self.fourth.set)
+
+
+@dataclass
+class PoolStuckInADriverCall(FakePool):
+    """Its reading of the slices does not return until told."""
+
+    def __post_init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def sample(self) -> None:
+        self.entered.set()
+        self.go_on.wait(10)
+
+
+async def test_each_act_on_its_thread() -> None:
+    """What touches GPUs runs on one thread, what asks after holders on another."""
+    pool = PoolWithActs()
+    host = PoolHost(pool, Metrics())  # type: ignore[arg-type]
+    await host.start()
+    async with asyncio.timeout(5):
+        await pool.done.wait()
+    assert await host.stop()
+    asked = pool.threads.pop(ActKind.PROBE)
+    assert asked.startswith("miglab-holders")
+    (name,) = set(pool.threads.values())
+    assert name.startswith("miglab-gpu")
+    assert pool.names().count("reconcile") >= 1
+
+
+async def test_a_failed_turn_does_not_end_the_turns() -> None:
+    """An unexpected error is counted and logged, and the next turn is taken."""
+    pool = PoolWhoseTurnFailsOnce()
+    pool.loop, pool.fourth = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
+    host = PoolHost(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
+    await host.start()
+    async with asyncio.timeout(5):
+        await pool.fourth.wait()  # type: ignore[attr-defined]
+    await host.stop()
+    assert host.metrics.registry.get_sample_value(
+        "miglab_failed_rounds_total", {"loop": "turn"}
+    ) == pytest.approx(1)
+
+
+async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None:
+    """While the driver hangs, snapshots and turns go on, and the service can still end."""
+    pool = PoolStuckInADriverCall()
+    host = PoolHost(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01))  # type: ignore[arg-type]
+    await host.start()
+    await asyncio.get_running_loop().run_in_executor(None, pool.entered.wait, 5)
+    pool.version += 1
+    assert (await host.snapshot()).simulated
+    turns = pool.turns
+    await host.decide(lambda p: p.turn())
+    assert pool.turns > turns
+    assert not await host.stop()
+    pool.go_on.set()
+
+
+async def test_servers_are_ended() -> None:
+    """The reclaimer is asked again and again whether a server must end."""
+    asked = asyncio.Event()
+
+    async def end_servers(host: PoolHost) -> None:
+        asked.set()
+
+    host = PoolHost(FakePool(), Metrics(), Times(turn_s=0.001), end_servers)  # type: ignore[arg-type]
+    await host.start()
+    async with asyncio.timeout(5):
+        await asked.wait()
+    await host.stop()

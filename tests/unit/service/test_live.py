@@ -1,0 +1,114 @@
+"""Long-polls and the event stream: both answer when something changes, and end with the service."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from miglab_hub.service.auth import asker_from
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.management import events
+from miglab_hub.service.waker import Waker
+
+from .conftest import as_
+from .fakes import OWNERS, SECRET, FakePool
+
+
+async def parked(waker: Waker, task: asyncio.Task[Any]) -> None:
+    """Let everything run until the task waits for the waker."""
+    async with asyncio.timeout(5):
+        while not waker.waiting:
+            assert not task.done(), task
+            await asyncio.sleep(0)
+
+
+async def test_a_poll_answers_when_the_place_changes(
+    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+) -> None:
+    """The ticket moves from second to first, and the poll answers at once."""
+    pool.request_of_alice()
+    path = "/api/tickets/1?wait_s=20"
+    poll = asyncio.create_task(client.get(path, headers=as_("alice-token")))
+    await parked(host.waker, poll)
+    await host.decide(lambda _: pool.set_ticket(1, position=2))
+    assert (await poll).json()["position"] == 2
+    assert "attend" in pool.names()
+
+
+async def test_a_poll_sleeps_through_other_changes(
+    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+) -> None:
+    """A change that is not about the ticket does not answer; its cancellation does."""
+    pool.request_of_alice()
+    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
+    await parked(host.waker, poll)
+    await host.decide(lambda _: pool.extend(2, 60, "somebody"))
+    await parked(host.waker, poll)
+    await client.delete("/api/tickets/1", headers=as_("alice-token"))
+    assert (await poll).json()["state"] == "cancelled"
+
+
+async def test_a_poll_ends_with_its_time_and_with_the_service(
+    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+) -> None:
+    """Without a change the ticket is answered as it is."""
+    pool.request_of_alice()
+    answer = await client.get("/api/tickets/1?wait_s=0.01", headers=as_(SECRET))
+    assert answer.json()["position"] == 1
+    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
+    await parked(host.waker, poll)
+    host.waker.close()
+    assert (await poll).json()["state"] == "waiting"
+
+
+async def test_a_poll_by_staff_does_not_attend(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """Looking at somebody's ticket does not keep its place for them."""
+    pool.request_of_alice()
+    await client.get("/api/tickets/1", headers=as_("staff-token"))
+    assert "attend" not in pool.names()
+
+
+@pytest.mark.parametrize("wait_s", ["-1", "31", "nan", "inf", "soon"])
+async def test_a_poll_is_bounded(client: httpx.AsyncClient, pool: FakePool, wait_s: str) -> None:
+    """Nobody makes the service wait for ever."""
+    pool.request_of_alice()
+    answer = await client.get(f"/api/tickets/1?wait_s={wait_s}", headers=as_(SECRET))
+    assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
+
+
+async def test_events_follow_every_change(host: PoolHost, pool: FakePool) -> None:
+    """The stream says the pool as it is, again after each change, and ends with the service."""
+    stream = events(asker_from(OWNERS["bob-token"]), host)
+    first = await anext(stream)
+    assert first.event == "pool" and "alice" not in first.data.model_dump_json()
+    following = asyncio.ensure_future(anext(stream))
+    await parked(host.waker, following)
+    await host.decide(lambda _: pool.request_of_alice())
+    assert len((await following).data.waiting) == 1
+    ending = asyncio.ensure_future(anext(stream, None))
+    await parked(host.waker, ending)
+    host.waker.close()
+    assert await ending is None
+
+
+async def test_events_over_http(client: httpx.AsyncClient, host: PoolHost) -> None:
+    """On the wire: the event's name and one line of JSON."""
+    stream = asyncio.create_task(client.get("/api/events", headers=as_("bob-token")))
+    await parked(host.waker, stream)
+    host.waker.close()
+    answer = await stream
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    fields = dict(line.split(": ", 1) for line in answer.text.splitlines() if line)
+    assert fields["event"] == "pool"
+    assert json.loads(fields["data"])["gpus"][0]["index"] == 0
+
+
+async def test_many_waiters_one_snapshot(host: PoolHost, pool: FakePool) -> None:
+    """However many ask, the pool is looked at once for each of its versions."""
+    await asyncio.gather(*(host.snapshot() for _ in range(50)))
+    assert pool.calls == [("snapshot",)]
+    pool.version += 1
+    await host.snapshot()
+    assert len(pool.calls) == 2
