@@ -27,7 +27,7 @@ class Lab(Section):
     name: str = Field(
         "miglab",
         pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
-        description="The lab's name in labels and names of containers, volumes and networks. Two labs "
+        description="The lab's name in labels and names of containers, volumes, networks. Two labs "
         "on one Docker engine need two names: each removes what carries its own and has no lease.",
     )
     state_dir: str = Field(
