@@ -48,8 +48,12 @@ class Driver:
         self._geometries: dict[str, Geometry] = {}
         self._facts: dict[str, tuple[int, str, int, int | None]] = {}
         call("open NVML", nvml.nvmlInit)
-        self._uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
-        self._check_listed()
+        try:
+            self._uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
+            self._check_listed()
+        except errors.GpuError:
+            call("close NVML", nvml.nvmlShutdown)
+            raise
         self._xids = XidWatch(nvml)
         self._computes = ComputeInstances(nvml)
 

@@ -1,0 +1,93 @@
+"""Programs that other people wrote against pynvml, over the simulated GPUs, unchanged."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from miglab_spawner.gpu import open_gpus
+from miglab_spawner.gpu.nvml import SliceReading
+from miglab_spawner.gpu.simulated import SimulatedMachine
+
+RUN = "import sys; from miglab_spawner.gpu.sim_run import run_program as r; r(sys.argv[2:], sys.argv[1])"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> SimulatedMachine:
+    """A loaded A100: a 1g.5gb on which this very process holds 1234 MiB."""
+    return SimulatedMachine.create(tmp_path, gpus=2)
+
+
+@pytest.fixture
+def held(machine: SimulatedMachine) -> SliceReading:
+    """The slice this process runs on."""
+    driver = open_gpus(simulated_state=machine.folder)
+    gpu = driver.gpus()[0]
+    profile = gpu.geometry.by_name["1g.5gb"]
+    made = driver.create(gpu.uuid, profile, profile.placements[6])
+    driver.close()
+    assert made.uuid
+    machine.add_process(made.uuid, os.getpid(), 1234)
+    return made
+
+
+def test_gpustat_lists_gpus_and_processes(machine: SimulatedMachine, held: SliceReading) -> None:
+    """Gpustat shows both GPUs, this process's memory, and utilisation as unknown."""
+    shown = json.loads(_run(machine, "-m", "gpustat", "--json"))
+    first, second = shown["gpus"]
+    assert first["uuid"] == held.gpu_uuid
+    assert (first["memory.total"], first["memory.used"], second["memory.used"]) == (40960, 1234, 0)
+    assert [process["pid"] for process in first["processes"]] == [os.getpid()]
+    assert first["utilization.gpu"] is None
+
+
+def test_nvitop_shows_slices_and_their_processes(
+    machine: SimulatedMachine, held: SliceReading
+) -> None:
+    """Nvitop walks MIG devices: it names the slice by profile and ids, and the process on it."""
+    shown = _run(machine, "-m", "nvitop", "--once", "--ascii")
+    assert f"1g.5gb @ GI/CI: {held.gi_id:2}/{held.ci_id:2}".replace(" ", "") in _squeezed(shown)
+    assert "1234MiB/4864MiB" in _squeezed(shown)
+    assert str(os.getpid()) in shown
+    assert "Enabled" in shown
+
+
+def test_nvitop_api_sees_the_same_slice(machine: SimulatedMachine, held: SliceReading) -> None:
+    """Nvitop's library finds the slice by its UUID, with unknown utilisation."""
+    script = machine.folder / "look.py"
+    script.write_text(
+        "import nvitop\n"
+        "gpu = nvitop.Device.all()[0]\n"
+        "(mig,) = gpu.mig_devices()\n"
+        "print(mig.uuid(), mig.memory_used() >> 20, mig.gpu_instance_id(), gpu.gpu_utilization())\n"
+    )
+    words = _run(machine, str(script)).split()
+    assert words == [held.uuid, "1234", str(held.gi_id), "N/A"]
+
+
+def test_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A program that cannot be found is one message."""
+    failed = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path), "no-such-program"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "There is no program no-such-program" in failed.stderr
+
+
+def _run(machine: SimulatedMachine, *program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", RUN, str(machine.folder), *program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "120", "LINES": "60", "TERM": "xterm"},
+    ).stdout
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
