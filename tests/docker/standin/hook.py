@@ -77,8 +77,9 @@ def main() -> int:
     uuids = wanted(config["process"]["env"])
     if not uuids:
         return 0
+    there = known()
     try:
-        lines = lines_for(uuids, known())
+        lines = lines_for(list(there) if uuids == ["all"] else uuids, there)
     except UnknownDeviceError as refusal:
         print(refusal, file=sys.stderr)
         return 1

@@ -1,0 +1,1 @@
+"""How the images are made: base, wheelhouse, image.  Standard library only."""

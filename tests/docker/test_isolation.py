@@ -1,0 +1,122 @@
+"""Who reaches whom: servers not one another, nobody the management listener, the hub everybody."""
+
+import contextlib
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from docker.models.containers import Container
+
+import docker
+from miglab_spawner import networks
+
+pytestmark = pytest.mark.docker
+
+PORT = 8000
+SERVE = ["python3", "-m", "http.server", str(PORT)]
+LAB = "miglab-test"
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()"
+
+
+def reaches(container: Container, host: str, port: int) -> bool:
+    """Whether a program in the container can connect."""
+    code, _ = container.exec_run(["python3", "-c", CONNECT, host, str(port)])
+    return code == 0
+
+
+def address(container: Container, network: str) -> str:
+    """The container's address on a network."""
+    container.reload()
+    return str(container.attrs["NetworkSettings"]["Networks"][network]["IPAddress"])
+
+
+def wait_for_server(host: str) -> None:
+    """Wait until the server at ``host`` takes connections from here."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection((host, PORT), 1):
+            return
+    pytest.fail(f"{host} does not answer")
+
+
+@contextlib.contextmanager
+def listening(host: str) -> Iterator[int]:
+    """A listener of this machine; its port."""
+    with socket.create_server((host, 0)) as listener:
+        thread = threading.Thread(target=accept_all, args=(listener,), daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def accept_all(listener: socket.socket) -> None:
+    """Take every connection and close it, until the listener is shut."""
+    with contextlib.suppress(OSError):
+        while True:
+            listener.accept()[0].close()
+
+
+@pytest.fixture
+def name(engine: docker.DockerClient) -> Iterator[str]:
+    """A network name nobody has; the network is removed after the test."""
+    chosen = f"miglab-test-{uuid.uuid4().hex[:8]}"
+    yield chosen
+    with contextlib.suppress(docker.errors.NotFound):
+        engine.networks.get(chosen).remove()
+
+
+@pytest.fixture
+def pair(engine, name: str, base_image: str, start) -> tuple[Container, Container]:
+    """Two servers on the network the spawner makes for a hub on the host."""
+    networks.ensure_shared(engine.api, name, LAB)
+    options = {"network": name, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
+    first, second = start(base_image, SERVE, **options), start(base_image, SERVE, **options)
+    for one in (first, second):
+        wait_for_server(address(one, name))
+    return first, second
+
+
+def test_two_servers_do_not_reach_one_another(pair, name: str):
+    """On one bridge, with the hub on the host, no server connects to another."""
+    first, second = pair
+    assert reaches(first, address(first, name), PORT)
+    assert not reaches(first, address(second, name), PORT)
+    assert not reaches(second, address(first, name), PORT)
+
+
+def test_the_management_listener_is_out_of_reach(engine, pair, name: str):
+    """Servers reach what listens on the bridge's address, and nothing on the host's loopback."""
+    host = networks.gateway(engine.api.inspect_network(name))
+    with listening("127.0.0.1") as management, listening(host) as student_side:
+        assert reaches(pair[0], host, student_side)
+        assert not reaches(pair[0], host, management)
+        assert not reaches(pair[0], "127.0.0.1", management)
+
+
+def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_image: str, start):
+    """With a network per server only what is joined reaches them, and they only that."""
+    lab = f"{LAB}-{uuid.uuid4().hex[:8]}"
+    hub = start(base_image, SERVE, name=f"{lab}-hub")
+    own = [f"{lab}-net-{place}" for place in range(2)]
+    servers = []
+    try:
+        for net in own:
+            networks.ensure_own(engine.api, net, lab, [hub.name])
+            servers.append(start(base_image, SERVE, network=net))
+        there = [address(server, net) for server, net in zip(servers, own, strict=True)]
+        for host in there:
+            wait_for_server(host)
+        assert all(reaches(hub, host, PORT) for host in there)
+        assert all(reaches(server, hub.name, PORT) for server in servers)
+        assert not reaches(servers[0], there[1], PORT)
+        assert not reaches(servers[1], there[0], PORT)
+    finally:
+        for container in (*servers, hub):
+            container.kill()
+        for net in own:
+            networks.remove_own(engine.api, net, lab)
+    assert engine.networks.list(names=own) == []

@@ -1,0 +1,203 @@
+"""The image students' servers run in: what is in it, what is not, and what it does at a start."""
+
+import io
+import json
+import tarfile
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from docker.models.containers import Container
+
+import docker
+
+pytestmark = pytest.mark.docker
+
+NOTEBOOKS = "/home/jovyan/notebooks"
+RUN_NOTEBOOK = """
+import nbclient, nbformat, sys
+notebook = nbformat.read(sys.argv[1], 4)
+nbclient.NotebookClient(notebook, timeout=120).execute()
+for cell in notebook.cells:
+    for output in cell.get("outputs", []):
+        print(output.get("text", ""), end="")
+"""
+OLD_IMAGE = "import sys; sys.path.insert(0, '/opt/miglab'); from notebooks_copy import *"
+
+
+def lines(container: Container, *command: str) -> str:
+    """What a program in the container prints; it must succeed."""
+    code, printed = container.exec_run(list(command))
+    assert code == 0, printed.decode(errors="replace")
+    return printed.decode()
+
+
+def put(container: Container, folder: str, name: str, content: bytes) -> None:
+    """Write a file into a container, as root would."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(content), 0o644
+        archive.addfile(entry, io.BytesIO(content))
+    assert container.put_archive(folder, packed.getvalue())
+
+
+@pytest.fixture
+def home(engine: docker.DockerClient) -> Iterator[dict[str, dict[str, str]]]:
+    """A named volume for a home; removed after the test."""
+    volume = engine.volumes.create(f"miglab-test-{uuid.uuid4().hex[:8]}")
+    yield {volume.name: {"bind": "/home/jovyan", "mode": "rw"}}
+    volume.remove(force=True)
+
+
+@pytest.fixture
+def idle(start, student_image: str, home) -> Container:
+    """A container of the image after its start script, with no server in it."""
+    container = start(student_image, ["sleep", "infinity"], volumes=home)
+    wait_for_notebooks(container)
+    return container
+
+
+def wait_for_notebooks(container: Container) -> None:
+    """Wait until the start script has become the given program."""
+    end = time.monotonic() + 30
+    while "sleep" not in container.exec_run(["cat", "/proc/1/task/1/children"]).output.decode():
+        children = container.exec_run(["sh", "-c", "cat /proc/[0-9]*/comm"]).output.decode()
+        if "sleep" in children.split():
+            return
+        assert time.monotonic() < end, container.logs().decode()
+
+
+def test_it_runs_as_a_student(idle: Container):
+    """The server is no root, cannot become root, and owns its home."""
+    assert lines(idle, "id", "-u").strip() == "1000"
+    assert lines(idle, "stat", "-c", "%u", "/home/jovyan", NOTEBOOKS).split() == ["1000", "1000"]
+    found = lines(idle, "sh", "-c", "command -v sudo doas || true")
+    assert found == ""
+
+
+def test_there_is_nothing_to_build_with(idle: Container):
+    """No compiler, no make, no headers of Python."""
+    tools = "cc gcc g++ clang make cmake ld as nvcc cargo go node"
+    found = lines(idle, "sh", "-c", f"for t in {tools}; do command -v $t; done; true")
+    assert found == ""
+    code, _ = idle.exec_run(["test", "-e", "/usr/include/python3.11/Python.h"])
+    assert code != 0
+
+
+def test_the_large_part_is_a_layer_of_its_own(engine, student_image: str, capsys):
+    """PyTorch's layer is apart from the rest, and what changes often is small."""
+    history = engine.images.get(student_image).history()
+    sizes = [round(layer["Size"] / 1e6) for layer in history if layer["Size"] > 1e5]
+    with capsys.disabled():
+        print(f"\n  {student_image}: {sum(sizes)} MB in layers of {sizes} MB")
+    assert max(sizes) > sum(sizes) / 2
+    assert sizes[0] < 20  # the newest: this repository's own
+
+
+def test_the_server_answers_and_is_healthy(start, student_image: str):
+    """The image's health check turns healthy with a server, and it knows the hub's prefix."""
+    prefix = "/user/a/"
+    environment = {"JUPYTERHUB_SERVICE_URL": f"http://0.0.0.0:8888{prefix}"}
+    command = [
+        *("jupyter", "server", "--ip=0.0.0.0", "--port=8888"),
+        f"--ServerApp.base_url={prefix}",
+    ]
+    container = start(student_image, command, environment=environment)
+    check = ["/opt/student/bin/python", "/opt/miglab/healthcheck.py"]
+    configured = container.client.api.inspect_image(student_image)["Config"]["Healthcheck"]["Test"]
+    assert configured == ["CMD", *check]
+    end = time.monotonic() + 60
+    while container.exec_run(check).exit_code != 0:
+        assert time.monotonic() < end, container.logs().decode()
+
+
+def test_without_a_server_it_is_unhealthy(idle: Container):
+    """A container in which nothing answers fails the health check."""
+    code, _ = idle.exec_run(["/opt/student/bin/python", "/opt/miglab/healthcheck.py"])
+    assert code == 1
+
+
+def test_jupyterlab_and_the_hub_fit(idle: Container):
+    """JupyterLab, its hub extension, ipywidgets, PyTorch and labkit are importable."""
+    words = (
+        "import jupyterlab, jupyterhub, ipywidgets, torch, labkit; print(jupyterhub.__version__)"
+    )
+    import jupyterhub
+
+    assert lines(idle, "python", "-c", words).strip() == jupyterhub.__version__
+    assert "usage" in lines(idle, "jupyterhub-singleuser", "--help").lower()
+
+
+def test_your_slice_runs_headless(start, student_image: str, home):
+    """The notebook runs to its end without a GPU, and says what it measured on."""
+    uuids = "MIG-11111111-2222-5333-8444-555555555555"
+    environment = {
+        "MIGLAB_SHAPE": "1g.5gb",
+        "MIGLAB_LEASE": "7",
+        "MIGLAB_SLICES": uuids,
+        "MIGLAB_SIMULATED": "1",
+    }
+    command = ["sleep", "infinity"]
+    container = start(student_image, command, volumes=home, environment=environment)
+    wait_for_notebooks(container)
+    printed = lines(container, "python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/your_slice.ipynb")
+    assert f"slice:  {uuids}" in printed
+    assert "GFLOP/s" in printed
+    assert "Simulated GPUs: measured on this server's CPU" in printed
+
+
+def test_a_lost_slice_is_not_measured_on_the_cpu(start, student_image: str, home):
+    """With a real slice that PyTorch cannot see, the notebook stops and says what to do."""
+    environment = {"MIGLAB_SHAPE": "1g.5gb", "MIGLAB_SLICES": "MIG-1", "MIGLAB_LEASE": "7"}
+    container = start(student_image, ["sleep", "infinity"], volumes=home, environment=environment)
+    wait_for_notebooks(container)
+    command = ["python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/your_slice.ipynb"]
+    code, printed = container.exec_run(command)
+    assert code != 0
+    assert b"PyTorch sees no GPU" in printed
+
+
+def test_notebooks_carry_no_outputs(idle: Container):
+    """What is shipped was made from the source, and nobody's results are in it."""
+    names = lines(idle, "ls", NOTEBOOKS).split()
+    assert "your_slice.ipynb" in names
+    for name in (name for name in names if name.endswith(".ipynb")):
+        cells = json.loads(lines(idle, "cat", f"{NOTEBOOKS}/{name}"))["cells"]
+        assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+
+
+def test_an_edited_notebook_outlives_a_new_image(start, student_image: str, home):
+    """In the same home, a later image brings what is new and leaves what was edited."""
+    first = start(student_image, ["sleep", "infinity"], volumes=home)
+    wait_for_notebooks(first)
+    lines(first, "sh", "-c", f"echo mine > {NOTEBOOKS}/your_slice.ipynb")
+    first.remove(force=True)
+    later = start_later_image(start, student_image, home)
+    assert lines(later, "cat", f"{NOTEBOOKS}/your_slice.ipynb") == "mine\n"
+    assert lines(later, "cat", f"{NOTEBOOKS}/added_later.ipynb") == "new"
+
+
+def start_later_image(start, student_image: str, home) -> Container:
+    """A container whose image carries another version of the notebooks, and one more."""
+    client = docker.from_env()
+    container = client.containers.create(student_image, ["sleep", "infinity"], volumes=home)
+    try:
+        put(container, "/opt/miglab/notebooks", "your_slice.ipynb", b"version 2")
+        put(container, "/opt/miglab/notebooks", "added_later.ipynb", b"new")
+        tag = container.commit("miglab-test-later").tags[0]
+    finally:
+        container.remove()
+        client.close()
+    later = start(tag, ["sleep", "infinity"], volumes=home)
+    wait_for_notebooks(later)
+    return later
+
+
+def test_a_home_that_cannot_be_written_still_starts(start, student_image: str):
+    """A read-only home keeps the notebooks away, not the server."""
+    options = {"read_only": True, "tmpfs": {"/tmp": ""}}
+    container = start(student_image, ["sleep", "infinity"], **options)
+    wait_for_notebooks(container)
+    assert b"could not be brought up to date" in container.logs()
