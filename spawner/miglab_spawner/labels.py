@@ -1,4 +1,4 @@
-"""What a server of ours is known by: container labels, holder names, environment.
+"""What a container of ours is known by: its labels, its holder's name.
 
 The hub saves a spawner's state only after ``start()`` returned, so a crash before loses it.  The
 labels are on the container itself and outlive every crash: pool and spawner reconcile from them.
@@ -7,9 +7,6 @@ Must not import JupyterHub, Docker or the pool.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
 
 LAB = "miglab.lab"
 LEASE = "miglab.lease"
@@ -17,8 +14,6 @@ GENERATION = "miglab.generation"
 USER = "miglab.user"
 SERVER = "miglab.server"
 SLICES = "miglab.slices"
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -66,41 +61,7 @@ def container_holder(container_id: str) -> str:
     return f"container:{container_id}"
 
 
-def process_holder(pid: int) -> str | None:
-    """The holder's name of a process: pid, start time (seconds) and boot id.
-
-    A pid alone is used again by the kernel; with its start time and the boot it is not.
-
-    Returns:
-        ``process:<pid>,<start time>,<boot id>``, or None if there is no such process or it is a
-        zombie.
-    """
-    try:
-        process = psutil.Process(pid)
-        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return None
-        return f"process:{pid},{process.create_time():.2f},{BOOT_ID.read_text().strip()}"
-    except psutil.NoSuchProcess:
-        return None
-
-
 def container_of(holder: str) -> str:
     """The container id a holder names; empty for another kind of holder."""
     kind, _, rest = holder.partition(":")
     return rest if kind == "container" else ""
-
-
-def living_pid(holder: str) -> int:
-    """The pid of the very process a holder names, if it still lives; else 0."""
-    kind, _, rest = holder.partition(":")
-    pid, _, when = rest.partition(",")
-    if kind != "process" or not pid.isdecimal():
-        return 0
-    now = process_holder(int(pid))
-    return int(pid) if now is not None and _same_start(when, now.partition(",")[2]) else 0
-
-
-def _same_start(one: str, other: str) -> bool:
-    """Start times are reckoned from the boot, which the clock moves by parts of a second."""
-    (start, _, boot), (other_start, _, other_boot) = one.partition(","), other.partition(",")
-    return boot == other_boot and abs(float(start) - float(other_start)) <= 1.0

@@ -19,8 +19,8 @@ from traitlets import Unicode, default
 
 from miglab_spawner import gate, notebooks_copy
 from miglab_spawner.endings import why_process_ended
-from miglab_spawner.labels import living_pid, process_holder
 from miglab_spawner.mig_spawner import MIGSpawnerMixin
+from miglab_spawner.processes import living_pid, process_holder
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200
@@ -118,10 +118,7 @@ class MIGLocalSpawner(MIGSpawnerMixin, GatedProcessSpawner):
 
     async def at_gate(self, pid: int) -> None:
         """The fence."""
-        holder = process_holder(pid)
-        if holder is None:
-            raise RuntimeError(f"the server's process {pid} ended before it began")
-        await self.attach(holder)
+        await self.attach(process_holder(pid))
         await self.announce_running()
 
     def make_preexec_fn(self, name: str) -> Callable[[], None] | None:

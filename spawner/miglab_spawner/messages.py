@@ -126,7 +126,7 @@ class GpuView(Message):
 
 
 class TicketRequest(Message):
-    """Ask for a shape.  Asking again for the same user, server, course and shape is the same ticket.
+    """Ask for a shape; the same user, server, course and shape again is the same ticket.
 
     Attributes:
         server: the named server; empty for the default one.
@@ -204,7 +204,7 @@ class AttachRequest(Message):
 
 
 class ReleaseRequest(Message):
-    """Ask for a lease back; the pool frees it after its own confirmation that the holder is gone."""
+    """Ask for a lease back; the pool frees it once it has seen for itself that the holder is gone."""
 
     reason: ReasonText = ""
 

@@ -78,6 +78,15 @@ def probe_process(holder: str) -> Liveness:
     return Liveness.ALIVE if start == started and status not in "ZXx" else Liveness.GONE
 
 
+def living_pid(holder: str) -> int:
+    """The pid of the very process a holder names, unless it is known to be gone: then 0.
+
+    Raises:
+        BadHolder: it is not a process's name.
+    """
+    return 0 if probe_process(holder) is Liveness.GONE else parse_process(holder)[0]
+
+
 def _probe_unseen(pid: int) -> Liveness:
     """Not in /proc: gone, unless /proc hides other users' processes."""
     try:
