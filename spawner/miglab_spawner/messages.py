@@ -204,7 +204,7 @@ class AttachRequest(Message):
 
 
 class ReleaseRequest(Message):
-    """Ask for a lease back; the pool frees it once it has seen for itself that the holder is gone."""
+    """Ask for a lease back; freed once the pool has seen for itself that the holder is gone."""
 
     reason: ReasonText = ""
 
