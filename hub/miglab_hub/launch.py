@@ -22,7 +22,7 @@ from miglab_hub.settings_tables import is_loopback
 from miglab_hub.siblings import Sibling, Siblings
 
 READY_TIMEOUT_S = 120.0
-TICK_S = 0.2
+TICK_S = 0.5
 BAD_SETTINGS = 2
 
 

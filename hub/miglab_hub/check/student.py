@@ -1,0 +1,181 @@
+"""A student as a browser would be one: forms, cookies, redirects, a kernel over its websocket."""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import websocket
+
+STEP_S = 180.0
+PAUSE_S = 0.25
+_XSRF_FIELD = re.compile(r'name="_xsrf"\s+value="([^"]+)"')
+
+Found = TypeVar("Found")
+
+
+class CheckFailed(Exception):
+    """Something did not hold: what was seen, in words."""
+
+
+class Student:
+    """One browser of one student.
+
+    Args:
+        url: the lab's public address.
+        name: whom to sign in as.
+        password: the students' password.
+    """
+
+    def __init__(self, url: str, name: str, password: str) -> None:
+        self.name = name
+        self._url = url.rstrip("/")
+        self._password = password
+        self._http = httpx.Client(follow_redirects=True, timeout=60, trust_env=False)
+
+    def close(self) -> None:
+        """Close the browser; the server goes on running."""
+        self._http.close()
+
+    def sign_in(self) -> None:
+        """Fill in the login form."""
+        page = self._http.get(f"{self._url}/hub/login")
+        form = {"username": self.name, "password": self._password, "_xsrf": _xsrf_of(page)}
+        answer = self._http.post(f"{self._url}/hub/login", data=form)
+        if answer.status_code != 200 or "/hub/login" in answer.url.path:
+            raise CheckFailed(f"{self.name} could not sign in: HTTP {answer.status_code}")
+
+    def ask(self, shape: str) -> None:
+        """Fill in the spawn form."""
+        page = self._http.get(f"{self._url}/hub/spawn/{self.name}")
+        if f'value="{shape}' not in page.text:
+            raise CheckFailed(f"the spawn page of {self.name} does not offer {shape}")
+        form = {"shape": shape, "_xsrf": _xsrf_of(page)}
+        answer = self._http.post(f"{self._url}/hub/spawn/{self.name}", data=form)
+        if not answer.is_success:
+            raise CheckFailed(f"asking for {shape} gave {self.name} HTTP {answer.status_code}")
+
+    def is_ready(self) -> bool:
+        """Whether the hub says that the server runs."""
+        answer = self._api("GET", f"/hub/api/users/{self.name}")
+        servers = answer.json().get("servers", {}) if answer.is_success else {}
+        return bool(servers.get("", {}).get("ready"))
+
+    def wait_until_ready(self) -> None:
+        """Wait for the server, as the spawn-pending page does."""
+        wait_for(self.is_ready, f"the server of {self.name} to be ready")
+
+    def leave(self) -> None:
+        """Stop the server, and wait until the hub has none."""
+        answer = self._api("DELETE", f"/hub/api/users/{self.name}/server")
+        if not answer.is_success:
+            raise CheckFailed(f"stopping the server of {self.name} gave HTTP {answer.status_code}")
+        wait_for(self._has_no_server, f"the server of {self.name} to stop")
+
+    def run_cell(self, code: str) -> str:
+        """Open JupyterLab, start a kernel, run a cell, and return what it printed."""
+        page = self._http.get(f"{self._url}/user/{self.name}/lab")
+        if not page.is_success:
+            raise CheckFailed(f"JupyterLab of {self.name} gave HTTP {page.status_code}")
+        answer = self._api("POST", f"/user/{self.name}/api/kernels", {"name": "python3"})
+        if not answer.is_success:
+            raise CheckFailed(f"starting a kernel for {self.name}: HTTP {answer.status_code}")
+        return self._run(answer.json()["id"], code)
+
+    def _run(self, kernel: str, code: str) -> str:
+        path = f"/user/{self.name}/api/kernels/{kernel}/channels"
+        origin = urlsplit(self._url)
+        scheme = "wss" if origin.scheme == "https" else "ws"
+        channel = websocket.create_connection(
+            f"{scheme}://{origin.netloc}{origin.path}{path}",
+            cookie=self._cookies(path),
+            origin=f"{origin.scheme}://{origin.netloc}",
+            timeout=STEP_S,
+            http_no_proxy=["*"],
+        )
+        try:
+            request = _execute_request(code)
+            channel.send(json.dumps(request))
+            return _printed(channel, request["header"]["msg_id"])
+        finally:
+            channel.close()
+
+    def _has_no_server(self) -> bool:
+        answer = self._api("GET", f"/hub/api/users/{self.name}")
+        return answer.is_success and not answer.json().get("servers")
+
+    def _api(self, method: str, path: str, body: object = None) -> httpx.Response:
+        headers = {"X-XSRFToken": self._cookie("_xsrf", path), "Referer": f"{self._url}/hub/home"}
+        return self._http.request(method, self._url + path, headers=headers, json=body)
+
+    def _cookie(self, name: str, path: str) -> str:
+        """The cookie of that name whose path fits best, as a browser chooses."""
+        where = urlsplit(self._url).path + path
+        fitting = [c for c in self._http.cookies.jar if c.name == name and where.startswith(c.path)]
+        return max(fitting, key=lambda cookie: len(cookie.path)).value or "" if fitting else ""
+
+    def _cookies(self, path: str) -> str:
+        request = self._http.build_request("GET", self._url + path)
+        return str(request.headers.get("Cookie", ""))
+
+
+def wait_for(look: Callable[[], Found], what: str, patience_s: float = STEP_S) -> Found:
+    """Look again and again until there is something to see.
+
+    Raises:
+        CheckFailed: there never is.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            found = look()
+        except httpx.TransportError:  # what is restarting does not answer
+            found = None  # type: ignore[assignment]
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise CheckFailed(f"waited {patience_s:g} s in vain for {what}")
+        time.sleep(PAUSE_S)
+
+
+def _xsrf_of(page: httpx.Response) -> str:
+    found = _XSRF_FIELD.search(page.text)
+    if found is None:
+        raise CheckFailed(f"{page.url} (HTTP {page.status_code}) is no form")
+    return found[1]
+
+
+def _execute_request(code: str) -> dict[str, Any]:
+    return {
+        "header": {
+            "msg_id": uuid.uuid4().hex,
+            "msg_type": "execute_request",
+            "session": uuid.uuid4().hex,
+            "username": "",
+            "version": "5.3",
+        },
+        "parent_header": {},
+        "metadata": {},
+        "content": {"code": code, "silent": False, "store_history": False},
+        "channel": "shell",
+    }
+
+
+def _printed(channel: "websocket.WebSocket", request: str) -> str:
+    """What the kernel prints for a request, until it is idle again."""
+    text = ""
+    while True:
+        message = json.loads(channel.recv())
+        if message["parent_header"].get("msg_id") != request:
+            continue
+        content = message["content"]
+        if message["msg_type"] == "stream":
+            text += content["text"]
+        elif message["msg_type"] == "error":
+            raise CheckFailed(f"the cell failed: {content['ename']}: {content['evalue']}")
+        elif message["msg_type"] == "status" and content["execution_state"] == "idle":
+            return text
