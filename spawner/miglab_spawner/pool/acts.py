@@ -66,7 +66,7 @@ def _acts(core: Core, now: float) -> Iterator[Act]:
             yield Act(ActKind.DESTROY, row.gpu, row.id)
     making = [row for row in rows if row.state == SliceState.MAKING]
     for row in sorted(making, key=lambda row: (row.lease is None, row.id)):
-        ready = row.retry_at <= now and _answers(core, row.gpu)
+        ready = _answers(core, row.gpu) and not core.has_lost(row.gpu)
         if ready and not leases.is_in_the_way(core, row):
             yield Act(ActKind.CREATE, row.gpu, row.id)
     for lease in core.state.leases.values():

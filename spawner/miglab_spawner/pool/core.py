@@ -173,8 +173,16 @@ class Core:
             for item in on_gpu
             if item.state in (SliceState.FOREIGN, SliceState.QUARANTINED)
         )
-        usable = row.state == GPU_OK
+        usable = row.state == GPU_OK and not self.has_lost(row.uuid)
         return Ground(GpuState(row.uuid, geometry, live, warm, usable), fixed)
+
+    def has_lost(self, gpu: str) -> bool:
+        """Whether a server may still live whose slice on this GPU is gone.
+
+        NVML's UUIDs repeat: what is made now could get the very UUID that server was given, so
+        nothing is made or granted here until it is gone.
+        """
+        return any(row.lost for row in self.state.on_gpu[gpu].values())
 
     def mark_gpu(
         self, tx: Transaction, gpu: str, state: str, why: str = "", by: str = "pool"

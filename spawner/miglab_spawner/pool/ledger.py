@@ -236,7 +236,7 @@ class Ledger:
         try:
             yield transaction
             if transaction.has_begun:
-                self.connection.commit()
+                self.commit()
         except BaseException:
             if transaction.has_begun:
                 self._roll_back()
@@ -251,6 +251,10 @@ class Ledger:
             driver.execute(f"PRAGMA synchronous={synchronous}")
             self._synchronous = synchronous
         self.connection.begin()
+
+    def commit(self) -> None:
+        """Put on disk what was begun."""
+        self.connection.commit()
 
     def _roll_back(self) -> None:
         self.connection.rollback()

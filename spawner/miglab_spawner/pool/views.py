@@ -58,13 +58,15 @@ def gpu_view(core: Core, row: GpuRow) -> GpuView:
         memory_mib=row.memory_mib,
         mig=row.mig,
         state=row.state,
-        why=row.why or _why_not_whole(core, row),
+        why=row.why or _why_not_now(core, row),
         slices=tuple(slice_view(core, item) for item in on_gpu),
     )
 
 
-def _why_not_whole(core: Core, row: GpuRow) -> str:
-    """Foreign processes on a GPU with MIG off: shown, never touched."""
+def _why_not_now(core: Core, row: GpuRow) -> str:
+    """Why a GPU that answers takes no lease."""
+    if core.has_lost(row.uuid):
+        return "takes no new lease until the servers whose slices are gone have ended"
     if not core.is_whole(row) or core.state.on_gpu[row.uuid]:
         return ""
     usage = core.gpu_usage.get(row.uuid)

@@ -1,0 +1,260 @@
+"""A lab without servers: pool, simulated GPUs, and holders and a clock that the test moves."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from miglab_spawner.gpu.nvml import Driver
+from miglab_spawner.gpu.simulated import SimulatedMachine, SimulatedNvml
+from miglab_spawner.messages import LeaseView, TicketRequest, TicketView
+from miglab_spawner.pool.holders import Stray
+from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.pool import Pool
+from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.processes import Liveness
+
+SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")
+SETTINGS = PoolSettings(
+    courses={
+        "everyone": CourseRules("Everyone", SHAPES),
+        "vision": CourseRules("Computer vision", ("1g.5gb", "at least 9 GiB")),
+    },
+    queue_limit=40,
+    keep_warm=True,
+)
+
+
+class Crash(BaseException):
+    """The process dies here; nothing after it runs, and nothing may catch it."""
+
+
+class Fuse:
+    """Counts the points at which a process can die, and lets it die at one of them."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.passed = 0
+
+    def point(self) -> None:
+        self.passed += 1
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.left = None
+                raise Crash
+
+
+class CrashingLedger(Ledger):
+    """Dies before or after a commit.  Never syncs: a test's power is not cut."""
+
+    fuse: Fuse
+
+    def begin(self, *, durable: bool) -> None:
+        super().begin(durable=False)
+
+    def commit(self) -> None:
+        self.fuse.point()
+        super().commit()
+        self.fuse.point()
+
+
+WRITES = {
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlComputeInstanceDestroy",
+    "nvmlGpuInstanceDestroy",
+}
+
+
+class CrashingNvml:
+    """NVML whose caller dies before or after any of its writes."""
+
+    simulated = True
+
+    def __init__(self, nvml: Any, fuse: Fuse) -> None:
+        self._nvml = nvml
+        self._fuse = fuse
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._nvml, name)
+        if name not in WRITES:
+            return function
+
+        def dying(*arguments: Any) -> Any:
+            self._fuse.point()
+            answer = function(*arguments)
+            self._fuse.point()
+            return answer
+
+        return dying
+
+
+class FakeHolders:
+    """Holders by hand: those in ``there`` exist, ``answers`` says unknown when the test wants."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+        self.stopped: set[str] = set()
+        self.labels: dict[str, int] = {}
+        self.is_silent = False
+        self.removed: list[str] = []
+        self.before_remove: Callable[[], None] = lambda: None
+
+    def probe(self, holder: str) -> Liveness:
+        if self.is_silent:
+            return Liveness.UNKNOWN
+        return Liveness.ALIVE if holder in self.there else Liveness.GONE
+
+    def missing(self, holders: Any) -> set[str]:
+        return set() if self.is_silent else {h for h in holders if h not in self.there}
+
+    def labelled(self) -> list[Stray]:
+        if self.is_silent:
+            return []
+        return [Stray(h, lease) for h, lease in self.labels.items() if h in self.there]
+
+    def remove(self, holder: str, *, force: bool) -> bool:
+        self.before_remove()
+        if self.is_silent or (holder in self.there and not force and holder not in self.stopped):
+            return False
+        self.removed.append(holder)
+        self.there.discard(holder)
+        return True
+
+
+class World:
+    """Everything that outlives a crash of the pool, and the pool that runs now."""
+
+    def __init__(self, folder: Path, settings: PoolSettings = SETTINGS, **machine: Any) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.machine = SimulatedMachine.create(folder / "gpus", **machine)
+        self.holders = FakeHolders()
+        self.fuse = Fuse()
+        self.at = 1_000_000.0
+        self._numbers = itertools.count(1)
+        self.open()
+
+    def open(self) -> None:
+        """Start the pool service: from disk, and with reconcile first."""
+        self.ledger = CrashingLedger(self.folder / "ledger.sqlite")
+        self.ledger.fuse = self.fuse
+        nvml = SimulatedNvml(self.folder / "gpus", sleep=lambda _s: None, now=lambda: self.at)
+        self.driver = Driver(CrashingNvml(nvml, self.fuse))
+        self.holders.before_remove = self.fuse.point
+        self.pool = Pool(self.settings, self.ledger, self.driver, self.holders, lambda: self.at)
+        self.found = self.pool.reconcile()
+
+    def crash(self) -> None:
+        """Kill the pool and start it again."""
+        self.ledger.close()
+        self.open()
+
+    def close(self) -> None:
+        self.ledger.close()
+
+    def pass_time(self, seconds: float) -> None:
+        self.at += seconds
+
+    def work(self, most: int = 1000) -> int:
+        """Turn, and do what is due until nothing is."""
+        self.pool.turn()
+        for count in range(most):
+            act = self.pool.next_act()
+            if act is None:
+                return count
+            self.pool.perform(act)
+            self.pool.turn()
+        raise AssertionError("the work list never ends")
+
+    def settle(self) -> None:
+        """Let time pass until nothing is left to be done, whatever was retried."""
+        for _ in range(12):
+            self.work()
+            self.pass_time(self.settings.retry_max_s)
+            self.attend_all()
+            self.pool.reconcile()
+        self.work()
+
+    def attend_all(self) -> None:
+        for ticket in list(self.ledger.state.tickets):
+            self.pool.attend(ticket)
+
+    # -- what a spawner does ------------------------------------------------------------------
+
+    def ask(
+        self, user: str, shape: str = "1g.5gb", server: str = "", course: str = "everyone"
+    ) -> TicketView:
+        request = TicketRequest(user=user, server=server, course=course, shape=shape)
+        return self.pool.request(request)
+
+    def grant(self, user: str, shape: str = "1g.5gb", **more: str) -> LeaseView:
+        """Ask, wait and take."""
+        ticket = self.ask(user, shape, **more)
+        self.work()
+        return self.pool.take(ticket.id)
+
+    def new_holder(self) -> str:
+        """A container that was created and not started."""
+        holder = f"container:{next(self._numbers):064x}"
+        self.holders.there.add(holder)
+        return holder
+
+    def run(self, user: str, shape: str = "1g.5gb", **more: str) -> LeaseView:
+        """Ask, wait, take, create, attach, start."""
+        lease = self.grant(user, shape, **more)
+        holder = self.new_holder()
+        self.holders.labels[holder] = lease.id
+        self.pool.attach(lease.id, lease.generation, holder)
+        return self.pool.running(lease.id)
+
+    def end(self, lease: LeaseView) -> None:
+        """The server stops, and the pool hears of it."""
+        self.holders.there.discard(lease.holder)
+        self.pool.release(lease.id, "hub", "stopped")
+        self.pass_time(self.settings.probe_s)
+        self.work()
+
+    # -- what is on the GPUs ------------------------------------------------------------------
+
+    def raw(self) -> list[tuple[str, str, int]]:
+        """Every slice that NVML shows: GPU, profile, start."""
+        return [
+            (gpu.uuid, reading.profile.name, reading.placement.start)
+            for gpu in self.driver.gpus()
+            for reading in self.driver.slices(gpu.uuid)
+        ]
+
+    def fail(self, function: str, code: int = pynvml.NVML_ERROR_UNKNOWN, times: int = 1) -> None:
+        self.machine.fail_next(function, code, times)
+
+    def states(self) -> list[str]:
+        """The states of all live slices."""
+        return sorted(str(row.state) for row in self.ledger.state.slices.values())
+
+    def check(self) -> None:
+        assert self.pool.check_invariants() == []
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    worlds: list[World] = []
+
+    def make(settings: PoolSettings = SETTINGS, **machine: Any) -> World:
+        worlds.append(World(tmp_path, settings, **machine))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.check()
+        world.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """One A100-40GB with MIG on."""
+    return make_world()

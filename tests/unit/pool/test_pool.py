@@ -1,0 +1,728 @@
+"""The rules of tickets, leases and slices, one sentence each."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pynvml
+import pytest
+
+from miglab_spawner.gpu.simulated import Break
+from miglab_spawner.messages import LeaseState, SliceState, TicketState
+from miglab_spawner.pool.pool import Act, ActKind
+from miglab_spawner.pool.refused import Refused
+
+from .conftest import SETTINGS, World
+
+MakeWorld = Callable[..., World]
+
+
+def refusal(call: Callable[[], object]) -> Refused:
+    with pytest.raises(Refused) as caught:
+        call()
+    return caught.value
+
+
+# -- the path of a lease --------------------------------------------------------------------------
+
+
+def test_whole_path(world: World) -> None:
+    """A lease goes from ticket to released, and every step with its reason is in the ledger."""
+    lease = world.run("ada")
+    assert lease.state == LeaseState.RUNNING
+    assert lease.uuids[0].startswith("MIG-")
+    world.end(lease)
+    assert world.pool.lease(lease.id).state == LeaseState.RELEASED
+    steps = [row["to_state"] for row in reversed(world.ledger.history("lease", str(lease.id)))]
+    assert steps == ["granted", "attached", "running", "releasing", "released"]
+    assert all(row["course"] == "everyone" for row in world.ledger.history("lease"))
+
+
+def test_seven_and_two(world: World) -> None:
+    """Of nine who ask for 1g.5gb on one A100 seven get different slices, two wait as 1 and 2."""
+    tickets = [world.ask(f"student{n}") for n in range(9)]
+    world.work()
+    now = [world.pool.ticket(ticket.id) for ticket in tickets]
+    assert [ticket.state for ticket in now] == [TicketState.OFFERED] * 7 + [TicketState.WAITING] * 2
+    assert [ticket.position for ticket in now[7:]] == [1, 2]
+    uuids = {world.pool.take(ticket.id).uuids for ticket in now[:7]}
+    assert len(uuids) == 7
+
+
+def test_next_is_served(world: World) -> None:
+    """When a server is gone its slice goes to the first who waits."""
+    leases = [world.run(f"student{n}") for n in range(7)]
+    first, second = world.ask("first"), world.ask("second")
+    world.end(leases[3])
+    assert world.pool.ticket(first.id).state == TicketState.OFFERED
+    assert world.pool.ticket(second.id).position == 1
+
+
+def test_several_slices(world: World) -> None:
+    """A shape of two slices is one lease of two different slices."""
+    lease = world.run("ada", "2x1g.5gb")
+    assert len(set(lease.uuids)) == 2
+
+
+def test_all_or_nothing(world: World) -> None:
+    """A shape of two slices with room for one gets none, and keeps none."""
+    for n in range(6):
+        world.run(f"student{n}")
+    ticket = world.ask("ada", "2x1g.5gb")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.ledger.state.tickets[ticket.id].lease is None
+
+
+def test_named_servers(world: World) -> None:
+    """Each named server of a user has its own lease."""
+    one, two = world.run("ada"), world.run("ada", server="second")
+    assert one.uuids != two.uuids
+    found = world.pool.lease_of("ada", "second")
+    assert found is not None
+    assert found.id == two.id
+
+
+def test_need_is_resolved(world: World) -> None:
+    """A need becomes the smallest profile that serves."""
+    assert world.ask("ada", "at least 9 GiB", course="vision").shape in ("2g.10gb", "1g.10gb")
+
+
+# -- tickets --------------------------------------------------------------------------------------
+
+
+def test_request_is_idempotent(world: World) -> None:
+    """Asking again is the same ticket, also after it was offered and taken."""
+    ticket = world.ask("ada")
+    assert world.ask("ada").id == ticket.id
+    world.work()
+    assert world.ask("ada").id == ticket.id
+    lease = world.pool.take(ticket.id)
+    assert world.ask("ada").id == ticket.id
+    assert world.pool.take(ticket.id).id == lease.id
+
+
+def test_other_shape_replaces(world: World) -> None:
+    """Asking for another shape gives up the old place and what was offered for it."""
+    ticket = world.ask("ada")
+    world.work()
+    other = world.ask("ada", "3g.20gb")
+    assert other.id != ticket.id
+    assert world.pool.ticket(ticket.id).reason == "replaced"
+    world.work()
+    assert len(world.pool.leases()) == 1
+
+
+def test_cancel(world: World) -> None:
+    """A cancelled ticket gives its offer back, unscrubbed, as nobody used it."""
+    ticket = world.ask("ada")
+    world.work()
+    assert world.pool.cancel(ticket.id, "ada").state == TicketState.CANCELLED
+    assert world.states() == ["free"]
+    assert refusal(lambda: world.pool.take(ticket.id)).reason == "not-offered"
+
+
+def test_unattended_keeps_place_for_grace(world: World) -> None:
+    """A ticket that nobody asks after keeps its place for the grace time, and then ends."""
+    for n in range(7):
+        world.run(f"student{n}")
+    ticket = world.ask("ada")
+    world.pass_time(SETTINGS.attend_grace_s - 1)
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    world.pool.attend(ticket.id)
+    world.pass_time(SETTINGS.attend_grace_s - 1)
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    world.pass_time(2)
+    world.work()
+    ended = world.pool.ticket(ticket.id)
+    assert (ended.state, ended.reason) == (TicketState.EXPIRED, "unattended")
+    assert ended.message
+
+
+def test_longest_wait(world: World) -> None:
+    """Who has waited the longest time one may is refused, in words."""
+    for n in range(7):
+        world.run(f"student{n}")
+    ticket = world.ask("ada")
+    for _ in range(61):
+        world.pass_time(60)
+        world.pool.attend(ticket.id)
+        world.work()
+    ended = world.pool.ticket(ticket.id)
+    assert (ended.state, ended.reason) == (TicketState.REFUSED, "waited-too-long")
+    assert "60 minutes" in ended.message
+
+
+def test_offer_expires(world: World) -> None:
+    """An offer that is not taken goes to the next."""
+    ticket = world.ask("ada")
+    world.work()
+    world.pass_time(SETTINGS.offer_s)
+    world.work()
+    assert world.pool.ticket(ticket.id).reason == "offer-expired"
+    assert world.states() == ["free"]
+
+
+def test_queue_limit(make_world: MakeWorld) -> None:
+    """When as many wait as may, the next is told so, and the refusal is in the ledger."""
+    world = make_world(replace(SETTINGS, queue_limit=2))
+    for n in range(7):
+        world.run(f"student{n}")
+    world.ask("a"), world.ask("b")
+    world.ask("a")
+    said = refusal(lambda: world.ask("c"))
+    assert (said.reason, said.status) == ("queue-full", 429)
+    assert world.ledger.history("ticket")[0]["to_state"] == "refused"
+
+
+@pytest.mark.parametrize(
+    ("shape", "course", "reason"),
+    [
+        ("1g.5gb", "nowhere", "not-in-course"),
+        ("2g.10gb", "vision", "shape-not-offered"),
+        ("9g.90gb", "everyone", "bad-shape"),
+        ("gpu please", "everyone", "bad-shape"),
+        ("cpu", "everyone", "bad-shape"),
+        ("full", "everyone", "impossible-shape"),
+    ],
+)
+def test_refusals(world: World, shape: str, course: str, reason: str) -> None:
+    """What can never be had is refused at once, with a reason, words, and a row in the ledger."""
+    said = refusal(lambda: world.ask("ada", shape, course=course))
+    assert said.reason == reason
+    assert len(said.message) > 20
+    assert world.ledger.history("ticket")[0]["to_state"] == "refused"
+
+
+def test_refusal_keeps_old_ticket(world: World) -> None:
+    """A request that is refused does not cost the place there was."""
+    ticket = world.ask("ada")
+    refusal(lambda: world.ask("ada", "9g.90gb"))
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+
+
+def test_restart_keeps_places(world: World) -> None:
+    """After a restart, however late, everyone who waits still has their place and a new grace."""
+    for n in range(7):
+        world.run(f"student{n}")
+    tickets = [world.ask("a"), world.ask("b")]
+    world.pass_time(SETTINGS.attend_grace_s * 2)
+    world.crash()
+    world.work()
+    assert [world.pool.ticket(ticket.id).position for ticket in tickets] == [1, 2]
+
+
+def test_server_never_holds_two(world: World) -> None:
+    """A server that asks anew waits until its last holder is gone, though there is room."""
+    lease = world.run("ada")
+    ticket = world.ask("ada")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert "old server" in world.pool.ticket(ticket.id).message
+    world.end(lease)
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_asking_anew_notices_gone_holder(world: World) -> None:
+    """Asking anew makes the pool look after the last holder, without waiting for the timer."""
+    lease = world.run("ada")
+    world.holders.there.discard(lease.holder)
+    ticket = world.ask("ada")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+# -- the fence ------------------------------------------------------------------------------------
+
+
+def test_attach_needs_generation(world: World) -> None:
+    """A lease is attached only with its own generation."""
+    lease = world.grant("ada")
+    holder = world.new_holder()
+    said = refusal(lambda: world.pool.attach(lease.id, lease.generation + 1, holder))
+    assert said.reason == "stale-lease"
+
+
+def test_attach_binds_one_holder(world: World) -> None:
+    """A second holder is refused; the first may attach again."""
+    lease = world.run("ada")
+    assert world.pool.attach(lease.id, lease.generation, lease.holder).holder == lease.holder
+    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
+    assert said.reason == "stale-lease"
+
+
+def test_holder_holds_one_lease(world: World) -> None:
+    """A holder that has a lease cannot attach another."""
+    lease, other = world.run("ada"), world.grant("bob")
+    said = refusal(lambda: world.pool.attach(other.id, other.generation, lease.holder))
+    assert said.reason == "bad-holder"
+
+
+@pytest.mark.parametrize("holder", ["", "container:abc", "process:1", "vm:1", "container:" + "é" * 64])
+def test_bad_holder(world: World, holder: str) -> None:
+    """What is no holder's name is refused."""
+    lease = world.grant("ada")
+    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, holder))
+    assert said.reason == "bad-holder"
+
+
+def test_never_attached_expires(world: World) -> None:
+    """A grant that is never attached ends, and a late attach is refused."""
+    lease = world.grant("ada")
+    world.pass_time(SETTINGS.attach_s)
+    world.work()
+    assert world.pool.lease(lease.id).state == LeaseState.EXPIRED
+    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
+    assert said.reason == "stale-lease"
+    assert world.states() == ["free"]
+
+
+def test_attach_after_reissue(world: World) -> None:
+    """The holder of an expired grant cannot attach a slice that is another's by now."""
+    lease = world.grant("ada", "7g.40gb")
+    world.pass_time(SETTINGS.attach_s)
+    other = world.run("bob", "7g.40gb")
+    assert other.uuids == lease.uuids
+    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
+    assert said.reason == "stale-lease"
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+def test_release_waits_for_holder(world: World) -> None:
+    """A released slice is nobody's until its holder is gone, however long that takes."""
+    lease = world.run("ada", "7g.40gb")
+    ticket = world.ask("bob", "7g.40gb")
+    world.pool.release(lease.id, "hub", "stopped")
+    for _ in range(5):
+        world.pass_time(100)
+        world.pool.attend(ticket.id)
+        world.work()
+        world.pool.reconcile()
+    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    world.holders.there.discard(lease.holder)
+    world.pass_time(1)
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_unknown_frees_nothing(world: World) -> None:
+    """An engine that answers errors frees nothing and removes nothing."""
+    lease = world.run("ada")
+    world.holders.there.discard(lease.holder)
+    world.holders.is_silent = True
+    world.pool.release(lease.id, "hub", "stopped")
+    for _ in range(20):
+        world.pass_time(60)
+        world.work()
+        world.pool.reconcile()
+    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+    assert world.holders.removed == []
+
+
+def test_silent_hub_ends_nothing(world: World) -> None:
+    """A lease whose hub says nothing runs on as long as its holder is there."""
+    lease = world.run("ada")
+    for _ in range(20):
+        world.pass_time(3600)
+        world.work()
+        world.pool.reconcile()
+    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+
+
+def test_gone_holder_is_noticed(world: World) -> None:
+    """A holder that ended by itself is noticed by reconcile, and its slice is free again."""
+    lease = world.run("ada")
+    world.holders.there.discard(lease.holder)
+    found = world.pool.reconcile()
+    assert [finding.what for finding in found] == ["holder"]
+    world.work()
+    over = world.pool.lease(lease.id)
+    assert (over.state, over.reason) == (LeaseState.RELEASED, "its server is gone")
+
+
+def test_stopped_container_is_removed(world: World) -> None:
+    """A container that stopped and stays after its release is removed by the pool in the end."""
+    lease = world.run("ada")
+    world.holders.stopped.add(lease.holder)
+    world.pool.release(lease.id, "hub", "stopped")
+    world.work()
+    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+    world.pass_time(SETTINGS.remove_after_s)
+    world.work()
+    assert world.holders.removed == [lease.holder]
+    assert world.pool.lease(lease.id).state == LeaseState.RELEASED
+
+
+def test_running_container_is_not_removed(world: World) -> None:
+    """A container that runs is never removed, whatever was asked."""
+    lease = world.run("ada")
+    world.pool.release(lease.id, "hub", "stopped")
+    world.pass_time(SETTINGS.remove_after_s)
+    world.work()
+    assert world.holders.removed == []
+
+
+def test_scrub_between_users(world: World) -> None:
+    """Between two users the slice is destroyed and made anew at release: a new generation."""
+    lease = world.run("ada")
+    old = lease.slices[0]
+    world.end(lease)
+    (new,) = world.pool.snapshot().gpus[0].slices
+    assert new.state == SliceState.FREE
+    assert new.generation > old.generation
+    assert (new.profile, new.start) == (old.profile, old.start)
+
+
+def test_recut_when_needed(world: World) -> None:
+    """Warm slices of the wrong shape are destroyed when the room is needed."""
+    for lease in [world.run(f"student{n}") for n in range(7)]:
+        world.end(lease)
+    assert world.states() == ["free"] * 7
+    lease = world.run("ada", "7g.40gb")
+    assert lease.slices[0].size == 8
+    assert len(world.raw()) == 1
+
+
+def test_warm_slice_is_reused(world: World) -> None:
+    """A warm slice of the right shape is granted without an act."""
+    world.end(world.run("ada"))
+    world.ask("bob")
+    world.pool.turn()
+    assert world.pool.next_act() is None
+    assert world.states() == ["leased"]
+
+
+# -- time limits ----------------------------------------------------------------------------------
+
+
+def test_lease_end_is_due(make_world: MakeWorld) -> None:
+    """A lease past its end is due for stopping, and not freed before its holder is gone."""
+    world = make_world(replace(SETTINGS, lease_s=3600.0))
+    lease = world.run("ada")
+    assert lease.ends_at == world.at + 3600
+    assert world.pool.due() == []
+    world.pass_time(3600)
+    world.work()
+    assert [due.id for due in world.pool.due()] == [lease.id]
+    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+
+
+def test_extend(make_world: MakeWorld) -> None:
+    """A lease is extended as often and as long as the site allows."""
+    world = make_world(replace(SETTINGS, lease_s=3600.0, extensions=1))
+    lease = world.run("ada")
+    assert refusal(lambda: world.pool.extend(lease.id, 9999, "ada")).status == 422
+    assert world.pool.extend(lease.id, 600, "ada").ends_at == world.at + 4200
+    said = refusal(lambda: world.pool.extend(lease.id, 600, "ada"))
+    assert (said.reason, "Save your work" in said.message) == ("no-extension", True)
+
+
+# -- GPUs that fail -------------------------------------------------------------------------------
+
+
+def test_create_fails_once(world: World) -> None:
+    """A create that fails leaves the ticket in its place; it is served when the GPU answers."""
+    world.fail("nvmlDeviceCreateGpuInstance")
+    ticket = world.ask("ada")
+    world.work()
+    world.settle()
+    now = world.pool.ticket(ticket.id)
+    assert now.state in (TicketState.OFFERED, TicketState.EXPIRED)
+    assert world.ledger.history("gpu")[0]["to_state"] == "ok"
+
+
+def test_failing_gpu_takes_no_lease(make_world: MakeWorld) -> None:
+    """A GPU that failed takes no lease until it answers; the other one serves meanwhile."""
+    world = make_world(gpus=2)
+    world.fail("nvmlDeviceCreateGpuInstance")
+    ticket = world.ask("ada")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    views = world.pool.snapshot().gpus
+    assert sorted(view.state for view in views) == ["ok", "unknown"]
+    assert all(view.why for view in views if view.state == "unknown")
+    leased = [v.state for v in views if any(s.state == SliceState.LEASED for s in v.slices)]
+    assert leased == ["ok"]
+
+
+def test_lost_gpu(make_world: MakeWorld) -> None:
+    """A lost GPU is shown as lost, takes no lease, and its leases are not freed by that."""
+    world = make_world(gpus=1)
+    lease = world.run("ada")
+    world.machine.break_gpu(Break.LOST)
+    world.pool.reconcile()
+    assert world.pool.snapshot().gpus[0].state == "lost"
+    ticket = world.ask("bob")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+    world.machine.break_gpu(Break.OK)
+    world.pass_time(100)
+    world.pool.attend(ticket.id)
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
+    """A slice that cannot be destroyed stays scrubbing, is tried again, and is set aside."""
+    lease = world.run("ada")
+    world.machine.add_process(lease.uuids[0], 4242, 10)
+    world.end(lease)
+    assert world.states() == ["scrubbing"]
+    other = world.run("bob")
+    assert other.slices[0].start != lease.slices[0].start
+    for _ in range(SETTINGS.quarantine_after):
+        world.pass_time(SETTINGS.retry_max_s)
+        world.work()
+    assert world.states() == ["leased", "quarantined"]
+    (bad,) = [s for s in world.pool.snapshot().gpus[0].slices if s.state == "quarantined"]
+    assert bad.why
+    world.machine.remove_process(4242)
+    world.pool.clear(bad.slice_id, "root")
+    world.work()
+    assert world.states() == ["leased"]
+
+
+def test_busy_slice_freed_later(world: World) -> None:
+    """A slice whose process ends late is destroyed at the next try."""
+    lease = world.run("ada")
+    world.machine.add_process(lease.uuids[0], 4242, 10)
+    world.end(lease)
+    world.machine.remove_process(4242)
+    world.pass_time(SETTINGS.retry_max_s)
+    world.work()
+    assert world.states() == ["free"]
+
+
+def test_stuck_call(make_world: MakeWorld) -> None:
+    """A call that does not come back marks its GPU unknown; who waited for it is served elsewhere."""
+    world = make_world(gpus=2)
+    ticket = world.ask("ada")
+    world.pool.turn()
+    act = world.pool.next_act()
+    assert act is not None
+    during: list[Act | None] = []
+
+    def stuck(*_: object) -> object:
+        world.pass_time(SETTINGS.stuck_s)
+        world.pool.turn()
+        during.append(world.pool.next_act())
+        raise_now = world.driver.__class__.create
+        return raise_now(world.driver, *_)  # type: ignore[arg-type]
+
+    world.driver.create = stuck  # type: ignore[method-assign,assignment]
+    world.pool.perform(act)
+    del world.driver.create
+    assert during[0] is not None
+    assert during[0].gpu not in ("", act.gpu)
+    assert world.ledger.history("gpu", act.gpu)[1]["to_state"] == "unknown"
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert {view.state for view in world.pool.snapshot().gpus} == {"ok"}
+
+
+# -- whole GPUs -----------------------------------------------------------------------------------
+
+
+def test_whole_gpu(make_world: MakeWorld) -> None:
+    """A GPU with MIG off is leased whole, by its own UUID, and to one at a time."""
+    world = make_world(mig=False)
+    lease = world.run("ada", "full")
+    assert lease.uuids == (world.pool.snapshot().gpus[0].uuid,)
+    ticket = world.ask("bob", "full")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    world.end(lease)
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_whole_gpu_with_process(make_world: MakeWorld) -> None:
+    """A GPU with a foreign process is not leased, says why, and is leased when that has ended."""
+    world = make_world(mig=False)
+    gpu = world.pool.snapshot().gpus[0].uuid
+    world.machine.add_process(gpu, 77, 100)
+    ticket = world.ask("ada", "full")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert "77" in world.pool.snapshot().gpus[0].why
+    world.machine.remove_process(77)
+    world.pool.sample()
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_whole_gpu_unknown_processes(make_world: MakeWorld) -> None:
+    """A GPU whose processes cannot be read counts as in use."""
+    world = make_world(mig=False)
+    world.fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED, 1000)
+    world.pool.sample()
+    ticket = world.ask("ada", "full")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+
+
+# -- foreign things -------------------------------------------------------------------------------
+
+
+def make_foreign(world: World, profile: str = "3g.20gb", start: int = 4) -> None:
+    info = world.driver.gpus()[0]
+    chosen = info.geometry.by_name[profile]
+    placement = next(p for p in chosen.placements if p.start == start)
+    world.driver.create(info.uuid, chosen, placement)
+
+
+def test_foreign_slice_is_left_alone(world: World) -> None:
+    """A slice that miglab did not make is shown, counts as taken, and outlives everything."""
+    make_foreign(world)
+    world.pool.reconcile()
+    assert world.states() == ["foreign"]
+    for lease in [world.run(f"student{n}") for n in range(4)]:
+        world.end(lease)
+    ticket = world.ask("ada", "7g.40gb")
+    world.settle()
+    assert world.pool.ticket(ticket.id).state != TicketState.OFFERED
+    assert "3g.20gb" in [profile for _, profile, _ in world.raw()]
+
+
+def test_unseen_foreign_slice(world: World) -> None:
+    """A foreign slice made a moment ago is met as no room: it stays, and is shown."""
+    make_foreign(world, "7g.40gb", 0)
+    ticket = world.ask("ada")
+    world.work()
+    world.pass_time(10)
+    world.work()
+    assert world.states() == ["foreign"]
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert len(world.raw()) == 1
+
+
+def test_adopt(world: World) -> None:
+    """An admin may adopt a foreign slice; then its place is the pool's."""
+    make_foreign(world)
+    world.pool.reconcile()
+    (foreign,) = world.pool.snapshot().gpus[0].slices
+    world.pool.adopt(foreign.slice_id, "root")
+    world.work()
+    assert world.raw() == []
+    assert refusal(lambda: world.pool.adopt(foreign.slice_id, "root")).reason == "not-foreign"
+
+
+def test_stray_container_is_removed(world: World) -> None:
+    """A labelled container whose lease is over is removed; one of an unknown lease is not."""
+    lease = world.run("ada")
+    world.end(lease)
+    stray, unknown = world.new_holder(), world.new_holder()
+    world.holders.labels |= {stray: lease.id, unknown: 999}
+    found = world.pool.reconcile()
+    assert world.holders.removed == [stray]
+    assert {finding.thing for finding in found} == {stray, unknown}
+
+
+# -- reboot ---------------------------------------------------------------------------------------
+
+
+def test_reboot(world: World) -> None:
+    """After a reboot leases whose holders are gone are released, and who waits is served."""
+    leases = [world.run(f"student{n}") for n in range(7)]
+    ticket = world.ask("ada")
+    world.machine.reboot()
+    world.holders.there.clear()
+    world.crash()
+    world.work()
+    assert {world.pool.lease(lease.id).state for lease in leases} == {LeaseState.RELEASED}
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_slice_gone_holder_alive(world: World) -> None:
+    """A server that outlives its slice is due for stopping, is told why, and blocks its GPU."""
+    lease = world.run("ada")
+    world.machine.reboot()
+    world.pool.reconcile()
+    now = world.pool.lease(lease.id)
+    assert now.state == LeaseState.RELEASING
+    assert "slice is gone" in now.reason
+    assert [due.id for due in world.pool.due()] == [lease.id]
+    ticket = world.ask("bob")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert "takes no new lease" in world.pool.snapshot().gpus[0].why
+    world.holders.there.clear()
+    world.pass_time(1)
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_slice_gone_before_attach(world: World) -> None:
+    """An offer whose slice vanished is made anew, at the same place in line."""
+    ticket = world.ask("ada")
+    world.work()
+    world.machine.reboot()
+    world.pool.reconcile()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+# -- what is shown --------------------------------------------------------------------------------
+
+
+def test_snapshot_is_cached(world: World) -> None:
+    """The snapshot is the same object until something changes, and new afterwards."""
+    before = world.pool.snapshot()
+    assert world.pool.snapshot() is before
+    version = world.pool.version
+    world.ask("ada")
+    assert world.pool.version > version
+    assert len(world.pool.snapshot().waiting) == 1
+
+
+def test_sample(world: World) -> None:
+    """Memory and processes of a slice are shown as read, and a failed reading as unknown."""
+    lease = world.run("ada")
+    world.machine.add_process(lease.uuids[0], 4242, 512)
+    world.pool.sample()
+    (view,) = world.pool.snapshot().gpus[0].slices
+    assert view.processes == 1
+    assert view.memory_used_mib is not None
+    assert view.memory_used_mib >= 512
+    world.fail("nvmlDeviceGetMaxMigDeviceCount", times=50)
+    world.pool.sample()
+    (view,) = world.pool.snapshot().gpus[0].slices
+    assert view.processes is None
+
+
+def test_offers(world: World) -> None:
+    """The spawn page's offers count what could be granted right now."""
+    world.run("ada")
+    (course,) = world.pool.offers(["everyone", "nowhere"]).courses
+    free = {offer.shape: offer.free_now for offer in course.shapes}
+    assert free["1g.5gb"] == 6
+    assert free["2x1g.5gb"] == 3
+    assert free["7g.40gb"] == 0
+    assert free["cpu"] is None
+
+
+def test_pause(world: World) -> None:
+    """While the pool is paused nobody is granted anything, and everyone keeps their place."""
+    ticket = world.ask("ada")
+    world.pool.pause("maintenance", "root")
+    world.work()
+    assert world.pool.ticket(ticket.id).position == 1
+    assert refusal(lambda: world.ask("bob")).reason == "paused"
+    world.pool.resume("root")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_probe_kind_alone(world: World) -> None:
+    """A service may ask for acts of one kind only."""
+    lease = world.run("ada")
+    world.pool.release(lease.id, "hub", "stopped")
+    act = world.pool.next_act({ActKind.PROBE})
+    assert act is not None
+    assert act.kind is ActKind.PROBE
+    assert world.pool.next_act({ActKind.CREATE}) is None
