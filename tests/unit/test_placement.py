@@ -255,6 +255,14 @@ def test_the_fewest_gpus_hold_a_shape() -> None:
     assert Counter(choice.gpu for choice in choices) == {"a": 1, "c": 3}
 
 
+def test_equal_gpus_are_all_used() -> None:
+    """GPUs in equal state are all counted: six with three free places each hold 18, not 19."""
+    gpus = [GpuState(str(index), A100, (_at("4g.20gb", 0),)) for index in range(6)]
+    assert len({choice.gpu for choice in place(["1g.5gb"] * 18, gpus) or ()}) == 6
+    assert place(["1g.5gb"] * 19, gpus) is None
+    assert len({choice.gpu for choice in place(["3g.20gb"] * 2, gpus) or ()}) == 2
+
+
 def test_a_shape_the_driver_fails_at_in_this_order() -> None:
     """1g, 1g, 2g, 3g fit one GPU together: the driver's own choice, one by one, fails at the 3g."""
     choices = place(["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"], [GpuState("a", A100)])

@@ -10,7 +10,7 @@ What one GPU can take is looked up in fits.py.  Knows neither ledger, clock nor 
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -220,17 +220,29 @@ class _Plan(NamedTuple):
 def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuState]) -> list[_Part] | None:
     """The best plan over several GPUs, exact: GPU by GPU, the best for each sub-shape so far.
 
-    Takes time proportional to the GPUs times the square of the sub-shapes (``4x1g.5gb`` has five).
+    Takes time proportional to the GPUs that differ, times the square of the sub-shapes
+    (``4x1g.5gb`` has five).
     """
     counts = Counter(wanted)
     goal = tuple(counts.values())
     plans = {tuple(0 for _ in goal): _Plan((0, 0, 0, 0), ())}
     most = max(gpu.geometry.memory_slices for gpu in gpus)
     shares = [s for s in itertools.product(*(range(min(n, most) + 1) for n in goal)) if any(s)]
-    for gpu in gpus:
+    for gpu in _distinct(gpus, len(wanted)):
         options = [(share, plan) for share in shares if (plan := _share(gpu, counts, share))]
         plans = _extended(plans, options, goal)
     return list(plans[goal].parts) if goal in plans else None
+
+
+def _distinct(gpus: Iterable[GpuState], copies: int) -> Iterator[GpuState]:
+    """The GPUs; of those in equal state only as many as the slices could use."""
+    seen: Counter[Hashable] = Counter()
+    for gpu in gpus:
+        warm = tuple((mask, item.profile.name) for mask, item in gpu.warm_masks)
+        state = (fits(gpu.geometry), gpu.mask, gpu.has_media, warm)
+        seen[state] += 1
+        if seen[state] <= copies:
+            yield gpu
 
 
 def _share(gpu: GpuState, counts: Mapping[str, int], share: tuple[int, ...]) -> _Plan | None:
