@@ -5,7 +5,7 @@ Each benchmark is a module of its own with one function, registered here.
 
 import typer
 
-from miglab_hub.bench import placement
+from miglab_hub.bench import placement, pool
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -16,3 +16,4 @@ def bench() -> None:
 
 
 app.command("placement")(placement.bench_placement)
+app.command("pool")(pool.bench_pool)

@@ -12,8 +12,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import Field
 
 from miglab_spawner.messages import (
+    REASON_MAX,
     AttachRequest,
     ExtendRequest,
     LeaseView,
@@ -39,6 +41,16 @@ LONGEST_POLL_S = 30.0
 ENDED_TICKETS = frozenset(
     {TicketState.CANCELLED, TicketState.REFUSED, TicketState.EXPIRED, TicketState.TAKEN}
 )
+
+
+class PauseRequest(Message):
+    """Stop granting leases.
+
+    Attributes:
+        why: what students read while it lasts.
+    """
+
+    why: Annotated[str, Field(min_length=1, max_length=REASON_MAX)]
 
 
 class Health(Message):
@@ -67,6 +79,14 @@ async def spawner_only(request: Request) -> Asker:
     return asker
 
 
+async def staff_only(request: Request) -> Asker:
+    """Staff, or the operator with the spawner's secret; refuses everybody else."""
+    asker = await who(request)
+    if not asker.sees_names:
+        raise DeniedError(403, "forbidden", "Only instructors and admins may do this.")
+    return asker
+
+
 def _host(request: Request) -> PoolHost:
     host: PoolHost = request.app.state.host
     return host
@@ -74,6 +94,7 @@ def _host(request: Request) -> PoolHost:
 
 Who = Annotated[Asker, Depends(who)]
 Spawner = Annotated[Asker, Depends(spawner_only)]
+Staff = Annotated[Asker, Depends(staff_only)]
 Host = Annotated[PoolHost, Depends(_host)]
 
 api = APIRouter(prefix="/api", responses=REFUSED)
@@ -165,14 +186,16 @@ async def _own_ticket(host: PoolHost, asker: Asker, ticket_id: int) -> TicketVie
 
 
 async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
-    """Wait until the ticket is another than ``first``; looks at the snapshot, not at the ledger."""
+    """Wait until the ticket is another than ``first``; for those in line by the snapshot alone."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     while True:
         seen = host.waker.version
         now = next((t for t in (await host.snapshot()).waiting if t.id == first.id), None)
-        if now is None or (now.state, now.position) != (first.state, first.position):
-            return await host.decide(lambda pool: pool.ticket(first.id))
+        if now is None:  # being served, or over
+            now = await host.decide(lambda pool: pool.ticket(first.id))
+        if (now.state, now.position) != (first.state, first.position):
+            return now
         left_s = deadline - loop.time()
         if left_s <= 0 or host.waker.closed:
             return now
@@ -257,6 +280,43 @@ async def offers(
 async def pool_now(asker: Who, host: Host) -> PoolSnapshot:
     """The pool now, as far as the asker may see it."""
     return visible_snapshot(await host.snapshot(), asker)
+
+
+# The instructor's desk.
+
+
+@api.post("/pool/pause")
+async def pause(request: PauseRequest, asker: Staff, host: Host) -> PoolSnapshot:
+    """No new leases until `resume`; what runs, runs on."""
+    await host.decide(lambda pool: pool.pause(request.why, asker.by))
+    return await host.snapshot()
+
+
+@api.post("/pool/resume")
+async def resume(asker: Staff, host: Host) -> PoolSnapshot:
+    """Grant leases again."""
+    await host.decide(lambda pool: pool.resume(asker.by))
+    return await host.snapshot()
+
+
+@api.post("/slices/{slice_id}/adopt")
+async def adopt(slice_id: int, asker: Staff, host: Host) -> PoolSnapshot:
+    """Take over a foreign slice: it is destroyed, and its place is the pool's."""
+    await host.decide(lambda pool: pool.adopt(slice_id, asker.by))
+    return await host.snapshot()
+
+
+@api.post("/slices/{slice_id}/clear")
+async def clear(slice_id: int, asker: Staff, host: Host) -> PoolSnapshot:
+    """Try again to destroy a slice that was set aside."""
+    await host.decide(lambda pool: pool.clear(slice_id, asker.by))
+    return await host.snapshot()
+
+
+@api.get("/invariants")
+async def invariants(_: Staff, host: Host) -> list[str]:
+    """What contradicts the pool's invariants, in words; empty is well."""
+    return await host.decide(lambda pool: pool.check_invariants())
 
 
 @api.get("/events", response_class=EventSourceResponse)

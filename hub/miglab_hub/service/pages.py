@@ -10,7 +10,14 @@ from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from miglab_spawner.messages import GpuView, LeaseView, PoolSnapshot, SliceState, SliceView
+from miglab_spawner.messages import (
+    GpuView,
+    LeaseView,
+    PoolSnapshot,
+    SliceState,
+    SliceView,
+    TicketState,
+)
 
 from .answers import DeniedError
 from .asker import Asker
@@ -88,8 +95,10 @@ def own_line(snapshot: PoolSnapshot, leases: list[LeaseView], asker: Asker) -> s
         return "You hold " + " and ".join(lease.shape for lease in own) + "."
     for ticket in snapshot.waiting:
         if asker.is_user(ticket.user):
-            if ticket.position is None:
+            if ticket.state is TicketState.OFFERED:
                 return f"Your {ticket.shape} is ready: start your server."
+            if ticket.position is None:
+                return f"Your {ticket.shape} is being made."
             return f"You are number {ticket.position} in line for {ticket.shape}."
     return "You hold no GPU slice and are not waiting for one."
 

@@ -104,6 +104,7 @@ class FakePool:
     turns: int = 0
     queue_full: bool = False
     gpu_state: str = "ok"
+    shows_waiting: bool = True
 
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)
@@ -205,7 +206,23 @@ class FakePool:
             state=self.gpu_state, slices=tuple(self.slices),
         )  # fmt: skip
         waiting = tuple(t for t in self.tickets.values() if t.state in ("waiting", "offered"))
+        waiting = waiting if self.shows_waiting else ()
         return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
+
+    def pause(self, why: str, by: str) -> None:
+        self._changed("pause", why, by)
+
+    def resume(self, by: str) -> None:
+        self._changed("resume", by)
+
+    def adopt(self, slice_id: int, by: str) -> None:
+        self._changed("adopt", slice_id, by)
+
+    def clear(self, slice_id: int, by: str) -> None:
+        self._changed("clear", slice_id, by)
+
+    def check_invariants(self) -> list[str]:
+        return []
 
     def turn(self) -> None:
         self.turns += 1

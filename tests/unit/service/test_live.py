@@ -112,3 +112,16 @@ async def test_many_waiters_one_snapshot(host: PoolHost, pool: FakePool) -> None
     pool.version += 1
     await host.snapshot()
     assert len(pool.calls) == 2
+
+
+async def test_a_poll_waits_while_slices_are_made(
+    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+) -> None:
+    """Between the line and the offer the poll waits too, and answers with the offer."""
+    pool.request_of_alice()
+    pool.set_ticket(1, position=None)
+    pool.shows_waiting = False
+    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
+    await parked(host.waker, poll)
+    await host.decide(lambda _: pool.set_ticket(1, state="offered", lease=1))
+    assert (await poll).json()["state"] == "offered"

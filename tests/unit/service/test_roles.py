@@ -1,5 +1,7 @@
 """Every route against every role: who may, who may not, and with which words."""
 
+import re
+
 import httpx
 import pytest
 
@@ -24,6 +26,11 @@ ROUTES = [
     ("POST", "/api/leases/1/extend", {"by_s": 60}, 200, 200, 200, 404, 403, 401),
     ("GET", "/api/offers?user=alice&course=ml", None, 200, 200, 200, 403, 403, 401),
     ("GET", "/api/pool", None, 200, 200, 200, 200, 403, 401),
+    ("POST", "/api/pool/pause", {"why": "Repairs."}, 200, 200, 403, 403, 403, 401),
+    ("POST", "/api/pool/resume", None, 200, 200, 403, 403, 403, 401),
+    ("POST", "/api/slices/1/adopt", None, 200, 200, 403, 403, 403, 401),
+    ("POST", "/api/slices/1/clear", None, 200, 200, 403, 403, 403, 401),
+    ("GET", "/api/invariants", None, 200, 200, 403, 403, 403, 401),
     ("GET", "/api/health", None, 200, 200, 200, 200, 200, 200),
     ("GET", "/fragment", None, 200, 200, 200, 200, 403, 401),
     ("GET", "/", None, 200, 200, 200, 200, 403, 302),
@@ -61,7 +68,7 @@ def test_the_table_names_every_route(client: httpx.AsyncClient) -> None:
     app = client._transport.app  # type: ignore[attr-defined]
     listed = {path.split("?")[0].replace("/1", "/{}") for _, path, *_ in ROUTES}
     described = {
-        path.removeprefix("/services/pool").replace("{ticket_id}", "{}").replace("{lease_id}", "{}")
+        re.sub(r"{\w+}", "{}", path.removeprefix("/services/pool"))
         for path in app.openapi()["paths"]
     }
     assert described - listed == {"/api/events", "/metrics"}

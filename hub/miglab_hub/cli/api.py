@@ -1,0 +1,98 @@
+"""The command line's way to the pool service: HTTP, as the operator or as a person.
+
+With a hub API token (``--token-file`` or ``JUPYTERHUB_API_TOKEN``) one is the person of that token;
+without, the operator of this host, by the secret in the lab's state folder.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from miglab_hub import lab_secrets
+from miglab_hub.errors import StartError
+from miglab_hub.settings import Settings, load
+
+TIMEOUT_S = 30.0
+TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 -- a variable's name
+
+
+class PoolApi:
+    """The pool's management API.
+
+    Args:
+        url: the API's address, up to and without ``/api``.
+        token: whose name we come in.
+        transport: for tests.
+    """
+
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._client = httpx.Client(
+            base_url=f"{self.url}/api",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            transport=transport,
+        )
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One call; returns what was answered.
+
+        Raises:
+            StartError: the service does not answer, or refuses; the message is the service's.
+        """
+        try:
+            answer = self._client.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise StartError(
+                f"the pool service at {self.url} does not answer ({error}): is the lab running?"
+            ) from error
+        try:
+            said = answer.json()
+        except ValueError:
+            raise StartError(
+                f"{self.url} is not the pool service: HTTP {answer.status_code}"
+            ) from None
+        if answer.is_error:
+            raise StartError(said.get("message", f"HTTP {answer.status_code}"))
+        return said
+
+
+def connect(config: Path | None, url: str | None, token_file: Path | None) -> PoolApi:
+    """The pool that the options and lab.toml name.
+
+    Args:
+        config: lab.toml; None for the one the environment names, else the one here.
+        url: the pool's address; None for the one lab.toml implies.
+        token_file: a file with a hub API token; None for the environment's, else the secret.
+
+    Raises:
+        StartError: a file cannot be read.
+        SettingsError: lab.toml cannot be used.
+    """
+    token = _token(token_file)
+    if url is not None and token is not None:
+        return PoolApi(url, token)
+    settings = load(config)
+    return PoolApi(url or settings.pool_url, token or _secret(settings))
+
+
+def _token(token_file: Path | None) -> str | None:
+    if token_file is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    return _read(token_file, "--token-file")
+
+
+def _secret(settings: Settings) -> str:
+    return _read(
+        settings.pool_secret, f"without --token-file or {TOKEN_VARIABLE} the pool's own secret"
+    )
+
+
+def _read(file: Path, what: str) -> str:
+    try:
+        return lab_secrets.read(file)
+    except OSError as error:
+        raise StartError(f"{what} cannot be read: {file}: {error.strerror}") from error

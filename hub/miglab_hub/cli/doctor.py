@@ -1,0 +1,48 @@
+"""`miglab doctor`: what is wrong with this lab, and what to do about each finding.
+
+Reads only.  Exit status 0: nothing found; 1: something found; 2: it could not look (no lab.toml).
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miglab_hub.diagnosis import Finding, examine
+from miglab_hub.settings import ENV_CONFIG, load
+
+FOUND = 1
+
+app = typer.Typer(help="Find what is wrong with the lab.", invoke_without_command=True)
+
+
+@app.callback()
+def doctor(
+    config: Annotated[
+        Path | None, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Look at settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
+
+    Exit status 0: all fine; 1: something was found; 2: it could not look.
+    """
+    findings = examine(load(config))
+    if as_json:
+        ok = not any(finding.is_wrong for finding in findings)
+        print(json.dumps({"ok": ok, "findings": [asdict(finding) for finding in findings]}))
+    else:
+        _print(findings)
+    if any(finding.is_wrong for finding in findings):
+        raise typer.Exit(FOUND)
+
+
+def _print(findings: list[Finding]) -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for finding in findings:
+        console.print(f"{finding.level.value:<5} {finding.what}: {finding.found}")
+        if finding.do:
+            console.print(f"      → {finding.do}")
