@@ -1,4 +1,3 @@
-# ruff: noqa: N818  the names say what happened, as a student would: OutOfMemory, LeaseGone
 """What can go wrong while measuring, each as one sentence a student can act on.
 
 IPython asks an exception for `_render_traceback_`; answering it keeps a notebook free of stack

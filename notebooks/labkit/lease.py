@@ -57,7 +57,7 @@ def is_held(lease: Lease, environ: Mapping[str, str]) -> bool | None:
 def gone_sentence(lease: Lease, kept: int) -> str:
     """What the student is told when the slice went away in mid-measurement."""
     return (
-        f"The pool took {lease.shape or 'your slice'} (lease {lease.lease}) back in mid-measurement. "
+        f"The pool took back {lease.shape or 'your slice'} (lease {lease.lease}) meanwhile. "
         f"{kept} samples taken before are kept, and marked as such. "
         "Ask for a slice again on the hub's page; the saved evidence stays readable meanwhile."
     )

@@ -163,7 +163,8 @@ def pack_value(value: Any, name: str, wanted_by: str) -> str:
 def _unsendable(name: str, value: Any, wanted_by: str, reason: str) -> str:
     return (
         f"`{wanted_by}` uses `{name}` ({type(value).__name__}), which cannot travel to the child "
-        f"process that is timed: {reason}. Make it inside `{wanted_by}`, or pass the numbers it is made from."
+        f"process that is timed: {reason}. "
+        f"Make it inside `{wanted_by}`, or pass the numbers it is made from."
     )
 
 

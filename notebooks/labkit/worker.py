@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit import device, lease, source, stats
-from labkit.emulate import Emulation
+from labkit.emulate import Emulation, count_sms, enter_green_context
 from labkit.errors import LabError
 from labkit.records import Verdict, to_data
 from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_loop, warm_up
@@ -81,6 +81,7 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
     torch.set_num_threads(int(os.environ.get("LABKIT_THREADS", torch.get_num_threads())))
     emulation = Emulation.from_environment(os.environ)
     emulation.apply(torch)
+    given = _enter_partition(torch)
     here = device.read_device(torch, lease.from_environment(os.environ), os.environ)
     emit(
         {
@@ -90,8 +91,28 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
             "pid": os.getpid(),
         }
     )
+    if given is not None:
+        emit({"type": "partition", "sms_given": given})
     with emulation.translating(torch), _Group(torch, job, emit):
         JOBS[job["kind"]](torch, job, emit, int((here.l2_mib or 0) * 2**20))
+
+
+def _enter_partition(torch: Any) -> int | None:
+    """Confine this copy to some SMs when the job asks for it.
+
+    Returns:
+        The SMs really given, counted on the GPU; None when no partition was asked for.
+
+    Raises:
+        LabError: there is no GPU, or it cannot be partitioned.
+    """
+    wanted = os.environ.get("LABKIT_PARTITION")
+    if not wanted:
+        return None
+    if not torch.cuda.is_available():
+        raise LabError("There is no GPU here whose SMs could be partitioned.")
+    enter_green_context(torch, int(wanted))
+    return count_sms(torch)
 
 
 class _Group:

@@ -1,0 +1,337 @@
+"""The checks of the experiments: the relation, its source, what each tier should show.
+
+Each check has a negative control: samples recorded from something deliberately wrong, which must
+contradict it. A check whose control passes checks nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from labkit.errors import NotMeasured
+from labkit.evidence import Judgement
+from labkit.records import Tier, Verdict
+from labkit.relations import AllOf, Data, Exactly, RatioIn, Relation, dips, greater, less
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """A tier on which the relation cannot be asked, and why."""
+
+    reason: str
+
+
+Expected = Mapping[Tier, Verdict | NotApplicable]
+GPU_TIERS = (Tier.SEVERAL_GPUS, Tier.SEVERAL_SLICES, Tier.WHOLE_GPU, Tier.SLICE)
+SUPPORTED, CONTRADICTED = Verdict.SUPPORTED, Verdict.CONTRADICTED
+
+
+@dataclass(frozen=True)
+class Check:
+    """A relation to be measured.
+
+    Attributes:
+        key: the experiment, as in the notebooks.
+        says: the relation in words.
+        source: where the band comes from.
+        expected: what each tier should show; a tier may rightly expect the opposite.
+        control: the name of the recorded samples that must contradict it.
+        roles: which recorded series plays which series of the relation, in the control.
+    """
+
+    key: str
+    says: str
+    relation: Relation
+    source: str
+    expected: Expected
+    control: str
+    roles: Mapping[str, str]
+
+    def judge(self, data: Data, tier: Tier) -> Judgement:
+        """What the measured series say, beside what this tier should show.
+
+        Raises:
+            NotMeasured: a series is missing; the message says to measure first.
+        """
+        missing = [name for name in self.relation.needs if name not in data]
+        if missing:
+            raise NotMeasured(f"{self.key} needs {', '.join(missing)}: measure first")
+        expected = self.expected[tier]
+        if isinstance(expected, NotApplicable):
+            return Judgement(self.key, Verdict.UNDECIDED, expected.reason, "not applicable here")
+        outcome = self.relation.judge(data)
+        return Judgement(self.key, outcome.verdict, outcome.why, expected.value)
+
+    def control_data(self) -> dict[str, list[float]]:
+        """Recorded samples of something deliberately wrong, named as the relation wants them."""
+        recorded = controls()[self.control]
+        return {role: recorded[name] for role, name in self.roles.items()}
+
+
+@functools.cache
+def controls() -> Mapping[str, Mapping[str, list[float]]]:
+    """Recorded samples for negative controls; the file says how each was recorded."""
+    text = resources.files("labkit").joinpath("controls.json").read_text(encoding="utf-8")
+    return {item["name"]: item["series"] for item in json.loads(text)["controls"]}
+
+
+def everywhere(verdict: Verdict) -> Expected:
+    """The same on every tier."""
+    return dict.fromkeys(Tier, verdict)
+
+
+def on_gpus(verdict: Verdict, cpu: Verdict | NotApplicable) -> Expected:
+    """The same on every GPU tier, something else on the CPU."""
+    return {**dict.fromkeys(GPU_TIERS, verdict), Tier.CPU: cpu}
+
+
+NO_GPU = NotApplicable("this is a statement about GPUs, and a CPU cannot show it")
+
+
+def _check(
+    key: str,
+    says: str,
+    relation: Relation,
+    source: str,
+    expected: Expected,
+    control: str,
+    **roles: str,
+) -> Check:
+    return Check(key, says, relation, source, expected, control, roles)
+
+
+CHECKS: dict[str, Check] = {
+    check.key: check
+    for check in (
+        _check(
+            "T-1",
+            "The same function against itself differs by less than 5 %",
+            RatioIn("first", "second", (0.95, 1.05)),
+            "noise floor: wider than this, no ratio of a few percent can be measured now",
+            everywhere(SUPPORTED),
+            "twice-the-work",
+            first="more",
+            second="less",
+        ),
+        _check(
+            "T-2",
+            "A timer that does not wait reads less than half of the true time",
+            less("unwaited", "waited", 0.5),
+            "an unsynchronised timer reads 9 to 110 times too fast (H200, n = 4096 and 8192)",
+            on_gpus(SUPPORTED, NotApplicable("on the CPU a call returns when it is done")),
+            "same-work",
+            unwaited="first",
+            waited="second",
+        ),
+        _check(
+            "T-3",
+            "Your own timer agrees with labkit's to 10 %, in both directions",
+            RatioIn("own", "labkit", (0.9, 1.1)),
+            "a bound must have two sides: an unsynchronised timer is too fast",
+            everywhere(SUPPORTED),
+            "unwaited",
+            own="unwaited",
+            labkit="waited",
+        ),
+        _check(
+            "MIG-1",
+            "fp32 matmul per SM is the same on a small part as on a big one, to 10 %",
+            RatioIn("small per SM", "big per SM", (0.9, 1.1)),
+            "CERN 152-159 GFLOP/s per SM over five sizes, Habr 155-171; fp32 only",
+            on_gpus(SUPPORTED, NO_GPU),
+            "twice-the-work",
+            **{"small per SM": "more", "big per SM": "less"},
+        ),
+        _check(
+            "MIG-3",
+            "A small part's share of the bandwidth exceeds its share of the SMs by half or more",
+            greater("bandwidth share", "SM share", 1.5),
+            "16 of 132 SMs of an H200 reach 28 % (12 % of SMs); a real slice gets its share only",
+            {
+                **on_gpus(SUPPORTED, NO_GPU),
+                Tier.SLICE: CONTRADICTED,
+                Tier.SEVERAL_SLICES: CONTRADICTED,
+            },
+            "same-work",
+            **{"bandwidth share": "first", "SM share": "second"},
+        ),
+        _check(
+            "MIG-5",
+            "Half the slice needs between 1 and 2.2 times as long",
+            RatioIn("half", "whole", (1.0, 2.2)),
+            "CERN: simpletrack 1.97, training 1.87-1.94; less where the slice is not full",
+            on_gpus(SUPPORTED, NO_GPU),
+            "four-times-work",
+            half="more",
+            whole="less",
+        ),
+        _check(
+            "MIG-6",
+            "With busy neighbours a call takes at most 5 % longer",
+            RatioIn("crowded", "alone", (0.95, 1.05)),
+            "NVIDIA: 149.54 to 147.49 sentences/s (-1.4 %) on slices; time sharing takes multiples",
+            {
+                **on_gpus(SUPPORTED, NotApplicable("neighbours on CPU cores are no slices")),
+                Tier.WHOLE_GPU: CONTRADICTED,
+                Tier.SEVERAL_GPUS: CONTRADICTED,
+            },
+            "four-times-work",
+            crowded="more",
+            alone="less",
+        ),
+        _check(
+            "MIG-7",
+            "Seven small copies together do more than one after another",
+            greater("together", "in turn"),
+            "NVIDIA: 1.87 times with slices, 1.26 times sharing by time",
+            on_gpus(SUPPORTED, NotApplicable("copies on CPU cores say nothing about a GPU")),
+            "twice-the-work",
+            together="less",
+            **{"in turn": "more"},
+        ),
+        _check(
+            "MIG-12",
+            "No packing of one GPU strands fewer SMs than seven 1g.5gb",
+            Exactly("SMs used by the best packing", "98", lambda value: value == 98),
+            "profile table: 7 x 14 of 98 SMs",
+            everywhere(SUPPORTED),
+            "wrong-counts",
+            **{"SMs used by the best packing": "sms"},
+        ),
+        _check(
+            "MX-1",
+            "The largest fp16 number is 65504",
+            Exactly("largest fp16", "65504", lambda value: value == 65504),
+            "IEEE 754 binary16",
+            everywhere(SUPPORTED),
+            "wrong-counts",
+            **{"largest fp16": "fp16"},
+        ),
+        _check(
+            "MX-2",
+            "A bf16 matmul is at least twice as fast as fp32",
+            greater("fp32 time", "bf16 time", 2.0),
+            "CERN: tensor over fp32 9.8 to 14.9 times; no direction is promised on a CPU",
+            on_gpus(
+                SUPPORTED, NotApplicable("depends on AMX or AVX512-BF16, no direction is promised")
+            ),
+            "same-work",
+            **{"fp32 time": "first", "bf16 time": "second"},
+        ),
+        _check(
+            "MX-5",
+            "A big loss scale loses fewer gradients to zero than a small one",
+            AllOf(
+                (
+                    Exactly("zeros at 2^10, %", "below 10", lambda value: value < 10),
+                    Exactly("zeros at 2^-10, %", "above 50", lambda value: value > 50),
+                )
+            ),
+            "measured on a small MLP: 100 % at 2^-10, 69.8 % at 1, 0 % at 2^10; refutes E9",
+            everywhere(SUPPORTED),
+            "loss-scale-backwards",
+            **{"zeros at 2^10, %": "small", "zeros at 2^-10, %": "large"},
+        ),
+        _check(
+            "MX-9",
+            "16-bit activations need less than three quarters of the memory",
+            less("16-bit peak", "32-bit peak", 0.75),
+            "activations halve, weights do not",
+            on_gpus(
+                SUPPORTED, NotApplicable("a process's RSS on the CPU holds much besides tensors")
+            ),
+            "same-work",
+            **{"16-bit peak": "first", "32-bit peak": "second"},
+        ),
+        _check(
+            "DP-1",
+            "k ranks on B/k samples get the gradient of one rank on B, to 1e-5",
+            Exactly("relative difference", "at most 1e-5", lambda value: value <= 1e-5),
+            "the gradient of a mean is the mean of the gradients",
+            everywhere(SUPPORTED),
+            "unaveraged-gradients",
+            **{"relative difference": "difference"},
+        ),
+        _check(
+            "DP-2",
+            "Four times the bytes take at least twice as long to reduce",
+            greater("16 MB", "4 MB", 2.0),
+            "t = alpha + S/beta: linear in the bytes above about 1 MB",
+            everywhere(SUPPORTED),
+            "same-work",
+            **{"16 MB": "first", "4 MB": "second"},
+        ),
+        _check(
+            "DP-3",
+            "Two ranks are faster than one, and less than twice as fast",
+            RatioIn("one rank", "two ranks", (1.0, 2.05)),
+            "T = a + b/n; Krizhevsky 94 % on four, CERN 66 % from 4 to 8",
+            everywhere(SUPPORTED),
+            "four-times-work",
+            **{"one rank": "more", "two ranks": "less"},
+        ),
+        _check(
+            "DP-4",
+            "At a small batch two ranks are slower than one",
+            less("one rank", "two ranks"),
+            "2 CPU cores: 0.46 times at batch 64, 1.57 times at 4096; no promise with a fast link",
+            {
+                **everywhere(SUPPORTED),
+                Tier.SEVERAL_GPUS: NotApplicable(
+                    "NVLink may be fast enough even for a small batch"
+                ),
+            },
+            "twice-the-work",
+            **{"one rank": "more", "two ranks": "less"},
+        ),
+        _check(
+            "DP-5",
+            "A ring all-reduce sends 2(n-1)/n of the bytes per rank",
+            Exactly("bytes over 2(n-1)/n S", "1", lambda value: abs(value - 1) < 1e-9),
+            "counted; E10",
+            everywhere(SUPPORTED),
+            "wrong-counts",
+            **{"bytes over 2(n-1)/n S": "ring"},
+        ),
+        _check(
+            "MP-1",
+            "A split matmul gives the whole one, to 1e-5",
+            Exactly("relative difference", "at most 1e-5", lambda value: value <= 1e-5),
+            "blockwise matrix product",
+            everywhere(SUPPORTED),
+            "unaveraged-gradients",
+            **{"relative difference": "difference"},
+        ),
+        _check(
+            "MP-2",
+            "Model parallelism sends as much as data parallelism at batch 500 (row split)",
+            Exactly("crossover batch", "500", lambda value: value == 500),
+            "1000 B = 500,000; E11",
+            everywhere(SUPPORTED),
+            "wrong-counts",
+            **{"crossover batch": "batch"},
+        ),
+        _check(
+            "MP-5",
+            "Two ranks hold between 1.6 and 2.1 times the parameters",
+            RatioIn("two ranks' parameters", "one rank's parameters", (1.6, 2.1)),
+            "16 B a parameter with Adam, each rank half of them",
+            everywhere(SUPPORTED),
+            "same-work",
+            **{"two ranks' parameters": "first", "one rank's parameters": "second"},
+        ),
+        _check(
+            "MP-6",
+            "Pipeline time against micro-batches is a U",
+            dips("1 micro-batch", "the best", "the most"),
+            "2 CPU stages: 83.7, 51.9, 48.9, 46.9, 57.5 ms for 1 to 16",
+            everywhere(SUPPORTED),
+            "four-times-work",
+            **{"1 micro-batch": "less", "the best": "more", "the most": "less"},
+        ),
+    )
+}

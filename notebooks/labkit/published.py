@@ -1,0 +1,144 @@
+"""The published figures: what the seed articles print, on what, and with which known errors.
+
+`published.json` holds one record per figure. A figure that is known to be wrong is kept, marked,
+and never drawn without its mark: finding out why is an exercise.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import resources
+from typing import Any
+
+from labkit.records import from_data
+
+SCHEMA = 1
+
+
+class Overlay(StrEnum):
+    """How a published figure may be drawn over a measured one."""
+
+    RATIO = "ratio"
+    PER_SM = "per-sm"
+    ABSOLUTE = "absolute"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the figure is printed: seed text, file, line (from 1) and section."""
+
+    seed: str
+    file: str
+    line: int
+    section: str
+
+
+@dataclass(frozen=True)
+class KnownError:
+    """An error or trap in a seed: what it says, what is right, and the exercise made of it."""
+
+    seed: str
+    says: str
+    correct: str
+    exercise: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published figure; `value` is None where the source prints a failure (out of memory).
+
+    `as_printed` is the source's own spelling, None for a figure worked out from printed ones.
+    """
+
+    id: str
+    what: str
+    value: float | None
+    unit: str
+    source: Source
+    overlay: Overlay
+    tool: str | None = None
+    size: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    sms: int | None = None
+    as_printed: str | None = None
+    error: str | None = None
+
+    @property
+    def per_sm(self) -> float | None:
+        """The value divided by the SMs it was measured on."""
+        return None if self.value is None or not self.sms else self.value / self.sms
+
+    @property
+    def label(self) -> str:
+        """What every overlay must say: tool, size, type, device and source."""
+        parts = [self.tool, self.size, self.dtype, self.device, f"seed {self.source.seed}"]
+        mark = [f"known error {self.error}"] if self.error else []
+        return ", ".join([part for part in parts if part] + mark)
+
+
+@functools.cache
+def _data() -> Mapping[str, Any]:
+    text = resources.files("labkit").joinpath("published.json").read_text(encoding="utf-8")
+    data: Mapping[str, Any] = json.loads(text)
+    if data["schema"] != SCHEMA:
+        raise ValueError(f"published.json has schema {data['schema']}, this labkit reads {SCHEMA}")
+    return data
+
+
+@functools.cache
+def figures() -> Mapping[str, Figure]:
+    """Every published figure by its id."""
+    return {item["id"]: from_data(Figure, item) for item in _data()["figures"]}
+
+
+@functools.cache
+def known_errors() -> Mapping[str, KnownError]:
+    """The seeds' errors, E1 to E14."""
+    return {key: from_data(KnownError, item) for key, item in _data()["errors"].items()}
+
+
+def figure(name: str) -> Figure:
+    """One figure.
+
+    Raises:
+        KeyError: naming what does exist under the same first word.
+    """
+    if name not in figures():
+        near = [known for known in figures() if known.split(".")[0] == name.split(".")[0]]
+        raise KeyError(f"no published figure {name!r}; there are {', '.join(near) or 'others'}")
+    return figures()[name]
+
+
+def group(prefix: str) -> tuple[Figure, ...]:
+    """The figures whose id begins with `prefix`, in the order of the source."""
+    return tuple(item for name, item in figures().items() if name.startswith(prefix))
+
+
+def overlay_values(chosen: Iterable[Figure], base: Figure | None = None) -> dict[str, float]:
+    """The numbers that may be drawn over a measurement, each in its permitted mode.
+
+    Args:
+        chosen: the figures of one row.
+        base: what ratios are taken over; needed for figures that may only be drawn as ratios.
+
+    Raises:
+        ValueError: a ratio was asked for without a base, or a base has no value.
+    """
+    drawn: dict[str, float] = {}
+    for item in chosen:
+        if item.value is None:
+            continue
+        if item.overlay is Overlay.PER_SM and item.per_sm is not None:
+            drawn[item.id] = item.per_sm
+        elif item.overlay is Overlay.ABSOLUTE or item.unit in ("ratio", "%"):
+            drawn[item.id] = item.value
+        elif base is not None and base.value:
+            drawn[item.id] = item.value / base.value
+        else:
+            raise ValueError(f"{item.id} may only be drawn as a ratio; name the figure it is over")
+    return drawn

@@ -1,0 +1,116 @@
+"""Relations between measured series, and what their samples say about them.
+
+A check never asks for an absolute figure. It asks for a ratio in a band, several of them, or an
+exact value; the answer is supported, contradicted or undecided. Pure functions over samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from labkit import stats
+from labkit.records import Verdict
+
+Data = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict and its reason in words."""
+
+    verdict: Verdict
+    why: str
+
+
+class Relation(Protocol):
+    """Something that measured series can support or contradict."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The names of the series it reads."""
+        ...
+
+    def judge(self, data: Data) -> Outcome:
+        """Say what the series show."""
+        ...
+
+
+@dataclass(frozen=True)
+class RatioIn:
+    """The ratio of two series, measured round by round in turns, lies in a band."""
+
+    a: str
+    b: str
+    band: tuple[float, float]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.a, self.b)
+
+    def judge(self, data: Data) -> Outcome:
+        """Take at most three looks, as `stats.judge` does."""
+        looks = stats.judge(data[self.a], data[self.b], self.band)
+        verdict = looks[-1].verdict if looks else Verdict.UNDECIDED
+        return Outcome(verdict, f"{self.a} over {self.b}: {stats.why(looks, self.band)}")
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """Every value of a series passes an exact test (counts, bytes, relative errors)."""
+
+    name: str
+    says: str
+    holds: Callable[[float], bool]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def judge(self, data: Data) -> Outcome:
+        """Supported if all values pass, contradicted by the first that does not."""
+        values = data[self.name]
+        if not values:
+            return Outcome(Verdict.UNDECIDED, f"{self.name} was not measured")
+        wrong = [value for value in values if not self.holds(value)]
+        if wrong:
+            return Outcome(Verdict.CONTRADICTED, f"{self.name} is {wrong[0]:g}, not {self.says}")
+        return Outcome(
+            Verdict.SUPPORTED, f"all {len(values)} values of {self.name} are {self.says}"
+        )
+
+
+@dataclass(frozen=True)
+class AllOf:
+    """Several relations at once: all supported, or the first that is contradicted."""
+
+    parts: tuple[Relation, ...]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.needs))
+
+    def judge(self, data: Data) -> Outcome:
+        """The worst part decides: contradicted before undecided before supported."""
+        outcomes = [part.judge(data) for part in self.parts]
+        for verdict in (Verdict.CONTRADICTED, Verdict.UNDECIDED):
+            worst = [outcome for outcome in outcomes if outcome.verdict is verdict]
+            if worst:
+                return worst[0]
+        return Outcome(Verdict.SUPPORTED, "; ".join(outcome.why for outcome in outcomes))
+
+
+def greater(a: str, b: str, factor: float = 1.0) -> RatioIn:
+    """The series a is more than `factor` times b."""
+    return RatioIn(a, b, (factor, float("inf")))
+
+
+def less(a: str, b: str, factor: float = 1.0) -> RatioIn:
+    """The series a is less than `factor` times b."""
+    return RatioIn(a, b, (0.0, factor))
+
+
+def dips(first: str, best: str, last: str) -> AllOf:
+    """A U: the best in the middle is lower than either end."""
+    return AllOf((less(best, first), less(best, last)))

@@ -1,0 +1,95 @@
+"""The roofline: what a device could reach at most, from counted FLOPs and bytes.
+
+Counts are the algorithm's minimum ("model, not counter": on MIG the hardware counters are shared by
+all slices). Pure functions, nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "tf32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int8": 1,
+    "float8": 1,
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call's floating-point operations and the bytes it must at least move."""
+
+    name: str
+    flops: float
+    moved_bytes: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte: left of the ridge memory decides, right of it arithmetic."""
+        return self.flops / self.moved_bytes
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What this device was measured to reach: FLOP/s by a big matmul, bytes/s by a big copy."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+    @property
+    def ridge(self) -> float:
+        """The intensity at which the slanted roof meets the flat one."""
+        return self.flops_per_s / self.bytes_per_s
+
+    def attainable(self, intensity: float) -> float:
+        """FLOP/s that work of this intensity can reach at most."""
+        return min(self.flops_per_s, intensity * self.bytes_per_s)
+
+    def shortest_s(self, work: Work) -> float:
+        """The time no implementation on this device can beat, if the roofs are right."""
+        return max(work.flops / self.flops_per_s, work.moved_bytes / self.bytes_per_s)
+
+
+def matmul(m: int, n: int, k: int, dtype: str = "float32") -> Work:
+    """(m x k) times (k x n): 2mnk FLOP; each matrix once over the bus."""
+    size = BYTES[dtype]
+    return Work(f"matmul {m}x{k}x{n}", 2.0 * m * n * k, float(size * (m * k + k * n + m * n)))
+
+
+def matvec(m: int, k: int, dtype: str = "float32") -> Work:
+    """(m x k) times a vector."""
+    return Work(f"matvec {m}x{k}", 2.0 * m * k, float(BYTES[dtype] * (m * k + k + m)))
+
+
+def copy(elements: int, dtype: str = "float32") -> Work:
+    """Read once, write once; no arithmetic."""
+    return Work(f"copy {elements}", 0.0, 2.0 * BYTES[dtype] * elements)
+
+
+def axpy(elements: int, dtype: str = "float32") -> Work:
+    """The sum a*x + y: two reads, one write, two FLOP an element."""
+    return Work(f"axpy {elements}", 2.0 * elements, 3.0 * BYTES[dtype] * elements)
+
+
+def layer_norm(rows: int, width: int, dtype: str = "float32") -> Work:
+    """Mean, variance, scale and shift: about 8 FLOP an element, one read and one write."""
+    return Work(f"layer norm {rows}x{width}", 8.0 * rows * width, 2.0 * BYTES[dtype] * rows * width)
+
+
+KINDS: Mapping[str, Callable[..., Work]] = {
+    "matmul": matmul,
+    "matvec": matvec,
+    "copy": copy,
+    "axpy": axpy,
+    "layer_norm": layer_norm,
+}
+
+
+def all_reduce_bus_bytes(payload_bytes: float, ranks: int) -> float:
+    """Bytes a ring all-reduce sends per rank: 2(n-1)/n of the payload (nccl-tests)."""
+    return payload_bytes * 2.0 * (ranks - 1) / ranks
