@@ -46,6 +46,9 @@ class GatedProcessSpawner(LocalProcessSpawner):
     async def at_gate(self, pid: int) -> None:
         """The process exists and has run nothing; raise, and it never will."""
 
+    async def past_gate(self) -> None:
+        """The process was let through."""
+
     async def start(self) -> Any:
         """Start behind the gate, then open it; if `at_gate` raises, the process ends."""
         reader, writer = os.pipe()
@@ -62,6 +65,7 @@ class GatedProcessSpawner(LocalProcessSpawner):
             os.write(writer, gate.GO)
         finally:
             os.close(writer)
+        await self.past_gate()
         return where
 
     @contextmanager
@@ -119,6 +123,9 @@ class MIGLocalSpawner(MIGSpawnerMixin, GatedProcessSpawner):
     async def at_gate(self, pid: int) -> None:
         """The fence."""
         await self.attach(process_holder(pid))
+
+    async def past_gate(self) -> None:
+        """The server runs."""
         await self.announce_running()
 
     def make_preexec_fn(self, name: str) -> Callable[[], None] | None:

@@ -1,0 +1,194 @@
+"""A real JupyterHub in this process, a real pool, students as local processes."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jupyterhub import orm, roles
+from jupyterhub.proxy import Proxy
+from jupyterhub.tests.mocking import MockHub
+from traitlets import Dict
+from traitlets.config import Config
+
+from miglab_spawner import client
+from miglab_spawner.hub_setup import set_up
+
+from .lab import URL, PoolLab
+
+STUDENT = Path(__file__).with_name("student.py")
+
+
+class NoProxy(Proxy):
+    """Routes that lead nowhere: the tests ask servers directly."""
+
+    should_start = False
+    routes = Dict()
+
+    async def add_route(self, routespec: str, target: str, data: dict[str, Any]) -> None:
+        self.routes[routespec] = {"routespec": routespec, "target": target, "data": data}
+
+    async def delete_route(self, routespec: str) -> None:
+        self.routes.pop(routespec, None)
+
+    async def get_all_routes(self) -> dict[str, Any]:
+        return self.routes
+
+
+class Hub:
+    """What a test does with a hub: people, their servers, its pages."""
+
+    def __init__(self, app: MockHub) -> None:
+        self.app = app
+        self.http = httpx.AsyncClient(base_url=app.hub.url, timeout=30)
+
+    def user(self, name: str, groups: tuple[str, ...] = ()) -> Any:
+        """A person, with these groups; made if need be."""
+        db = self.app.db
+        if orm.User.find(db, name) is None:
+            person = orm.User(name=name)
+            db.add(person)
+            roles.assign_default_roles(db, entity=person)
+        person = orm.User.find(db, name)
+        person.groups = [self._group(group) for group in groups]
+        db.commit()
+        return self.app.users[person]
+
+    def spawner(self, name: str, server: str = "") -> Any:
+        """The spawner of a person's server."""
+        return self.user_as_is(name).spawners[server]
+
+    def user_as_is(self, name: str) -> Any:
+        return self.app.users[orm.User.find(self.app.db, name)]
+
+    async def ask(self, name: str, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """A request of this person to the hub, by token."""
+        token = self.user_as_is(name).new_api_token()
+        headers = {"Authorization": f"token {token}"}
+        return await self.http.request(method, path, headers=headers, **kwargs)
+
+    async def begin(self, name: str, server: str = "", **options: Any) -> httpx.Response:
+        """Ask for a server through the API; 202 while it starts."""
+        return await self.ask(name, "POST", _path(name, server), json=options or None)
+
+    async def start(self, name: str, server: str = "", **options: Any) -> dict[str, str]:
+        """Start a server and wait until it answers.
+
+        Returns:
+            Its environment.
+        """
+        answer = await self.begin(name, server, **options)
+        assert answer.status_code in (201, 202), answer.text
+        await self.settled(name, server)
+        return await self.environment(name, server)
+
+    async def settled(self, name: str, server: str = "") -> None:
+        """Wait for a start under way; raises what it raised."""
+        future = self.spawner(name, server)._spawn_future
+        if future is not None:
+            await asyncio.wait_for(asyncio.shield(future), 30)
+
+    async def environment(self, name: str, server: str = "") -> dict[str, str]:
+        """What a server says of its own environment."""
+        answer = await self.http.get(self.spawner(name, server).server.url)
+        environment: dict[str, str] = answer.json()
+        return environment
+
+    async def stop(self, name: str, server: str = "") -> None:
+        """Stop a server through the API, and wait."""
+        answer = await self.ask(name, "DELETE", _path(name, server))
+        assert answer.status_code in (202, 204), answer.text
+        future = self.spawner(name, server)._stop_future
+        if future is not None:
+            await asyncio.wait_for(asyncio.shield(future), 30)
+
+    async def close(self) -> None:
+        for user in list(self.app.users.values()):
+            for name, spawner in list(user.spawners.items()):
+                if spawner._spawn_future and not spawner._spawn_future.done():
+                    spawner._spawn_future.cancel()
+                if spawner.active:
+                    await user.stop(name)
+        await self.http.aclose()
+
+    def _group(self, name: str) -> orm.Group:
+        group = orm.Group.find(self.app.db, name)
+        if group is None:
+            group = orm.Group(name=name)
+            self.app.db.add(group)
+        return group
+
+
+def _path(name: str, server: str) -> str:
+    return f"api/users/{name}/servers/{server}" if server else f"api/users/{name}/server"
+
+
+async def _end(app: MockHub) -> None:
+    """End a hub without its own last step, which cancels every task of the loop, ours too."""
+    app._atexit_ran = True
+    for callback in app._periodic_callbacks.values():
+        callback.stop()
+    app.http_server.stop()
+    await app.http_server.close_all_connections()
+    app.metrics_collector.stop()
+    await app.cleanup()
+    app.db.close()
+    app.db_file.close()
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PoolLab]:
+    """The pool; the spawners' HTTP client leads to it."""
+    lab = PoolLab(tmp_path)
+    await lab.start()
+    monkeypatch.setattr(client, "shared_http", lambda: lab.http)
+    monkeypatch.setattr(client, "RETRY_PAUSES_S", (0.0, 0.0, 0.0))
+    yield lab
+    if lab.way.app is not None:
+        await lab.stop()
+    await lab.http.aclose()
+
+
+@pytest.fixture
+def hub_config(lab: PoolLab, tmp_path: Path) -> Config:
+    """The hub's configuration; a test module may override it."""
+    c = Config()
+    set_up(c)
+    c.JupyterHub.authenticator_class = "dummy"
+    c.Authenticator.allow_all = True
+    c.JupyterHub.spawner_class = "mig-local"
+    c.JupyterHub.proxy_class = NoProxy
+    c.JupyterHub.bind_url = "http://127.0.0.1:0/"
+    c.JupyterHub.allow_named_servers = True
+    c.JupyterHub.log_level = "DEBUG"
+    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
+    c.MIGLocalSpawner.cmd = [sys.executable, "-S", str(STUDENT)]
+    c.MIGLocalSpawner.args = []
+    c.MIGLocalSpawner.homes_dir = str(tmp_path / "homes")
+    c.MIGLocalSpawner.pool_url = URL
+    c.MIGLocalSpawner.pool_secret_file = str(lab.secret_file)
+    c.MIGLocalSpawner.longest_wait_s = 60
+    c.MIGLocalSpawner.pool_patience_s = 10
+    c.MIGLocalSpawner.interrupt_timeout = 5
+    c.MIGLocalSpawner.poll_interval = 3600
+    return c
+
+
+@pytest.fixture
+async def hub(
+    hub_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Hub]:
+    """A running hub."""
+    monkeypatch.chdir(tmp_path)
+    app = MockHub.instance(config=hub_config)
+    await app.initialize([])
+    await app.start()
+    hub = Hub(app)
+    yield hub
+    await hub.close()
+    app.log.handlers = []
+    MockHub.clear_instance()
+    await _end(app)

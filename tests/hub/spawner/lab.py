@@ -1,0 +1,107 @@
+"""A pool as it is, over simulated GPUs, reached without a socket; how to break the way to it."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+from miglab_hub.service.auth import HubAccess, SignIn
+from miglab_hub.service.host import PoolHost, Times
+from miglab_hub.service.management import management_app
+from miglab_hub.service.metrics import Metrics
+from miglab_spawner.gpu import open_gpus
+from miglab_spawner.gpu.sim_machine import SimulatedMachine
+from miglab_spawner.messages import LeaseView, TicketView
+from miglab_spawner.pool.holders import AnyHolders, Holders, ProcessHolders
+from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.pool import Pool
+from miglab_spawner.pool.settings import CourseRules, PoolSettings
+
+PREFIX = "/services/pool"
+URL = f"http://pool{PREFIX}"
+SECRET = "the-spawners-own-secret"
+SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "7g.40gb", "cpu")
+COURSES = {
+    "everyone": CourseRules("Everyone", SHAPES, "1g.5gb"),
+    "vision": CourseRules("Computer vision", ("3g.20gb",), "3g.20gb"),
+    "text": CourseRules("Text", ("1g.5gb",), "cpu"),
+}
+SETTINGS = PoolSettings(courses=COURSES, probe_s=0.05, longest_wait_s=60.0)
+
+
+class Way(httpx.AsyncBaseTransport):
+    """The way to the pool; can be cut, and can be listened to.
+
+    Attributes:
+        is_cut: no connection is made.
+        calls: method and path of every request, in order.
+    """
+
+    def __init__(self) -> None:
+        self.app: httpx.ASGITransport | None = None
+        self.is_cut = False
+        self.calls: list[tuple[str, str]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self.is_cut or self.app is None:
+            raise httpx.ConnectError("connection refused", request=request)
+        self.calls.append((request.method, request.url.path.removeprefix(PREFIX)))
+        try:
+            return await self.app.handle_async_request(request)
+        except RuntimeError as error:  # the service ended in the middle of an answer
+            raise httpx.ReadError(str(error), request=request) from error
+
+
+class PoolLab:
+    """A simulated A100, a ledger, the pool and its management application."""
+
+    def __init__(self, folder: Path, kinds: Mapping[str, Holders] | None = None) -> None:
+        self.folder = folder
+        self.kinds = kinds or {"process": ProcessHolders()}
+        self.settings = SETTINGS
+        self.secret_file = folder / "pool.secret"
+        self.secret_file.write_text(SECRET)
+        self.machine = SimulatedMachine.create(folder / "gpus", gpus=1)
+        self.way = Way()
+        self.http = httpx.AsyncClient(transport=self.way)
+
+    async def start(self) -> None:
+        """Start the service; also again, over the same ledger and GPUs."""
+        self.driver = open_gpus(simulated_state=self.folder / "gpus")
+        self.ledger = Ledger(self.folder / "ledger.sqlite")
+        self.pool = Pool(self.settings, self.ledger, self.driver, AnyHolders(self.kinds))
+        self.host = PoolHost(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=0.2))
+        access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
+        app = management_app(self.host, SignIn(access, SECRET), default_course="everyone")
+        await self.host.start()
+        self.way.app = httpx.ASGITransport(app)
+
+    async def stop(self) -> None:
+        """Stop the service; ledger and GPUs stay as they are."""
+        self.way.app = None
+        await self.host.stop()
+        self.ledger.close()
+        self.driver.close()
+
+    def limit(self, **settings: object) -> None:
+        """Change the pool's settings; takes effect with the next start."""
+        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]
+
+    def lease_of(self, user: str, server: str = "") -> LeaseView | None:
+        return self.pool.lease_of(user, server)
+
+    def waiting(self) -> list[TicketView]:
+        return list(self.pool.snapshot().waiting)
+
+    async def until(self, true: Callable[[], object], why: str) -> None:
+        """Until something is true of the pool; it wakes us at each change, so nothing sleeps."""
+        async with asyncio.timeout(20):
+            while not true():
+                await self.host.waker.beyond(self.host.waker.version, 0.2)
+        assert true(), why
+
+    async def until_empty(self) -> None:
+        """Until nobody holds anything."""
+        await self.until(lambda: not self.pool.leases(), "every lease is over")

@@ -1,0 +1,191 @@
+"""A server's life with a slice: asked for, waited for, attached, started, given back."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miglab_spawner.processes import Liveness, probe_process, process_holder
+from miglab_spawner.messages import LeaseState, TicketState
+
+from .lab import PoolLab
+
+Hub = Any
+
+
+async def test_a_student_gets_a_slice_of_their_own(hub: Hub, lab: PoolLab):
+    """The server's environment names the slice that the ledger says is its."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None and lease.state is LeaseState.RUNNING
+    assert environment["MIGLAB_SLICES"] == lease.uuids[0]
+    assert environment["MIGLAB_LEASE"] == str(lease.id)
+    assert environment["MIGLAB_SHAPE"] == "1g.5gb"
+    assert environment["MIGLAB_COURSE"] == "everyone"
+    assert "CUDA_VISIBLE_DEVICES" not in environment
+
+
+async def test_the_holder_is_the_very_process(hub: Hub, lab: PoolLab):
+    """What was attached behind the gate is, with pid and start time, what runs the server."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None
+    assert lease.holder == process_holder(int(environment["PID"]))
+
+
+async def test_several_slices_come_as_a_list(hub: Hub, lab: PoolLab):
+    """A lease of two slices names both, in the lease's order."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="2x1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None
+    assert environment["MIGLAB_SLICES"].split(",") == list(lease.uuids)
+    assert len(set(lease.uuids)) == 2
+
+
+async def test_stop_gives_the_slice_back(hub: Hub, lab: PoolLab):
+    """After a stop no lease is left, and the pool finds no fault with its books."""
+    hub.user("ada")
+    await hub.start("ada", shape="7g.40gb")
+    await hub.stop("ada")
+    await lab.until_empty()
+    assert lab.pool.check_invariants() == []
+
+
+async def test_named_servers_have_leases_of_their_own(hub: Hub, lab: PoolLab):
+    """Two servers of one user hold two slices, and ending one leaves the other."""
+    hub.user("ada")
+    first = await hub.start("ada", "one", shape="1g.5gb")
+    second = await hub.start("ada", "two", shape="1g.5gb")
+    assert first["MIGLAB_SLICES"] != second["MIGLAB_SLICES"]
+    await hub.stop("ada", "one")
+    await lab.until(lambda: lab.lease_of("ada", "one") is None, "the first is over")
+    held = lab.lease_of("ada", "two")
+    assert held is not None and held.state is LeaseState.RUNNING
+
+
+async def test_no_gpu_needs_no_pool(hub: Hub, lab: PoolLab):
+    """A server without a GPU starts and stops while the pool is down."""
+    hub.user("ada")
+    lab.way.is_cut = True
+    environment = await hub.start("ada", shape="cpu")
+    assert "MIGLAB_SLICES" not in environment
+    assert environment["MIGLAB_SHAPE"] == "cpu"
+    await hub.stop("ada")
+    assert lab.way.calls == []
+
+
+async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
+    """The one in line is told its position, and gets the slice when the first one leaves."""
+    hub.user("ada")
+    hub.user("bo")
+    await hub.start("ada", shape="7g.40gb")
+    await hub.begin("bo", shape="7g.40gb")
+    await lab.until(lambda: lab.waiting(), "bo waits")
+    assert [ticket.position for ticket in lab.waiting()] == [1]
+    said = hub.spawner("bo")._generate_progress()
+    notes = []
+    async for event in said:
+        notes.append(event["message"])
+        if "1st of 1 in line for 7g.40gb" in event["message"]:
+            break
+    await said.aclose()
+    await hub.stop("ada")
+    await hub.settled("bo")
+    environment = await hub.environment("bo")
+    lease = lab.lease_of("bo")
+    assert lease is not None
+    assert environment["MIGLAB_SLICES"] == lease.uuids[0]
+
+
+async def test_a_restart_of_the_pool_disturbs_nobody_in_line(hub: Hub, lab: PoolLab):
+    """The pool service goes and comes back; who waited still waits at the same place."""
+    hub.user("ada")
+    hub.user("bo")
+    await hub.start("ada", shape="7g.40gb")
+    await hub.begin("bo", shape="7g.40gb")
+    await lab.until(lambda: lab.waiting(), "bo waits")
+    before = lab.waiting()[0].id
+    await lab.stop()
+    await lab.start()
+    assert [ticket.id for ticket in lab.waiting()] == [before]
+    await hub.stop("ada")
+    await hub.settled("bo")
+    assert (await hub.environment("bo"))["MIGLAB_SHAPE"] == "7g.40gb"
+
+
+async def test_a_lease_refused_at_the_fence_is_never_run(hub: Hub, lab: PoolLab):
+    """If the pool refuses the attach, the process ends and no line of the student's has run."""
+    hub.user("ada")
+    spawner = hub.user("ada").spawner
+    holders: list[str] = []
+    attach: Callable[[str], Any] = spawner.attach
+
+    async def too_late(holder: str) -> None:
+        holders.append(holder)
+        lab.pool.release(spawner.grant.lease, "an instructor", "the lesson is over")
+        await attach(holder)
+
+    spawner.attach = too_late
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(Exception, match="stale-lease"):
+        await hub.settled("ada")
+    await lab.until_empty()
+    assert probe_process(holders[0]) is Liveness.GONE
+
+
+async def test_any_name_gets_a_home(hub: Hub, lab: PoolLab, tmp_path: Path):
+    """A user name with dots, slashes and umlauts gets a folder inside the homes, and only its."""
+    name = "o'brien@uni.example"
+    hub.user(name)
+    environment = await hub.start(name, shape="cpu")
+    home = Path(environment["HOME"])
+    assert home.parent == tmp_path / "homes"
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert Path(f"/proc/{environment['PID']}/cwd").samefile(home)
+
+
+async def test_new_notebooks_come_at_each_start(hub: Hub, lab: PoolLab, tmp_path: Path):
+    """A notebook added to the lab is there after the next start; an edited one is kept."""
+    hub.user("ada")
+    source = tmp_path / "notebooks"
+    source.mkdir()
+    (source / "first.ipynb").write_text("first")
+    hub.user("ada").spawner.notebooks_dir = str(source)
+    home = Path((await hub.start("ada"))["HOME"]) / "notebooks"
+    await hub.stop("ada")
+    (home / "first.ipynb").write_text("my work")
+    (source / "first.ipynb").write_text("first, better")
+    (source / "second.ipynb").write_text("second")
+    hub.user_as_is("ada").spawner.notebooks_dir = str(source)
+    await hub.start("ada")
+    assert (home / "first.ipynb").read_text() == "my work"
+    assert (home / "second.ipynb").read_text() == "second"
+
+
+async def test_a_place_in_line_outlives_the_page(hub: Hub, lab: PoolLab):
+    """Who stops waiting keeps the place, and coming back finds the very ticket."""
+    hub.user("ada")
+    hub.user("bo")
+    await hub.start("ada", shape="7g.40gb")
+    await hub.begin("bo", shape="7g.40gb")
+    await lab.until(lambda: lab.waiting(), "bo waits")
+    ticket = lab.waiting()[0].id
+    await hub.stop("bo")
+    assert lab.pool.ticket(ticket).state is TicketState.WAITING
+    await hub.begin("bo", shape="7g.40gb")
+    await lab.until(lambda: ("POST", "/api/tickets") in lab.way.calls[-3:], "bo asks again")
+    assert [each.id for each in lab.waiting()] == [ticket]
+
+
+async def test_the_servers_token_is_for_its_own_lease(hub: Hub, lab: PoolLab):
+    """The hub limits the scope in a server's token to that server."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    headers = {"Authorization": f"token {environment['JUPYTERHUB_API_TOKEN']}"}
+    answer = await hub.http.get("api/user", headers=headers)
+    ours = [scope for scope in answer.json()["scopes"] if scope.startswith("custom:")]
+    assert ours == ["custom:miglab:lease!server=ada/"]
