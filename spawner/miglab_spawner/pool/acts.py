@@ -122,7 +122,29 @@ def _create(core: Core, act: Act) -> None:
         _create_failed(core, row, error)
         return
     with core.write(durable=True) as tx:
-        _record_made(core, tx, core.state.slices[row.id], reading)
+        row = core.state.slices[row.id]
+        is_stale = reading is not None and _is_taken_for_another(core, row, reading)
+        if is_stale:
+            _create_failed_in(core, tx, row, NoRoom(STALE), is_made=True)
+        else:
+            _record_made(core, tx, row, reading)
+    if is_stale:
+        observe.look(core, row.gpu)
+
+
+STALE = "NVML gave it the id of another slice in the ledger: slices are gone that were thought there"
+
+
+def _is_taken_for_another(core: Core, row: SliceRow, reading: SliceReading) -> bool:
+    """Whether the ids, which NVML uses again, are still in the ledger for another slice.
+
+    Then that other slice is gone without our doing (a driver reload), and a server may still be
+    about to use its UUID: nobody gets this one before the GPU was looked at.
+    """
+    return any(
+        other.id != row.id and (other.gi_id == reading.gi_id or other.uuid == reading.uuid)
+        for other in core.state.on_gpu[row.gpu].values()
+    )
 
 
 def _made(core: Core, row: SliceRow, *, was_tried: bool) -> SliceReading | None:
@@ -185,17 +207,23 @@ def _create_failed(core: Core, row: SliceRow, error: GpuError) -> None:
     """Nothing was handed over: whoever it was for waits on, and the place is cleaned up."""
     with core.write(durable=True) as tx:
         row = core.state.slices[row.id]
-        lease = core.state.leases.get(row.lease or 0)
-        if lease is not None and lease.state == LeaseState.GRANTED:
-            tickets.back_in_line(core, tx, lease, f"a slice could not be made: {error}")
-        row = core.state.slices[row.id]
-        if row.profile == FULL or isinstance(error, NoRoom):
-            over = replace(row, state=GONE, lease=None, why=str(error))
-            tx.put(over, reason=str(error))
-        else:
-            leases.scrub(tx, row, str(error), remake=False)
-        if row.profile != FULL or not isinstance(error, InUse):
-            gpu_failed(core, tx, row.gpu, error)
+        _create_failed_in(core, tx, row, error, is_made=not isinstance(error, NoRoom))
+
+
+def _create_failed_in(
+    core: Core, tx: Transaction, row: SliceRow, error: GpuError, *, is_made: bool
+) -> None:
+    """As `_create_failed`; ``is_made``: something may lie there and must be cleaned up."""
+    lease = core.state.leases.get(row.lease or 0)
+    if lease is not None and lease.state == LeaseState.GRANTED:
+        tickets.back_in_line(core, tx, lease, f"a slice could not be made: {error}")
+    row = core.state.slices[row.id]
+    if row.profile != FULL and is_made:
+        leases.scrub(tx, row, str(error), remake=False)
+    elif row.is_live:
+        tx.put(replace(row, state=GONE, lease=None, why=str(error)), reason=str(error))
+    if row.profile != FULL or not isinstance(error, InUse):
+        gpu_failed(core, tx, row.gpu, error)
 
 
 def gpu_failed(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:

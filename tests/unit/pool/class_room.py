@@ -1,0 +1,264 @@
+"""A class that does everything at once, and what must hold whatever happens.
+
+The truth is kept apart from the pool: which servers were really started, on which UUIDs, and which
+slices miglab did not make.  `verify` compares it with raw NVML and the ledger after every step.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import pynvml
+
+from miglab_spawner.gpu.errors import GpuError
+from miglab_spawner.gpu.simulated import Break
+from miglab_spawner.messages import LeaseView, TicketState
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.rows import LIVE_LEASES
+
+from .conftest import Crash, World
+
+USERS = ("ada", "bob", "cy", "dee", "eve", "fay", "gus", "hal", "ida")
+ASKED = ("1g.5gb", "1g.5gb", "1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb")
+FAULTS = (
+    ("nvmlDeviceCreateGpuInstance", pynvml.NVML_ERROR_UNKNOWN),
+    ("nvmlGpuInstanceCreateComputeInstance", pynvml.NVML_ERROR_UNKNOWN),
+    ("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE),
+    ("nvmlComputeInstanceDestroy", pynvml.NVML_ERROR_IN_USE),
+    ("nvmlDeviceGetGpuInstances", pynvml.NVML_ERROR_UNKNOWN),
+)
+
+
+@dataclass
+class Server:
+    """A server that was really started: what it can reach until it ends."""
+
+    lease: LeaseView
+    has_slices: bool = True
+
+
+class ClassRoom(World):
+    """The world, with actions that a test picks by chance."""
+
+    def __init__(self, folder: Path, gpus: int = 2) -> None:
+        self.running: dict[str, Server] = {}
+        self.made: dict[str, LeaseView] = {}
+        self.foreign: set[tuple[str, str, int]] = set()
+        self.kills = 0
+        super().__init__(folder, gpus=gpus)
+
+    # -- dying --------------------------------------------------------------------------------
+
+    def step(self, action: Callable[[], object], die_at: int | None, again: int | None = None) -> bool:
+        """Do something, perhaps die in the middle, start again, and check everything.
+
+        Args:
+            action: what to do.
+            die_at: at which point of it to die; None = not.
+            again: at which point of the restart to die once more.
+
+        Returns:
+            Whether it died.
+        """
+        self.fuse.left = die_at
+        is_dead = False
+        try:
+            action()
+        except Crash:
+            is_dead = True
+        except (Refused, GpuError):
+            pass
+        self.fuse.left = again if is_dead else None
+        while is_dead:
+            self.kills += 1
+            try:
+                self.crash()
+                break
+            except Crash:
+                self.fuse.left = None
+        self.fuse.left = None
+        self.verify()
+        return is_dead
+
+    # -- what people do -----------------------------------------------------------------------
+
+    def someone_asks(self, user: str, shape: str) -> None:
+        if not any(server.lease.user == user for server in self.running.values()):
+            self.ask(user, shape)
+
+    def some_work(self, acts: int) -> None:
+        self.pool.turn()
+        for _ in range(acts):
+            act = self.pool.next_act()
+            if act is None:
+                return
+            self.pool.perform(act)
+            self.pool.turn()
+
+    def spawn(self, user: str, is_started: bool = True) -> None:
+        """The spawner's part: take, create, attach, start; it may fail at any point."""
+        for ticket in list(self.ledger.state.tickets.values()):
+            if ticket.user == user and ticket.state in (TicketState.OFFERED, TicketState.TAKEN):
+                lease = self.pool.take(ticket.id)
+                holder = next((h for h, m in self.made.items() if m.id == lease.id), None)
+                holder = holder or self.new_holder()
+                self.made[holder] = lease
+                self.holders.labels[holder] = lease.id
+                if not is_started:
+                    return
+                lease = self.pool.attach(lease.id, lease.generation, holder)
+                if holder in self.holders.there:
+                    self._start(holder, lease)
+                    self.pool.running(lease.id)
+
+    def _start(self, holder: str, lease: LeaseView) -> None:
+        """Docker's hook refuses a UUID that does not exist."""
+        there = {r.uuid for gpu in self.driver.gpus() for r in self._slices(gpu.uuid)}
+        if set(lease.uuids) <= there:
+            self.running[holder] = Server(lease)
+
+    def late_attach(self) -> None:
+        """A spawner that slept: it attaches whatever it once was given, and starts if it may."""
+        for holder, lease in list(self.made.items()):
+            if holder in self.running or holder not in self.holders.there:
+                continue
+            lease = self.pool.attach(lease.id, lease.generation, holder)
+            self._start(holder, lease)
+
+    def server_ends(self, user: str, is_said: bool) -> None:
+        for holder, server in list(self.running.items()):
+            if server.lease.user == user:
+                self.holders.there.discard(holder)
+                del self.running[holder]
+                if is_said:
+                    self.pool.release(server.lease.id, "hub", "stopped")
+
+    def release_early(self, user: str) -> None:
+        """Asked back while the server still runs."""
+        for lease in self.pool.leases(user):
+            self.pool.release(lease.id, user, "asked")
+
+    def cancel_all(self, user: str) -> None:
+        for ticket in list(self.ledger.state.tickets.values()):
+            if ticket.user == user:
+                self.pool.cancel(ticket.id, user)
+
+    # -- what happens to machines -------------------------------------------------------------
+
+    def reboot(self) -> None:
+        """The host restarts: slices are gone, and so are all containers."""
+        self.machine.reboot()
+        self.foreign.clear()
+        self.holders.there.clear()
+        self.running.clear()
+        self.crash()
+
+    def driver_reload(self) -> None:
+        """The slices are gone, the containers are not."""
+        self.machine.reboot()
+        self.foreign.clear()
+        for server in self.running.values():
+            server.has_slices = False
+
+    def admin_cuts(self, start: int) -> None:
+        """Somebody makes a slice with nvidia-smi."""
+        info = self.driver.gpus()[start % 2]
+        profile = info.geometry.by_name["1g.5gb"]
+        placement = profile.placements[start % 7]
+        self.foreign.add((info.uuid, profile.name, placement.start))
+        try:
+            self.driver.create(info.uuid, profile, placement)
+        except (Crash, GpuError):
+            self.foreign.discard((info.uuid, profile.name, placement.start))
+
+    def fault(self, number: int) -> None:
+        self.fail(*FAULTS[number % len(FAULTS)])
+
+    def heal(self) -> None:
+        self.machine.break_gpu(Break.OK)
+        self.holders.is_silent = False
+
+    # -- what must hold -----------------------------------------------------------------------
+
+    def verify(self) -> None:
+        """The pool's own check, and the same said again from raw NVML and the truth."""
+        assert self.pool.check_invariants() == []
+        for one, other in combinations(self.running.values(), 2):
+            assert not set(one.lease.uuids) & set(other.lease.uuids), "two servers on one slice"
+        for holder, server in self.running.items():
+            lease = self.ledger.state.leases.get(server.lease.id)
+            assert lease is not None, "a lease ended before its server"
+            assert lease.holder == holder
+            assert lease.state in LIVE_LEASES
+        self._verify_raw()
+
+    def _verify_raw(self) -> None:
+        readings = [r for gpu in self.driver.gpus() for r in self._slices(gpu.uuid)]
+        there = {(r.gpu_uuid, r.profile.name, r.placement.start) for r in readings}
+        uuids = {r.uuid for r in readings}
+        if len(readings) and not self.is_blind:
+            assert self.foreign <= there, "a foreign slice was touched"
+        for server in self.running.values():
+            if server.has_slices and not self.is_blind:
+                assert set(server.lease.uuids) <= uuids, "a slice was destroyed under its server"
+
+    is_blind = False
+
+    def _slices(self, gpu: str) -> list[object]:
+        self.is_blind = False
+        for _ in range(4):
+            try:
+                return list(self.driver.slices(gpu))
+            except GpuError:
+                self.is_blind = True
+        return []
+
+    def finish(self) -> None:
+        """Everyone leaves: nothing is leased, nothing is lost, nothing of ours is left half made."""
+        self.heal()
+        for user in USERS:
+            self.server_ends(user, is_said=False)
+            self.cancel_all(user)
+        self.holders.there.clear()
+        for row in list(self.ledger.state.slices.values()):
+            if row.state == "quarantined":
+                self.pool.clear(row.id, "root")
+        self.settle()
+        assert self.ledger.state.leases == {}
+        assert set(self.states()) <= {"free", "foreign"}
+        known = {(r.gpu, r.profile, r.start) for r in self.ledger.state.slices.values()}
+        assert set(self.raw()) == known
+        readings = [r for gpu in self.driver.gpus() for r in self.driver.slices(gpu.uuid)]
+        assert all(r.ci_id is not None for r in readings)
+        self.verify()
+
+
+def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
+    """One action by chance, the everyday ones more often."""
+    user = dice.choice(USERS)
+    everyday: list[Callable[[], object]] = [
+        lambda: room.someone_asks(user, dice.choice(ASKED)),
+        lambda: room.some_work(4),
+        lambda: room.some_work(8),
+        lambda: room.spawn(user),
+        lambda: room.spawn(user),
+        lambda: room.server_ends(user, is_said=True),
+    ]
+    rare: list[Callable[[], object]] = [
+        lambda: room.spawn(user, is_started=False),
+        room.late_attach,
+        lambda: room.server_ends(user, is_said=False),
+        lambda: room.release_early(user),
+        lambda: room.cancel_all(user),
+        lambda: room.pass_time(dice.choice((1.0, 61.0, 130.0))),
+        room.pool.reconcile,
+        room.reboot,
+        room.driver_reload,
+        lambda: room.admin_cuts(dice.randrange(14)),
+        lambda: room.fault(dice.randrange(5)),
+        lambda: setattr(room.holders, "is_silent", not room.holders.is_silent),
+        room.attend_all,
+    ]
+    return dice.choice(everyday if dice.random() < 0.7 else rare)

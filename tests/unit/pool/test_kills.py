@@ -1,0 +1,41 @@
+"""Kills at random points of everything: no slice is leased twice, none is lost."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from .class_room import ClassRoom, chance
+
+KILLS_PER_CLASS = 20
+MOST_STEPS = 600
+
+
+def one_class(folder: Path, seed: int) -> int:
+    """A class with so many kills; returns how many there were."""
+    dice = random.Random(seed)
+    room = ClassRoom(folder)
+    for _ in range(MOST_STEPS):
+        if room.kills >= KILLS_PER_CLASS:
+            break
+        die_at = dice.randrange(14) if dice.random() < 0.5 else None
+        again = dice.randrange(8) if dice.random() < 0.3 else None
+        room.step(chance(room, dice), die_at, again)
+    room.finish()
+    room.close()
+    return room.kills
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sixty_kills(tmp_path: Path, seed: int) -> None:
+    """After each of 60 kills everything is as it must be, and in the end nothing is lost."""
+    assert one_class(tmp_path, seed) >= KILLS_PER_CLASS
+
+
+@pytest.mark.long
+def test_thousand_kills(tmp_path: Path) -> None:
+    """After each of 1,000 kills everything is as it must be, and in the end nothing is lost."""
+    kills, seed = 0, 100
+    while kills < 1000:
+        seed += 1
+        kills += one_class(tmp_path / str(seed), seed)
