@@ -13,7 +13,6 @@ import websocket
 
 STEP_S = 180.0
 PAUSE_S = 0.25
-_XSRF_FIELD = re.compile(r'name="_xsrf"\s+value="([^"]+)"')
 
 Found = TypeVar("Found")
 
@@ -43,8 +42,8 @@ class Student:
 
     def sign_in(self) -> None:
         """Fill in the login form."""
-        page = self._http.get(f"{self._url}/hub/login")
-        form = {"username": self.name, "password": self._password, "_xsrf": _xsrf_of(page)}
+        self._http.get(f"{self._url}/hub/login")
+        form = {"username": self.name, "password": self._password, "_xsrf": self._xsrf()}
         answer = self._http.post(f"{self._url}/hub/login", data=form)
         if answer.status_code != 200 or "/hub/login" in answer.url.path:
             raise CheckFailed(f"{self.name} could not sign in: HTTP {answer.status_code}")
@@ -52,9 +51,10 @@ class Student:
     def ask(self, shape: str) -> None:
         """Fill in the spawn form."""
         page = self._http.get(f"{self._url}/hub/spawn/{self.name}")
-        if f'value="{shape}' not in page.text:
+        offered = re.search(f'name="shape" value="({re.escape(shape)}(@[^"]*)?)"', page.text)
+        if offered is None:
             raise CheckFailed(f"the spawn page of {self.name} does not offer {shape}")
-        form = {"shape": shape, "_xsrf": _xsrf_of(page)}
+        form = {"shape": offered[1], "_xsrf": self._xsrf()}
         answer = self._http.post(f"{self._url}/hub/spawn/{self.name}", data=form)
         if not answer.is_success:
             raise CheckFailed(f"asking for {shape} gave {self.name} HTTP {answer.status_code}")
@@ -112,6 +112,10 @@ class Student:
         headers = {"X-XSRFToken": self._cookie("_xsrf", path), "Referer": f"{self._url}/hub/home"}
         return self._http.request(method, self._url + path, headers=headers, json=body)
 
+    def _xsrf(self) -> str:
+        """What the hub's forms carry."""
+        return self._cookie("_xsrf", "/hub/")
+
     def _cookie(self, name: str, path: str) -> str:
         """The cookie of that name whose path fits best, as a browser chooses."""
         where = urlsplit(self._url).path + path
@@ -140,13 +144,6 @@ def wait_for(look: Callable[[], Found], what: str, patience_s: float = STEP_S) -
         if time.monotonic() > deadline:
             raise CheckFailed(f"waited {patience_s:g} s in vain for {what}")
         time.sleep(PAUSE_S)
-
-
-def _xsrf_of(page: httpx.Response) -> str:
-    found = _XSRF_FIELD.search(page.text)
-    if found is None:
-        raise CheckFailed(f"{page.url} (HTTP {page.status_code}) is no form")
-    return found[1]
 
 
 def _execute_request(code: str) -> dict[str, Any]:
