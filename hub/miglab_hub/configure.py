@@ -167,4 +167,4 @@ def update_docker(c: Any, settings: Settings) -> None:
 def update_local(c: Any, settings: Settings) -> None:
     """Local processes: a home each below the state folder."""
     c.MIGLocalSpawner.homes_dir = str(settings.homes)
-    c.MIGLocalSpawner.notebooks_dir = settings.students.notebooks
+    c.MIGLocalSpawner.notebooks_dir = str(settings.notebooks)

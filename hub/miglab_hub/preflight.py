@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from miglab_hub import lab_secrets
+from miglab_hub.checkout import checkout
 from miglab_hub.docker_ready import students_bridge
 from miglab_hub.errors import StartError
+from miglab_hub.own_notebooks import make_notebooks
 from miglab_hub.settings import ENV_BRIDGE, Settings, SettingsError, load
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.errors import GpuError
@@ -45,6 +47,8 @@ def prepare(file: Path) -> Settings:
     lab_secrets.make_all(settings)
     settings.logs.mkdir(exist_ok=True)
     settings.homes.mkdir(exist_ok=True)
+    if settings.students.spawner == "local" and not settings.students.notebooks:
+        make_notebooks(checkout() / "notebooks" / "src", settings.notebooks)
     return settings
 
 

@@ -123,6 +123,12 @@ class Settings(Section):
         """The simulated machine's folder; None with real GPUs."""
         return self.state / "gpus" if self.gpus.simulated else None
 
+    @property
+    def notebooks(self) -> Path:
+        """The notebooks that local students get copies of."""
+        own = self.students.notebooks
+        return self.folder / own if own else self.state / "notebooks"
+
     # Who listens where.
 
     @property

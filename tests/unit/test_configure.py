@@ -1,0 +1,166 @@
+"""lab.toml as JupyterHub's configuration."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+from miglab_hub import lab_secrets
+from miglab_hub.authenticator import LabAuthenticator
+from miglab_hub.configure import LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCOPE, configure
+from miglab_hub.settings import Settings, load
+
+COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\nmembers = ["ada"]\n'
+
+
+def settings_of(folder: Path, text: str = COURSE) -> Settings:
+    file = folder / "lab.toml"
+    file.write_text(text, encoding="utf-8")
+    settings = load(file, {})
+    lab_secrets.make_all(settings)
+    return settings
+
+
+def configured(folder: Path, text: str = COURSE) -> Any:
+    c = Config()
+    configure(c, settings_of(folder, text))
+    return c
+
+
+def test_a_hub_that_stops_disturbs_no_server(tmp_path: Path) -> None:
+    """Neither servers nor proxy end with the hub, and waiting students lock nobody out."""
+    c = configured(tmp_path)
+    assert c.JupyterHub.cleanup_servers is False
+    assert c.JupyterHub.cleanup_proxy is False
+    assert c.ConfigurableHTTPProxy.should_start is False
+    assert c.JupyterHub.concurrent_spawn_limit == 0
+
+
+def test_what_the_hub_remembers_lies_in_the_state_folder(tmp_path: Path) -> None:
+    """Database and cookie secret outlive the hub, wherever it is started."""
+    c = configured(tmp_path)
+    assert c.JupyterHub.db_url == f"sqlite:///{tmp_path}/.lab/jupyterhub.sqlite"
+    assert c.JupyterHub.cookie_secret_file.startswith(str(tmp_path / ".lab"))
+
+
+def test_the_pool_is_an_external_service_behind_oauth(tmp_path: Path) -> None:
+    """The hub neither starts the pool nor gives it more than stopping servers."""
+    c = configured(tmp_path)
+    (service,) = c.JupyterHub.services
+    assert service["name"] == "pool" and "command" not in service
+    assert service["url"] == "http://127.0.0.1:8003"
+    roles = {role["name"]: role for role in c.JupyterHub.load_roles}
+    assert roles["miglab-pool"]["scopes"] == ["read:servers", "delete:servers"]
+    assert roles["miglab-pool"]["services"] == ["pool"]
+
+
+def test_users_get_the_pool_page_and_their_own_lease(tmp_path: Path) -> None:
+    """A user's tokens reach the pool's pages and that user's leases, and no more."""
+    c = configured(tmp_path)
+    assert c.JupyterHub.extra_user_scopes == {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
+    assert set(c.JupyterHub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE}
+
+
+def test_staff_are_instructors_and_admins(tmp_path: Path) -> None:
+    """Those named in lab.toml, and no course member, may see names."""
+    text = '[authentication]\nadmins = ["root"]\ninstructors = ["prof"]\n' + COURSE
+    roles = {role["name"]: role for role in configured(tmp_path, text).JupyterHub.load_roles}
+    assert roles["miglab-staff"]["users"] == ["prof", "root"]
+
+
+def test_each_course_is_a_group(tmp_path: Path) -> None:
+    """A course's members are in the group of its name."""
+    c = configured(tmp_path)
+    assert c.JupyterHub.load_groups == {"everyone": {"users": ["ada"]}}
+
+
+def test_an_authenticator_that_manages_groups_keeps_them(tmp_path: Path) -> None:
+    """JupyterHub refuses predefined groups beside managed ones, so none are set."""
+    text = '[authentication]\nclass = "dummy"\n[authentication.config.Authenticator]\n'
+    c = configured(tmp_path, text + "manage_groups = true\n" + COURSE)
+    assert "load_groups" not in c.JupyterHub
+
+
+def test_any_authenticator_with_its_traits(tmp_path: Path) -> None:
+    """Class and traits are passed on as they are."""
+    text = '[authentication]\nclass = "pam"\n[authentication.config.PAMAuthenticator]\n'
+    c = configured(tmp_path, text + 'service = "login"\n' + COURSE)
+    assert c.JupyterHub.authenticator_class == "pam"
+    assert c.PAMAuthenticator.service == "login"
+    assert {"ada", "admin", "instructor"} == c.Authenticator.allowed_users
+
+
+@pytest.mark.parametrize("spawner", ["local", "docker"])
+def test_the_spawner_finds_the_pool(tmp_path: Path, spawner: str) -> None:
+    """Class, pool and limits reach the spawner that is used."""
+    text = f'[students]\nspawner = "{spawner}"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
+    c = configured(tmp_path, text)
+    assert c.JupyterHub.spawner_class == f"mig-{spawner}"
+    traits = c.MIGDockerSpawner if spawner == "docker" else c.MIGLocalSpawner
+    assert traits.pool_url == "http://127.0.0.1:8003/services/pool"
+    assert traits.pool_secret_file == str(tmp_path / ".lab" / "pool.secret")
+    assert traits.student_api_url == "http://127.0.0.1:8004"
+    assert c.MIGDockerSpawner.shape_limits["cpu"]["mem_gib"] == 3
+
+
+def test_every_trait_exists(tmp_path: Path) -> None:
+    """What is set on the spawners are traits that they have."""
+    from miglab_spawner.docker import MIGDockerSpawner
+    from miglab_spawner.local import MIGLocalSpawner
+
+    c = configured(tmp_path)
+    for cls in (MIGDockerSpawner, MIGLocalSpawner, LabAuthenticator):
+        unknown = set(c[cls.__name__]) - set(cls.class_traits(config=True))
+        assert unknown == set(), cls.__name__
+
+
+def test_secrets_are_private_and_stay(tmp_path: Path) -> None:
+    """Only their owner may read them, and a second start makes no new ones."""
+    settings = settings_of(tmp_path)
+    files = (settings.passwords, settings.pool_secret, settings.service_token, settings.proxy_token)
+    before = [file.read_text() for file in files]
+    lab_secrets.make_all(settings)
+    assert [file.read_text() for file in files] == before
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+
+
+PASSWORDS = [
+    ("ada", "student", True),
+    ("ada", "instructor", False),
+    ("ada", "admin", False),
+    ("prof", "instructor", True),
+    ("prof", "student", False),
+    ("root", "admin", True),
+    ("root", "student", False),
+    ("root", "instructor", False),
+]
+
+
+@pytest.mark.parametrize("name, kind, opens", PASSWORDS)
+async def test_a_password_opens_accounts_of_its_kind(name: str, kind: str, opens: bool) -> None:
+    """The printed password opens students' accounts, and neither an instructor's nor an admin's."""
+    words = {kind: f"{kind}-{'x' * 32}" for kind in ("student", "instructor", "admin")}
+    authenticator = LabAuthenticator(
+        allow_all=True,
+        admin_users={"root"},
+        instructor_users={"prof"},
+        user_password=words["student"],
+        instructor_password=words["instructor"],
+        admin_password=words["admin"],
+    )
+    account = await authenticator.authenticate(None, {"username": name, "password": words[kind]})
+    assert bool(account) is opens
+    if account:
+        assert account["admin"] is (name == "root")
+
+
+@pytest.mark.parametrize("password", ["", "ü", "日本", "x" * 100_000])
+async def test_odd_passwords_are_wrong_and_no_error(password: str) -> None:
+    """Empty, unicode and over-long passwords open nothing, even where none is set."""
+    authenticator = LabAuthenticator(
+        allow_all=True, instructor_users={"prof"}, user_password="y" * 32
+    )
+    for name in ("ada", "prof"):
+        data = {"username": name, "password": password}
+        assert await authenticator.authenticate(None, data) is None
