@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator
 
+import jupyterhub
 import pytest
 from docker.models.containers import Container
 
@@ -23,7 +24,6 @@ for cell in notebook.cells:
     for output in cell.get("outputs", []):
         print(output.get("text", ""), end="")
 """
-OLD_IMAGE = "import sys; sys.path.insert(0, '/opt/miglab'); from notebooks_copy import *"
 
 
 def lines(container: Container, *command: str) -> str:
@@ -52,7 +52,7 @@ def home(engine: docker.DockerClient) -> Iterator[dict[str, dict[str, str]]]:
 
 
 @pytest.fixture
-def idle(start, student_image: str, home) -> Container:
+def idle(home, start, student_image: str) -> Container:
     """A container of the image after its start script, with no server in it."""
     container = start(student_image, ["sleep", "infinity"], volumes=home)
     wait_for_notebooks(container)
@@ -62,10 +62,7 @@ def idle(start, student_image: str, home) -> Container:
 def wait_for_notebooks(container: Container) -> None:
     """Wait until the start script has become the given program."""
     end = time.monotonic() + 30
-    while "sleep" not in container.exec_run(["cat", "/proc/1/task/1/children"]).output.decode():
-        children = container.exec_run(["sh", "-c", "cat /proc/[0-9]*/comm"]).output.decode()
-        if "sleep" in children.split():
-            return
+    while "sleep" not in lines(container, "sh", "-c", "cat /proc/[0-9]*/comm || true").split():
         assert time.monotonic() < end, container.logs().decode()
 
 
@@ -120,17 +117,15 @@ def test_without_a_server_it_is_unhealthy(idle: Container):
 
 
 def test_jupyterlab_and_the_hub_fit(idle: Container):
-    """JupyterLab, its hub extension, ipywidgets, PyTorch and labkit are importable."""
+    """The image has all it should, and the JupyterHub of the lab that starts it."""
     words = (
         "import jupyterlab, jupyterhub, ipywidgets, torch, labkit; print(jupyterhub.__version__)"
     )
-    import jupyterhub
-
     assert lines(idle, "python", "-c", words).strip() == jupyterhub.__version__
-    assert "usage" in lines(idle, "jupyterhub-singleuser", "--help").lower()
+    lines(idle, "python", "-c", "import jupyterhub.singleuser.extension")
 
 
-def test_your_slice_runs_headless(start, student_image: str, home):
+def test_your_slice_runs_headless(home, start, student_image: str):
     """The notebook runs to its end without a GPU, and says what it measured on."""
     uuids = "MIG-11111111-2222-5333-8444-555555555555"
     environment = {
@@ -148,7 +143,7 @@ def test_your_slice_runs_headless(start, student_image: str, home):
     assert "Simulated GPUs: measured on this server's CPU" in printed
 
 
-def test_a_lost_slice_is_not_measured_on_the_cpu(start, student_image: str, home):
+def test_a_lost_slice_is_not_measured_on_the_cpu(home, start, student_image: str):
     """With a real slice that PyTorch cannot see, the notebook stops and says what to do."""
     environment = {"MIGLAB_SHAPE": "1g.5gb", "MIGLAB_SLICES": "MIG-1", "MIGLAB_LEASE": "7"}
     container = start(student_image, ["sleep", "infinity"], volumes=home, environment=environment)
@@ -168,31 +163,30 @@ def test_notebooks_carry_no_outputs(idle: Container):
         assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
 
 
-def test_an_edited_notebook_outlives_a_new_image(start, student_image: str, home):
+@pytest.fixture
+def later_image(engine: docker.DockerClient, student_image: str) -> Iterator[str]:
+    """The image with another version of a notebook, and one more; removed after the test."""
+    container = engine.containers.create(student_image)
+    try:
+        put(container, "/opt/miglab/notebooks", "your_slice.ipynb", b"version 2")
+        put(container, "/opt/miglab/notebooks", "added_later.ipynb", b"new")
+        made = container.commit()
+    finally:
+        container.remove()
+    yield made.id
+    engine.images.remove(made.id, force=True)
+
+
+def test_an_edited_notebook_outlives_a_new_image(later_image, home, start, student_image: str):
     """In the same home, a later image brings what is new and leaves what was edited."""
     first = start(student_image, ["sleep", "infinity"], volumes=home)
     wait_for_notebooks(first)
     lines(first, "sh", "-c", f"echo mine > {NOTEBOOKS}/your_slice.ipynb")
-    first.remove(force=True)
-    later = start_later_image(start, student_image, home)
+    first.kill()
+    later = start(later_image, ["sleep", "infinity"], volumes=home)
+    wait_for_notebooks(later)
     assert lines(later, "cat", f"{NOTEBOOKS}/your_slice.ipynb") == "mine\n"
     assert lines(later, "cat", f"{NOTEBOOKS}/added_later.ipynb") == "new"
-
-
-def start_later_image(start, student_image: str, home) -> Container:
-    """A container whose image carries another version of the notebooks, and one more."""
-    client = docker.from_env()
-    container = client.containers.create(student_image, ["sleep", "infinity"], volumes=home)
-    try:
-        put(container, "/opt/miglab/notebooks", "your_slice.ipynb", b"version 2")
-        put(container, "/opt/miglab/notebooks", "added_later.ipynb", b"new")
-        tag = container.commit("miglab-test-later").tags[0]
-    finally:
-        container.remove()
-        client.close()
-    later = start(tag, ["sleep", "infinity"], volumes=home)
-    wait_for_notebooks(later)
-    return later
 
 
 def test_a_home_that_cannot_be_written_still_starts(start, student_image: str):
