@@ -110,7 +110,7 @@ class Library:
             self._wait_until_unstuck(index)
         if gpu is not None and gpu.lost:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
-        if machine.faults:
+        if any(name.startswith(fault.function) for fault in machine.faults):
             self._spring(name, gpu)
 
     def _wait_until_unstuck(self, index: int) -> None:

@@ -184,7 +184,7 @@ class StateFile:
         """Replace the file atomically; the caller holds the lock."""
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".state-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            json.dump(asdict(machine), out, separators=(",", ":"))
+            out.write(json.dumps(asdict(machine), separators=(",", ":")))  # in C; dump is not
         Path(name).replace(self.path)
 
     def close(self) -> None:

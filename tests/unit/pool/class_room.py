@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
@@ -115,7 +116,7 @@ class ClassRoom(World):
 
     def _start(self, holder: str, lease: LeaseView) -> None:
         """Docker's hook refuses a UUID that does not exist."""
-        there = {r.uuid for gpu in self.driver.gpus() for r in self._slices(gpu.uuid)}
+        there = {item["uuid"] for _, item in self.on_gpus()}
         if set(lease.uuids) <= there:
             self.running[holder] = Server(lease)
 
@@ -195,25 +196,18 @@ class ClassRoom(World):
         self._verify_raw()
 
     def _verify_raw(self) -> None:
-        readings = [r for gpu in self.driver.gpus() for r in self._slices(gpu.uuid)]
-        there = {(r.gpu_uuid, r.profile.name, r.placement.start) for r in readings}
-        uuids = {r.uuid for r in readings}
-        if len(readings) and not self.is_blind:
-            assert self.foreign <= there, "a foreign slice was touched"
+        slices = self.on_gpus()
+        places = {(gpu, item["profile"], item["start"]) for gpu, item in slices}
+        assert self.foreign <= places, "a foreign slice was touched"
+        uuids = {item["uuid"] for _, item in slices}
         for server in self.running.values():
-            if server.has_slices and not self.is_blind:
+            if server.has_slices:
                 assert set(server.lease.uuids) <= uuids, "a slice was destroyed under its server"
 
-    is_blind = False
-
-    def _slices(self, gpu: str) -> list[object]:
-        self.is_blind = False
-        for _ in range(4):
-            try:
-                return list(self.driver.slices(gpu))
-            except GpuError:
-                self.is_blind = True
-        return []
+    def on_gpus(self) -> list[tuple[str, dict[str, Any]]]:
+        """Every slice there really is, past driver and NVML: GPU and slice."""
+        gpus = self.machine.view()["gpus"]
+        return [(gpu["uuid"], item) for gpu in gpus for item in gpu["slices"]]
 
     def finish(self) -> None:
         """Everyone leaves: nothing is leased, nothing is lost, nothing of ours is left half made."""
@@ -229,9 +223,9 @@ class ClassRoom(World):
         assert self.ledger.state.leases == {}
         assert set(self.states()) <= {"free", "foreign"}
         known = {(r.gpu, r.profile, r.start) for r in self.ledger.state.slices.values()}
-        assert set(self.raw()) == known
-        readings = [r for gpu in self.driver.gpus() for r in self.driver.slices(gpu.uuid)]
-        assert all(r.ci_id is not None for r in readings)
+        slices = self.on_gpus()
+        assert {(gpu, item["profile"], item["start"]) for gpu, item in slices} == known
+        assert all(item["uuid"] for _, item in slices)
         self.verify()
 
 
