@@ -180,8 +180,9 @@ class Crew:
             )
         if is_out_of_memory(message["kind"], message["message"]):
             return errors.OutOfMemory(out_of_memory_sentence(message), details=details)
-        named = f", rank {rank} of {len(self._added)}" if len(self._added) > 1 else ""
-        return errors.StudentError(source.error_sentence(message, named), details=details)
+        several = f", rank {rank} of {len(self._added)}" if len(self._added) > 1 else ""
+        sentence = source.error_sentence(message, f"in the child process{several}")
+        return errors.StudentError(sentence, details=details)
 
     def _all_words(self) -> str:
         return "\n".join(

@@ -90,16 +90,16 @@ def run_ranks(function: AllReduce, inputs: Sequence[Any]) -> tuple[list[Any], li
         thread.join(timeout=PATIENCE_S * world + PATIENCE_S)
     if failures:
         real = [error for error in failures if not isinstance(error, TimeoutError)]
-        raise RuntimeError(error_sentence(describe_error((real or failures)[0]), "")) from failures[
-            0
-        ]
+        raise RuntimeError(
+            error_sentence(describe_error((real or failures)[0]), "in your code")
+        ) from failures[0]
     if any(thread.is_alive() for thread in threads):
         raise RuntimeError("a rank never returned: is there a loop without an end?")
     return results, [mail.sent_bytes for mail in mails]
 
 
 def check_all_reduce(function: AllReduce, *, ring: bool = False) -> CodeVerdict:
-    """Whether a student's all-reduce gives every rank the sum, for 1 to 5 ranks and sizes that do not divide.
+    """Whether an all-reduce gives every rank the sum, for 1 to 5 ranks and any size.
 
     Args:
         function: `all_reduce(tensor, rank, world, send, receive)` returning the sum over all ranks.
@@ -166,7 +166,7 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
         try:
             found = function(parts)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), ""))
+            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
         difference = float((found - whole).norm() / whole.norm())
         if difference > 1e-9:
             return CodeVerdict(
@@ -194,7 +194,7 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
         try:
             found = function(x, weights, ranks)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), ""))
+            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
         if not _is_close(torch, found, x @ weights):
             shape = tuple(getattr(found, "shape", ()))
             return CodeVerdict(
@@ -214,7 +214,7 @@ def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
     try:
         return _check_scaler(make)
     except Exception as error:  # outermost frame around the student's class
-        return CodeVerdict(False, error_sentence(describe_error(error), ""))
+        return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
 
 
 def _check_scaler(make: Callable[[], Any]) -> CodeVerdict:

@@ -110,7 +110,7 @@ extern "C" __global__ void labkit_smid(int* seen) {
 
 
 def count_sms(torch: Any) -> int:
-    """Count the SMs this process's kernels really run on, by asking thousands of blocks where they are.
+    """Count the SMs this process's kernels really run on, by asking many blocks where they are.
 
     "Requested is not allocated": on an L40S 120 requested SMs gave 114 (pytorch issue 195378).
     """

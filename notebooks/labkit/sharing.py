@@ -22,10 +22,10 @@ from labkit import device, errors, lease, source
 from labkit.child import Crew, run_blocking
 from labkit.readings import Readings
 from labkit.records import Device, Tier
+from labkit.worker import WAITING
 
 PROBE_S = 60.0
 MPS_START_S = 20.0
-GATE_POLL_S = 0.02
 
 
 class Way(StrEnum):
@@ -241,23 +241,14 @@ async def _run_copies(
         "seconds": seconds,
         "seed": 0,
     }
-    readings = Readings(len(added))
+    readings, waiting = Readings(len(added)), 0
     async with Crew(job, added, timeout_s) as crew:
-        opener = asyncio.create_task(_open_gate(crew.folder, len(added)))
-        try:
-            async for rank, message in crew.messages():
-                readings.take(rank, message)
-        finally:
-            opener.cancel()
+        async for rank, message in crew.messages():
+            readings.take(rank, message)
+            waiting += message.get("stage") == WAITING
+            if waiting == len(added):  # all are warm: open the gate, so that they count together
+                (crew.folder / "gate").touch()
     return readings
-
-
-async def _open_gate(folder: Path, copies: int) -> None:
-    """Let all copies count at the same time: open once each has left its mark."""
-    marks = [folder / f"gate.{rank}" for rank in range(copies)]
-    while not await asyncio.to_thread(lambda: all(mark.exists() for mark in marks)):
-        await asyncio.sleep(GATE_POLL_S)
-    (folder / "gate").touch()
 
 
 def _probe_work() -> Callable[[], Any]:

@@ -218,10 +218,10 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     }
 
 
-def error_sentence(data: Mapping[str, Any], rank: str) -> str:
+def error_sentence(data: Mapping[str, Any], where: str = "in the child process") -> str:
     """Words for a `describe_error`: the student's line, what it raised, and where."""
     said = f"{data['kind']}: {data['message']}" if data["message"] else str(data["kind"])
     if "line" not in data:
-        return f"{said} (in the child process{rank})"
+        return f"{said} ({where})"
     place = f"line {data['line']} of the cell, in `{data['function']}`:   {data['text']}"
-    return f"{place}\n{said} (in the child process{rank})"
+    return f"{place}\n{said} ({where})"

@@ -24,6 +24,8 @@ from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_
 
 Emit = Callable[[Mapping[str, Any]], None]
 
+WAITING = "waiting for the other copies"
+
 
 def main() -> int:
     """Run the job on stdin; the exit status says only whether it ended well, the lines say why."""
@@ -294,9 +296,7 @@ def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -
             "cold": False,
         }
     )
-    ready = job["gate"] + f".{job['rank']}"
-    with open(ready, "w"):  # noqa: PTH123  an empty mark in our private folder
-        emit({"type": "stage", "stage": "waiting for the other copies"})
+    emit({"type": "stage", "stage": WAITING})
     while not os.path.exists(job["gate"]):  # noqa: PTH110
         time.sleep(0.001)
     settle = _quiet_wait(torch)
