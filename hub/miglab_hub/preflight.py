@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from miglab_hub import lab_secrets
-from miglab_hub.checkout import checkout
 from miglab_hub.docker_ready import students_bridge
 from miglab_hub.errors import StartError
 from miglab_hub.own_notebooks import make_notebooks
@@ -48,7 +47,7 @@ def prepare(file: Path) -> Settings:
     settings.logs.mkdir(exist_ok=True)
     settings.homes.mkdir(exist_ok=True)
     if settings.students.spawner == "local" and not settings.students.notebooks:
-        make_notebooks(checkout() / "notebooks" / "src", settings.notebooks)
+        make_notebooks(settings.notebooks)
     return settings
 
 

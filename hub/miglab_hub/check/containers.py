@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from docker.errors import APIError, DockerException  # noqa: TID251 -- as above
+from docker.models.networks import Network  # noqa: TID251 -- as above
 
 import docker  # noqa: TID251 -- removes what the check has made
 from miglab_hub.check.student import CheckFailed
@@ -38,7 +39,7 @@ def remove_all(settings: Settings) -> None:
     """Remove the containers, volumes and the network of this lab, and of no other."""
     try:
         client = docker.DockerClient(base_url=settings.students.docker_url)
-        ours = {"label": f"{LAB}={settings.lab_id}"}
+        ours: dict[str, str | list[str] | bool] = {"label": f"{LAB}={settings.lab_id}"}
         for container in client.containers.list(all=True, filters=ours):
             container.remove(force=True, v=True)
         for volume in client.volumes.list(filters={"name": f"{settings.lab_id}-home-"}):
@@ -50,7 +51,7 @@ def remove_all(settings: Settings) -> None:
         raise CheckFailed(f"removing what the check made: {error}") from error
 
 
-def _remove_network(network: "docker.models.networks.Network") -> None:
+def _remove_network(network: Network) -> None:
     try:
         network.remove()
     except APIError as error:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from miglab_hub.check.student import CheckFailed, Student, wait_for
@@ -70,7 +71,7 @@ def two_wait(run: Run) -> str:
     run.waiting = run.students[SLICES:]
     for place, student in enumerate(run.waiting, 1):
         student.ask(SHAPE)
-        wait_for(lambda n=place: len(run.lab.places()) == n, f"{student.name} in the line")
+        wait_for(partial(_waiting_are, run, place), f"{student.name} in the line")
     expected = {student.name: place for place, student in enumerate(run.waiting, 1)}
     expect(run.lab.places() == expected, f"places: {run.lab.places()}")
     return _places(run)
@@ -139,6 +140,10 @@ def in_parallel(students: list[Student], do: Callable[[Student], Result]) -> lis
 
 def _held(run: Run) -> dict[str, tuple[int, tuple[str, ...]]]:
     return {user: (lease.id, lease.uuids) for user, lease in run.lab.leases().items()}
+
+
+def _waiting_are(run: Run, count: int) -> bool:
+    return len(run.lab.places()) == count
 
 
 def _places(run: Run) -> str:

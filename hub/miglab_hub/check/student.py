@@ -1,20 +1,21 @@
 """A student as a browser would be one: forms, cookies, redirects, a kernel over its websocket."""
 
 import json
+import logging
 import re
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import websocket
 
+log = logging.getLogger(__name__)
+
 STEP_S = 180.0
 PAUSE_S = 0.25
-
-Found = TypeVar("Found")
 
 
 class CheckFailed(Exception):
@@ -127,20 +128,19 @@ class Student:
         return str(request.headers.get("Cookie", ""))
 
 
-def wait_for(look: Callable[[], Found], what: str, patience_s: float = STEP_S) -> Found:
-    """Look again and again until there is something to see.
+def wait_for(look: Callable[[], bool], what: str, patience_s: float = STEP_S) -> None:
+    """Look again and again until it is so.
 
     Raises:
-        CheckFailed: there never is.
+        CheckFailed: it never is.
     """
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            found = look()
-        except httpx.TransportError:  # what is restarting does not answer
-            found = None  # type: ignore[assignment]
-        if found:
-            return found
+            if look():
+                return
+        except httpx.TransportError as error:  # what is restarting does not answer
+            log.debug("while waiting for %s: %s", what, error)
         if time.monotonic() > deadline:
             raise CheckFailed(f"waited {patience_s:g} s in vain for {what}")
         time.sleep(PAUSE_S)

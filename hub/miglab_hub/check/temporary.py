@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -81,14 +82,14 @@ class TemporaryLab:
         for process in before.values():
             process.kill()
         for part, process in before.items():
-            wait_for(lambda p=part, old=process.pid: self._is_new(p, old), f"a new {part}")
+            wait_for(partial(self._is_new, part, process.pid), f"a new {part}")
         self.wait_until_up()
 
     def wait_until_up(self) -> None:
         """Wait until hub and pool answer through the proxy."""
         for path in ("hub/health", "services/pool/api/health"):
             url = f"{self.settings.public_url}{path}"
-            wait_for(lambda u=url: self._pool.get(u).is_success, f"an answer from {url}", START_S)
+            wait_for(partial(self._answers, url), f"an answer from {url}", START_S)
 
     def servers(self) -> list[int]:
         """The students' servers among the lab's own processes."""
@@ -118,6 +119,9 @@ class TemporaryLab:
         answer = self._pool.get(self.settings.pool_url + path, headers=headers)
         return answer.raise_for_status().content
 
+    def _answers(self, url: str) -> bool:
+        return self._pool.get(url).is_success
+
     def _is_new(self, part: str, old: int) -> bool:
         return any(p.pid != old for p in self._all_of(part))
 
@@ -129,7 +133,8 @@ class TemporaryLab:
         return [p for p in self._processes() if all(word in _command(p) for word in words)]
 
     def _processes(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
+        return found
 
 
 @contextmanager
