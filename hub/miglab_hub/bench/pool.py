@@ -89,7 +89,7 @@ def temporary_pool() -> Iterator[Settings]:
     """
     with tempfile.TemporaryDirectory(prefix="miglab-bench-") as name:
         file = Path(name, "lab.toml")
-        file.write_text(LAB.format(port=_free_ports(), gpus=GPUS))
+        file.write_text(LAB.format(port=free_ports(), gpus=GPUS))
         settings = load(file, {})
         with Path(name, "log").open("w+b") as log:
             command = [sys.executable, "-m", "miglab_hub.service", "--config", str(file)]
@@ -169,7 +169,7 @@ def _wait_until_ready(settings: Settings, service: subprocess.Popen[bytes], log:
     raise StartError(f"the pool service did not start:\n{log.read_text()}")
 
 
-def _free_ports() -> int:
+def free_ports() -> int:
     """The first of five ports in a row that are free just now."""
     while True:
         with socket.socket() as probe:

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import logging
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -48,21 +49,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(settings: Settings) -> int:
-    with PoolLock(settings.pool_lock):
-        sockets = [
-            bind(settings.pool_bind, settings.pool_port, "addresses.pool_bind or lab.port"),
-            bind(
-                settings.student_bind, settings.student_port, "addresses.student_bind or lab.port"
-            ),
-        ]
-        at_rest = asyncio.run(_serve(assemble(settings), sockets))
+    pool_bind, student_bind = settings.pool_bind, settings.student_bind
+    with (
+        PoolLock(settings.pool_lock),
+        bind(pool_bind, settings.pool_port, "addresses.pool_bind or lab.port") as management,
+        bind(student_bind, settings.student_port, "addresses.student_bind or lab.port") as student,
+    ):
+        at_rest = asyncio.run(_serve(assemble(settings), [management, student]))
     if not at_rest:
         logging.shutdown()
         os._exit(0)  # a driver call hangs in its thread: the interpreter would wait for it for ever
     return 0
 
 
-async def _serve(parts: Parts, sockets: list) -> bool:  # type: ignore[type-arg]
+async def _serve(parts: Parts, sockets: list[socket.socket]) -> bool:
     stop = asyncio.Event()
     stop_on_signals(stop)
     servers = [listener(parts.management), listener(parts.student)]

@@ -16,7 +16,7 @@ from miglab_hub.settings import SERVICE_NAME, Settings
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.messages import LeaseState, LeaseView
 from miglab_spawner.pool.holders import AnyHolders, DockerHolders, Holders, ProcessHolders
-from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.ledger import Ledger, LedgerError
 from miglab_spawner.pool.pool import Pool
 
 from .auth import HubAccess, HubTokens, SignIn
@@ -61,7 +61,11 @@ def assemble(settings: Settings) -> Parts:
     driver = open_gpus(
         simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
     )
-    ledger = Ledger(settings.ledger)
+    try:
+        ledger = Ledger(settings.ledger)
+    except LedgerError:
+        driver.close()
+        raise
     pool = Pool(settings.pool_settings(), ledger, driver, _holders(settings))
     access = _access(settings)
     hub = _hub_client(access)

@@ -1,0 +1,93 @@
+"""What the service reads from lab.toml, and what it says when it cannot start."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from miglab_hub.service.__main__ import main
+from miglab_hub.service.assembly import notices, private
+from miglab_hub.service.listeners import bind
+from miglab_hub.settings import Settings, load
+from miglab_spawner.pool.lock import PoolLock
+
+LAB = '[lab]\nport = {port}\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free: int = probe.getsockname()[1]
+    return min(free, 60000)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, port: int) -> Path:
+    file = tmp_path / "lab.toml"
+    file.write_text(LAB.format(port=port))
+    return file
+
+
+def says(capsys: pytest.CaptureFixture[str], lab: Path) -> str:
+    """Start the service, which must refuse; returns its one line."""
+    assert main(["--config", str(lab)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("miglab-pool: ") and "Traceback" not in said
+    return said
+
+
+def test_a_second_service(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the process of the first."""
+    with PoolLock(load(lab, {}).pool_lock):
+        assert str(os.getpid()) in says(capsys, lab)
+
+
+def test_bad_settings(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names file, key, and what is allowed."""
+    lab.write_text(lab.read_text() + "\n[pool]\nqueue_limitt = 3\n")
+    said = says(capsys, lab)
+    assert "pool.queue_limitt" in said and "queue_limit" in said and str(lab) in said
+
+
+def test_no_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the file."""
+    assert "nowhere.toml" in says(capsys, tmp_path / "nowhere.toml")
+
+
+def test_a_damaged_ledger(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, and the ledger stays as it is."""
+    ledger = load(lab, {}).ledger
+    ledger.parent.mkdir()
+    ledger.write_bytes(b"not a ledger at all" * 1000)
+    assert "ledger" in says(capsys, lab)
+    assert ledger.read_bytes() == b"not a ledger at all" * 1000
+
+
+def test_a_port_in_use(lab: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the address and the key; the ledger was not opened."""
+    with bind("127.0.0.1", port + 3, "x"):
+        said = says(capsys, lab)
+    assert f"127.0.0.1:{port + 3}" in said and "lab.port" in said
+    assert not load(lab, {}).ledger.exists()
+
+
+def test_a_secret_that_others_can_read(tmp_path: Path) -> None:
+    """It is not used."""
+    file = tmp_path / "secret"
+    file.write_text("s" * 32)
+    file.chmod(0o640)
+    with pytest.raises(PermissionError, match="read by others"):
+        private(file)
+    file.chmod(0o600)
+    assert private(file) == "s" * 32
+
+
+def test_notices(lab: Path) -> None:
+    """The embedded default says that its GPUs are simulated and nothing is isolated."""
+    settings: Settings = load(lab, {})
+    assert notices(settings) == ("simulated GPUs", "no isolation: trial only")
+    docker = settings.students.model_copy(update={"spawner": "docker"})
+    assert notices(settings.model_copy(update={"students": docker})) == ("simulated GPUs",)

@@ -1,0 +1,159 @@
+"""The service over the real pool and simulated GPUs: from asking to an empty GPU again."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from miglab_hub.service.assembly import release_what_is_due
+from miglab_hub.service.auth import SignIn
+from miglab_hub.service.host import PoolHost, Times
+from miglab_hub.service.management import management_app
+from miglab_hub.service.metrics import Metrics
+from miglab_spawner.gpu import open_gpus
+from miglab_spawner.gpu.sim_machine import SimulatedMachine
+from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.pool import Pool
+from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.processes import Liveness
+
+from .conftest import as_
+from .fakes import ACCESS, PREFIX, SECRET, FakeTokens
+
+ASK = {"user": "alice", "server": "", "course": "ml", "shape": "3g.20gb"}
+HOLDER = "container:" + "a" * 64
+
+
+class FakeHolders:
+    """Containers that are alive until told."""
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+
+    def probe(self, holder: str) -> Liveness:
+        return Liveness.GONE if holder in self.gone else Liveness.ALIVE
+
+    def missing(self, holders: object) -> set[str]:
+        return set(self.gone)
+
+    def labelled(self) -> list[object]:
+        return []
+
+    def remove(self, holder: str, *, force: bool) -> bool:
+        return holder in self.gone
+
+
+@pytest.fixture
+def holders() -> FakeHolders:
+    return FakeHolders()
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [1_800_000_000.0]
+
+
+@pytest.fixture
+async def host(tmp_path: Path, holders: FakeHolders, clock: list[float]) -> AsyncIterator[PoolHost]:
+    SimulatedMachine.create(tmp_path / "gpus", 1, "A100-40GB")
+    driver = open_gpus(simulated_state=tmp_path / "gpus")
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    rules = {"ml": CourseRules("ML", ("1g.5gb", "3g.20gb"), "1g.5gb")}
+    settings = PoolSettings(courses=rules, lease_s=100.0, probe_s=0.0, keep_warm=False)
+    pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
+    host = PoolHost(pool, Metrics({"3g.20gb"}), Times(turn_s=0.01, act_s=0.01))
+    await host.start()
+    yield host
+    assert await host.stop()
+    assert pool.check_invariants() == []
+    ledger.close()
+    driver.close()
+
+
+@pytest.fixture
+async def spawner(host: PoolHost) -> AsyncIterator[httpx.AsyncClient]:
+    sign_in = SignIn(ACCESS, SECRET, FakeTokens(ACCESS))
+    transport = httpx.ASGITransport(management_app(host, sign_in, default_course="everyone"))
+    async with httpx.AsyncClient(
+        transport=transport, base_url=f"http://lab{PREFIX}", headers=as_(SECRET)
+    ) as client:
+        yield client
+
+
+async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
+    """Ask, wait, take, attach and run, as the spawner does."""
+    ticket = (await spawner.post("/api/tickets", json={**ASK, **ask})).json()
+    while ticket["state"] == "waiting":
+        ticket = (await spawner.get(f"/api/tickets/{ticket['id']}?wait_s=20")).json()
+    lease = (await spawner.post(f"/api/tickets/{ticket['id']}/take")).json()
+    attach = {"generation": lease["generation"], "holder": HOLDER}
+    await spawner.post(f"/api/leases/{lease['id']}/attach", json=attach)
+    answer = await spawner.post(f"/api/leases/{lease['id']}/running")
+    assert answer.status_code == 200, answer.text
+    running: dict[str, object] = answer.json()
+    return running
+
+
+async def until_empty(spawner: httpx.AsyncClient, host: PoolHost) -> None:
+    """Wait until no slice is left."""
+    while True:
+        seen = host.waker.version
+        if not (await spawner.get("/api/pool")).json()["gpus"][0]["slices"]:
+            return
+        await host.waker.beyond(seen, 5)
+
+
+async def test_from_asking_to_an_empty_gpu(
+    spawner: httpx.AsyncClient, host: PoolHost, holders: FakeHolders
+) -> None:
+    """A student's lease lives until its holder is gone, and then nothing is left on the GPU."""
+    assert (await spawner.post("/api/tickets", json=ASK)).status_code == 201
+    assert (await spawner.post("/api/tickets", json=ASK)).status_code == 200
+    lease = await leased(spawner)
+    assert lease["state"] == "running"
+    (gpu,) = (await spawner.get("/api/pool")).json()["gpus"]
+    assert [(s["profile"], s["user"], s["state"]) for s in gpu["slices"]] == [
+        ("3g.20gb", "alice", "leased")
+    ]
+    await spawner.post(f"/api/leases/{lease['id']}/release", json={"reason": "done"})
+    held = (await spawner.get("/api/leases")).json()
+    assert [one["state"] for one in held] == ["releasing"]
+    holders.gone.add(HOLDER)
+    await until_empty(spawner, host)
+    assert (await spawner.get("/api/leases")).json() == []
+
+
+async def test_time_is_up(spawner: httpx.AsyncClient, host: PoolHost, clock: list[float]) -> None:
+    """A lease past its end is asked back, with words for the student, and freed by no clock."""
+    lease = await leased(spawner)
+    clock[0] += 99
+    assert [one.state for one in await host.decide(release_what_is_due)] == ["running"]
+    clock[0] += 2
+    (late,) = await host.decide(release_what_is_due)
+    assert (late.id, late.state.value) == (lease["id"], "releasing")
+    assert "time is up" in late.reason
+
+
+async def test_refusals_are_the_pools_words(spawner: httpx.AsyncClient) -> None:
+    """What the pool refuses is answered with its reason, sentence and status."""
+    answer = await spawner.post("/api/tickets", json={**ASK, "course": "history"})
+    assert (answer.status_code // 100, answer.json()["reason"]) == (4, "not-in-course")
+    answer = await spawner.post("/api/leases/77/release", json={})
+    assert (answer.status_code, answer.json()["reason"]) == (404, "unknown-lease")
+    metrics = (await spawner.get("http://lab/metrics")).text
+    assert 'miglab_refusals_total{reason="not-in-course"} 1.0' in metrics
+
+
+async def test_metrics_of_a_lease(spawner: httpx.AsyncClient) -> None:
+    """Leases, slices, waits and acts are counted."""
+    await leased(spawner)
+    metrics = (await spawner.get("http://lab/metrics")).text
+    for line in (
+        'miglab_leases{shape="3g.20gb",state="running"} 1.0',
+        'miglab_slices{state="leased"} 1.0',
+        "miglab_wait_seconds_count 1.0",
+        'miglab_act_seconds_count{kind="create"} 1.0',
+        'miglab_gpus{state="ok"} 1.0',
+    ):
+        assert line in metrics
