@@ -151,9 +151,13 @@ class MIGLocalSpawner(MIGSpawnerMixin, GatedProcessSpawner):
         return status
 
     async def stop(self, now: bool = False) -> None:
-        """As LocalProcessSpawner; an end that was asked for is no news."""
+        """As LocalProcessSpawner; an end that was asked for is no news.
+
+        While waiting there is no process yet, and a signal to pid 0 would go to the hub itself.
+        """
         self._is_stopping = True
-        await super().stop(now)
+        if self.pid:
+            await super().stop(now)
 
     async def end_holder(self, holder: str) -> None:
         """Ask the process to end, then make it; only the very one that was attached."""

@@ -72,7 +72,7 @@ class PoolLab:
         self.driver = open_gpus(simulated_state=self.folder / "gpus")
         self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.pool = Pool(self.settings, self.ledger, self.driver, AnyHolders(self.kinds))
-        self.host = PoolHost(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=0.2))
+        self.host = PoolHost(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
         access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
         app = management_app(self.host, SignIn(access, SECRET), default_course="everyone")
         await self.host.start()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.processes import Liveness, probe_process, process_holder
 from miglab_spawner.messages import LeaseState, TicketState
+from miglab_spawner.processes import Liveness, probe_process, process_holder
 
 from .lab import PoolLab
 

@@ -1,0 +1,354 @@
+# ruff: noqa: TID252, F401, F811 - fixtures are shared by import, and named again as arguments
+"""Students' servers in containers: a real hub, a real pool, a real engine.
+
+Traps of DockerSpawner each have a test here that fails without what deals with it.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import APIError, NotFound
+from jupyterhub.spawner import SpawnException
+from traitlets.config import Config
+
+import docker
+from miglab_spawner import client
+from miglab_spawner.docker import MIGDockerSpawner
+from miglab_spawner.messages import LeaseState
+from miglab_spawner.networks import ICC
+from miglab_spawner.pool.holders import DockerHolders
+
+from ..hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
+from ..hub.spawner.lab import URL, PoolLab
+from .conftest import SOCKET, engine_script
+
+pytestmark = pytest.mark.docker
+
+LAB = f"t{uuid.uuid4().hex[:6]}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tidy(engine: docker.DockerClient) -> Iterator[None]:
+    """Remove what this lab left on the engine."""
+    yield
+    for container in engine.containers.list(all=True, filters={"name": LAB}):
+        container.remove(force=True, v=True)
+    for network in engine.networks.list(names=[LAB]):
+        network.remove()
+    for volume in engine.volumes.list(filters={"name": LAB}):
+        volume.remove(force=True)
+
+
+@pytest.fixture
+async def lab(
+    tmp_path: Path, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PoolLab]:
+    """The pool over a simulated GPU whose slices the engine hands over."""
+    lab = PoolLab(tmp_path, {"container": DockerHolders(SOCKET, LAB)})
+    assert engine_script("simulate", str(tmp_path / "gpus")).returncode == 0
+    await lab.start()
+    monkeypatch.setattr(client, "shared_http", lambda: lab.http)
+    monkeypatch.setattr(MIGDockerSpawner, "_client", None)
+    monkeypatch.setattr(MIGDockerSpawner, "_checked_networks", set())
+    yield lab
+    if lab.way.app is not None:
+        await lab.stop()
+    await lab.http.aclose()
+    if MIGDockerSpawner._client is not None:
+        MIGDockerSpawner._client.close()
+
+
+@pytest.fixture
+def hub_config(lab: PoolLab, base_image: str) -> Config:
+    """A hub whose students' servers are the smallest server, in the base image."""
+    c = Config()
+    c.JupyterHub.authenticator_class = "dummy"
+    c.Authenticator.allow_all = True
+    c.JupyterHub.spawner_class = "mig-docker"
+    c.JupyterHub.proxy_class = NoProxy
+    c.JupyterHub.bind_url = "http://127.0.0.1:0/"
+    c.JupyterHub.allow_named_servers = True
+    c.JupyterHub.concurrent_spawn_limit = 0
+    c.JupyterHub.cleanup_servers = False
+    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
+    spawner = c.MIGDockerSpawner
+    spawner.image = base_image
+    spawner.pull_policy = "never"
+    spawner.prefix = LAB
+    spawner.lab_id = LAB
+    spawner.network_name = f"{LAB}-students"
+    spawner.client_kwargs = {"base_url": SOCKET}
+    spawner.cmd = ["python3", "-S", "/student/student.py"]
+    spawner.read_only_volumes = {str(STUDENT.parent): "/student"}
+    spawner.home_volume = LAB + "-home-{username}"
+    spawner.pool_url = URL
+    spawner.pool_secret_file = str(lab.secret_file)
+    spawner.longest_wait_s = 60
+    spawner.poll_interval = 3600
+    spawner.extra_host_config = {"init": True}
+    return c
+
+
+@pytest.fixture
+def container_of(engine: docker.DockerClient, hub: Hub) -> Any:
+    """The container of a person's server."""
+    return lambda name: engine.containers.get(hub.spawner(name).container_id)
+
+
+def execute(container: Any, *command: str) -> tuple[int, str]:
+    code, printed = container.exec_run(list(command))
+    return code, printed.decode()
+
+
+async def test_the_container_has_the_slice_of_the_ledger(hub, lab: PoolLab, container_of):
+    """Toolkit variable, our variable and ledger name the same slice; the holder is the id."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None and lease.state is LeaseState.RUNNING
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["MIGLAB_SLICES"] == lease.uuids[0]
+    assert lease.holder == f"container:{container_of('ada').id}"
+    _, shown = execute(container_of("ada"), "nvidia-smi", "-L")
+    assert lease.uuids[0] in shown
+
+
+async def test_a_container_is_held_tight(hub, lab: PoolLab, container_of):
+    """Limits by the shape, no capability, no new privilege, no restart behind our back."""
+    hub.user("ada")
+    hub.user("ada").spawner.shape_limits = {
+        "1g.5gb": {"mem_gib": 0.5, "cpus": 1.5, "pids": 99, "shm_gib": 0.25}
+    }
+    await hub.start("ada", shape="1g.5gb")
+    host = container_of("ada").attrs["HostConfig"]
+    assert host["Memory"] == 2**29
+    assert host["CpuQuota"] / host["CpuPeriod"] == 1.5
+    assert (host["PidsLimit"], host["ShmSize"]) == (99, 2**28)
+    assert host["CapDrop"] == ["ALL"]
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["RestartPolicy"]["Name"] == "no"
+    assert host["AutoRemove"] is False
+    _, status = execute(container_of("ada"), "grep", "CapEff", "/proc/self/status")
+    assert int(status.split()[1], 16) == 0
+
+
+async def test_no_gpu_means_none(hub, lab: PoolLab, container_of):
+    """A server without a GPU has the variable at ``void`` and no device request."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="cpu")
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert not container_of("ada").attrs["HostConfig"]["DeviceRequests"]
+    assert "miglab.lease" not in container_of("ada").labels
+
+
+async def test_without_a_lease_it_is_dockerspawner(hub, lab: PoolLab, container_of):
+    """``remove`` off: the stopped container stays, and the next start is the same container."""
+    hub.user("ada")
+    await hub.start("ada", shape="cpu")
+    first = container_of("ada")
+    assert hub.spawner("ada").will_resume
+    await hub.stop("ada")
+    first.reload()
+    assert first.status == "exited"
+    await hub.start("ada", shape="cpu")
+    assert container_of("ada").id == first.id
+    state = hub.spawner("ada").get_state()
+    assert set(state) == {"object_id", "object_name"}
+
+
+async def test_trap_1_a_dead_container_is_removed_and_its_slice_freed(hub, lab, container_of):
+    """The hub does not stop a dead server; its container goes all the same, then its slice."""
+    hub.user("ada")
+    await hub.start("ada", shape="7g.40gb")
+    container = container_of("ada")
+    container.kill()
+    container.wait()
+    await hub.spawner("ada").poll_and_notify()
+    with pytest.raises(NotFound):
+        container.reload()
+    await lab.until_empty()
+
+
+async def test_trap_2_a_server_with_a_slice_is_always_removed(hub, lab, container_of):
+    """``remove`` is off and stays off for others, but a container with a slice goes at stop."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    container = container_of("ada")
+    assert not hub.spawner("ada").will_resume
+    await hub.stop("ada")
+    with pytest.raises(NotFound):
+        container.reload()
+    await lab.until_empty()
+    assert hub.user("ada").spawner.remove is False
+
+
+async def test_trap_2_a_running_leftover_gives_way(hub, lab, container_of, engine):
+    """A running container with an old slice under the server's name is ended, not joined."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    old = container_of("ada")
+    user = hub.user("ada")
+    user.spawners.pop("")  # a hub that lost its memory
+    fresh = user._new_spawner("")
+    fresh.load_state({})
+    user.spawners[""] = fresh
+    fresh.server = None
+    environment = await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None
+    with pytest.raises(NotFound):
+        old.reload()
+    assert environment["MIGLAB_SLICES"] == lease.uuids[0]
+    assert lease.holder != f"container:{old.id}"
+
+
+async def test_trap_2_a_leftover_with_a_slice_is_not_started_for_cpu(hub, lab, engine, base_image):
+    """A stopped container of ours with an old slice is no server without a GPU."""
+    hub.user("ada")
+    labels = {"miglab.lab": LAB, "miglab.lease": "7", "miglab.generation": "1"}
+    old = engine.containers.create(base_image, name=f"{LAB}-ada", labels=labels)
+    environment = await hub.start("ada", shape="cpu")
+    with pytest.raises(NotFound):
+        old.reload()
+    assert "MIGLAB_SLICES" not in environment
+
+
+async def test_trap_3_labels_bring_a_forgotten_lease_back(hub, lab, container_of):
+    """A hub that saved no state finds lease, generation and slices on the container."""
+    user = hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    before = hub.spawner("ada")
+    after = user._new_spawner("")
+    after.load_state({})
+    assert await after.poll() is None
+    assert after.grant == before.grant
+    assert container_of("ada").labels["miglab.user"] == "ada"
+    assert after.will_resume is False
+
+
+async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of, monkeypatch):
+    """HTTP 500 for a server with a slice: it counts as alive, and its id is not forgotten."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    spawner = hub.spawner("ada")
+    known = spawner.object_id
+
+    def errs(*_: Any, **__: Any) -> Any:
+        response = type("Response", (), {"status_code": 500, "reason": "no"})()
+        raise APIError("no", response=response)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(spawner.client, "inspect_container", errs)
+        assert await spawner.poll() is None
+        assert spawner.object_id == known
+    assert await spawner.poll() is None
+
+
+async def test_trap_9_out_of_memory_is_said(hub, lab, container_of):
+    """The engine's mark is read before the container goes, and the student reads it."""
+    hub.user("ada")
+    hub.user("ada").spawner.shape_limits = {"1g.5gb": {"mem_gib": 0.0625}}
+    hub.user("ada").spawner.cmd = ["python3", "-S", "/student/student.py", "hungry"]
+    await hub.start("ada", shape="1g.5gb")
+    container = container_of("ada")
+    with pytest.raises(Exception):  # noqa: B017 - however a dying server answers
+        await hub.http.get(hub.spawner("ada").server.url + "eat")
+    await asyncio.to_thread(container.wait)
+    await hub.spawner("ada").poll_and_notify()
+    await lab.until_empty()
+    page = await hub.user("ada").spawner.get_options_form()
+    assert "needed more than its 0.0625 GiB of memory" in page
+
+
+async def test_a_slice_that_is_gone_starts_nothing(hub, lab, engine):
+    """The toolkit refuses the slice: the student is told, the container goes, the lease too."""
+    hub.user("ada")
+    spawner = hub.user("ada").spawner
+    attach = spawner.attach
+
+    async def behind_its_back(holder: str) -> None:
+        await attach(holder)
+        gpu = lab.driver.gpus()[0].uuid
+        for reading in lab.driver.slices(gpu):
+            lab.driver.destroy(gpu, reading.gi_id)
+
+    spawner.attach = behind_its_back
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(APIError) as refused:
+        await hub.settled("ada")
+    assert "Docker could not start your server" in refused.value.jupyterhub_message
+    with pytest.raises(NotFound):
+        engine.containers.get(f"{LAB}-ada")
+    await lab.until_empty()
+
+
+async def test_a_lease_refused_at_the_fence_never_starts(hub, lab, engine):
+    """The pool refuses the attach: the container is removed without having run."""
+    hub.user("ada")
+    spawner = hub.user("ada").spawner
+    attach = spawner.attach
+
+    async def too_late(holder: str) -> None:
+        lab.pool.release(spawner.grant.lease, "an instructor", "the lesson is over")
+        await attach(holder)
+
+    spawner.attach = too_late
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(SpawnException, match="stale-lease"):
+        await hub.settled("ada")
+    with pytest.raises(NotFound):
+        engine.containers.get(f"{LAB}-ada")
+
+
+async def test_students_do_not_reach_one_another(hub, lab, engine, container_of):
+    """On the shared bridge, made on demand, the hub reaches a server and its neighbour does not."""
+    hub.user("ada")
+    hub.user("bo")
+    await hub.start("ada", shape="cpu")
+    await hub.start("bo", shape="cpu")
+    network = engine.networks.get(f"{LAB}-students")
+    assert network.attrs["Options"][ICC] == "false"
+    server = hub.spawner("ada").server
+    connect = (
+        "import socket; s = socket.socket(); s.settimeout(2); "
+        f"print(s.connect_ex(('{server.ip}', {server.port})))"
+    )
+    _, printed = execute(container_of("bo"), "python3", "-c", connect)
+    assert printed.strip() not in ("0", "")
+    _, own = execute(container_of("ada"), "python3", "-c", connect)
+    assert own.strip() == "0"
+
+
+async def test_one_network_for_each_server(hub, lab, engine):
+    """With the hub in a container: a network per server, the hub joined, gone at stop."""
+    hub.user("ada")
+    joined = engine.containers.run(
+        "miglab-base", ["sleep", "infinity"], name=f"{LAB}-the-hub", detach=True, init=True
+    )
+    spawner = hub.user("ada").spawner
+    spawner.network_per_server = True
+    spawner.joined_containers = [joined.name]
+    await hub.start("ada", shape="1g.5gb")
+    network = engine.networks.get(f"{LAB}-ada-net")
+    network.reload()
+    names = {each["Name"] for each in network.attrs["Containers"].values()}
+    assert names == {f"{LAB}-ada", joined.name}
+    await hub.stop("ada")
+    with pytest.raises(NotFound):
+        network.reload()
+    joined.remove(force=True)
+
+
+async def test_files_outlive_the_container(hub, lab, container_of):
+    """What lies in the home is there again in the next container, with or without a slice."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    execute(container_of("ada"), "sh", "-c", "echo mine > /home/student/work.txt")
+    first = container_of("ada").id
+    await hub.stop("ada")
+    await hub.start("ada", shape="cpu")
+    assert container_of("ada").id != first
+    assert execute(container_of("ada"), "cat", "/home/student/work.txt") == (0, "mine\n")
