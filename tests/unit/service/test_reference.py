@@ -1,0 +1,61 @@
+"""The reference says what there is: every route, metric and reason, and no other."""
+
+import re
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from miglab_hub.service import management, student
+from miglab_hub.service.answers import REASONS
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.metrics import GPU_STATES, Metrics
+from miglab_spawner.pool.acts import ActKind
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+ROW = re.compile(r"^\| (GET|POST|DELETE) \| `([^`]+)` \|", re.MULTILINE)
+
+
+def described(title: str) -> set[tuple[str, str]]:
+    """The routes that the reference lists below a heading."""
+    section = (REFERENCE / "api.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+    return set(ROW.findall(section))
+
+
+def served(router: object) -> set[tuple[str, str]]:
+    routes = [route for route in router.routes if isinstance(route, APIRoute)]  # type: ignore[attr-defined]
+    return {(method, route.path) for route in routes for method in route.methods}
+
+
+@pytest.mark.parametrize(
+    ("title", "module"), [("Management listener", management), ("Student listener", student)]
+)
+def test_every_route_is_described(title: str, module: object) -> None:
+    """The tables list exactly the routes there are."""
+    assert described(title) == served(module.api)  # type: ignore[attr-defined]
+
+
+def test_every_reason_is_described() -> None:
+    """The table of refusals lists exactly the service's reasons."""
+    section = (REFERENCE / "api.md").read_text().split("## Refusals")[1]
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == set(REASONS)
+
+
+def test_every_metric_is_described() -> None:
+    """The table of metrics lists exactly the metrics there are, with their labels."""
+    text = (REFERENCE / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(miglab_\w+)` \|([^|]*)\|", text, re.MULTILINE)
+    listed = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    collectors = set(Metrics().registry._collector_to_names)
+    assert listed == {one._name: set(one._labelnames) for one in collectors}  # type: ignore[attr-defined]
+    for value in (*GPU_STATES, *ActKind):
+        assert f"`{value}`" in text
+
+
+def test_the_openapi_description_is_whole(host: PoolHost, sign_in: object) -> None:
+    """Both applications describe themselves, refusals included."""
+    app: FastAPI = management.management_app(host, sign_in, default_course="x")  # type: ignore[arg-type]
+    paths = app.openapi()["paths"]
+    assert "409" in paths["/services/pool/api/tickets"]["post"]["responses"]
+    assert all(route.get("description") for path in paths.values() for route in path.values())
