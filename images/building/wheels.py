@@ -93,9 +93,9 @@ def fill(base: str, base_id: str, wanted: Path, into: Path, torch: str) -> None:
     inputs = digest(base_id, torch, files=names)
     stamp = into / "inputs"
     if stamp.exists() and stamp.read_text() == inputs:
-        say(f"wheelhouse {into.name}: unchanged")
+        say(f"wheelhouse of {into.parent.name}: unchanged")
         return
-    say(f"wheelhouse {into.name}: resolving with the base's own Python")
+    say(f"wheelhouse of {into.parent.name}: resolving with the base's own Python")
     fresh = into.with_name(f"{into.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)

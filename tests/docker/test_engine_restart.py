@@ -1,0 +1,157 @@
+"""The Docker engine goes away and comes back while a student holds a slice."""
+
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import docker
+from miglab_spawner.gpu import open_gpus
+from miglab_spawner.gpu.sim_machine import SimulatedMachine
+from miglab_spawner.messages import LeaseState, LeaseView, TicketRequest
+from miglab_spawner.pool.holders import DockerHolders
+from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.pool import Pool
+from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.processes import Liveness
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.long,
+    # docker-py 7.2 leaves the socket of a refused connection to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+ENGINE = Path(__file__).parent / "engine"
+LAB = "restart-test"
+
+
+class SecondEngine:
+    """An engine of the test's own, beside the machine's, to stop and start at will."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.url = f"unix://{home}/docker.sock"
+
+    def do(self, word: str) -> None:
+        """Start or stop it."""
+        environment = {**os.environ, "MIGLAB_PYTHON": sys.executable}
+        command = [sys.executable, str(ENGINE), "--home", str(self.home), word]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+
+
+def unmount_below(folder: Path) -> None:
+    """Undo the mounts an engine leaves behind in its data folder."""
+    mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for place in reversed([one for one in mounted if one.startswith(f"{folder}/")]):
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.fixture
+def second(engine: docker.DockerClient, base_image: str) -> Iterator[SecondEngine]:
+    """A running second engine that has the base image; all of it goes after the test."""
+    if os.geteuid() != 0:
+        pytest.skip("a second engine needs root")
+    home = Path(tempfile.mkdtemp(prefix="miglab-engine-"))
+    own = SecondEngine(home)
+    own.do("start")
+    try:
+        with closing(docker.DockerClient(base_url=own.url)) as client:
+            client.images.load(engine.images.get(base_image).save(named=True))
+        yield own
+    finally:
+        own.do("start")
+        with closing(docker.DockerClient(base_url=own.url)) as client:
+            for container in client.containers.list(all=True):
+                container.remove(force=True)
+        own.do("stop")
+        unmount_below(home)
+        shutil.rmtree(home)
+
+
+@pytest.fixture
+def pool(machine: SimulatedMachine, second: SecondEngine, tmp_path: Path) -> Iterator[Pool]:
+    """A pool that asks the second engine after its holders."""
+    settings = PoolSettings(courses={"everyone": CourseRules("Everyone", ("1g.5gb",))})
+    driver = open_gpus(simulated_state=machine.folder)
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    with closing(docker.APIClient(base_url=second.url, timeout=5)) as client:
+        yield Pool(settings, ledger, driver, DockerHolders(second.url, LAB, client=client))
+    driver.close()
+    gc.collect()  # here, where the warning about the sockets is expected
+
+
+def settle(pool: Pool) -> None:
+    """Turns and acts, until nothing more is due."""
+    for _ in range(20):
+        pool.turn()
+        while act := pool.next_act():
+            pool.perform(act)
+
+
+def start_server(pool: Pool, second: SecondEngine) -> tuple[LeaseView, str]:
+    """A lease with a running container behind it, as the spawner makes it."""
+    pool.reconcile()
+    ticket = pool.request(TicketRequest(user="ada", course="everyone", shape="1g.5gb"))
+    settle(pool)
+    lease = pool.take(ticket.id)
+    labels = {"miglab.lab": LAB, "miglab.lease": str(lease.id)}
+    wanted = docker.types.DeviceRequest(
+        driver="nvidia", device_ids=list(lease.uuids), capabilities=[["gpu"]]
+    )
+    with closing(docker.DockerClient(base_url=second.url)) as client:
+        container = client.containers.create(
+            "miglab-base",
+            ["sleep", "infinity"],
+            name=f"ada-{uuid.uuid4().hex[:8]}",
+            labels=labels,
+            network_mode="none",
+            device_requests=[wanted],
+        )
+        pool.attach(lease.id, lease.generation, f"container:{container.id}")
+        container.start()
+    return pool.running(lease.id), str(container.id)
+
+
+def test_a_lease_outlives_a_restart_of_the_engine(pool: Pool, second: SecondEngine):
+    """While the engine is away nothing is freed; back again, the server holds its slice."""
+    lease, container = start_server(pool, second)
+    second.do("stop")
+    pool.reconcile()
+    settle(pool)
+    assert pool.core.holders.probe(f"container:{container}") is Liveness.UNKNOWN
+    assert pool.lease(lease.id).state is LeaseState.RUNNING
+    second.do("start")
+    pool.reconcile()
+    settle(pool)
+    assert pool.lease(lease.id).uuids == lease.uuids
+    assert pool.lease(lease.id).state is LeaseState.RUNNING
+    with closing(docker.DockerClient(base_url=second.url)) as client:
+        assert client.containers.get(container).status == "running"
+    assert pool.check_invariants() == []
+
+
+def test_a_release_waits_for_the_engine(pool: Pool, second: SecondEngine):
+    """Asked back while the engine is away, a slice is free only after the 404 for its holder."""
+    lease, container = start_server(pool, second)
+    second.do("stop")
+    pool.release(lease.id, by="ada", reason="done")
+    settle(pool)
+    assert pool.lease(lease.id).state is LeaseState.RELEASING
+    second.do("start")
+    with closing(docker.DockerClient(base_url=second.url)) as client:
+        client.containers.get(container).remove(force=True)
+    pool.reconcile()
+    settle(pool)
+    assert pool.lease(lease.id).state is LeaseState.RELEASED
+    assert pool.check_invariants() == []
