@@ -14,8 +14,8 @@ import docker.errors  # noqa: TID251 - doctor may ask the Docker engine
 import requests
 
 import docker  # noqa: TID251
-from miglab_hub.cli.api import PoolApi
 from miglab_hub.errors import StartError
+from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings import Settings
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.errors import DriverMissing, GpuError

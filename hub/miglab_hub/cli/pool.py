@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from miglab_hub.cli.api import PoolApi, connect
+from miglab_hub.pool_api import PoolApi, connect
 from miglab_hub.settings import ENV_CONFIG
 from miglab_spawner.messages import PoolSnapshot, SliceView
 

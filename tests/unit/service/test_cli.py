@@ -1,0 +1,236 @@
+"""`miglab pool` and `miglab doctor`: what they print, what they ask, how they end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from docker.errors import DockerException
+from typer.testing import CliRunner
+
+from miglab_hub import diagnosis, pool_api
+from miglab_hub.cli import doctor, pool
+from miglab_hub.diagnosis import Level, examine_disk, examine_docker, examine_files, examine_gpus
+from miglab_hub.errors import StartError
+from miglab_hub.lab_secrets import make_all
+from miglab_hub.preflight import make_simulated
+from miglab_hub.settings import Settings, load
+from miglab_spawner.messages import SliceState
+
+from .fakes import FakePool, lease_view, slice_view
+
+LAB = '[lab]\nport = 9000\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
+
+
+class Service:
+    """A pool service that answers from a fake pool; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, Any]] = []
+        self.pool = FakePool(slices=[slice_view(1, 0, "alice"), slice_view(2, 4)])
+        self.pool.request_of_alice()
+        self.contradictions: list[str] = []
+        self.refuses = False
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode().removeprefix("/services/pool/api")
+        self.asked.append((request.method, path, json.loads(request.content or "null")))
+        self.token = request.headers["authorization"]
+        if self.refuses:
+            return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
+        if path == "/invariants":
+            return httpx.Response(200, json=self.contradictions)
+        if path.startswith("/leases?") or path == "/leases":
+            return httpx.Response(200, json=[lease_view(1, "alice").model_dump(mode="json")])
+        if path == "/pool" or "/pool/" in path or "/slices/" in path:
+            return httpx.Response(200, text=self.pool.snapshot().model_dump_json())
+        if path.startswith("/tickets"):
+            return httpx.Response(200, text=self.pool.ticket(1).model_dump_json())
+        return httpx.Response(200, text=lease_view(1, "alice").model_dump_json())
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Service:
+    """Every PoolApi talks to it."""
+    service = Service()
+
+    class Connected(pool_api.PoolApi):
+        def __init__(self, url: str, token: str) -> None:
+            super().__init__(url, token, httpx.MockTransport(service))
+
+    monkeypatch.setattr(pool_api, "PoolApi", Connected)
+    monkeypatch.setattr(diagnosis, "PoolApi", Connected)
+    monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
+    return service
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    """A lab that was started once."""
+    file = tmp_path / "lab.toml"
+    file.write_text(LAB)
+    make_all(load(file, {}))
+    make_simulated(load(file, {}))
+    return file
+
+
+@pytest.fixture
+def settings(lab: Path) -> Settings:
+    return load(lab, {})
+
+
+def run(lab: Path, *words: str) -> str:
+    result = CliRunner().invoke(pool.app, ["--config", str(lab), *words])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_status_as_json_is_the_snapshot(service: Service, lab: Path) -> None:
+    """GPUs with their slices (profile, start, size, state, lease), and who waits."""
+    said = json.loads(run(lab, "status", "--json"))
+    first = said["gpus"][0]["slices"][0]
+    assert [first[key] for key in ("profile", "start", "size", "state", "lease")] == [
+        "1g.5gb", 0, 1, "leased", 1,
+    ]  # fmt: skip
+    assert said["waiting"][0]["shape"] == "1g.5gb"
+
+
+def test_status_for_people(service: Service, lab: Path) -> None:
+    """In a pipe it is plain text: no colours, no frames."""
+    said = run(lab, "status")
+    assert "alice" in said and "leased" in said and "{4}:1" in said
+    assert "\x1b" not in said and "│" not in said
+
+
+def test_hostile_names_stay_text(service: Service, lab: Path) -> None:
+    """Neither markup nor a terminal's control characters get through."""
+    service.pool.slices = [slice_view(1, 0, "[red]\x1b[2Jeve[/nonsense]")]
+    said = run(lab, "status")
+    assert "\x1b" not in said and "[red]" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("leases", ("GET", "/leases", None)),
+        ("leases --user a&b", ("GET", "/leases?user=a%26b", None)),
+        ("release 1 --reason over", ("POST", "/leases/1/release", {"reason": "over"})),
+        ("extend 1 30", ("POST", "/leases/1/extend", {"by_s": 1800.0})),
+        ("cancel 1", ("DELETE", "/tickets/1", None)),
+        ("pause Repairs", ("POST", "/pool/pause", {"why": "Repairs"})),
+        ("resume", ("POST", "/pool/resume", None)),
+        ("adopt 7", ("POST", "/slices/7/adopt", None)),
+        ("clear 7", ("POST", "/slices/7/clear", None)),
+    ],
+)
+def test_what_each_command_asks(
+    service: Service, lab: Path, words: str, asked: tuple[str, str, Any]
+) -> None:
+    """Each command is one call of the API."""
+    run(lab, *words.split())
+    assert service.asked == [asked]
+
+
+def test_the_operator_comes_with_the_secret(
+    service: Service, lab: Path, settings: Settings
+) -> None:
+    """Without a token, the pool's own secret of this host is used."""
+    run(lab, "status")
+    assert service.token == f"Bearer {settings.pool_secret.read_text().strip()}"
+
+
+def test_a_person_comes_with_a_token(
+    service: Service, lab: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """From the environment, or from a file, which goes first."""
+    monkeypatch.setenv(pool_api.TOKEN_VARIABLE, "mine")
+    run(lab, "status")
+    assert service.token == "Bearer mine"
+    (tmp_path / "token").write_text("another\n")
+    run(lab, "--token-file", str(tmp_path / "token"), "status")
+    assert service.token == "Bearer another"
+
+
+def test_a_refusal_is_the_services_sentence(service: Service, lab: Path) -> None:
+    """What the service refuses is said in its words."""
+    service.refuses = True
+    result = CliRunner().invoke(pool.app, ["--config", str(lab), "release", "1"])
+    assert isinstance(result.exception, StartError)
+    assert str(result.exception) == "Not yours."
+
+
+def test_no_service(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that does not answer is named, with what to do."""
+    monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
+    result = CliRunner().invoke(pool.app, ["--config", str(lab), "status"])
+    assert "is the lab running?" in str(result.exception)
+
+
+def findings(lab: Path, status: int) -> dict[str, Any]:
+    result = CliRunner().invoke(doctor.app, ["--config", str(lab), "--json"])
+    assert result.exit_code == status, result.output
+    said: dict[str, Any] = json.loads(result.stdout)
+    assert all(one["do"] for one in said["findings"] if one["level"] != "ok")
+    return said
+
+
+def test_doctor_finds_nothing(service: Service, lab: Path) -> None:
+    """A sound lab: status 0."""
+    said = findings(lab, 0)
+    assert said["ok"] and {one["what"] for one in said["findings"]} >= {"pool", "GPU 0", "disk"}
+
+
+def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
+    """Contradictions, and what is set aside, foreign or silent, each with what to do: status 1."""
+    service.contradictions = ["1: slice 3 has 2 live leases"]
+    service.pool.gpu_state = "unknown"
+    service.pool.slices = [
+        slice_view(1, 0, state=SliceState.QUARANTINED, why="in use"),
+        slice_view(2, 1, state=SliceState.FOREIGN, why="not ours"),
+    ]
+    said = findings(lab, 1)
+    wrong = {one["what"]: one["do"] for one in said["findings"] if one["level"] == "WRONG"}
+    assert wrong.keys() == {"invariant", "GPU 0", "slice 1", "slice 2"}
+    assert "miglab pool clear 1" in wrong["slice 1"] and "miglab pool adopt 2" in wrong["slice 2"]
+
+
+def test_doctor_without_a_running_pool(lab: Path) -> None:
+    """A pool that does not answer is a finding, not a crash."""
+    said = findings(lab, 1)
+    assert [one["what"] for one in said["findings"] if one["level"] == "WRONG"] == ["pool"]
+
+
+def test_an_open_secret_is_found(settings: Settings) -> None:
+    """Others can read a secret: a finding."""
+    settings.pool_secret.chmod(0o644)
+    (wrong,) = [one for one in examine_files(settings) if one.is_wrong]
+    assert "mode 644" in wrong.found
+
+
+def test_a_full_disk_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little space is a finding."""
+    monkeypatch.setattr(diagnosis, "LEAST_FREE_GIB", 1e9)
+    (finding,) = examine_disk(settings)
+    assert finding.level is Level.WRONG
+
+
+def test_missing_gpus_are_found(settings: Settings) -> None:
+    """A GPU that lab.toml lists and the driver does not have is a finding."""
+    gpus = settings.gpus.model_copy(update={"uuids": ("GPU-not-there",)})
+    (finding, *_) = examine_gpus(settings.model_copy(update={"gpus": gpus}))
+    assert finding.is_wrong and "GPU-not-there" in finding.found
+
+
+def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker is chosen and does not answer: a finding; not chosen: fine."""
+
+    def no_engine(**_: object) -> None:
+        raise DockerException("connection refused")
+
+    monkeypatch.setattr(diagnosis.docker, "APIClient", no_engine)
+    students = settings.students.model_copy(update={"spawner": "docker"})
+    (finding,) = examine_docker(settings.model_copy(update={"students": students}))
+    assert finding.is_wrong and "does not answer" in finding.found
+    (unused,) = examine_docker(settings)
+    assert not unused.is_wrong
