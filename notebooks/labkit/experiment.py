@@ -1,4 +1,4 @@
-"""An experiment as data: what is asked, which steps are measured, what is drawn, which check judges.
+"""An experiment as data: what is asked, which steps measure, what is drawn, which check judges.
 
 A step is a coroutine that measures one point and reports while it does. The same experiment runs in
 a panel, in a cell and headless.
@@ -114,7 +114,7 @@ def compared_step(
     options: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Step:
-    """A step that compares two functions in turns and draws the ratio of their times; see `timed_step`."""
+    """A step that compares two functions in turns and draws the ratio of their times."""
 
     async def run(report: Report) -> Point:
         def point(record: Comparison) -> Point:

@@ -7,12 +7,13 @@ work; every plot has a title, a description and a table that says the same.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 84, 24, 44, 110
+WIDTH, HEIGHT = 760, 432
+LEFT, RIGHT, TOP, BOTTOM = 84, 24, 44, 122
 COLOURS = (
     "#0b84c4",
     "#d55e00",
@@ -21,6 +22,8 @@ COLOURS = (
     "#8a8a00",
 )  # at least 3:1 on white and on #111
 MOST_DOTS = 80
+ITALIC = ' font-style="italic"'
+ARROWS = {"rises": "↗", "flat": "→", "falls": "↘"}
 STYLE = (
     "width:100%;max-width:64rem;height:auto;color:var(--jp-content-font-color0,CanvasText);"
     "font:15px system-ui,sans-serif"
@@ -188,7 +191,9 @@ def _x_ticks(plot: Plot, x: Axis) -> list[tuple[float, str]]:
 
 def _prediction(plot: Plot, y: Axis) -> str:
     if plot.prediction is None:
-        return ""
+        said = f"you predicted: {ARROWS.get(plot.prediction_text, '')} {plot.prediction_text}"
+        place = (WIDTH - RIGHT - 4, TOP - 8)
+        return _text(*place, said, "end", ITALIC) if plot.prediction_text else ""
     height = y.at(plot.prediction)
     style = 'stroke="currentColor" stroke-width="2" stroke-dasharray="2 5"'
     label = _text(
@@ -196,7 +201,7 @@ def _prediction(plot: Plot, y: Axis) -> str:
         height - 6,
         f"you predicted {plot.prediction_text}",
         "end",
-        ' font-style="italic"',
+        ITALIC,
     )
     return _line(LEFT, height, WIDTH - RIGHT, height, style) + label
 
@@ -208,7 +213,11 @@ def _series(series: Series, index: int, x: Axis, y: Axis) -> str:
     dash = ' stroke-dasharray="7 5"' if series.published else ""
     parts = [f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>']
     for mark in marks:
-        parts += [_dot(x.at(mark.x), y.at(value), colour) for value in mark.dots[-MOST_DOTS:]]
+        for turn, value in enumerate(mark.dots[-MOST_DOTS:]):
+            spread = (
+                turn * 5 % 17
+            ) - 8  # side by side, so that equal samples do not hide each other
+            parts.append(_dot(x.at(mark.x) + spread, y.at(value), colour))
         if mark.low is not None and mark.high is not None:
             style = f'stroke="{colour}" stroke-width="2"'
             parts.append(_line(x.at(mark.x), y.at(mark.low), x.at(mark.x), y.at(mark.high), style))
@@ -236,14 +245,15 @@ def _marker(x: float, y: float, index: int, colour: str, *, hollow: bool) -> str
 def _legend(plot: Plot) -> str:
     parts = []
     for index, series in enumerate(plot.series):
-        left, height = LEFT + (index % 2) * 330, HEIGHT - 46 + (index // 2) * 20
+        left, height = LEFT + (index % 2) * 330, HEIGHT - 58 + (index // 2) * 20
         parts.append(
             _marker(left, height - 5, index, COLOURS[index % len(COLOURS)], hollow=series.published)
         )
         parts.append(_text(left + 14, height, series.name, "start", ' font-size="14"'))
-    parts.append(
-        _text(LEFT, HEIGHT - 6, plot.caption, "start", ' font-size="12" fill-opacity="0.85"')
-    )
+    lines = textwrap.wrap(plot.caption, 100)[:2]
+    for index, words in enumerate(lines):
+        height = HEIGHT - 6 - 15 * (len(lines) - 1 - index)
+        parts.append(_text(LEFT, height, words, "start", ' font-size="12" fill-opacity="0.85"'))
     return "".join(parts)
 
 

@@ -79,7 +79,8 @@ class Runner:
         except EvidenceDamaged as error:
             self.message = str(error)
             return
-        self.message = f"Saved {self.evidence.ended[:16]} on {self.evidence.place}. Predict again to repeat it."
+        where, when = self.evidence.place, self.evidence.ended[:16]
+        self.message = f"Saved {when} on {where}. Predict to repeat it."
 
     @property
     def shown(self) -> Evidence:
@@ -132,6 +133,14 @@ class Runner:
         """End the run now and keep the samples; call it from the loop that runs it."""
         if self._task is not None:
             self._task.cancel()
+
+    def show_recorded(self, recorded: Evidence, prediction: Prediction) -> None:
+        """Show a run recorded elsewhere with the student's prediction; it is never saved."""
+        if self.state is State.RUNNING:
+            return
+        self.evidence = replace(recorded, prediction=prediction)
+        self.state = State.IDLE
+        self._say(f"Recorded on {recorded.replayed_from}, not yours.")
 
     async def _steps(self) -> None:
         for number, step in enumerate(self.experiment.steps):

@@ -1,0 +1,90 @@
+"""Evidence: saved whole, read back, and refused in a clear sentence when it was edited."""
+
+import json
+
+import pytest
+from labkit import evidence as store
+from labkit import replay
+from labkit.errors import EvidenceDamaged, NotMeasured
+from labkit.evidence import Evidence, Point
+from labkit.prediction import predict
+from labkit.records import Device, Measurement, Tier
+
+RECORD = Measurement("f", (0.1, 0.2, 0.3), Tier.CPU, (Device("cpu", "Xeon", 1024),), "host", False)
+MADE = Evidence(
+    experiment="DP-3",
+    title="Strong scaling",
+    unit="x",
+    place="Xeon",
+    tier="cpu",
+    started="2026-11-20T10:00:00+00:00",
+    points=(Point(1.0, "one", 0.2, (RECORD,)),),
+)
+
+
+def rewrite(path, change):
+    """Edit a saved file as a student could."""
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def test_evidence_comes_back_as_it_was(tmp_path):
+    """Points, records and samples survive the file."""
+    assert store.load(store.save(MADE, tmp_path)) == MADE
+
+
+def test_an_edited_sample_is_noticed(tmp_path):
+    """A faster sample typed by hand is answered with a sentence, not a traceback."""
+    path = store.save(MADE, tmp_path)
+    rewrite(path, lambda data: data["points"][0]["records"][0]["samples_s"].__setitem__(0, 0.01))
+    with pytest.raises(EvidenceDamaged, match="changed after it was measured"):
+        store.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "not whole JSON"), ('{"schema": 1, "po', "not whole JSON"), ("[1]", "no evidence"), ('{"schema": 99}', "schema 99")],
+)
+def test_damaged_files_say_what_is_wrong(tmp_path, text, says):
+    """Cut short, another kind, another version."""
+    path = tmp_path / "DP-3.json"
+    path.write_text(text)
+    with pytest.raises(EvidenceDamaged, match=says):
+        store.load(path)
+
+
+def test_what_is_not_there_yet_says_measure_first(tmp_path):
+    """A later cell before its measurement."""
+    with pytest.raises(EvidenceDamaged, match="measure first"):
+        store.load(tmp_path / "DP-3.json")
+
+
+def test_a_forged_digest_does_not_hide_a_contradiction(tmp_path):
+    """A prediction later than the start, identical samples: found although the digest fits."""
+    late = predict("1", "because", "x")
+    same = Measurement("f", (0.1,) * 20, Tier.CPU, (), "host", False)
+    forged = Evidence(**{**vars(MADE), "prediction": late, "points": (Point(1.0, "one", 0.1, (same,)),)})
+    found = store.inconsistencies(forged)
+    assert len(found) == 2
+    with pytest.raises(EvidenceDamaged, match="contradicts itself"):
+        store.load(store.save(forged, tmp_path))
+
+
+def test_only_a_predicted_run_by_hand_is_a_students_own():
+    """Headless runs, replays and runs without a prediction never count."""
+    predicted = Evidence(**{**vars(MADE), "prediction": predict("1", "because", "x")})
+    assert predicted.is_students
+    assert not MADE.is_students
+    assert not Evidence(**{**vars(predicted), "headless": True}).is_students
+
+
+def test_a_replayed_run_is_marked_and_not_the_students():
+    """Recorded evidence loses its prediction and says where it came from."""
+    from labkit.records import to_data
+
+    shown = replay.mark({"schema": 1, "digest": "x", **to_data(MADE)})
+    assert shown.replayed_from == "Xeon"
+    assert not shown.is_students
+    with pytest.raises(NotMeasured, match="No recorded run"):
+        replay.recorded("nothing-like-this")

@@ -1,0 +1,79 @@
+"""The published figures are complete, consistent with themselves, and only drawn as permitted."""
+
+import pytest
+from labkit import published
+from labkit.published import Overlay
+
+
+def test_every_known_error_is_there_and_every_mark_points_to_one():
+    """E1 to E14, each with what is right and an exercise."""
+    errors = published.known_errors()
+    assert list(errors) == [f"E{number}" for number in range(1, 15)]
+    assert all(item.correct and item.exercise.endswith(("?", ".")) for item in errors.values())
+    assert {item.error for item in published.figures().values() if item.error} <= set(errors)
+
+
+def test_figures_name_their_source():
+    """Seed, file, line and section, for each."""
+    for item in published.figures().values():
+        assert item.source.line > 0
+        assert item.source.section
+        assert item.source.file.startswith(item.source.seed)
+
+
+def test_printed_spelling_and_value_agree():
+    """What the source prints is the number we draw (ranges like 35-40 are drawn at their end)."""
+    for item in published.figures().values():
+        printed = (item.as_printed or "").replace(",", "").lstrip("/").split("-")[-1]
+        if printed.replace(".", "").isdigit():
+            assert float(printed) == item.value, item.id
+
+
+def test_cerns_ratios_follow_from_its_rates():
+    """The scaling table can be recomputed from the FLOPS table, to the printed digits."""
+    for kind in ("fp16", "fp32", "fp64", "fp16-tensor"):
+        for a, b in (("7g", "3g"), ("3g", "2g"), ("2g", "1g")):
+            rates = [published.figure(f"cern5.flops.{kind}.{part}").value for part in (a, b)]
+            printed = published.figure(f"cern5.scaling.{kind}.{a}-{b}").value
+            assert rates[0] / rates[1] == pytest.approx(printed, abs=0.025)
+
+
+def test_the_tensor_anomaly_is_in_the_figures():
+    """E6: per SM the whole GPU reaches 0.71 (CERN) and 0.70 (Habr) of a 1g slice."""
+    for source, full, small in (
+        ("CERN", "cern5.flops.fp16-tensor.full", "cern5.flops.fp16-tensor.1g"),
+        ("Habr", "habr.burn-tc.full", "habr.burn-tc.1g"),
+    ):
+        ratio = published.figure(full).per_sm / published.figure(small).per_sm
+        assert ratio == pytest.approx(0.705, abs=0.008), source
+
+
+def test_rates_are_drawn_per_sm_and_times_only_as_ratios():
+    """A bare absolute rate is never overlaid (E8)."""
+    rate = published.figure("cern5.flops.fp32.1g")
+    assert published.overlay_values([rate])[rate.id] == pytest.approx(2.132 / 14)
+    time = published.figure("cern6.epoch.full.8")
+    with pytest.raises(ValueError, match="only be drawn as a ratio"):
+        published.overlay_values([time])
+    base = published.figure("cern6.epoch.full.4")
+    assert published.overlay_values([time], base)[time.id] == pytest.approx(160 / 210)
+
+
+def test_a_failure_is_a_figure_without_a_value():
+    """Out of memory at 96 slices is kept, and never drawn as a number."""
+    oom = published.figure("cern6.epoch.2g.32")
+    assert oom.value is None
+    assert published.overlay_values([oom], published.figure("cern6.epoch.2g.4")) == {}
+
+
+def test_an_unknown_name_lists_its_neighbours():
+    """A typing error is answered with what exists."""
+    with pytest.raises(KeyError, match=r"cern6\.epoch"):
+        published.figure("cern6.epok")
+
+
+def test_every_label_says_tool_size_and_source():
+    """What is drawn can be told apart: gpu-burn from dcgmproftester."""
+    assert "gpu-burn -tc, n=2048" in published.figure("habr.burn-tc.full").label
+    assert "known error E7" in published.figure("habr.burn-tc.full").label
+    assert {item.overlay for item in published.figures().values()} == set(Overlay)

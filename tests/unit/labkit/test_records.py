@@ -1,0 +1,63 @@
+"""Records survive JSON unchanged and refuse what they do not know."""
+
+import json
+
+import pytest
+from labkit.records import Comparison, Device, Look, Measurement, Tier, Verdict, from_data, to_data
+
+DEVICE = Device("cuda", "NVIDIA A100", 4864, sms=14, uuid="MIG-1", is_slice=True, cpu_cores=2.0)
+RECORD = Measurement("matmul", (0.25, 0.5, 0.75), Tier.SLICE, (DEVICE,), "cuda events", True, flops=1e12)
+
+
+def there_and_back(record):
+    """A record through JSON text."""
+    return from_data(type(record), json.loads(json.dumps(to_data(record))))
+
+
+def test_a_comparison_comes_back_as_it_was():
+    """Nested records, enums, tuples and None survive."""
+    look = Look(20, 1.0, 0.9, 1.1, Verdict.UNDECIDED)
+    record = Comparison(RECORD, RECORD, (0.95, 1.05), (look,), "because")
+    assert there_and_back(record) == record
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"surprise": 1}, {"samples_s": "0.5"}, {"samples_s": [True]}, {"tier": "moon"}, {"name": None}],
+)
+def test_a_changed_record_is_refused(change):
+    """Unknown fields and wrong types are errors, not guesses."""
+    with pytest.raises(ValueError, match=r"."):
+        from_data(Measurement, {**to_data(RECORD), **change})
+
+
+def test_a_record_without_a_field_is_refused():
+    """A record cut short names what is missing."""
+    data = to_data(RECORD)
+    del data["samples_s"]
+    with pytest.raises(ValueError, match="incomplete"):
+        from_data(Measurement, data)
+
+
+def test_summaries_follow_from_the_samples():
+    """Median, spread and rate are computed, never stored."""
+    assert RECORD.median_s == 0.5
+    assert RECORD.iqr_s == pytest.approx(0.25)
+    assert RECORD.tflops == pytest.approx(2.0)
+
+
+def test_captions_name_device_tier_ranks_and_samples():
+    """Whatever is drawn says what it was measured on; a CPU says that it is no GPU."""
+    assert "14 SMs" in RECORD.caption
+    assert "tier slice" in RECORD.caption
+    assert "3 samples" in RECORD.caption
+    cpu = Device("cpu", "Xeon", 1024, cpu_cores=2.0)
+    assert "not a GPU" in Measurement("f", (1.0,), Tier.CPU, (cpu,), "host", False).caption
+
+
+def test_copies_that_eat_the_cpu_budget_are_called_cpu_bound():
+    """Seven copies at a third of a core fill two cores; one at a third does not."""
+    seven = Measurement("f", (1.0,), Tier.SLICE, (DEVICE,), "host", False, ranks=7, cpu_per_copy=0.3)
+    one = Measurement("f", (1.0,), Tier.SLICE, (DEVICE,), "host", False, ranks=1, cpu_per_copy=0.3)
+    assert seven.is_cpu_bound
+    assert not one.is_cpu_bound

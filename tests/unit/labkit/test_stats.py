@@ -1,0 +1,108 @@
+"""labkit's statistics against distributions whose truth is known."""
+
+import numpy as np
+import pytest
+from labkit import stats
+from labkit.records import Verdict
+
+TRIALS = 200
+ROUNDS = stats.LOOKS[-1]
+
+
+def noise(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Two series of times with the same truth, as noisy machines give them."""
+    shape = (TRIALS, ROUNDS)
+    if kind == "bursts":
+        return tuple(
+            1 + 0.01 * generator.normal(size=shape) + (generator.random(shape) < 0.1) * generator.exponential(1, shape)
+            for _ in range(2)
+        )
+    if kind == "drift":
+        drift = np.exp(np.cumsum(0.01 * generator.normal(size=shape), axis=1))
+        return tuple(drift * np.exp(0.02 * generator.normal(size=shape)) for _ in range(2))
+    return tuple(np.exp(0.3 * generator.normal(size=shape)) for _ in range(2))
+
+
+@pytest.mark.parametrize("kind", ["skewed", "bursts", "drift"])
+def test_no_more_than_one_in_twenty_identical_pairs_is_called_different(kind):
+    """A/A with all three looks counted: at most 5 % false decisions (and 2.2 points of chance)."""
+    a, b = noise(kind, np.random.default_rng(3))
+    wrong = np.zeros(TRIALS, dtype=bool)
+    for rounds in stats.LOOKS:
+        low, high = stats.interval(a[:, :rounds], b[:, :rounds])
+        wrong |= (low > 1) | (high < 1)
+    assert wrong.mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / TRIALS)
+
+
+def test_an_effect_of_the_order_does_not_look_like_a_difference():
+    """Whoever goes second is 20 % faster, and the ratio still comes out as one."""
+    generator = np.random.default_rng(5)
+    a, b = (np.exp(0.01 * generator.normal(size=ROUNDS)) for _ in range(2))
+    b[0::2] *= 0.8
+    a[1::2] *= 0.8
+    assert stats.ratio(a, b) == pytest.approx(1.0, abs=0.01)
+    low, high = stats.interval(a, b)
+    assert low < 1 < high
+
+
+def test_a_true_difference_is_found():
+    """Three in ten slower is outside a band of 5 %, at the first look."""
+    generator = np.random.default_rng(7)
+    a, b = 1.3 * np.exp(0.05 * generator.normal(size=80)), np.exp(0.05 * generator.normal(size=80))
+    looks = stats.judge(list(a), list(b), (0.95, 1.05))
+    assert [look.rounds for look in looks] == [20]
+    assert looks[-1].verdict is Verdict.CONTRADICTED
+
+
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says():
+    """98.3 % intervals of a true ratio of 1.25 hold it in at least 96 % of 200 trials."""
+    generator = np.random.default_rng(11)
+    a, b = (np.exp(0.2 * generator.normal(size=(TRIALS, 40))) for _ in range(2))
+    low, high = stats.interval(1.25 * a, b)
+    assert np.mean((low <= 1.25) & (high >= 1.25)) >= 0.96
+
+
+def test_there_are_never_more_than_three_looks():
+    """However many rounds there are, an undecided comparison ends after the third look."""
+    generator = np.random.default_rng(13)
+    a, b = (np.exp(0.5 * generator.normal(size=500)) for _ in range(2))
+    looks = stats.judge(list(a), list(b), (0.999, 1.001))
+    assert [look.rounds for look in looks] == [20, 40, 80]
+    assert looks[-1].verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.96, 1.04, Verdict.SUPPORTED),
+        (1.06, 1.2, Verdict.CONTRADICTED),
+        (0.8, 0.94, Verdict.CONTRADICTED),
+        (0.9, 1.0, Verdict.UNDECIDED),
+        (float("nan"), 1.0, Verdict.UNDECIDED),
+    ],
+)
+def test_verdicts_follow_from_interval_and_band(low, high, verdict):
+    """Inside is supported, outside contradicted, anything else undecided."""
+    assert stats.verdict(low, high, (0.95, 1.05)) is verdict
+
+
+def test_too_few_rounds_decide_nothing_and_say_so():
+    """Nineteen rounds are one short of the first look."""
+    looks = stats.judge([1.0] * 19, [2.0] * 19, (0.95, 1.05))
+    assert looks == ()
+    assert "fewer than 20 rounds" in stats.why(looks, (0.95, 1.05))
+
+
+def test_a_line_shows_whether_it_fits():
+    """CERN's 3g row follows a + b/n to 10 %, the whole-GPU row does not."""
+    inverse = [1 / 4, 1 / 8, 1 / 16, 1 / 32]
+    assert stats.line_fit(inverse, [317, 206, 139, 114])[2] < 0.05
+    assert stats.line_fit(inverse, [210, 160, 120, 78])[2] > 0.1
+
+
+def test_pairs_are_resampled_whole_and_five_are_the_least():
+    """Variants that cannot coexist are compared over at least five pairs of children."""
+    found = stats.ratio_over_pairs([(2.0, 1.0), (2.1, 1.0), (1.9, 1.0), (2.0, 1.0), (2.05, 1.0)])
+    assert found["low"] < found["ratio"] < found["high"]
+    with pytest.raises(ValueError, match="at least 5"):
+        stats.ratio_over_pairs([(2.0, 1.0)] * 4)
