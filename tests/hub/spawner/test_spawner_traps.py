@@ -1,0 +1,245 @@
+"""Traps of JupyterHub, on a real hub; each test fails without what deals with it.
+
+The numbers are those of the list that the spawner was written against; traps of Docker are in
+tests/docker and tests/unit/spawner.
+"""
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import pytest
+from jupyterhub import orm
+from jupyterhub.spawner import SpawnException
+
+from miglab_spawner.messages import LeaseState, TicketState
+from miglab_spawner.processes import Liveness, probe_process
+
+from .lab import PoolLab
+
+Hub = Any
+
+
+async def _waiting(hub: Hub, lab: PoolLab) -> int:
+    """Ada holds the whole GPU and bo waits for it; the number of bo's ticket."""
+    hub.user("ada")
+    hub.user("bo")
+    await hub.start("ada", shape="7g.40gb")
+    await hub.begin("bo", shape="7g.40gb")
+    await lab.until(lambda: lab.waiting(), "bo waits")
+    return lab.waiting()[0].id
+
+
+async def test_trap_1_a_dead_server_gives_its_slice_back(hub: Hub, lab: PoolLab):
+    """A server that died is never stopped by the hub; its lease is released all the same."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    os.kill(int(environment["PID"]), signal.SIGKILL)
+    spawner = hub.spawner("ada")
+    await asyncio.to_thread(spawner.proc.wait)
+    released = len([call for call in lab.way.calls if call[1].endswith("/release")])
+    await spawner.poll_and_notify()
+    await lab.until_empty()
+    assert len([call for call in lab.way.calls if call[1].endswith("/release")]) == released + 1
+
+
+async def test_trap_1_the_start_of_a_spawn_releases_nothing(hub: Hub, lab: PoolLab):
+    """``clear_state`` runs at the begin of every start: it asks the pool for nothing."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    spawner = hub.spawner("ada")
+    grant = spawner.grant
+    calls = list(lab.way.calls)
+    spawner.clear_state()
+    assert spawner.grant == grant
+    assert lab.way.calls == calls
+
+
+async def test_trap_3_a_hub_that_forgot_finds_the_server_by_its_lease(hub: Hub, lab: PoolLab):
+    """The hub crashed before it saved the state: the process is ended and the slice goes back."""
+    user = hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None
+    forgetful = user._new_spawner("")
+    forgetful.load_state({})
+    forgetful.proc = None
+    hub.spawner("ada").stop_polling()
+    user.spawners[""] = forgetful
+    await user.stop("")
+    await lab.until_empty()
+    assert probe_process(lease.holder) is Liveness.GONE
+
+
+async def test_trap_3_a_hub_restart_keeps_the_lease(hub: Hub, lab: PoolLab):
+    """What the hub saved is enough to find process and lease again."""
+    user = hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    before = hub.spawner("ada")
+    after = user._new_spawner("")
+    after.load_state(before.get_state())
+    assert await after.poll() is None
+    assert after.grant == before.grant
+    held = lab.lease_of("ada")
+    assert held is not None and held.state is LeaseState.RUNNING
+
+
+async def test_trap_4_start_timeout_covers_the_wait(hub: Hub, lab: PoolLab):
+    """The time-out is derived, and one that would cut the wait short is raised."""
+    hub.user("ada")
+    spawner = hub.user("ada").spawner
+    assert spawner.start_timeout >= spawner.longest_wait_s + spawner.create_timeout_s
+    spawner.start_timeout = 60
+    await hub.start("ada", shape="1g.5gb")
+    assert spawner.start_timeout >= spawner.longest_wait_s + spawner.create_timeout_s
+
+
+async def test_trap_4_who_waits_is_alive(hub: Hub, lab: PoolLab):
+    """While waiting, ``poll`` says None: anything else would count as a dead server."""
+    await _waiting(hub, lab)
+    assert await hub.spawner("bo").poll() is None
+
+
+async def test_trap_4_a_stop_while_waiting_signals_nobody(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """There is no process yet: no signal goes to pid 0, which is the hub and all its siblings."""
+    await _waiting(hub, lab)
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, sign: signalled.append(pid))
+    await hub.spawner("bo").stop()
+    assert signalled == []
+
+
+async def test_trap_4_a_cancelled_start_keeps_its_place(hub: Hub, lab: PoolLab):
+    """A start that is cancelled stops attending; the ticket stays in line."""
+    ticket = await _waiting(hub, lab)
+    future = hub.spawner("bo")._spawn_future
+    future.cancel()
+    await asyncio.wait([future])
+    attends = len(lab.way.calls)
+    assert lab.pool.ticket(ticket).state is TicketState.WAITING
+    await hub.stop("ada")
+    assert all(f"/api/tickets/{ticket}" not in call for call in lab.way.calls[attends:])
+
+
+async def test_trap_4_those_in_line_lock_nobody_out(hub: Hub, lab: PoolLab):
+    """The hub's limit of starts at once would count those who wait; it is off."""
+    assert hub.app.concurrent_spawn_limit == 0
+    await _waiting(hub, lab)
+    hub.user("cy")
+    assert (await hub.start("cy", shape="cpu"))["MIGLAB_SHAPE"] == "cpu"
+
+
+async def test_trap_7_a_replaced_hook_loses_nothing(hub: Hub, lab: PoolLab):
+    """The choice counts also where a site put its own ``apply_user_options``."""
+    spawner = hub.user("ada").spawner
+    spawner.apply_user_options = lambda spawner, options: None
+    environment = await hub.start("ada", shape="3g.20gb")
+    assert environment["MIGLAB_SHAPE"] == "3g.20gb"
+
+
+async def test_trap_7_empty_options_mean_the_default_shape(hub: Hub, lab: PoolLab):
+    """A start through the API without a choice gets no GPU and asks no pool."""
+    hub.user("ada")
+    environment = await hub.start("ada")
+    assert environment["MIGLAB_SHAPE"] == "cpu"
+    assert lab.way.calls == []
+
+
+@pytest.mark.parametrize("shape", ["9g.99gb", "3g", "7g.40gb,7g.40gb", ["1g.5gb", "cpu"], {}, 7])
+async def test_trap_7_a_hopeless_choice_poisons_no_later_start(
+    hub: Hub, lab: PoolLab, shape: object
+):
+    """Refused for good, the choice is forgotten: the next start without one succeeds."""
+    hub.user("ada")
+    await hub.begin("ada", shape=shape)
+    if shape:
+        with pytest.raises(SpawnException):
+            await hub.settled("ada")
+    await hub.start("ada")
+    assert lab.lease_of("ada") is None
+
+
+async def test_trap_7_a_course_that_is_not_mine_is_refused(hub: Hub, lab: PoolLab):
+    """Who is in “text” gets nothing from “vision”, however the options are written."""
+    hub.user("ada", groups=("text",))
+    await hub.begin("ada", shape="3g.20gb", course="vision")
+    with pytest.raises(SpawnException, match="not in the course “vision”") as refused:
+        await hub.settled("ada")
+    assert refused.value.reason == "not-in-course"
+
+
+async def test_trap_8_a_refusal_is_polite(hub: Hub, lab: PoolLab, caplog: pytest.LogCaptureFixture):
+    """The student reads the pool's words; no traceback, and not counted as the hub's failure."""
+    lab.limit(queue_limit=0)
+    await lab.stop()
+    await lab.start()
+    hub.user("ada")
+    hub.user("bo")
+    await hub.start("ada", shape="7g.40gb")
+    caplog.clear()
+    await hub.begin("bo", shape="7g.40gb")
+    with pytest.raises(SpawnException) as refused:
+        await hub.settled("bo")
+    assert refused.value.reason == "queue-full"
+    assert refused.value.jupyterhub_message == refused.value.message
+    assert not [record for record in caplog.records if record.exc_info]
+    assert hub.app.tornado_settings.get("failure_count", 0) == 0
+    page = await hub.ask("bo", "GET", "spawn-pending/bo")
+    assert refused.value.message[:40] in page.text.replace("&#39;", "'")
+
+
+async def test_trap_8_a_silent_pool_is_said_in_words(hub: Hub, lab: PoolLab):
+    """With the pool down a GPU start is refused at once, says so, and a CPU start works."""
+    hub.user("ada")
+    lab.way.is_cut = True
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(SpawnException, match="does not answer") as refused:
+        await hub.settled("ada")
+    assert (refused.value.reason, refused.value.status_code) == ("pool-unreachable", 503)
+    assert (await hub.start("ada", shape="cpu"))["MIGLAB_SHAPE"] == "cpu"
+
+
+async def test_trap_9_the_student_reads_why_the_server_ended(hub: Hub, lab: PoolLab):
+    """A server that was killed is explained on the next spawn page, also after a hub restart."""
+    user = hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    os.kill(int(environment["PID"]), signal.SIGKILL)
+    spawner = hub.spawner("ada")
+    await asyncio.to_thread(spawner.proc.wait)
+    await spawner.poll_and_notify()
+    assert "ended by signal 9" in await spawner.get_options_form()
+    kept = orm.User.find(hub.app.db, "ada").orm_spawners[""].state
+    after = user._new_spawner("")
+    after.load_state(kept)
+    assert "ended by signal 9" in await after.get_options_form()
+    await hub.start("ada", shape="cpu")
+    assert "ended by signal 9" not in await hub.spawner("ada").get_options_form()
+
+
+async def test_trap_9_a_stop_is_no_news(hub: Hub, lab: PoolLab):
+    """Who stopped the server needs no explanation."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    await hub.stop("ada")
+    assert "Your last server" not in await hub.user("ada").spawner.get_options_form()
+
+
+async def test_trap_10_a_hub_that_dies_before_the_go_runs_nothing(hub: Hub, lab: PoolLab):
+    """The process behind the gate ends with its hub, and no line of the student's has run."""
+    user = hub.user("ada")
+    spawner = user.spawner
+    holders: list[str] = []
+
+    async def dies(holder: str) -> None:
+        holders.append(holder)
+        raise asyncio.CancelledError
+
+    spawner.attach = dies
+    await hub.begin("ada", shape="1g.5gb")
+    await asyncio.wait([spawner._spawn_future])
+    await asyncio.to_thread(spawner.proc.wait)
+    assert spawner.proc.returncode == 75
+    assert probe_process(holders[0]) is Liveness.GONE

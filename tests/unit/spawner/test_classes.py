@@ -1,0 +1,95 @@
+"""The classes without a hub: threads, traits, entry points, and the reference that lists them."""
+
+import threading
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from dockerspawner import DockerSpawner
+from traitlets.config import Config
+
+from miglab_spawner.docker import MIGDockerSpawner
+from miglab_spawner.hub_setup import LEASE_SCOPE, server_token_scopes, set_up
+from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
+from miglab_spawner.refusals import REASONS
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "spawner.md"
+OURS = [(MIGDockerSpawner, DockerSpawner), (MIGLocalSpawner, GatedProcessSpawner)]
+
+
+def own_traits() -> set[str]:
+    """The settings that are ours, of both classes."""
+    names: set[str] = set()
+    for ours, base in OURS:
+        names |= set(ours.class_trait_names(config=True)) - set(base.class_trait_names())
+    return names
+
+
+@pytest.mark.parametrize("name", sorted(own_traits()))
+def test_every_trait_is_in_the_reference(name: str):
+    """The reference lists every setting, with its default."""
+    assert f"| `{name}` |" in REFERENCE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS))
+def test_every_reason_is_in_the_reference(reason: str):
+    """The reference lists every reason the spawner gives for a refusal."""
+    assert f"| `{reason}` |" in REFERENCE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(own_traits()))
+def test_every_trait_has_help(name: str):
+    """A setting without a word about it is no setting."""
+    classes = [ours for ours, _ in OURS if name in ours.class_trait_names()]
+    assert all(ours.class_traits()[name].help for ours in classes)
+
+
+def test_the_entry_points_lead_to_the_classes():
+    """``mig-docker`` and ``mig-local`` can be named in a hub's configuration."""
+    found = {each.name: each for each in entry_points(group="jupyterhub.spawners")}
+    assert found["mig-docker"].load() is MIGDockerSpawner
+    assert found["mig-local"].load() is MIGLocalSpawner
+
+
+def test_trap_5_a_slow_docker_call_holds_up_nobody(monkeypatch: pytest.MonkeyPatch):
+    """While one call to the engine hangs, another one runs."""
+    monkeypatch.setattr(MIGDockerSpawner, "_executor", None)
+    spawner = MIGDockerSpawner()
+    goes_on = threading.Event()
+    hangs = spawner.executor.submit(goes_on.wait, 30)
+    assert spawner.executor.submit(lambda: "served").result(timeout=10) == "served"
+    assert not hangs.done()
+    goes_on.set()
+    spawner.executor.shutdown()
+
+
+def test_a_limit_nobody_knows_is_refused():
+    """A wrong key in ``shape_limits`` stops the hub's configuration, naming the key."""
+    c = Config()
+    c.MIGLocalSpawner.shape_limits = {"cpu": {"memory": 3}}
+    with pytest.raises(Exception, match="memory"):
+        MIGLocalSpawner(config=c)
+
+
+def test_names_never_share_a_home():
+    """Different names, different folders; none leads out of the folder of homes."""
+    names = ["ada", "Ada", "a/da", "../ada", "a-da", "a-2dda", "ädä", ".", "..", "o'brien@x.y"]
+    homes = [home_name(name) for name in names]
+    assert len(set(homes)) == len(names)
+    assert not [home for home in homes if "/" in home or home in (".", "..")]
+
+
+def test_a_hub_is_set_up_once():
+    """What a site has set stays; what the spawner needs is there."""
+    c = Config()
+    c.JupyterHub.concurrent_spawn_limit = 7
+    set_up(c)
+    assert c.JupyterHub.concurrent_spawn_limit == 7
+    assert c.JupyterHub.cleanup_servers is False
+    assert LEASE_SCOPE in c.JupyterHub.custom_scopes
+
+
+def test_a_hub_without_the_scope_gets_jupyterhubs_own(monkeypatch: pytest.MonkeyPatch):
+    """An unknown scope would break every start: it is asked for only where it is defined."""
+    monkeypatch.setattr("miglab_spawner.hub_setup.scope_definitions", {})
+    assert server_token_scopes() == ["users:activity!user", "access:servers!server"]

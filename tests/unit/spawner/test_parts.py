@@ -1,0 +1,176 @@
+"""The pure parts of the spawner: choice, limits, labels, words, container settings."""
+
+import pytest
+
+from miglab_spawner import choice, endings, limits, progress
+from miglab_spawner.containers import gpu_environment, hard_host_config, literal, soft_host_config
+from miglab_spawner.labels import Grant, container_holder, container_of, from_labels, to_labels
+from miglab_spawner.messages import TicketState, TicketView
+
+GRANT = Grant(7, 3, "ada", "", ("MIG-a", "MIG-b"))
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ({}, {}),
+        ({"shape": ["1g.5gb"]}, {"shape": "1g.5gb"}),
+        ({"shape": ["1g.5gb@ml@home"]}, {"shape": "1g.5gb", "course": "ml@home"}),
+        ({"shape": ["cpu"], "course": [" ml "]}, {"shape": "cpu", "course": "ml"}),
+        ({"shape": [""], "other": ["x"]}, {}),
+    ],
+)
+def test_a_form_becomes_options(form: dict[str, list[str]], options: dict[str, str]):
+    """Empty fields are left out, and a shape may carry its course."""
+    assert choice.from_form(form) == options
+
+
+@pytest.mark.parametrize("bad", [{"shape": 7}, {"shape": {"a": 1}}, {"course": ["a", "b"]}])
+def test_options_of_another_kind_are_refused(bad: dict[str, object]):
+    """An API call may send anything; what is no text is refused, naming the key."""
+    with pytest.raises(choice.BadChoice, match=next(iter(bad))):
+        choice.parse(bad)
+
+
+def test_overlong_options_are_refused():
+    """A shape longer than the wire allows never reaches the pool."""
+    with pytest.raises(choice.BadChoice, match="longer than 64"):
+        choice.parse({"shape": "1" * 65})
+
+
+def test_forgetting_keeps_the_rest():
+    """A hopeless choice is dropped, an image stays chosen."""
+    assert choice.forgotten({"shape": "9g", "course": "x", "image": "i"}) == {"image": "i"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "mem_gib", "pids"),
+    [("cpu", 4, 1024), ("1g.5gb", 3, 100), ("2x1g.5gb", 6, 200), ("1g.5gb,2x9g", 19, 2148)],
+)
+def test_limits_follow_the_shape(shape: str, mem_gib: float, pids: int):
+    """A shape's own row, its multiple, the sum of its parts; unknown parts take the default."""
+    table = {"1g.5gb": {"mem_gib": 3, "pids": 100}}
+    found = limits.limits_of(shape, table)
+    assert (found.mem_bytes, found.pids) == (mem_gib * GIB, pids)
+
+
+@pytest.mark.parametrize("row", [{"memory": 3}, {"pids": 0}])
+def test_a_wrong_limit_is_named(row: dict[str, float]):
+    """An unknown key and a limit of nothing are refused, naming the shape."""
+    with pytest.raises(ValueError, match=r"1g\.5gb"):
+        limits.checked({"1g.5gb": row})
+
+
+def test_labels_bring_the_grant_back():
+    """What was written on the container is read back whole."""
+    assert from_labels("lab", to_labels("lab", GRANT)) == GRANT
+
+
+@pytest.mark.parametrize(
+    "labels", [None, {}, to_labels("other", GRANT), {"miglab.lab": "lab", "miglab.lease": "x"}]
+)
+def test_labels_of_others_are_nothing(labels: dict[str, str] | None):
+    """No labels, another lab's, or spoilt ones name no grant."""
+    assert from_labels("lab", labels) is None
+
+
+def test_a_container_is_named_by_its_id():
+    """The holder's name and back; a process is no container."""
+    assert container_of(container_holder("ab12")) == "ab12"
+    assert container_of("process:1,2,3") == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (113, "113th")],
+)
+def test_ordinals(number: int, words: str):
+    """Numbers as people say them."""
+    assert progress.ordinal(number) == words
+
+
+def ticket(position: int | None, waiting: int) -> TicketView:
+    return TicketView(
+        id=1,
+        user="ada",
+        server="",
+        course="c",
+        shape="1g.5gb",
+        state=TicketState.WAITING,
+        position=position,
+        waiting=waiting,
+        created_at=0.0,
+    )
+
+
+def test_the_line_is_said_in_words():
+    """Position and length of the line; nearer the front, more of the bar is full."""
+    note = progress.in_line(ticket(2, 5))
+    assert note.message.startswith("You are 2nd of 5 in line for 1g.5gb.")
+    assert progress.in_line(ticket(1, 5)).pct > note.pct > progress.in_line(ticket(9, 9)).pct
+
+
+def test_a_granted_ticket_is_being_made():
+    """Waiting without a position means that the slice is being made."""
+    assert "is being made" in progress.in_line(ticket(None, 0)).message
+
+
+async def test_every_reader_gets_every_note():
+    """Two open pages read the same notes, from the first; the same words twice are one note."""
+    notes = progress.Notes()
+    notes.add(5, "one")
+    notes.add(5, "one")
+    first = notes.read()
+    assert (await anext(first)).message == "one"
+    notes.add(9, "two")
+    notes.close()
+    assert [note.message async for note in first] == ["two"]
+    assert [note.message async for note in notes.read()] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"Running": True, "OOMKilled": True}, ""),
+        ({"Running": False, "Status": "created"}, ""),
+        ({"Running": False, "ExitCode": 0}, ""),
+        ({"Running": False, "OOMKilled": True, "ExitCode": 137}, "more than its 2 GiB"),
+        ({"Running": False, "ExitCode": 137}, "signal 9"),
+        ({"Running": False, "ExitCode": 3}, "exit code 3"),
+    ],
+)
+def test_an_end_is_explained(state: dict[str, object], words: str):
+    """Out of memory, a signal, an exit code; nothing for an end in peace."""
+    said = endings.why_container_ended(state, 2 * GIB)
+    assert words in said
+    assert bool(said) == bool(words)
+
+
+def test_the_environment_grants_no_gpu_by_itself():
+    """Whatever a site sets, without a lease it is ``void``, with one the device request decides."""
+    site = {"NVIDIA_VISIBLE_DEVICES": "all", "A": "b"}
+    assert gpu_environment(site, None) == {"A": "b", "NVIDIA_VISIBLE_DEVICES": "void"}
+    assert gpu_environment(site, GRANT) == {"A": "b"}
+
+
+def test_a_lease_is_a_device_request_and_no_restart():
+    """The slices in order; neither auto-removal nor a restart behind our back."""
+    host = hard_host_config(GRANT)
+    assert host["device_requests"] == [
+        {"driver": "nvidia", "device_ids": ["MIG-a", "MIG-b"], "capabilities": [["gpu"]]}
+    ]
+    assert host["auto_remove"] is False
+    assert host["restart_policy"] == {"Name": "no"}
+    assert hard_host_config(None) == {}
+
+
+def test_the_sites_own_limits_win():
+    """Where the site set memory or CPUs, ours are left out."""
+    found = soft_host_config(limits.limits_of("cpu", {}), own_memory=True, own_cpus=True)
+    assert not {"mem_limit", "cpu_quota"} & set(found)
+
+
+def test_braces_in_a_name_stay_braces():
+    """DockerSpawner formats these values; a user called ``{prefix}`` keeps the name."""
+    assert literal({"miglab.user": "{prefix}"})["miglab.user"].format(prefix="x") == "{prefix}"

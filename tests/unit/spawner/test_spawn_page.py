@@ -1,0 +1,136 @@
+"""The spawn page: what is offered, what is chosen beforehand, and what it says."""
+
+from html.parser import HTMLParser
+
+import pytest
+
+from miglab_spawner.choice import Choice
+from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
+from miglab_spawner.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
+
+
+def offer(shape: str, free: int = 0, **more: object) -> ShapeOffer:
+    values = {"sm_count": 14, "memory_mib": 4864, "slices": 1, "good_for": "A small net."}
+    return ShapeOffer(shape=shape, free_now=free, **{**values, **more})  # type: ignore[arg-type]
+
+
+ML = CourseOffers(
+    course="ml", title="Deep <Learning>", shapes=(offer("1g.5gb", 3),), default="1g.5gb"
+)
+ALL = CourseOffers(course="everyone", title="", shapes=(offer("3g.20gb"),), default="3g.20gb")
+
+
+class Form(HTMLParser):
+    """The form's fields, as a browser would send them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.radios: list[dict[str, str | None]] = []
+        self.hidden: dict[str, str | None] = {}
+        self.words: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "input" and found["type"] == "radio":
+            self.radios.append(found)
+        elif tag == "input":
+            self.hidden[str(found["name"])] = found["value"]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+    @property
+    def chosen(self) -> list[str | None]:
+        return [radio["value"] for radio in self.radios if "checked" in radio]
+
+
+def form(*courses: CourseOffers, saved: Choice | None = None, **more: str) -> Form:
+    offers = Offers(simulated=False, courses=courses, paused=more.get("paused", ""))
+    return Form(render(page_of(offers, saved or Choice(), more.get("news", ""))))
+
+
+def test_a_card_says_size_use_and_wait():
+    """SMs, memory, what it is good for, how many are free; titles are escaped."""
+    text = " ".join(form(ML).words)
+    for words in ("14 SMs, 4.75 GiB", "A small net.", "3 free now", "Deep <Learning>", "No GPU"):
+        assert words in text
+
+
+def test_the_courses_default_is_chosen_at_first():
+    """One radio button, and only one, is checked."""
+    assert form(ML).chosen == ["1g.5gb"]
+    assert form(ML).hidden == {"course": "ml"}
+
+
+def test_several_courses_share_one_group():
+    """With several courses the shape carries its course, so that no script is needed."""
+    page = form(ML, ALL)
+    assert [radio["value"] for radio in page.radios] == [
+        "1g.5gb@ml",
+        "cpu@ml",
+        "3g.20gb@everyone",
+        "cpu@everyone",
+    ]
+    assert {radio["name"] for radio in page.radios} == {"shape"}
+    assert page.hidden == {}
+    assert page.chosen == ["1g.5gb@ml"]
+
+
+def test_the_last_choice_is_chosen_again():
+    """What the student had last is preselected while it is still offered."""
+    assert form(ML, ALL, saved=Choice("3g.20gb", "everyone")).chosen == ["3g.20gb@everyone"]
+    assert form(ML, saved=Choice("cpu", "ml")).chosen == ["cpu"]
+
+
+@pytest.mark.parametrize("saved", [Choice("7g.40gb", "ml"), Choice("1g.5gb", "gone"), Choice()])
+def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: Choice):
+    """A shape or course no longer offered falls back to the default."""
+    assert form(ML, saved=saved).chosen == ["1g.5gb"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "None free now, nobody waiting yet. How long it takes is not known."),
+        ({"waiting": 2, "next_end_s": 600.0}, "2 waiting. The next one ends in about 10 minutes."),
+    ],
+)
+def test_the_wait_is_said(more: dict[str, object], words: str):
+    """Who must wait reads how many wait and when something ends, or that nobody knows."""
+    course = CourseOffers(course="c", title="", shapes=(offer("1g.5gb", **more),), default="cpu")
+    assert words in " ".join(form(course).words)
+
+
+def test_without_the_pool_there_is_no_gpu_to_choose():
+    """The page says why, and “no GPU” is chosen."""
+    page = Form(render(page_without_pool("The pool is down.", "")))
+    assert page.chosen == ["cpu"]
+    assert len(page.radios) == 1
+    assert "The pool is down." in page.words
+
+
+def test_news_and_pause_are_shown():
+    """Why the last server ended, and that the pool is paused."""
+    words = " ".join(form(ML, news="It ran out of memory.", paused="maintenance").words)
+    assert "It ran out of memory." in words
+    assert "The pool is paused: maintenance" in words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (5, "less than a minute"),
+        (60, "about 1 minute"),
+        (3000, "about 50 minutes"),
+        (8000, "about 2 hours"),
+    ],
+)
+def test_minutes(seconds: float, words: str):
+    """Nobody plans by the second."""
+    assert in_minutes(seconds) == words
+
+
+def test_gib():
+    """Memory without needless digits."""
+    assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
