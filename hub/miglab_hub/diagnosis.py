@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import docker.errors  # noqa: TID251 - doctor may ask the Docker engine
 import requests
@@ -197,7 +198,7 @@ def _engine(version: str) -> Finding:
     return fine("Docker", f"engine {version}")
 
 
-def _image(client: docker.APIClient, image: str) -> Finding:
+def _image(client: Any, image: str) -> Finding:
     try:
         client.inspect_image(image)
     except docker.errors.ImageNotFound:
@@ -207,7 +208,7 @@ def _image(client: docker.APIClient, image: str) -> Finding:
     return fine("image", image)
 
 
-def _toolkit(client: docker.APIClient) -> Finding:
+def _toolkit(client: Any) -> Finding:
     runtimes = client.info().get("Runtimes", {})
     if "nvidia" in runtimes or shutil.which(TOOLKIT_HOOK):
         return fine("toolkit", "NVIDIA container toolkit is there")
