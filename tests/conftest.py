@@ -1,0 +1,82 @@
+"""For all tests: what is skipped and why, what must not be skipped, and logs when a test fails.
+
+``LAB_REQUIRE=docker,browser`` turns a skip of those tests into a failure: a test belongs to the
+kind that its marker, or the folder it lies in, says.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CHROMIUM = Path("/usr/bin/chromium")
+REQUIRED = frozenset(filter(None, os.environ.get("LAB_REQUIRE", "").split(",")))
+TAIL_LINES = 60
+
+
+def kinds(node: pytest.Item | pytest.Collector) -> set[str]:
+    """What a test needs: its markers and its folder."""
+    inside = node.path.relative_to(HERE).parts[:1] if node.path.is_relative_to(HERE) else ()
+    return {mark.name for mark in node.iter_markers()} | set(inside)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests are skipped, with what to do, where there is no Chromium."""
+    if CHROMIUM.exists():
+        return
+    skip = pytest.mark.skip(reason=f"no {CHROMIUM}: apt-get install chromium")
+    for item in items:
+        if "browser" in kinds(item):
+            item.add_marker(skip)
+
+
+def fail_if_required(node: pytest.Item | pytest.Collector, report: pytest.CollectReport) -> None:
+    """Turn a skip of something required into a failure that says why it was skipped."""
+    required = REQUIRED & kinds(node)
+    if report.outcome != "skipped" or not required or hasattr(report, "wasxfail"):
+        return
+    why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"LAB_REQUIRE={','.join(sorted(required))}, but: {why}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Iterator[None]:
+    """Judge each test's skip; beside a failure, show the ends of the logs that it registered."""
+    report = yield
+    fail_if_required(item, report)
+    if report.failed and report.when == "call":
+        for folder in item.stash.get(LOG_FOLDERS, []):
+            report.sections += log_sections(folder)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Judge the skip of a whole module."""
+    report = yield
+    fail_if_required(collector, report)
+    return report
+
+
+LOG_FOLDERS: pytest.StashKey[list[Path]] = pytest.StashKey()
+
+
+def log_sections(folder: Path) -> list[tuple[str, str]]:
+    """The ends of all logs below a folder, for the report."""
+    found = []
+    for log in sorted(folder.rglob("*.log")):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        found.append((f"end of {log.name}", "\n".join(lines[-TAIL_LINES:])))
+    return found
+
+
+@pytest.fixture
+def log_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The test's folder; the logs that processes write below it are shown when it fails."""
+    request.node.stash.setdefault(LOG_FOLDERS, []).append(tmp_path)
+    return tmp_path

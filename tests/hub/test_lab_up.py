@@ -1,0 +1,112 @@
+"""`./lab up` as a process: it says ready, carries a student, and leaves nothing behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from miglab_hub.check.student import Student, wait_for
+from miglab_hub.check.temporary import free_ports, temporary_lab
+from miglab_hub.settings import ENV_BRIDGE, ENV_CONFIG, ENV_PORT
+
+COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
+UP_S = 120
+
+
+def lab_toml(folder: Path, text: str = "") -> Path:
+    file = folder / "lab.toml"
+    file.write_text(text + COURSE, encoding="utf-8")
+    return file
+
+
+def up(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A start that is expected to fail."""
+    command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(file), *words]
+    ours = {ENV_CONFIG, ENV_PORT, ENV_BRIDGE}
+    environ = {name: value for name, value in os.environ.items() if name not in ours}
+    return subprocess.run(command, capture_output=True, text=True, timeout=UP_S, env=environ)
+
+
+def test_a_student_works_and_the_end_leaves_no_process(log_folder: Path) -> None:
+    """From ready over login and a server with a slice to SIGTERM, which ends every process."""
+    with temporary_lab(docker=False) as lab:
+        student = Student(lab.settings.public_url, "ada", lab.password)
+        student.sign_in()
+        student.ask("1g.5gb")
+        student.wait_until_ready()
+        family = psutil.Process(lab.process.pid).children(recursive=True)
+        assert lab.servers()
+        student.close()
+    assert [process for process in family if process.is_running()] == []
+    assert lab.process.returncode == 0
+
+
+def test_a_part_that_dies_is_started_again(log_folder: Path) -> None:
+    """After a SIGKILL to the pool another one answers, with the same ledger."""
+    with temporary_lab(docker=False) as lab:
+        before = lab.snapshot().gpus
+        lab.kill("pool")
+        assert [gpu.uuid for gpu in lab.snapshot().gpus] == [gpu.uuid for gpu in before]
+
+
+def test_a_port_in_use_is_one_message(tmp_path: Path) -> None:
+    """A taken port ends the start with exit status 2, says which, and starts nothing."""
+    port = free_ports()
+    with socket.create_server(("127.0.0.1", port + 3)):
+        ended = up(lab_toml(tmp_path), "--port", str(port))
+    assert ended.returncode == 2
+    assert f"port {port + 3}" in ended.stderr and "Traceback" not in ended.stderr
+    assert not (tmp_path / ".lab").exists()
+
+
+BAD = {
+    "unknown key": ("[pool]\nqueue = 1\n", "unknown key pool.queue"),
+    "no such shape": ('[courses.ml]\nshapes = ["1g.6gb"]\n', "courses.ml.shapes"),
+    "no such model": ('[gpus]\nmodel = "B300"\n', "B300"),
+    "no Docker": (
+        '[students]\nspawner = "docker"\ndocker_url = "unix:///nonexistent/docker.sock"\n',
+        "no Docker engine answers",
+    ),
+}
+
+
+@pytest.mark.parametrize("text, words", BAD.values(), ids=BAD.keys())
+def test_what_cannot_start_is_one_message(tmp_path: Path, text: str, words: str) -> None:
+    """Each mistake is one clear message and exit status 2, never a traceback."""
+    ended = up(lab_toml(tmp_path, text), "--port", str(free_ports()))
+    assert ended.returncode == 2, ended.stderr
+    assert words in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_a_damaged_ledger_is_one_message(tmp_path: Path) -> None:
+    """A ledger that is none stops the start with status 2, and stays as it is."""
+    (tmp_path / ".lab").mkdir()
+    ledger = tmp_path / ".lab" / "ledger.sqlite"
+    ledger.write_bytes(b"this is no database" * 100)
+    ended = up(lab_toml(tmp_path), "--port", str(free_ports()))
+    assert ended.returncode == 2
+    assert "ledger.sqlite" in ended.stderr and "Traceback" not in ended.stderr
+    assert ledger.read_bytes().startswith(b"this is no database")
+
+
+def test_ctrl_c_while_starting_ends_everything(tmp_path: Path) -> None:
+    """An interrupt before the lab is ready leaves no process either."""
+    words = ["up", "--config", str(lab_toml(tmp_path)), "--port", str(free_ports())]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "miglab_hub.cli", *words], stderr=subprocess.DEVNULL
+    )
+    family: list[psutil.Process] = []
+
+    def has_started() -> bool:
+        family[:] = psutil.Process(process.pid).children(recursive=True)
+        return len(family) >= 3
+
+    wait_for(has_started, "the three parts")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(UP_S) == 0
+    assert [each for each in family if each.is_running()] == []
