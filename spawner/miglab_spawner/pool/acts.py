@@ -271,6 +271,7 @@ def _destroy_failed(core: Core, row: SliceRow, error: GpuError) -> None:
         tx.put(row, reason=str(error))
         if row.state == SliceState.SCRUBBING:
             tx.note(row, "pool", f"destroy failed, attempt {row.attempts}: {error}")
+        tickets.drop_blocked(core, tx, row.gpu)
 
 
 def _record_gone(core: Core, tx: Transaction, row: SliceRow) -> None:

@@ -150,6 +150,7 @@ def _settle(core: Core, tx: Transaction, gpu: str, readings: list[SliceReading])
             found += _settle_missing(core, tx, row)
     for reading in unclaimed:
         found.append(_note_foreign(core, tx, reading))
+    tickets.drop_blocked(core, tx, gpu)
     return found
 
 

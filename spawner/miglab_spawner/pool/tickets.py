@@ -4,13 +4,13 @@ from dataclasses import replace
 from functools import lru_cache
 
 from miglab_spawner.gpu.shapes import Shape, ShapeError, parse_shape, resolve
-from miglab_spawner.messages import LeaseState, TicketRequest, TicketState
+from miglab_spawner.messages import LeaseState, SliceState, TicketRequest, TicketState
 
 from . import leases
 from .core import Core
 from .ledger import Transaction
 from .placement import GpuState, could_ever_place
-from .queue import Grant, Waiting, in_line, next_in_line
+from .queue import Grant, Waiting, clash, in_line, next_in_line
 from .refused import Refused
 from .rows import FULL, LeaseRow, TicketRow
 
@@ -224,6 +224,23 @@ def back_in_line(core: Core, tx: Transaction, lease: LeaseRow, reason: str) -> N
         again = replace(ticket, state=TicketState.WAITING, lease=None, offered_at=None)
         tx.put(again, reason=reason)
     leases.withdraw(core, tx, lease, LeaseState.EXPIRED, "pool", reason)
+
+
+def drop_blocked(core: Core, tx: Transaction, gpu: str) -> None:
+    """Give up slices still to be made where nothing will make room: who wanted them waits on."""
+    rows = list(core.state.on_gpu[gpu].values())
+    fixed = [row for row in rows if row.state in (SliceState.FOREIGN, SliceState.QUARANTINED)]
+    for row in rows:
+        if row.state != SliceState.MAKING:
+            continue
+        is_blocked = any(clash(core.placed(row), core.placed(other)) for other in fixed)
+        if not is_blocked and not core.has_lost(gpu):
+            continue
+        why = f"slice {row.id} cannot be made: something is in its way on {gpu}"
+        lease = core.state.leases.get(row.lease or 0)
+        if lease is not None:
+            back_in_line(core, tx, lease, why)
+        leases.scrub(tx, core.state.slices[row.id], why, remake=False)
 
 
 # -- turn ---------------------------------------------------------------------------------------
