@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.nvml import SliceReading
 from miglab_spawner.gpu.simulated import SimulatedMachine

@@ -84,7 +84,7 @@ class Driver:
         for profile in self._geometry(gpu_uuid).profiles:
             for instance in gpu_instances(self._nvml, gpu, profile, gpu_uuid):
                 found += self._readings(gpu_uuid, profile, instance, uuids)
-        return sorted(found, key=lambda reading: (reading.placement, reading.gi_id))
+        return sorted(found, key=lambda reading: (reading.placement, reading.ci_id or 0))
 
     def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
         """Make a slice: a GPU instance at the placement, and one compute instance on all of it.

@@ -20,8 +20,8 @@ FORMS = "'cpu', 'full', '1g.5gb', '2x1g.5gb', '1g.5gb,2g.10gb' or 'at least 9 Gi
 MOST_SLICES = 64
 LONGEST_TEXT = 200
 
-_PART = re.compile(r"(?:(\d{1,3})\s*[x×]\s*)?(\d+g\.\d+gb(?:[+-][a-z.]+)?)")
-_NEED = re.compile(r"(\d+(?:\.\d+)?)\s*(gib|gb|sms?)")
+_PART = re.compile(r"(?:([0-9]{1,3}) ?[x×] ?)?([0-9]+g\.[0-9]+gb(?:[+-][a-z.]+)?)")
+_NEED = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(gib|gb|sms?)")
 
 
 class ShapeError(ValueError):

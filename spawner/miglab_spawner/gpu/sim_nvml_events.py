@@ -65,14 +65,16 @@ class EventFunctions(Library):
     @exports("nvmlEventSetWait_v2")
     def wait(self, handle: Any, data: Any, timeout_ms: Any) -> None:
         events = self._sets[self._set_number(handle)]
-        until = self.now() + number(timeout_ms) / 1000
+        left_s = number(timeout_ms) / 1000
         while True:
             event = self._next_event(events)
             if event is not None:
                 return self._give_event(event, target(data))
-            if self.now() >= until:
+            if left_s <= 0:
                 return refuse(pynvml.NVML_ERROR_TIMEOUT)
-            self.sleep(min(EVENT_POLL_S, max(until - self.now(), 0)))
+            pause_s = min(EVENT_POLL_S, left_s)
+            self.sleep(pause_s)
+            left_s -= pause_s
 
     def _next_event(self, events: EventSet) -> Event | None:
         for event in self.file.read().events:

@@ -1,0 +1,393 @@
+"""Modes, reboot, readings, delays and faults: behaviours 4, 5, 7 and 8 of docs/explanation/mig.md."""
+
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from miglab_spawner.gpu.sim_machine import error_code
+from miglab_spawner.gpu.simulated import Delays, SimulatedMachine, SimulatedNvml
+
+from .conftest import Clock, Machine
+
+ONE, THREE = 19, 9
+ON, OFF = 1, 0
+
+
+def _slice(machine: Machine, start: int = 0) -> str:
+    machine.fill(machine.create_at(ONE, start, 1))
+    uuid = machine.driver.slices(machine.uuid)[-1].uuid
+    assert uuid
+    return uuid
+
+
+def _mode(machine: Machine) -> list[int]:
+    return list(machine.nvml.nvmlDeviceGetMigMode(machine.gpu))
+
+
+# -- mode -----------------------------------------------------------------------------------------
+
+
+def test_ampere_needs_a_reset_to_change_mode(a100: Machine) -> None:
+    """The call succeeds, the status says RESET_REQUIRED, and the mode is pending until a reset."""
+    status = a100.nvml.nvmlDeviceSetMigMode(a100.gpu, OFF)
+    assert (status, _mode(a100)) == (pynvml.NVML_ERROR_RESET_REQUIRED, [ON, OFF])
+    a100.outside.reset_gpu(a100.uuid)
+    assert _mode(a100) == [OFF, OFF]
+
+
+def test_hopper_changes_mode_at_once(h100: Machine) -> None:
+    """Without a reset, and field 184 says so beforehand."""
+    (field,) = h100.nvml.nvmlDeviceGetFieldValues(h100.gpu, [184])
+    assert field.value.uiVal == 1
+    assert h100.nvml.nvmlDeviceSetMigMode(h100.gpu, OFF) == pynvml.NVML_SUCCESS
+    assert _mode(h100) == [OFF, OFF]
+
+
+def test_mode_is_not_activated_while_in_use(h100: Machine) -> None:
+    """With a slice on the GPU the status is IN_USE, although the call itself succeeds."""
+    h100.create(ONE)
+    assert h100.nvml.nvmlDeviceSetMigMode(h100.gpu, OFF) == pynvml.NVML_ERROR_IN_USE
+    assert _mode(h100) == [ON, OFF]
+
+
+def test_gpu_with_mig_off_is_not_cut(tmp_path: Path, clock: Clock) -> None:
+    """Creation is NOT_SUPPORTED with MIG off; reading profiles is not."""
+    machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        machine.create(ONE)
+    assert machine.nvml.nvmlDeviceGetGpuInstanceProfileInfo(machine.gpu, 0).id == ONE
+
+
+def test_operator_cannot_change_mode_of_a_gpu_in_use(a100: Machine) -> None:
+    """`miglab sim mig` is refused while slices are there."""
+    a100.create(ONE)
+    with pytest.raises(RuntimeError, match="in use"):
+        a100.outside.set_mig(False)
+    other = a100.driver.gpus()[1].uuid
+    a100.outside.set_mig(False, other)
+    assert [gpu.mig for gpu in a100.driver.gpus()] == [True, False]
+
+
+# -- reboot ---------------------------------------------------------------------------------------
+
+
+def test_reboot_keeps_the_mode_and_loses_the_slices(a100: Machine) -> None:
+    """Instances and processes are gone; a pending mode has become current."""
+    a100.outside.add_process(_slice(a100), 42, 100)
+    a100.nvml.nvmlDeviceSetMigMode(a100.nvml.nvmlDeviceGetHandleByIndex(1), OFF)
+    a100.outside.reboot()
+    assert a100.driver.slices(a100.uuid) == []
+    assert [gpu.mig for gpu in a100.driver.gpus()] == [True, False]
+    assert a100.driver.gpu_usage(a100.uuid).processes == ()
+
+
+# -- readings -------------------------------------------------------------------------------------
+
+
+def test_memory_and_processes_per_slice(a100: Machine) -> None:
+    """A slice shows its own processes alone, the GPU all, with the ids of their slices."""
+    first, second = _slice(a100, 0), _slice(a100, 1)
+    a100.outside.add_process(first, 41, 1000)
+    a100.outside.add_process(second, 42, 500)
+    handle = a100.nvml.nvmlDeviceGetHandleByUUID(first)
+    (process,) = a100.nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    assert (process.pid, process.usedGpuMemory >> 20) == (41, 1000)
+    memory = a100.nvml.nvmlDeviceGetMemoryInfo(handle)
+    assert (memory.total >> 20, memory.used >> 20, memory.free >> 20) == (4864, 1000, 3864)
+    everywhere = a100.nvml.nvmlDeviceGetComputeRunningProcesses(a100.gpu)
+    assert len({p.gpuInstanceId for p in everywhere}) == 2
+
+
+def test_untold_memory_is_none(a100: Machine) -> None:
+    """A process whose memory NVML does not tell has None, not zero."""
+    uuid = _slice(a100)
+    a100.outside.add_process(uuid, 41, None)
+    handle = a100.nvml.nvmlDeviceGetHandleByUUID(uuid)
+    assert a100.nvml.nvmlDeviceGetComputeRunningProcesses(handle)[0].usedGpuMemory is None
+
+
+def test_utilisation_of_a_slice_is_not_supported(h100: Machine) -> None:
+    """Unknown on MIG devices, and on the GPU they are on."""
+    handle = h100.nvml.nvmlDeviceGetHandleByUUID(_slice(h100))
+    for device in (handle, h100.gpu):
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            h100.nvml.nvmlDeviceGetUtilizationRates(device)
+
+
+def test_utilisation_of_a_whole_gpu_is_that_of_its_processes(tmp_path: Path, clock: Clock) -> None:
+    """With MIG off there is a number."""
+    machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
+    machine.outside.add_process(machine.uuid, 41, 100, activity_pct=70)
+    machine.outside.add_process(machine.uuid, 42, 100, activity_pct=50)
+    assert machine.nvml.nvmlDeviceGetUtilizationRates(machine.gpu).gpu == 100
+
+
+def _activity(machine: Machine, gi_id: int) -> float:
+    nvml = machine.nvml
+    request = pynvml.c_nvmlGpmMetricsGet_t()
+    request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 1
+    request.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_UTIL
+    samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    for sample in samples:
+        nvml.nvmlGpmMigSampleGet(machine.gpu, gi_id, sample)
+    request.sample1, request.sample2 = samples
+    metric: Any = nvml.nvmlGpmMetricsGet(request).metrics[0]
+    assert metric.nvmlReturn == pynvml.NVML_SUCCESS
+    for sample in samples:
+        nvml.nvmlGpmSampleFree(sample)
+    return float(metric.value)
+
+
+def test_gpm_tells_the_activity_of_one_slice_on_hopper(h100: Machine) -> None:
+    """The busy slice is seen busy, its neighbour idle."""
+    h100.outside.add_process(_slice(h100, 0), 41, 100, activity_pct=60)
+    _slice(h100, 1)
+    busy, idle = h100.driver.slices(h100.uuid)
+    assert (_activity(h100, busy.gi_id), _activity(h100, idle.gi_id)) == (60, 0)
+
+
+def test_there_is_no_gpm_on_ampere(a100: Machine) -> None:
+    """On an A100 neither the question nor a sample gives activity."""
+    assert a100.nvml.nvmlGpmQueryDeviceSupport(a100.gpu).isSupportedDevice == 0
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        a100.nvml.nvmlGpmMigSampleGet(a100.gpu, 0, a100.nvml.nvmlGpmSampleAlloc())
+
+
+# -- delays ---------------------------------------------------------------------------------------
+
+
+def test_delay_runs_outside_the_lock_with_the_half_made_state_visible(a100: Machine) -> None:
+    """In the middle of a slow creation others read, and write, and see the place taken."""
+    seen: list[str] = []
+
+    def look() -> None:
+        seen.extend(part["state"] for part in a100.outside.view()["gpus"][0]["slices"])
+        a100.outside.add_process(a100.uuid, 99, 1)
+
+    a100.outside.set_delays(Delays(create_gpu_instance_s=0.8, create_compute_instance_s=0.4))
+    a100.clock.while_asleep = look
+    a100.fill(a100.create_at(ONE, 0, 1))
+    assert a100.clock.slept_s == [0.8, 0.4]
+    assert seen == ["making", "making"]
+    assert a100.mig_indices() == [0]
+
+
+def test_what_is_being_made_is_in_use_and_no_device_yet(a100: Machine) -> None:
+    """An instance in the making can be listed, but not filled or destroyed."""
+    a100.outside.set_delays(Delays(create_gpu_instance_s=2))
+    problems: list[type] = []
+
+    def try_it() -> None:
+        (reading,) = a100.driver.slices(a100.uuid)
+        handle = a100.nvml.nvmlDeviceGetGpuInstanceById(a100.gpu, reading.gi_id)
+        for act in (a100.fill, a100.nvml.nvmlGpuInstanceDestroy):
+            with pytest.raises(pynvml.NVMLError_InUse) as refusal:
+                act(handle)
+            problems.append(refusal.type)
+
+    a100.clock.while_asleep = try_it
+    a100.create_at(ONE, 0, 1)
+    assert len(problems) == 2
+
+
+def test_what_is_being_destroyed_keeps_its_place_until_gone(a100: Machine) -> None:
+    """The place is taken during a slow destruction and free after it, without another call."""
+    a100.outside.set_delays(Delays(destroy_gpu_instance_s=1))
+    instance = a100.create_at(ONE, 0, 1)
+    seen: list[str] = []
+    refused: list[str] = []
+
+    def look() -> None:
+        seen.extend(part["state"] for part in a100.outside.view()["gpus"][0]["slices"])
+        with pytest.raises(pynvml.NVMLError_InsufficientResources):
+            a100.create_at(ONE, 0, 1)
+        refused.append("creation")
+
+    a100.clock.while_asleep = look
+    a100.nvml.nvmlGpuInstanceDestroy(instance)
+    assert (seen, refused) == (["destroying"], ["creation"])
+    assert a100.driver.slices(a100.uuid) == []
+
+
+def test_act_whose_caller_died_ends_all_the_same(a100: Machine) -> None:
+    """A creation interrupted by its caller's death is finished by the driver in its own time."""
+    a100.outside.set_delays(Delays(create_gpu_instance_s=10))
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    a100.clock.while_asleep = die
+    with pytest.raises(KeyboardInterrupt):
+        a100.create_at(ONE, 0, 1)
+    assert a100.outside.view()["gpus"][0]["slices"][0]["state"] == "making"
+    a100.clock.now_s += 10
+    assert a100.outside.view()["gpus"][0]["slices"][0]["state"] == "half-made"
+
+
+# -- faults ---------------------------------------------------------------------------------------
+
+
+def test_without_permission_reading_works_and_cutting_does_not(a100: Machine) -> None:
+    """NO_PERMISSION for every change; reading goes on."""
+    instance = a100.create_at(ONE, 0, 1)
+    a100.outside.break_gpu("no-permission")
+    for act in (
+        lambda: a100.create_at(ONE, 1, 1),
+        lambda: a100.fill(instance),
+        lambda: a100.nvml.nvmlGpuInstanceDestroy(instance),
+        lambda: a100.nvml.nvmlDeviceSetMigMode(a100.gpu, OFF),
+    ):
+        with pytest.raises(pynvml.NVMLError_NoPermission):
+            act()
+    assert len(a100.driver.slices(a100.uuid)) == 1
+
+
+def test_lost_gpu_answers_nothing_else(a100: Machine) -> None:
+    """Every call about it is GPU_IS_LOST; the other GPU is well."""
+    a100.outside.break_gpu("lost", a100.uuid)
+    for act in (
+        lambda: a100.nvml.nvmlDeviceGetMemoryInfo(a100.gpu),
+        lambda: a100.create(ONE),
+        lambda: a100.nvml.nvmlDeviceGetHandleByIndex(0),
+    ):
+        with pytest.raises(pynvml.NVMLError_GpuIsLost):
+            act()
+    assert a100.nvml.nvmlDeviceGetMemoryInfo(a100.nvml.nvmlDeviceGetHandleByIndex(1)).used == 0
+    a100.outside.break_gpu("ok", a100.uuid)
+    assert a100.nvml.nvmlDeviceGetMemoryInfo(a100.gpu).used == 0
+
+
+def test_stuck_call_waits_until_the_gpu_is_unstuck(a100: Machine) -> None:
+    """A call on a stuck GPU hangs; it goes on when the GPU does."""
+    a100.outside.break_gpu("stuck", a100.uuid)
+
+    def unstick_later() -> None:
+        if len(a100.clock.slept_s) == 5:
+            a100.outside.break_gpu("ok", a100.uuid)
+
+    a100.clock.while_asleep = unstick_later
+    assert a100.nvml.nvmlDeviceGetMemoryInfo(a100.gpu).used == 0
+    assert len(a100.clock.slept_s) == 5
+
+
+def test_missing_driver_refuses_every_call(a100: Machine) -> None:
+    """Without the driver even opening the library fails."""
+    a100.outside.break_gpu("no-driver")
+    with pytest.raises(pynvml.NVMLError_DriverNotLoaded):
+        a100.nvml.nvmlInit()
+    a100.outside.reboot()
+    a100.nvml.nvmlInit()
+
+
+def test_ordered_failure_happens_so_many_times(a100: Machine) -> None:
+    """The named call fails as ordered, then works; other calls are not concerned."""
+    code = error_code("unknown")
+    a100.outside.fail_next("nvmlDeviceCreateGpuInstanceWithPlacement", code, times=2)
+    for _ in range(2):
+        with pytest.raises(pynvml.NVMLError_Unknown):
+            a100.create_at(ONE, 0, 1)
+        assert a100.driver.slices(a100.uuid) == []
+    a100.create_at(ONE, 0, 1)
+
+
+def test_ordered_failure_of_one_gpu_spares_the_other(a100: Machine) -> None:
+    """A failure can be limited to one GPU."""
+    other = a100.driver.gpus()[1].uuid
+    a100.outside.fail_next("nvmlDeviceGetMemoryInfo", error_code("IN_USE"), gpu_uuid=other)
+    a100.nvml.nvmlDeviceGetMemoryInfo(a100.gpu)
+    with pytest.raises(pynvml.NVMLError_InUse):
+        a100.nvml.nvmlDeviceGetMemoryInfo(a100.nvml.nvmlDeviceGetHandleByUUID(other))
+
+
+def test_events_tell_of_faults_and_layout_changes(a100: Machine) -> None:
+    """Each set hears what it registered for, once, from then on."""
+    nvml = a100.nvml
+    a100.create_at(ONE, 0, 1)
+    faults, layouts = nvml.nvmlEventSetCreate(), nvml.nvmlEventSetCreate()
+    nvml.nvmlDeviceRegisterEvents(a100.gpu, pynvml.nvmlEventTypeXidCriticalError, faults)
+    nvml.nvmlDeviceRegisterEvents(a100.gpu, pynvml.nvmlEventMigConfigChange, layouts)
+    made = a100.create_at(ONE, 1, 1)
+    a100.outside.break_gpu("xid", xid=48)
+    fault, change = nvml.nvmlEventSetWait(faults, 0), nvml.nvmlEventSetWait(layouts, 0)
+    assert (fault.eventType, fault.eventData) == (pynvml.nvmlEventTypeXidCriticalError, 48)
+    assert nvml.nvmlDeviceGetUUID(fault.device) == a100.uuid
+    assert change.gpuInstanceId == nvml.nvmlGpuInstanceGetInfo(made).id
+    for events in (faults, layouts):
+        with pytest.raises(pynvml.NVMLError_Timeout):
+            nvml.nvmlEventSetWait(events, 100)
+        nvml.nvmlEventSetFree(events)
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            nvml.nvmlEventSetWait(events, 0)
+
+
+def test_waiting_ends_when_the_event_comes(a100: Machine) -> None:
+    """A wait does not last to its time-out if something happens."""
+    events = a100.nvml.nvmlEventSetCreate()
+    a100.nvml.nvmlDeviceRegisterEvents(a100.gpu, pynvml.nvmlEventTypeXidCriticalError, events)
+
+    def fault() -> None:
+        if len(a100.clock.slept_s) == 3:
+            a100.outside.break_gpu("xid", xid=31)
+
+    a100.clock.while_asleep = fault
+    assert a100.nvml.nvmlEventSetWait(events, 60_000).eventData == 31
+    assert len(a100.clock.slept_s) == 3
+
+
+# -- the object -----------------------------------------------------------------------------------
+
+
+def test_everything_of_pynvml_is_there(a100: Machine) -> None:
+    """Types, constants and exceptions are pynvml's own; functions have its names."""
+    for name, value in vars(pynvml).items():
+        assert hasattr(a100.nvml, name)
+        if isinstance(value, type):
+            assert getattr(a100.nvml, name) is value
+    with pytest.raises(AttributeError, match="nvmlNoSuchThing"):
+        _ = a100.nvml.nvmlNoSuchThing
+
+
+def test_function_that_is_not_simulated_is_not_found(a100: Machine) -> None:
+    """As with a driver that is older than the function."""
+    with pytest.raises(pynvml.NVMLError_FunctionNotFound):
+        a100.nvml.nvmlDeviceGetNvLinkVersion(a100.gpu, 0)
+
+
+def test_two_machines_and_the_real_library_stay_apart(a100: Machine, tmp_path: Path) -> None:
+    """Each object has its own machine; the module pynvml is as it was."""
+    SimulatedMachine.create(tmp_path / "other", gpus=3)
+    other = SimulatedNvml(tmp_path / "other")
+    other.nvmlInit()
+    assert (other.nvmlDeviceGetCount(), a100.nvml.nvmlDeviceGetCount()) == (3, 2)
+    assert pynvml.nvmlLib is None
+
+
+@pytest.mark.parametrize("gpus", [0, -1, 257])
+def test_machine_has_a_sensible_number_of_gpus(tmp_path: Path, gpus: int) -> None:
+    """None, less than none and too many are refused."""
+    with pytest.raises(ValueError, match="1 to 256"):
+        SimulatedMachine.create(tmp_path, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda machine: machine.add_process("MIG-gone", 1, 1),
+        lambda machine: machine.remove_process(1),
+        lambda machine: machine.break_gpu("lost", "GPU-gone"),
+    ],
+    ids=["run", "end", "break"],
+)
+def test_what_is_not_there_cannot_be_loaded_or_broken(a100: Machine, act: Any) -> None:
+    """A wrong UUID or pid is one message."""
+    with pytest.raises(LookupError):
+        act(a100.outside)
+
+
+def test_unknown_error_and_break_names_are_refused() -> None:
+    """A name NVML does not have is answered with those it has."""
+    assert error_code("NVML_ERROR_IN_USE") == error_code("in-use") == pynvml.NVML_ERROR_IN_USE
+    with pytest.raises(ValueError, match=r"'FOO'.*IN_USE"):
+        error_code("FOO")
