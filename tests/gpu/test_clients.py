@@ -12,7 +12,10 @@ from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.nvml import SliceReading
 from miglab_spawner.gpu.simulated import SimulatedMachine
 
-RUN = "import sys; from miglab_spawner.gpu.sim_run import run_program as r; r(sys.argv[2:], sys.argv[1])"
+RUN = (
+    "import sys; from miglab_spawner.gpu.sim_run import run_program; "
+    "run_program(sys.argv[2:], sys.argv[1])"
+)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Modes, reboot, readings, delays and faults: behaviours 4, 5, 7 and 8 of docs/explanation/mig.md."""
+"""Modes, reboot, readings, delays, faults: behaviours 4, 5, 7, 8 of docs/explanation/mig.md."""
 
 from pathlib import Path
 from typing import Any

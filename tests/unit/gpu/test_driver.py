@@ -1,0 +1,172 @@
+"""What the driver does with GPUs that refuse, fail and disappear."""
+
+import pynvml
+import pytest
+
+from miglab_spawner.gpu import errors, open_gpus
+from miglab_spawner.gpu.geometry import Placement
+from miglab_spawner.gpu.health import judge
+from miglab_spawner.gpu.nvml_call import call, read
+from miglab_spawner.gpu.readings import SliceReading, Usage
+from miglab_spawner.gpu.sim_machine import error_code
+
+from .conftest import Machine
+
+IN_USE = error_code("IN_USE")
+
+
+def _make(machine: Machine, name: str = "1g.5gb", start: int = 0) -> SliceReading:
+    profile = machine.driver.gpus()[0].geometry.by_name[name]
+    return machine.driver.create(machine.uuid, profile, Placement(start, profile.size))
+
+
+def _raiser(code: int):
+    def fail() -> None:
+        raise pynvml.NVMLError(code)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "advice"),
+    [
+        ("NO_PERMISSION", errors.NotPermitted, "root"),
+        ("GPU_IS_LOST", errors.GpuLost, "reset"),
+        ("IN_USE", errors.InUse, "stop that"),
+        ("INSUFFICIENT_RESOURCES", errors.NoRoom, "read the GPU's slices again"),
+        ("NOT_FOUND", errors.NotFound, "read the GPU's slices again"),
+        ("NOT_SUPPORTED", errors.NotSupported, "is MIG on"),
+        ("DRIVER_NOT_LOADED", errors.DriverMissing, "modprobe"),
+        ("LIBRARY_NOT_FOUND", errors.DriverMissing, "simulated GPUs"),
+        ("UNKNOWN", errors.UnknownGpuError, "kernel log"),
+    ],
+)
+def test_each_nvml_error_has_a_type_and_advice(name: str, kind: type, advice: str) -> None:
+    """The message says what failed, on what, and what to do."""
+    with pytest.raises(kind, match=f"Could not cut GPU-1 .*{advice}"):
+        call("cut GPU-1", _raiser(error_code(name)))
+
+
+def test_reading_that_is_not_supported_is_none() -> None:
+    """Unknown is None; any other failure is an error."""
+    assert read("read", _raiser(error_code("NOT_SUPPORTED"))) is None
+    with pytest.raises(errors.GpuLost):
+        read("read", _raiser(error_code("GPU_IS_LOST")))
+
+
+def test_failed_compute_instance_leaves_nothing_behind(a100: Machine) -> None:
+    """A GPU instance that got no compute instance is taken back."""
+    a100.outside.fail_next("nvmlGpuInstanceCreateComputeInstance", error_code("UNKNOWN"))
+    with pytest.raises(errors.UnknownGpuError):
+        _make(a100)
+    assert a100.driver.slices(a100.uuid) == []
+
+
+def test_half_made_slice_that_is_stuck_is_seen_and_destroyed_later(a100: Machine) -> None:
+    """Where even taking back fails, the orphan is listed, its usage unknown."""
+    a100.outside.fail_next("nvmlGpuInstanceCreateComputeInstance", error_code("UNKNOWN"))
+    a100.outside.fail_next("nvmlGpuInstanceDestroy", IN_USE)
+    with pytest.raises(errors.UnknownGpuError):
+        _make(a100)
+    (orphan,) = a100.driver.slices(a100.uuid)
+    assert (orphan.ci_id, orphan.uuid) == (None, None)
+    assert a100.driver.usage(orphan) == Usage(None, None)
+    a100.driver.destroy(a100.uuid, orphan.gi_id)
+    assert a100.driver.slices(a100.uuid) == []
+
+
+def test_destroying_twice_is_fine(a100: Machine) -> None:
+    """A slice that is gone already is no error."""
+    made = _make(a100)
+    for _ in range(2):
+        a100.driver.destroy(a100.uuid, made.gi_id)
+    assert a100.driver.slices(a100.uuid) == []
+
+
+def test_compute_instance_already_gone_does_not_save_its_gpu_instance(a100: Machine) -> None:
+    """When someone else destroyed the compute instance in between, the rest is still done."""
+    made = _make(a100)
+    a100.outside.fail_next("nvmlComputeInstanceDestroy", error_code("NOT_FOUND"))
+    with pytest.raises(errors.InUse):  # it was not really gone: destroy went on to the instance
+        a100.driver.destroy(a100.uuid, made.gi_id)
+
+
+def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
+    """A process keeps its slice, and the slice stays whole."""
+    made = _make(a100)
+    assert made.uuid
+    a100.outside.add_process(made.uuid, 42, 10)
+    with pytest.raises(errors.InUse):
+        a100.driver.destroy(a100.uuid, made.gi_id)
+    assert a100.driver.slices(a100.uuid) == [made]
+    assert a100.driver.usage(made).memory_used_mib == 10
+
+
+def test_taken_place_is_no_room(a100: Machine) -> None:
+    """The driver's own error for an old picture of the GPU."""
+    _make(a100)
+    with pytest.raises(errors.NoRoom):
+        _make(a100)
+
+
+def test_usage_of_a_slice_that_is_gone_is_not_found(a100: Machine) -> None:
+    """Gone is said, not zero."""
+    made = _make(a100)
+    a100.outside.reboot()
+    with pytest.raises(errors.NotFound, match="gone"):
+        a100.driver.usage(made)
+
+
+def test_lost_gpu_is_listed_with_its_mode_unknown(a100: Machine) -> None:
+    """What was known of it stays; its mode is None, its health says lost and what to do."""
+    before = a100.driver.gpus()[0]
+    a100.outside.break_gpu("lost", a100.uuid)
+    after = a100.driver.gpus()[0]
+    assert (after.uuid, after.geometry, after.mig) == (before.uuid, before.geometry, None)
+    health = a100.driver.health(a100.uuid)
+    assert (health.ok, health.lost, health.temperature_c) == (False, True, None)
+    assert "reset" in health.why
+    with pytest.raises(errors.GpuLost):
+        a100.driver.slices(a100.uuid)
+
+
+def test_old_driver_without_profile_names_gets_the_same_names(a100: Machine) -> None:
+    """Names are made up as NVIDIA does where NVML knows version 1 of the structure alone."""
+    missing = error_code("FUNCTION_NOT_FOUND")
+    a100.outside.fail_next("nvmlDeviceGetGpuInstanceProfileInfoV", missing, times=10_000)
+    old = open_gpus(simulated_state=a100.outside.folder).gpus()[0].geometry
+    assert [p.name for p in old.profiles] == [
+        p.name for p in a100.driver.gpus()[0].geometry.profiles
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ecc_errors", "xids", "ok"),
+    [
+        (0, (), True),
+        (0, (13, 31, 43), True),
+        (0, (13, 79), False),
+        (2, (), False),
+        (None, None, None),
+        (None, (), True),
+        (0, None, True),
+    ],
+)
+def test_health_is_judged_by_faults_of_the_gpu(ecc_errors, xids, ok) -> None:
+    """Application faults do not count, memory errors do, and nothing readable is unknown."""
+    judged, why = judge(ecc_errors, xids)
+    assert judged is ok
+    assert bool(why) == (ok is not True)
+
+
+def test_xid_seen_once_is_remembered(a100: Machine) -> None:
+    """Health goes on telling of a fault after its event was taken."""
+    a100.driver.health(a100.uuid)
+    a100.outside.break_gpu("xid", a100.uuid, xid=48)
+    assert [a100.driver.health(a100.uuid).xids for _ in range(2)] == [(48,), (48,)]
+
+
+def test_host_without_driver_is_told_to_install_one() -> None:
+    """Opening real GPUs where there is no driver is DriverMissing."""
+    with pytest.raises(errors.DriverMissing, match=r"libnvidia-ml\.so\.1"):
+        call("open NVML", _raiser(error_code("LIBRARY_NOT_FOUND")))

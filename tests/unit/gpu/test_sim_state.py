@@ -1,0 +1,104 @@
+"""The state file that processes share: behaviour 9 of docs/explanation/mig.md."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from miglab_spawner.gpu.sim_state import StateError, StateFile
+from miglab_spawner.gpu.simulated import SimulatedMachine
+
+RACER = """
+import sys
+from pathlib import Path
+from miglab_spawner.gpu import errors, open_gpus
+driver = open_gpus(simulated_state=Path(sys.argv[1]))
+gpu = driver.gpus()[0]
+profile = gpu.geometry.by_name["1g.5gb"]
+won = 0
+for place in profile.placements:
+    try:
+        driver.create(gpu.uuid, profile, place)
+        won += 1
+    except errors.NoRoom:
+        pass
+print(won)
+"""
+
+
+def test_racing_processes_never_share_a_place(tmp_path: Path) -> None:
+    """Three processes grab all seven places: together they get each exactly once."""
+    machine = SimulatedMachine.create(tmp_path)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    won = [int(racer.communicate(timeout=60)[0]) for racer in racers]
+    starts = [part["start"] for part in machine.view()["gpus"][0]["slices"]]
+    assert (sum(won), starts) == (7, list(range(7)))
+
+
+def test_threads_lose_no_write(tmp_path: Path) -> None:
+    """Writers of one process are kept apart as well."""
+    machine = SimulatedMachine.create(tmp_path, mig=False)
+    uuid = machine.state().gpus[0].uuid
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda pid: machine.add_process(uuid, pid, 1), range(1, 41)))
+    assert len(machine.state().gpus[0].processes) == 40
+
+
+def test_reader_sees_every_replacement(tmp_path: Path) -> None:
+    """However fast writes follow one another, a reader with a cache is never behind."""
+    machine = SimulatedMachine.create(tmp_path)
+    reader = StateFile(tmp_path)
+    for boots in range(2, 60):
+        machine.reboot()
+        assert reader.read().boots == boots
+
+
+def test_unchanged_state_is_not_parsed_again(tmp_path: Path) -> None:
+    """Reading is cheap: the same object until the file is replaced."""
+    machine = SimulatedMachine.create(tmp_path)
+    reader = StateFile(tmp_path)
+    first = reader.read()
+    assert reader.read() is first
+    machine.reboot()
+    assert reader.read() is not first
+
+
+def test_failed_change_writes_nothing(tmp_path: Path) -> None:
+    """An exception in the middle of a change leaves the state as it was."""
+    SimulatedMachine.create(tmp_path)
+    file = StateFile(tmp_path)
+    with pytest.raises(RuntimeError), file.change() as machine:
+        machine.boots = 99
+        raise RuntimeError
+    assert file.read().boots == 1
+    assert sorted(os.listdir(tmp_path)) == ["lock", "state.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 1}'])
+def test_damaged_state_is_named(tmp_path: Path, text: str) -> None:
+    """A file that cannot be read is one message that says which and what to do."""
+    SimulatedMachine.create(tmp_path)
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(StateError, match=r"state\.json is damaged"):
+        StateFile(tmp_path).read()
+
+
+def test_missing_machine_says_how_to_make_one(tmp_path: Path) -> None:
+    """An empty folder is answered with the command."""
+    with pytest.raises(StateError, match="miglab sim create"):
+        SimulatedMachine(tmp_path).state()
+
+
+def test_machine_is_not_made_twice(tmp_path: Path) -> None:
+    """A second machine in the same folder is refused."""
+    SimulatedMachine.create(tmp_path)
+    with pytest.raises(FileExistsError):
+        SimulatedMachine.create(tmp_path)
