@@ -95,7 +95,7 @@ def temporary_pool() -> Iterator[Settings]:
             command = [sys.executable, "-m", "miglab_hub.service", "--config", str(file)]
             service = subprocess.Popen(command, stdout=log, stderr=log)
             try:
-                _wait_until_ready(settings, service, Path(name, "log"))
+                wait_until_ready(settings, service, Path(name, "log"))
                 yield settings
             finally:
                 service.terminate()
@@ -156,7 +156,7 @@ async def _client(
         await call("POST", f"leases/{lease['id']}/release", {"reason": "bench"})
 
 
-def _wait_until_ready(settings: Settings, service: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_ready(settings: Settings, service: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and service.poll() is None:
         try:

@@ -1,0 +1,144 @@
+"""The pool's page in a real browser: live, by keyboard, and readable by everybody."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from playwright.async_api import Page, async_playwright
+from tests.unit.service.fakes import (
+    ACCESS,
+    PREFIX,
+    SECRET,
+    FakePool,
+    FakeTokens,
+    lease_view,
+    slice_view,
+)
+
+from miglab_hub.bench.pool import free_ports
+from miglab_hub.service.auth import SignIn
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.management import management_app
+from miglab_hub.service.metrics import Metrics
+
+CHROMIUM = os.environ.get("MIGLAB_CHROMIUM", "/usr/bin/chromium")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium"),
+]
+
+
+class Lab:
+    """A page's service over a fake pool, and a browser that is signed in as alice."""
+
+    def __init__(self) -> None:
+        self.pool = FakePool(
+            slices=[slice_view(1, 0, "alice"), slice_view(2, 2, "bob")],
+            held={1: lease_view(1, "alice"), 2: lease_view(2, "bob")},
+        )
+        self.sign_in = SignIn(ACCESS, SECRET, FakeTokens(ACCESS))
+        self.port = free_ports()
+        self.url = f"http://localhost:{self.port}{PREFIX}/"
+
+    async def start(self) -> None:
+        self.host = PoolHost(self.pool, Metrics())  # type: ignore[arg-type]
+        app = management_app(
+            self.host, self.sign_in, default_course="everyone", notices=("simulated GPUs",)
+        )
+        config = uvicorn.Config(app, port=self.port, log_level="error", lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.task = asyncio.create_task(self.server._serve())
+        while not self.server.started:
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        self.host.waker.close()
+        self.server.should_exit = True
+        await self.task
+        await self.host.stop()
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    lab = Lab()
+    await lab.start()
+    yield lab
+    await lab.stop()
+
+
+@pytest.fixture
+async def page(lab: Lab) -> AsyncIterator[Page]:
+    """The page, open; whatever it logs as an error fails the test."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        context = await browser.new_context()
+        cookie = lab.sign_in.sessions.open("alice-token")
+        await context.add_cookies(
+            [
+                {
+                    "name": "service-pool-session",
+                    "value": cookie,
+                    "domain": "localhost",
+                    "path": f"{PREFIX}/",
+                }
+            ]
+        )
+        page = await context.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+        await page.goto(lab.url)
+        yield page
+        await browser.close()
+        assert errors == []
+
+
+async def test_the_page_is_live(lab: Lab, page: Page) -> None:
+    """A change in the pool shows without a reload."""
+    assert await page.get_by_text("Nobody waits.").is_visible()
+    await lab.host.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
+    await page.get_by_role("rowheader", name="1", exact=True).wait_for()
+
+
+async def test_release_by_keyboard(lab: Lab, page: Page) -> None:
+    """Focus, Enter, a question that starts on the harmless answer, Tab, Enter: released."""
+    await page.get_by_role("button", name="Release your 1g.5gb").focus()
+    await page.keyboard.press("Enter")
+    assert await page.get_by_role("button", name="Keep it").evaluate(
+        "button => button === document.activeElement"
+    )
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await page.get_by_text("releasing").wait_for()
+    assert ("release", 1, "person:alice", "released on the pool's page") in lab.pool.calls
+
+
+async def test_escape_keeps_it(lab: Lab, page: Page) -> None:
+    """Escape closes the question and releases nothing; the focus is where it was."""
+    button = page.get_by_role("button", name="Release your 1g.5gb")
+    await button.focus()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Escape")
+    assert await button.evaluate("button => button === document.activeElement")
+    assert "release" not in lab.pool.names()
+
+
+async def test_a_change_keeps_focus_and_what_is_open(lab: Lab, page: Page) -> None:
+    """The keyboard's place and the open table survive an update."""
+    await page.get_by_text("The same as a table").click()
+    await page.get_by_role("button", name="Release your 1g.5gb").focus()
+    await lab.host.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
+    await page.get_by_role("rowheader", name="1", exact=True).wait_for()
+    assert await page.locator("#table").evaluate("table => table.open")
+    assert await page.evaluate("document.activeElement.id") == "release-mine-1"
+
+
+@pytest.mark.parametrize("width", [320, 640, 1280])
+async def test_nothing_is_cut_off(page: Page, width: int) -> None:
+    """From a phone's width, or a desktop's at 400%, nothing has to be scrolled sideways."""
+    await page.set_viewport_size({"width": width, "height": 700})
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width

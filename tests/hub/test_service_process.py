@@ -1,0 +1,96 @@
+"""The pool service as a process: what ends it, what outlives it, what the proxy must not show."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from miglab_hub.bench.pool import LAB, free_ports, wait_until_ready
+from miglab_hub.lab_secrets import read
+from miglab_hub.settings import Settings, load
+
+ASK = {"user": "alice", "server": "", "course": "everyone", "shape": "1g.5gb"}
+
+
+class Service:
+    """One pool service, started and ended as the launcher does it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "lab.toml"
+        self.file.write_text(LAB.format(port=free_ports(), gpus=1))
+        self.settings: Settings = load(self.file, {})
+        self.log = folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "miglab_hub.service", "--config", str(self.file)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until_ready(self.settings, self.process, self.log)
+
+    def end(self, how: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+    def client(self) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {read(self.settings.pool_secret)}"}
+        url = f"{self.settings.pool_url}/api"
+        return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path)
+    service.start()
+    yield service
+    if service.process is not None and service.process.poll() is None:
+        service.end(signal.SIGKILL)
+
+
+def test_sigterm_ends_it_cleanly(service: Service) -> None:
+    """Status 0, soon, though somebody follows the events; the stream ends with it."""
+    with service.client() as client, client.stream("GET", "/events") as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == "event: pool"
+        assert service.end(signal.SIGTERM) == 0
+        assert all(not line.startswith("event: error") for line in lines)
+
+
+def test_a_lease_outlives_a_kill(service: Service) -> None:
+    """After SIGKILL and a new start, lease and place are what they were."""
+    with service.client() as client:
+        ticket = client.post("/tickets", json=ASK).json()
+        while ticket["state"] == "waiting":
+            ticket = client.get(f"/tickets/{ticket['id']}?wait_s=20").json()
+        lease = client.post(f"/tickets/{ticket['id']}/take").json()
+    service.end(signal.SIGKILL)
+    service.start()
+    with service.client() as client:
+        after = client.get(f"/leases/{lease['id']}").json()
+        assert client.get("/invariants").json() == []
+    assert (after["uuids"], after["state"]) == (lease["uuids"], "granted")
+
+
+def test_a_second_one_steps_back(service: Service) -> None:
+    """It ends with status 2 and one line, and the first goes on."""
+    command = [sys.executable, "-m", "miglab_hub.service", "--config", str(service.file)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert second.returncode == 2
+    assert second.stderr.count("\n") == 1 and "already holds" in second.stderr
+    with service.client() as client:
+        assert client.get("/health").json()["ok"]
+
+
+def test_metrics_lie_outside_the_prefix(service: Service) -> None:
+    """What the proxy passes on has no metrics; the listener's root has."""
+    settings = service.settings
+    below = httpx.get(f"{settings.pool_url}/metrics", trust_env=False)
+    root = httpx.get(f"{settings.pool_origin}/metrics", trust_env=False)
+    assert (below.status_code, root.status_code) == (404, 200)
+    student = httpx.get(f"{settings.student_api_url}/metrics", trust_env=False)
+    assert student.status_code == 404
