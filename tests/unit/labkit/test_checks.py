@@ -1,6 +1,7 @@
-"""Every check supports what is right, contradicts its negative control, and says what each tier should show."""
+"""Every check supports what is right, contradicts its control, and knows each tier."""
 
 import pytest
+
 from labkit.checks import CHECKS, NotApplicable
 from labkit.errors import NotMeasured
 from labkit.records import Tier, Verdict

@@ -1,6 +1,7 @@
 """Where am I: tiers, environments, CPU budgets, and a lease that torch cannot see."""
 
 import pytest
+
 from labkit import device
 from labkit.errors import NoRealSlice
 from labkit.lease import from_environment

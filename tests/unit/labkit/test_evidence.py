@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from labkit import evidence as store
 from labkit import replay
 from labkit.errors import EvidenceDamaged, NotMeasured
@@ -44,7 +45,12 @@ def test_an_edited_sample_is_noticed(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("", "not whole JSON"), ('{"schema": 1, "po', "not whole JSON"), ("[1]", "no evidence"), ('{"schema": 99}', "schema 99")],
+    [
+        ("", "not whole JSON"),
+        ('{"schema": 1, "po', "not whole JSON"),
+        ("[1]", "no evidence"),
+        ('{"schema": 99}', "schema 99"),
+    ],
 )
 def test_damaged_files_say_what_is_wrong(tmp_path, text, says):
     """Cut short, another kind, another version."""
@@ -64,7 +70,9 @@ def test_a_forged_digest_does_not_hide_a_contradiction(tmp_path):
     """A prediction later than the start, identical samples: found although the digest fits."""
     late = predict("1", "because", "x")
     same = Measurement("f", (0.1,) * 20, Tier.CPU, (), "host", False)
-    forged = Evidence(**{**vars(MADE), "prediction": late, "points": (Point(1.0, "one", 0.1, (same,)),)})
+    forged = Evidence(
+        **{**vars(MADE), "prediction": late, "points": (Point(1.0, "one", 0.1, (same,)),)}
+    )
     found = store.inconsistencies(forged)
     assert len(found) == 2
     with pytest.raises(EvidenceDamaged, match="contradicts itself"):

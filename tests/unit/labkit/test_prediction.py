@@ -1,20 +1,31 @@
 """Predictions as people type them, and sentences for what is none."""
 
 import pytest
+
 from labkit.errors import NotAPrediction
 from labkit.prediction import Trend, parse_number, parse_trend, predict
 
 
 @pytest.mark.parametrize(
     ("typed", "value"),
-    [("1.5", 1.5), (" 1,5 x", 1.5), ("2 GB/s", 2.0), ("1 000", 1000.0), ("-3", -3.0), ("1e3", 1000.0), (".5", 0.5)],
+    [
+        ("1.5", 1.5),
+        (" 1,5 x", 1.5),
+        ("2 GB/s", 2.0),
+        ("1 000", 1000.0),
+        ("-3", -3.0),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+    ],
 )
 def test_numbers_are_read_as_people_type_them(typed, value):
     """Commas, spaces and the unit itself are fine."""
     assert parse_number(typed, "GB/s") == value
 
 
-@pytest.mark.parametrize("typed", ["", "fast", "1.5 apples", "1e999", "nan", "½", "9" * 60 + "z", "2..5.1"])
+@pytest.mark.parametrize(
+    "typed", ["", "fast", "1.5 apples", "1e999", "nan", "½", "9" * 60 + "z", "2..5.1"]
+)
 def test_what_is_no_number_is_answered_in_a_sentence(typed):
     """Empty, words, other units, infinities, unicode, over-long."""
     with pytest.raises(NotAPrediction, match="GB/s"):

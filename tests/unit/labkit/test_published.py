@@ -1,6 +1,7 @@
 """The published figures are complete, consistent with themselves, and only drawn as permitted."""
 
 import pytest
+
 from labkit import published
 from labkit.published import Overlay
 

@@ -3,10 +3,13 @@
 import json
 
 import pytest
+
 from labkit.records import Comparison, Device, Look, Measurement, Tier, Verdict, from_data, to_data
 
 DEVICE = Device("cuda", "NVIDIA A100", 4864, sms=14, uuid="MIG-1", is_slice=True, cpu_cores=2.0)
-RECORD = Measurement("matmul", (0.25, 0.5, 0.75), Tier.SLICE, (DEVICE,), "cuda events", True, flops=1e12)
+RECORD = Measurement(
+    "matmul", (0.25, 0.5, 0.75), Tier.SLICE, (DEVICE,), "cuda events", True, flops=1e12
+)
 
 
 def there_and_back(record):
@@ -23,7 +26,13 @@ def test_a_comparison_comes_back_as_it_was():
 
 @pytest.mark.parametrize(
     "change",
-    [{"surprise": 1}, {"samples_s": "0.5"}, {"samples_s": [True]}, {"tier": "moon"}, {"name": None}],
+    [
+        {"surprise": 1},
+        {"samples_s": "0.5"},
+        {"samples_s": [True]},
+        {"tier": "moon"},
+        {"name": None},
+    ],
 )
 def test_a_changed_record_is_refused(change):
     """Unknown fields and wrong types are errors, not guesses."""
@@ -57,7 +66,9 @@ def test_captions_name_device_tier_ranks_and_samples():
 
 def test_copies_that_eat_the_cpu_budget_are_called_cpu_bound():
     """Seven copies at a third of a core fill two cores; one at a third does not."""
-    seven = Measurement("f", (1.0,), Tier.SLICE, (DEVICE,), "host", False, ranks=7, cpu_per_copy=0.3)
+    seven = Measurement(
+        "f", (1.0,), Tier.SLICE, (DEVICE,), "host", False, ranks=7, cpu_per_copy=0.3
+    )
     one = Measurement("f", (1.0,), Tier.SLICE, (DEVICE,), "host", False, ranks=1, cpu_per_copy=0.3)
     assert seven.is_cpu_bound
     assert not one.is_cpu_bound

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from labkit import stats
 from labkit.records import Verdict
 
@@ -14,7 +15,9 @@ def noise(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np.nda
     shape = (TRIALS, ROUNDS)
     if kind == "bursts":
         return tuple(
-            1 + 0.01 * generator.normal(size=shape) + (generator.random(shape) < 0.1) * generator.exponential(1, shape)
+            1
+            + 0.01 * generator.normal(size=shape)
+            + (generator.random(shape) < 0.1) * generator.exponential(1, shape)
             for _ in range(2)
         )
     if kind == "drift":

@@ -1,0 +1,287 @@
+"""Real child processes: what they measure, how they fail, and that nothing is left of them."""
+
+import asyncio
+import http.server
+import json
+import os
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+import labkit
+from labkit import errors
+from labkit.measure import measure_async
+from labkit.readings import Readings
+from labkit.records import Tier, Verdict
+
+pytest.importorskip("torch", reason="children measure with torch")
+
+
+def matmul(size=48):
+    import torch
+
+    matrix = torch.ones(size, size)
+
+    def work():
+        return matrix @ matrix
+
+    return work
+
+
+def twice(size=48):
+    work = matmul(size)
+    return lambda: [work() for _ in range(8)]
+
+
+def wrong_shape():
+    import torch
+
+    a = torch.ones(2, 3)
+    return a @ a
+
+
+def dies():
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hogs():
+    import torch
+
+    return torch.empty(1 << 60)
+
+
+def sleeps():
+    import time
+
+    def work():
+        time.sleep(0.05)
+
+    return work
+
+
+def sleeps_with_child():
+    import subprocess
+    import sys
+
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print("started", started.pid)
+    return sleeps()
+
+
+def breaks_later():
+    calls = []
+
+    def work():
+        calls.append(1)
+        assert len(calls) < 120, "worn out"
+        import time
+
+        time.sleep(0.001)
+
+    return work
+
+
+def total(start=1.0):
+    import torch
+    import torch.distributed as dist
+
+    value = torch.full((3,), start + dist.get_rank())
+    dist.all_reduce(value)
+    print("summed", dist.get_rank())
+    return value
+
+
+def reduces():
+    import torch
+    import torch.distributed as dist
+
+    value = torch.ones(1000)
+    return lambda: dist.all_reduce(value)
+
+
+def one_rank_stays_away():
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1))
+    time.sleep(600)
+
+
+def mine():
+    """Living children of this process that run labkit's worker."""
+    return [child for child in psutil.Process().children() if "labkit.worker" in child.cmdline()]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left():
+    yield
+    assert mine() == []
+
+
+def test_a_measurement_carries_all_its_circumstances():
+    """Samples, device, tier, versions, clock, date; on a CPU it says so."""
+    record = labkit.measure(matmul, samples=12, size=32)
+    assert len(record.samples_s) == 12
+    assert record.tier is Tier.CPU
+    assert record.clock == "host"
+    assert record.setting == {"size": 32}
+    assert record.versions["torch"]
+    assert len(record.warmup_s) >= 2
+    assert "not a GPU" in str(record)
+
+
+def test_eight_times_the_work_is_not_the_same():
+    """A comparison in turns finds a plain difference at its first look."""
+    found = labkit.compare(twice, matmul)
+    assert found.verdict is Verdict.CONTRADICTED
+    assert found.ratio > 2
+    assert found.looks[0].rounds == 20
+
+
+def test_the_students_line_comes_first():
+    """An error in the function shows its line, then what it raised."""
+    with pytest.raises(errors.StudentError) as caught:
+        labkit.measure(wrong_shape)
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("return a @ a")
+    assert lines[1].startswith("RuntimeError: mat1 and mat2")
+    assert caught.value._render_traceback_() == [str(caught.value)]
+    assert "Traceback" in caught.value.details
+
+
+def test_a_killed_child_is_explained():
+    """SIGKILL is most often the container's memory; the notebook is unharmed."""
+    with pytest.raises(errors.ChildKilled, match=r"SIGKILL.*memory was full"):
+        labkit.measure(dies)
+
+
+def test_too_little_memory_is_explained():
+    """An exabyte does not fit; the sentence begins with the line that asked."""
+    with pytest.raises(errors.OutOfMemory, match=r"torch\.empty.*\n.*Out of memory"):
+        labkit.peak(hogs)
+
+
+def test_samples_taken_before_a_failure_are_kept():
+    """A function that breaks in mid-measurement leaves a record that says why it is short."""
+    with pytest.raises(errors.StudentError, match="worn out") as caught:
+        labkit.measure(breaks_later, samples=1000)
+    assert len(caught.value.kept.samples_s) > 0
+    assert "worn out" in caught.value.kept.stopped
+
+
+def test_ranks_talk_and_come_back_in_order():
+    """Two gloo ranks on the CPU sum their values; prints are kept by rank."""
+    found = labkit.ranks(total, n=2, start=2.0)
+    assert found.values == ([5.0] * 3, [5.0] * 3)
+    assert found.backend == "gloo"
+    assert "not a GPU link" in found.link
+    assert "[rank 1] summed 1" in found.printed
+
+
+def test_a_collective_is_timed_from_a_common_start():
+    """Each sample of several ranks is the slowest rank's."""
+    found = labkit.ranks(reduces, n=2, samples=8)
+    assert len(found.timed.samples_s) == 8
+    assert found.timed.ranks == 2
+
+
+def test_a_hanging_collective_is_ended_and_explained():
+    """One rank waits for another that never comes: a sentence after the time limit."""
+    with pytest.raises(errors.ChildTimeout, match="same collective calls"):
+        labkit.ranks(one_rank_stays_away, n=2, timeout_s=8.0)
+
+
+async def test_cancelling_ends_the_child_and_what_it_started():
+    """Stop kills the whole process group and keeps what was read."""
+    readings, started = Readings(1), asyncio.Event()
+    task = asyncio.create_task(
+        measure_async(
+            sleeps_with_child,
+            samples=1000,
+            readings=readings,
+            on_update=lambda seen: seen.count() and started.set(),
+        )
+    )
+    await asyncio.wait_for(started.wait(), 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert readings.count() > 0
+    (line,) = [line for line in readings.ranks[0].printed if line.startswith("started")]
+    grandchild = int(line.split()[1])
+    assert (
+        not psutil.pid_exists(grandchild)
+        or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
+    )
+
+
+def test_a_lease_without_a_device_never_falls_back(monkeypatch):
+    """A real slice in the lease and no GPU in torch: an error, no CPU figure."""
+    monkeypatch.setenv("MIGLAB_LEASE", "7")
+    monkeypatch.setenv("MIGLAB_SHAPE", "1g.5gb")
+    monkeypatch.setenv("MIGLAB_SLICES", "MIG-0000")
+    with pytest.raises(errors.NoRealSlice, match="Nothing was measured"):
+        labkit.measure(matmul)
+
+
+def test_simulated_slices_are_shown_apart_from_the_device(monkeypatch):
+    """The lease says slice, the measurement says CPU."""
+    monkeypatch.setenv("MIGLAB_SLICES", "MIG-0000")
+    monkeypatch.setenv("MIGLAB_SIMULATED", "1")
+    place = labkit.where()
+    assert place.lease.slices == ("MIG-0000",)
+    assert place.tier is Tier.CPU
+    assert place.devices[0].backend == "cpu"
+
+
+class Pool(http.server.BaseHTTPRequestHandler):
+    """A student listener whose lease has been released."""
+
+    def do_GET(self):
+        body = json.dumps({"id": 7, "state": "released"}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def released_lease(monkeypatch):
+    """The environment of a server whose lease the pool took back."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pool)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("MIGLAB_API", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("MIGLAB_LEASE", "7")
+    monkeypatch.setenv("MIGLAB_SHAPE", "1g.5gb")
+    yield
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("released_lease")
+def test_a_reclaimed_slice_is_named_as_the_reason():
+    """The child's error after a reclaim is the reclaim, and earlier samples are kept."""
+    with pytest.raises(errors.LeaseGone, match=r"took back 1g\.5gb") as caught:
+        labkit.measure(breaks_later, samples=1000)
+    assert len(caught.value.kept.samples_s) > 0
+
+
+def test_no_private_folder_is_left(tmp_path, monkeypatch):
+    """The rendezvous folder goes with the run."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    labkit.ranks(total, n=2)
+    assert list(Path(tmp_path).iterdir()) == []
+    assert os.environ["TMPDIR"] == str(tmp_path)

@@ -1,0 +1,162 @@
+"""The panel in a real kernel through nbclient: predict, run, stop in mid-run, explain, read again."""
+
+import json
+import textwrap
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from labkit import evidence as store
+
+pytest.importorskip("torch", reason="panels measure with torch")
+pytest.importorskip("ipywidgets", reason="panels are widgets")
+
+MAKE = """
+import asyncio
+from labkit.experiment import Experiment, timed_step
+from labkit.panel import Panel, evidence_or_hint
+
+def sleeper(ms=5):
+    import time
+    def work():
+        time.sleep(ms / 1000)
+    return work
+
+steps = tuple(
+    timed_step(f"{ms} ms", ms, sleeper, value=lambda m: m.median_s * 1e3, seconds=seconds, ms=ms,
+               options={"samples": samples})
+    for ms, seconds, samples in STEPS
+)
+experiment = Experiment("T-9", "Sleeping <b>longer</b>", "How long?", steps, "asked (ms)", "took (ms)", unit="ms")
+panel = Panel(experiment)
+panel
+"""
+
+
+def run_cells(tmp_path, *cells):
+    """Execute cells in a fresh kernel in `tmp_path`; answers the notebook."""
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(textwrap.dedent(cell)) for cell in cells]
+    )
+    client = NotebookClient(
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+    return notebook
+
+
+def printed(notebook, index=-1):
+    """What a cell printed."""
+    return "".join(output.get("text", "") for output in notebook.cells[index].outputs)
+
+
+def test_a_headless_run_saves_marked_evidence(tmp_path):
+    """From code: measured, judged, saved, marked headless, with a static picture in the notebook."""
+    notebook = run_cells(
+        tmp_path,
+        "STEPS = ((2, 5, 6), (4, 5, 6))" + MAKE,
+        'e = await panel.run("3,5 ms", "sleep is never early")\nprint(len(e.points), e.headless, e.is_students)',
+        "panel",
+    )
+    assert printed(notebook, 1).split() == ["2", "True", "False"]
+    bundle = notebook.cells[2].outputs[0]["data"]
+    assert "<svg" in bundle["text/html"]
+    assert "you predicted 3.5 ms" in bundle["text/html"]
+    assert "&lt;b&gt;" in bundle["text/html"]
+    assert "took (ms) against asked (ms)" in bundle["text/plain"]
+    saved = store.load(tmp_path / "evidence" / "T-9.json")
+    assert [len(point.records[0].samples_s) for point in saved.points] == [6, 6]
+    assert saved.prediction.number == 3.5
+
+
+def test_stop_takes_effect_at_once_and_keeps_the_samples(tmp_path):
+    """Run and Stop by their buttons: the run ends long before its time, with the samples so far."""
+    notebook = run_cells(
+        tmp_path,
+        "STEPS = ((50, 60, 1000),)" + MAKE,
+        """
+        import time
+        w = panel._widgets
+        print(w.run.disabled)
+        w.said.value, w.because.value = "fifty", "I asked for it"
+        w.lock.click(); print(w.run.disabled, panel.runner.message[:30])
+        w.said.value = "50"
+        w.lock.click(); print(w.run.disabled)
+        w.run.click()
+        while not panel.evidence.points:
+            await asyncio.sleep(0.05)
+        w.stop.click(); asked = time.monotonic()
+        e = await panel.settle()
+        print(time.monotonic() - asked < 2, panel.runner.state, e.stopped, 0 < e.samples < 1000, e.is_students)
+        """,
+    )
+    lines = printed(notebook).splitlines()
+    assert lines[0] == "True"
+    assert lines[1].startswith("True “fifty” is not a number")
+    assert lines[2] == "False"
+    assert lines[3] == "True stopped stopped by hand True True"
+    assert store.load(tmp_path / "evidence" / "T-9.json").stopped == "stopped by hand"
+
+
+def test_later_cells_say_measure_first_without_a_traceback(tmp_path):
+    """Run All without anybody predicting: hints, no errors."""
+    notebook = run_cells(
+        tmp_path,
+        "STEPS = ((2, 5, 6),)" + MAKE,
+        'print(panel)\nprint(evidence_or_hint("T-9"))\npanel.start(); panel.explain("x"); print(panel.runner.message)',
+    )
+    lines = printed(notebook).splitlines()
+    assert lines[0].endswith("measure first")
+    assert "measure first" in lines[1]
+    assert lines[2].startswith("Measure first")
+
+
+def test_an_error_in_the_function_is_a_sentence_in_the_panel(tmp_path):
+    """A failing step ends the run with the student's line; nothing is raised into the notebook."""
+    notebook = run_cells(
+        tmp_path,
+        "STEPS = ((2, 5, 6),)" + MAKE.replace("time.sleep(ms / 1000)", "time.sleep(nothing)"),
+        "e = await panel.run()\nprint(panel.runner.state)\nprint(panel.runner.message)",
+    )
+    said = printed(notebook)
+    assert said.startswith("failed")
+    assert "NameError" in said
+    assert "time.sleep(nothing)" in said
+
+
+def test_after_a_restart_the_saved_evidence_is_shown(tmp_path):
+    """A new kernel shows what was saved and on what; an edited file is refused in a sentence."""
+    run_cells(tmp_path, "STEPS = ((2, 5, 6),)" + MAKE, 'await panel.run("2", "asked for")')
+    again = run_cells(
+        tmp_path,
+        "STEPS = ((2, 5, 6),)" + MAKE,
+        "print(len(panel.evidence.points), panel.runner.message)",
+    )
+    assert printed(again).startswith("1 Saved 20")
+    assert "not a GPU" in printed(again)
+    file = tmp_path / "evidence" / "T-9.json"
+    data = json.loads(file.read_text())
+    data["points"][0]["value"] = 0.001
+    file.write_text(json.dumps(data))
+    edited = run_cells(tmp_path, "STEPS = ((2, 5, 6),)" + MAKE, "print(panel.runner.message)")
+    assert "changed after it was measured" in printed(edited)
+
+
+def test_the_status_has_a_live_region_that_is_never_redrawn(tmp_path):
+    """One polite status element, written once; updates go to another widget."""
+    notebook = run_cells(
+        tmp_path,
+        "STEPS = ((2, 5, 6),)" + MAKE,
+        """
+        live = [c for c in panel._widgets.root.children if 'aria-live="polite"' in getattr(c, "value", "")]
+        before = live[0].value
+        await panel.run()
+        print(len(live), live[0].value == before, "Done" in panel._widgets.status.value)
+        print(all(c.description for c in (panel._widgets.said, panel._widgets.because, panel._widgets.bar)))
+        """,
+    )
+    assert printed(notebook).split() == ["1", "True", "True", "True"]
