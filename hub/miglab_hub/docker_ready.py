@@ -43,7 +43,7 @@ def students_bridge(settings: Settings) -> str:
 def _check_image(api: "APIClient", settings: Settings) -> None:
     image = settings.students.image
     try:
-        api.inspect_image(image)
+        api.inspect_image(image)  # type: ignore[no-untyped-call]  # docker-py's stubs leave it out
     except ImageNotFound as error:
         raise StartError(
             f'{settings.file}: students.image: the engine has no image "{image}"; '
