@@ -10,3 +10,5 @@ from miglab_hub.settings import load
 configure(c, load())  # noqa: F821 - JupyterHub provides c
 c.MIGDockerSpawner.network_per_server = True  # noqa: F821
 c.MIGDockerSpawner.joined_containers = ["miglab-proxy", "miglab-hub", "miglab-pool"]  # noqa: F821
+# A student called "hub" must not have a server called like the hub's own container.
+c.MIGDockerSpawner.prefix = "miglab-student"  # noqa: F821

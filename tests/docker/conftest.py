@@ -22,8 +22,9 @@ from miglab_spawner.gpu.sim_machine import SimulatedMachine
 HERE = Path(__file__).parent
 SOCKET = "unix:///var/run/docker.sock"
 STUDENT_IMAGE = "miglab-student"
+HUB_IMAGE = "miglab-hub"
 BASE_IMAGE = "miglab-base"
-BUILD = "images/build student"
+BUILD = "images/build all"
 
 
 def lacking(why: str) -> None:
@@ -70,6 +71,12 @@ def image(engine: docker.DockerClient, name: str) -> str:
 def student_image(engine: docker.DockerClient) -> str:
     """The image students' servers run in."""
     return image(engine, STUDENT_IMAGE)
+
+
+@pytest.fixture(scope="session")
+def hub_image(engine: docker.DockerClient) -> str:
+    """The image of proxy, hub and pool."""
+    return image(engine, HUB_IMAGE)
 
 
 @pytest.fixture(scope="session")
