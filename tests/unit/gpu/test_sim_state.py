@@ -1,6 +1,5 @@
 """The state file that processes share: behaviour 9 of docs/explanation/mig.md."""
 
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +78,7 @@ def test_failed_change_writes_nothing(tmp_path: Path) -> None:
         machine.boots = 99
         raise RuntimeError
     assert file.read().boots == 1
-    assert sorted(os.listdir(tmp_path)) == ["lock", "state.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 1}'])
