@@ -132,7 +132,9 @@ def _create(core: Core, act: Act) -> None:
         observe.look(core, row.gpu)
 
 
-STALE = "NVML gave it the id of another slice in the ledger: slices are gone that were thought there"
+STALE = (
+    "NVML gave it the id of another slice in the ledger: slices are gone that were thought there"
+)
 
 
 def _is_taken_for_another(core: Core, row: SliceRow, reading: SliceReading) -> bool:

@@ -52,7 +52,9 @@ class ClassRoom(World):
 
     # -- dying --------------------------------------------------------------------------------
 
-    def step(self, action: Callable[[], object], die_at: int | None, again: int | None = None) -> bool:
+    def step(
+        self, action: Callable[[], object], die_at: int | None, again: int | None = None
+    ) -> bool:
         """Do something, perhaps die in the middle, start again, and check everything.
 
         Args:
@@ -227,7 +229,9 @@ class ClassRoom(World):
         known = {(r.gpu, r.profile, r.start) for r in self.ledger.state.slices.values()}
         slices = self.on_gpus()
         assert {(gpu, item["profile"], item["start"]) for gpu, item in slices} == known
-        ours = [one for one in slices if (one[0], one[1]["profile"], one[1]["start"]) not in foreign]
+        ours = [
+            one for one in slices if (one[0], one[1]["profile"], one[1]["start"]) not in foreign
+        ]
         assert all(item["uuid"] for _, item in ours)
         self.verify()
 

@@ -259,7 +259,9 @@ def test_holder_holds_one_lease(world: World) -> None:
     assert said.reason == "bad-holder"
 
 
-@pytest.mark.parametrize("holder", ["", "container:abc", "process:1", "vm:1", "container:" + "é" * 64])
+@pytest.mark.parametrize(
+    "holder", ["", "container:abc", "process:1", "vm:1", "container:" + "é" * 64]
+)
 def test_bad_holder(world: World, holder: str) -> None:
     """What is no holder's name is refused."""
     lease = world.grant("ada")

@@ -1,0 +1,189 @@
+"""Holders: only a confirmed absence is gone."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+import pytest
+import requests
+
+from miglab_spawner import processes
+from miglab_spawner.pool.holders import (
+    AnyHolders,
+    DockerHolders,
+    ProcessHolders,
+    Stray,
+    check_holder,
+)
+from miglab_spawner.processes import BadHolder, Liveness, boot_id, process_holder
+
+ID = "ab" * 32
+HOLDER = f"container:{ID}"
+
+
+class Engine:
+    """An engine that answers what the test says."""
+
+    def __init__(self, error: Exception | None = None, listed: Any = ()) -> None:
+        self.error = error
+        self.listed = listed
+        self.removed: list[tuple[str, bool]] = []
+        self.filters: Any = None
+
+    def inspect_container(self, number: str) -> dict[str, str]:
+        if self.error:
+            raise self.error
+        return {"Id": number}
+
+    def containers(self, *, all: bool, filters: Any) -> Any:
+        if self.error:
+            raise self.error
+        assert all
+        self.filters = filters
+        return list(self.listed)
+
+    def remove_container(self, number: str, *, force: bool) -> None:
+        self.removed.append((number, force))
+        self.error = docker.errors.NotFound("no such container")
+
+
+def holders(engine: Engine) -> DockerHolders:
+    return DockerHolders("unix:///nowhere.sock", "lab1", client=engine)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        docker.errors.APIError("server error"),
+        docker.errors.DockerException("no engine"),
+        requests.ConnectionError("refused"),
+        requests.ReadTimeout("slow"),
+        OSError("broken pipe"),
+    ],
+)
+def test_engine_error_is_unknown(error: Exception) -> None:
+    """Whatever the engine answers but 404 is unknown: nothing is gone, missing, or removed."""
+    engine = Engine(error)
+    assert holders(engine).probe(HOLDER) is Liveness.UNKNOWN
+    assert holders(engine).missing([HOLDER]) == set()
+    assert holders(engine).labelled() == []
+
+
+def test_not_found_is_gone() -> None:
+    """404 for that very id is gone."""
+    assert holders(Engine(docker.errors.NotFound("no"))).probe(HOLDER) is Liveness.GONE
+
+
+def test_existing_is_alive() -> None:
+    """A container that exists is alive, whether it runs or not."""
+    assert holders(Engine()).probe(HOLDER) is Liveness.ALIVE
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_unreachable_engine_is_unknown(tmp_path: Path) -> None:
+    """An engine that cannot be reached at all is unknown, also when it never answered."""
+    real = DockerHolders(f"unix://{tmp_path}/none.sock", "lab1")
+    assert real.probe(HOLDER) is Liveness.UNKNOWN
+    assert real.labelled() == []
+    del real
+    gc.collect()  # docker-py leaves the socket it could not connect to the garbage collector
+
+
+def test_missing_is_by_listing() -> None:
+    """Who is not listed is worth a probe."""
+    other = f"container:{'cd' * 32}"
+    engine = Engine(listed=[{"Id": ID}])
+    assert holders(engine).missing([HOLDER, other]) == {other}
+
+
+def test_labelled_is_this_lab() -> None:
+    """Only this lab's containers with a readable lease count."""
+    engine = Engine(
+        listed=[
+            {"Id": ID, "Labels": {"miglab.lease": "7"}},
+            {"Id": "x", "Labels": {"miglab.lease": "seven"}},
+        ]
+    )
+    assert holders(engine).labelled() == [Stray(HOLDER, 7)]
+    assert "miglab.lab=lab1" in engine.filters["label"]
+
+
+def test_remove_without_force() -> None:
+    """Without force the engine is asked to remove only what does not run."""
+    engine = Engine()
+    assert holders(engine).remove(HOLDER, force=False)
+    assert engine.removed == [(ID, False)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "container:",
+        "container:ab",
+        f"container:{ID[:-1]}G",
+        "process:",
+        "process:1,2",
+        "process:-1,2,b",
+        "process:1,2,",
+        "process:１,2,b,c",
+        "container:" + "a" * 1000,
+        "pod:1",
+    ],
+)
+def test_unreadable_names(name: str) -> None:
+    """A name that is none is refused, not guessed at."""
+    with pytest.raises(BadHolder):
+        check_holder(name)
+
+
+def test_process_lives_and_ends() -> None:
+    """A process is alive, gone as a zombie, and gone when it is reaped."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    holder = process_holder(child.pid)
+    assert ProcessHolders().probe(holder) is Liveness.ALIVE
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert ProcessHolders().probe(holder) is Liveness.GONE
+    child.communicate()
+    assert ProcessHolders().missing([holder]) == {holder}
+
+
+def test_reused_pid_is_gone() -> None:
+    """The same pid with another start time, or of another boot, is another process."""
+    pid, started, boot = process_holder(os.getpid()).removeprefix("process:").split(",")
+    assert ProcessHolders().probe(f"process:{pid},{int(started) - 1},{boot}") is Liveness.GONE
+    assert ProcessHolders().probe(f"process:{pid},{started},another-boot") is Liveness.GONE
+
+
+def test_hidden_process_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that /proc hides but that can be signalled is unknown, not gone."""
+    holder = process_holder(os.getpid())
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text(boot_id())
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    assert ProcessHolders().probe(holder) is Liveness.UNKNOWN
+
+
+def test_odd_process_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose name holds brackets and blanks does not confuse the reading."""
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("b\n")
+    (tmp_path / "7").mkdir()
+    fields = ["S", *(str(n) for n in range(4, 22)), "999", "0"]
+    (tmp_path / "7/stat").write_text("7 (a) Z (b) " + " ".join(fields))
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    assert process_holder(7) == "process:7,999,b"
+
+
+def test_kinds() -> None:
+    """Each kind is asked in its own room; a kind without one stays unknown."""
+    both = AnyHolders({"container": holders(Engine())})
+    assert both.probe(HOLDER) is Liveness.ALIVE
+    assert both.probe(process_holder(os.getpid())) is Liveness.UNKNOWN
+    assert not both.remove("process:1,2,b", force=True)

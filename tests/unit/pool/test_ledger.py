@@ -1,0 +1,168 @@
+"""The ledger as a file, and the lock beside it."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from miglab_spawner.messages import TicketState
+from miglab_spawner.pool.ledger import Ledger, LedgerDamaged, LedgerTooNew, newest_version
+from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
+from miglab_spawner.pool.rows import TicketRow
+from miglab_spawner.pool.tables import metadata
+
+
+def ticket(number: int, user: str = "ada") -> TicketRow:
+    return TicketRow(number, user, "", "vision", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+def test_migrations_make_the_tables(path: Path) -> None:
+    """What the migrations make is what the code believes in."""
+    ledger = Ledger(path)
+    context = MigrationContext.configure(ledger.connection)
+    assert compare_metadata(context, metadata) == []
+    ledger.close()
+
+
+def test_course_everywhere(path: Path) -> None:
+    """GPUs, slices, tickets, leases and transitions carry the course from the first migration."""
+    for name in ("gpus", "slices", "tickets", "leases", "transitions"):
+        assert "course" in metadata.tables[name].c
+
+
+def test_wal(path: Path) -> None:
+    """The ledger is in WAL mode."""
+    ledger = Ledger(path)
+    ledger.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+@pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
+def test_durable_is_synced(path: Path, durable: bool, level: int) -> None:
+    """What precedes an irreversible act is synced in full; the rest survives any crash of ours."""
+    ledger = Ledger(path)
+    with ledger.write(1.0, durable=not durable) as tx:
+        tx.put(ticket(1))
+    with ledger.write(2.0, durable=durable) as tx:
+        tx.put(ticket(2))
+        found = ledger.connection.exec_driver_sql("PRAGMA synchronous").scalar()
+    assert found == level
+    ledger.close()
+
+
+@pytest.mark.parametrize("user", ["ada", "José Ñandú 🎓", "x" * 255, "'; DROP TABLE leases; --"])
+def test_reopen(path: Path, user: str) -> None:
+    """What was written is there after reopening, to the letter."""
+    ledger = Ledger(path)
+    with ledger.write(5.0, durable=True) as tx:
+        tx.put(ticket(1, user), by=user, reason="asked")
+    ledger.close()
+    ledger = Ledger(path)
+    assert ledger.state.tickets == {1: ticket(1, user)}
+    (step,) = ledger.history()
+    assert (step["at"], step["by"], step["reason"], step["course"]) == (
+        5.0,
+        user,
+        "asked",
+        "vision",
+    )
+    assert ledger.new_id("ticket") == 2
+    ledger.close()
+
+
+def test_roll_back(path: Path) -> None:
+    """A transaction that fails leaves neither disk nor memory changed."""
+    ledger = Ledger(path)
+    with pytest.raises(ZeroDivisionError), ledger.write(1.0, durable=True) as tx:
+        tx.put(ticket(1))
+        raise ZeroDivisionError
+    assert ledger.state.tickets == {}
+    assert ledger.history() == []
+    ledger.close()
+
+
+@pytest.mark.parametrize("content", [b"this is no database, " * 50, b"\x00" * 4096])
+def test_damaged(path: Path, content: bytes) -> None:
+    """A file that is no ledger is left as it is, with words on what to do."""
+    path.write_bytes(content)
+    with pytest.raises(LedgerDamaged, match="move the file aside"):
+        Ledger(path)
+    assert path.read_bytes() == content
+
+
+def test_corrupt(path: Path) -> None:
+    """A ledger with a broken page is found damaged before anything is written."""
+    ledger = Ledger(path)
+    with ledger.write(1.0, durable=True) as tx:
+        for number in range(1, 400):
+            tx.put(ticket(number, f"user{number}"))
+    ledger.connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    ledger.close()
+    content = bytearray(path.read_bytes())
+    content[8192:40960] = b"\xff" * (40960 - 8192)
+    path.write_bytes(content)
+    with pytest.raises(LedgerDamaged):
+        Ledger(path)
+    assert path.read_bytes() == bytes(content)
+
+
+def test_other_database(path: Path) -> None:
+    """Some other program's database is not taken for a ledger."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+    connection.close()
+    with pytest.raises(LedgerDamaged):
+        Ledger(path)
+
+
+def test_too_new(path: Path) -> None:
+    """A newer miglab's ledger is refused and left as it is."""
+    Ledger(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerTooNew, match="9999"):
+        Ledger(path)
+    assert path.read_bytes() == before
+    assert newest_version() != "9999"
+
+
+def test_second_process_is_refused(tmp_path: Path) -> None:
+    """While one process holds the lock a second is refused, and told who holds it."""
+    path = tmp_path / "pool.lock"
+    code = (
+        "import sys; from pathlib import Path; from miglab_spawner.pool.lock import *\n"
+        "try:\n    PoolLock(Path(sys.argv[1]))\nexcept AlreadyRunning as error:\n    sys.exit(str(error))"
+    )
+
+    def other() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+        )
+
+    with PoolLock(path):
+        with pytest.raises(AlreadyRunning):
+            PoolLock(path)
+        said = other()
+        assert said.returncode == 1
+        assert "already holds" in said.stderr
+    assert other().returncode == 0
+
+
+def test_lock_names_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal names the process that has the lock."""
+    monkeypatch.setattr("os.getpid", lambda: 4711)
+    with PoolLock(tmp_path / "lock"), pytest.raises(AlreadyRunning, match="4711"):
+        PoolLock(tmp_path / "lock")

@@ -1,0 +1,134 @@
+"""Who is next: first come, first served, and nobody idles what the first cannot use."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_spawner.pool.placement import GpuState
+from miglab_spawner.pool.queue import Ground, Waiting, in_line, next_in_line, set_aside
+
+A100 = Geometry(
+    8,
+    (
+        Profile("1g.5gb", 19, 0, 1, 1, 14, 4864, 7, tuple(range(7))),
+        Profile("2g.10gb", 14, 1, 2, 2, 28, 9856, 3, (0, 2, 4)),
+        Profile("3g.20gb", 9, 2, 3, 4, 42, 19968, 2, (0, 4)),
+        Profile("7g.40gb", 0, 4, 7, 8, 98, 40192, 1, (0,)),
+    ),
+)
+
+
+def placed(name: str, start: int) -> Placed:
+    profile = A100.by_name[name]
+    return Placed(profile, Placement(start, profile.size))
+
+
+def gpu(name: str, *live: Placed, usable: bool = True) -> Ground:
+    return Ground(GpuState(name, A100, live, usable=usable))
+
+
+def one(number: int, *profiles: str) -> Waiting:
+    return Waiting(number, profiles, float(number))
+
+
+def test_first_come() -> None:
+    """Of two who fit the earlier goes."""
+    grant = next_in_line([one(2, "1g.5gb"), one(1, "1g.5gb")], [gpu("a")])
+    assert grant is not None
+    assert grant.ticket == 1
+
+
+def test_ties_by_number() -> None:
+    """Of two who came in the same moment the lower number goes."""
+    line = in_line([Waiting(5, (), 1.0), Waiting(4, (), 1.0)])
+    assert [each.ticket for each in line] == [4, 5]
+
+
+def test_nobody() -> None:
+    """Nobody waits, or there is no GPU: nobody goes."""
+    assert next_in_line([], [gpu("a")]) is None
+    assert next_in_line([one(1, "1g.5gb")], []) is None
+
+
+def test_small_one_does_not_delay_the_first() -> None:
+    """The place that empties for the first in line is not given to who came later."""
+    half_full = gpu("a", placed("3g.20gb", 0))
+    line = [one(1, "7g.40gb"), one(2, "1g.5gb")]
+    assert next_in_line(line, [half_full]) is None
+
+
+def test_small_one_goes_elsewhere() -> None:
+    """Who came later goes ahead where it does not delay the first."""
+    line = [one(1, "7g.40gb"), one(2, "1g.5gb")]
+    emptier = gpu("a", placed("1g.5gb", 0))
+    fuller = gpu("b", placed("3g.20gb", 4), placed("1g.5gb", 0))
+    grant = next_in_line(line, [emptier, fuller])
+    assert grant is not None
+    assert (grant.ticket, grant.choices[0].gpu) == (2, "b")
+
+
+def test_rest_of_the_gpu_is_used() -> None:
+    """Only the place kept is kept: beside it, on the same GPU, others go."""
+    ground = gpu("a", placed("1g.5gb", 0), placed("2g.10gb", 4))
+    grant = next_in_line([one(1, "3g.20gb"), one(2, "1g.5gb")], [ground])
+    assert grant is not None
+    assert grant.ticket == 2
+    kept = 0 if grant.choices[0].placement.start >= 4 else 4
+    assert abs(grant.choices[0].placement.start - kept) >= 1
+
+
+def test_foreign_place_is_not_waited_for() -> None:
+    """Where something foreign lies nothing is set aside: it will not become free."""
+    foreign = placed("1g.5gb", 0)
+    ground = Ground(GpuState("a", A100, (foreign,)), (foreign,))
+    other = gpu("b", placed("3g.20gb", 0), placed("3g.20gb", 4))
+    (free, kept) = set_aside(("7g.40gb",), [ground, other])
+    assert free == ground.state
+    assert len(kept.live) == 3
+
+
+def test_impossible_first_blocks_nobody() -> None:
+    """Who can be served by no usable GPU keeps the place in line, and delays nobody."""
+    line = [one(1, "7g.40gb"), one(2, "1g.5gb")]
+    broken = gpu("b", usable=False)
+    foreign = placed("1g.5gb", 0)
+    grant = next_in_line(line, [broken, Ground(GpuState("a", A100, (foreign,)), (foreign,))])
+    assert grant is not None
+    assert grant.ticket == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shapes=st.lists(
+        st.sampled_from(["1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb"]), min_size=1, max_size=12
+    ),
+    gpus=st.integers(1, 3),
+    ends=st.randoms(use_true_random=False),
+)
+def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
+    """While leases end, everyone is served, however many small ones keep coming behind."""
+    waiting = [one(number, shape) for number, shape in enumerate(shapes)]
+    live: list[tuple[str, Placed]] = []
+    next_number = len(waiting)
+    rounds = 0
+    while any(each.ticket < len(shapes) for each in waiting):
+        rounds += 1
+        assert rounds < 60 * len(shapes)
+        grounds = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
+        grant = next_in_line(waiting, grounds)
+        if grant is None:
+            live.pop(ends.randrange(len(live)))  # type: ignore[attr-defined]
+            waiting.append(one(next_number, "1g.5gb"))
+            next_number += 1
+            continue
+        waiting = [each for each in waiting if each.ticket != grant.ticket]
+        live += [(c.gpu, Placed(c.profile, c.placement)) for c in grant.choices]
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_same_shape_never_passes(count: int) -> None:
+    """Who wants the same as the first is never served before."""
+    full = gpu("a", *(placed("1g.5gb", n) for n in range(count)), placed("1g.5gb", 6))
+    grant = next_in_line([one(1, "7g.40gb"), one(2, "7g.40gb")], [full])
+    assert grant is None
