@@ -12,7 +12,7 @@ from miglab_spawner.networks import ensure_shared, gateway
 if TYPE_CHECKING:
     from docker import APIClient  # noqa: TID251 -- as above
 
-BUILD_COMMAND = "images/build"
+BUILD_COMMAND = "images/build student"
 TIMEOUT_S = 20
 
 

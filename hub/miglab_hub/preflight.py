@@ -19,6 +19,7 @@ from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import ShapeError, resolve
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
+from miglab_spawner.gpu.sim_models import model_named
 
 
 def prepare(file: Path) -> Settings:
@@ -124,15 +125,24 @@ def make_simulated(settings: Settings) -> None:
     """Make the simulated machine, unless it is there.
 
     Raises:
-        StartError: there is no such model.
+        StartError: there is no such model, or the machine there is another.
     """
     folder = settings.simulated_state
-    if folder is None or (folder / "state.json").exists():
+    if folder is None:
         return
     try:
-        SimulatedMachine.create(folder, settings.gpus.count, settings.gpus.model)
-    except (ValueError, KeyError) as error:
+        wanted = [model_named(settings.gpus.model).key] * settings.gpus.count
+    except ValueError as error:
         raise StartError(f"{settings.file}: gpus.model: {error}") from error
+    if not (folder / "state.json").exists():
+        SimulatedMachine.create(folder, settings.gpus.count, settings.gpus.model)
+        return
+    there = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
+    if there != wanted:
+        raise StartError(
+            f"{settings.file}: gpus: asks for {', '.join(wanted)}, but the simulated machine in "
+            f"{folder} has {', '.join(there)}: set it back, or delete {settings.state} to begin anew"
+        )
 
 
 def check_shapes(settings: Settings, geometries: Iterable[Geometry]) -> None:

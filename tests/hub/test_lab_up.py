@@ -12,7 +12,8 @@ import pytest
 
 from miglab_hub.check.student import Student, wait_for
 from miglab_hub.check.temporary import free_ports, temporary_lab
-from miglab_hub.settings import ENV_BRIDGE, ENV_CONFIG, ENV_PORT
+from miglab_hub.preflight import make_simulated
+from miglab_hub.settings import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, load
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
 UP_S = 120
@@ -110,3 +111,12 @@ def test_ctrl_c_while_starting_ends_everything(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(UP_S) == 0
     assert [each for each in family if each.is_running()] == []
+
+
+def test_other_simulated_gpus_than_the_lab_has_are_refused(tmp_path: Path) -> None:
+    """A lab that was begun with one model is not silently run with another."""
+    settings = load(lab_toml(tmp_path), {})
+    settings.state.mkdir()
+    make_simulated(settings)
+    ended = up(lab_toml(tmp_path, '[gpus]\nmodel = "A30"\n'), "--port", str(free_ports()))
+    assert ended.returncode == 2 and "begin anew" in ended.stderr
