@@ -1,4 +1,4 @@
-"""Hypothesis looks for an order of events that breaks an invariant; it may kill the pool anywhere."""
+"""Hypothesis looks for an order of events that breaks an invariant; any may be the last."""
 
 import shutil
 import tempfile
