@@ -140,8 +140,9 @@ def make_simulated(settings: Settings) -> None:
     there = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
     if there != wanted:
         raise StartError(
-            f"{settings.file}: gpus: asks for {', '.join(wanted)}, but the simulated machine in "
-            f"{folder} has {', '.join(there)}: set it back, or delete {settings.state} to begin anew"
+            f"{settings.file}: gpus: asks for {', '.join(wanted)}, but the machine in "
+            f"{folder} has {', '.join(there)}: "
+            f"set it back, or delete {settings.state} to begin anew"
         )
 
 
