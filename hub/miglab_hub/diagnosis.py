@@ -221,10 +221,14 @@ def examine_pool(settings: Settings) -> Iterator[Finding]:
     try:
         api = PoolApi(settings.pool_url, settings.pool_secret.read_text().strip())
         snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))
+        health = api.call("GET", "/health")
         contradictions: list[str] = api.call("GET", "/invariants")
     except (StartError, OSError) as error:
         yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
         return
+    if health["is_stuck"]:
+        do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
+        yield wrong("pool", "a driver call hangs: no slice is made or destroyed", do)
     yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
     if snapshot.paused:
         yield wrong("pool", f"paused: {snapshot.paused}", "miglab pool resume")

@@ -39,6 +39,7 @@ class Times:
         act_s: between two looks for acts that become due by time alone.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
+        stuck_s: how long a call on the GPU thread may last before health says so.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
     """
 
@@ -46,6 +47,7 @@ class Times:
     act_s: float = 0.25
     reconcile_s: float = 15.0
     sample_s: float = 5.0
+    stuck_s: float = 30.0
     stop_s: float = 10.0
 
 
@@ -73,6 +75,7 @@ class PoolHost:
         self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
         self._snapshot: tuple[int, PoolSnapshot] | None = None
+        self._gpu_since: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, decision: Callable[[Pool], T]) -> T:
@@ -110,8 +113,10 @@ class PoolHost:
         if act is None:
             return False
         started = perf_counter()
-        thread = self._holders if act.kind is ActKind.PROBE else self._gpu
-        await self._on(thread, lambda pool: pool.perform(act))
+        if act.kind is ActKind.PROBE:
+            await self._on(self._holders, lambda pool: pool.perform(act))
+        else:
+            await self.on_gpu_thread(lambda pool: pool.perform(act))
         self.metrics.act_s.labels(act.kind.value).observe(perf_counter() - started)
         return True
 
@@ -121,7 +126,26 @@ class PoolHost:
         The pool's turns, on the other thread, see for themselves how long a call takes, and mark
         the GPU of a stuck one unknown.
         """
-        return await self._on(self._gpu, work)
+
+        def timed(pool: Pool) -> T:
+            self._gpu_since = perf_counter()
+            try:
+                return work(pool)
+            finally:
+                self._gpu_since = None
+
+        return await self._on(self._gpu, timed)
+
+    @property
+    def gpu_call_s(self) -> float:
+        """How long the work on the GPU thread has lasted; 0 when it is at rest."""
+        since = self._gpu_since
+        return 0.0 if since is None else perf_counter() - since
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the GPU thread hangs in a driver call; no slice is made or destroyed."""
+        return self.gpu_call_s > self._times.stuck_s
 
     async def _on(self, thread: ThreadPoolExecutor, work: Callable[[Pool], T]) -> T:
         loop = asyncio.get_running_loop()

@@ -58,11 +58,13 @@ class Health(Message):
 
     Attributes:
         gpus_troubled: how many of the GPUs take no new lease.
+        is_stuck: whether a driver call hangs, so that no slice is made or destroyed.
     """
 
     ok: bool
     gpus: int
     gpus_troubled: int
+    is_stuck: bool
 
 
 async def who(request: Request) -> Asker:
@@ -335,12 +337,18 @@ async def health(host: Host) -> Health:
     """Whether the pool answers, and whether every GPU does; open to all, and names nothing."""
     snapshot = await host.snapshot()
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
-    return Health(ok=not troubled, gpus=len(snapshot.gpus), gpus_troubled=troubled)
+    return Health(
+        ok=not troubled and not host.is_stuck,
+        gpus=len(snapshot.gpus),
+        gpus_troubled=troubled,
+        is_stuck=host.is_stuck,
+    )
 
 
 async def metrics(request: Request) -> Response:
     """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
     host: PoolHost = request.app.state.host
     held = await host.decide(lambda pool: pool.leases())
+    host.metrics.gpu_call_s.set(host.gpu_call_s)
     text = host.metrics.render(await host.snapshot(), held)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

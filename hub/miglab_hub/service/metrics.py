@@ -44,6 +44,9 @@ class Metrics:
             buckets=ACT_BUCKETS_S,
             registry=self.registry,
         )
+        self.gpu_call_s = self._gauge(
+            "miglab_gpu_call_seconds", "How long the work on the GPU thread has lasted; 0 at rest."
+        )
         self.refusals = Counter(
             "miglab_refusals", "Refused requests.", ["reason"], registry=self.registry
         )

@@ -32,6 +32,7 @@ class Service:
         self.pool.request_of_alice()
         self.contradictions: list[str] = []
         self.refuses = False
+        self.is_stuck = False
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode().removeprefix("/services/pool/api")
@@ -39,6 +40,9 @@ class Service:
         self.token = request.headers["authorization"]
         if self.refuses:
             return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
+        if path == "/health":
+            health = {"ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": self.is_stuck}
+            return httpx.Response(200, json=health)
         if path == "/invariants":
             return httpx.Response(200, json=self.contradictions)
         if path.startswith("/leases?") or path == "/leases":
@@ -193,6 +197,13 @@ def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
     wrong = {one["what"]: one["do"] for one in said["findings"] if one["level"] == "WRONG"}
     assert wrong.keys() == {"invariant", "GPU 0", "slice 1", "slice 2"}
     assert "miglab pool clear 1" in wrong["slice 1"] and "miglab pool adopt 2" in wrong["slice 2"]
+
+
+def test_doctor_finds_a_hanging_driver(service: Service, lab: Path) -> None:
+    """A driver call that does not return is a finding."""
+    service.is_stuck = True
+    said = findings(lab, 1)
+    assert "hangs" in next(one for one in said["findings"] if one["level"] == "WRONG")["found"]
 
 
 def test_doctor_without_a_running_pool(lab: Path) -> None:

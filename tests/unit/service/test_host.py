@@ -90,7 +90,7 @@ async def test_a_failed_turn_does_not_end_the_turns() -> None:
 async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None:
     """While the driver hangs, snapshots and turns go on, and the service can still end."""
     pool = PoolStuckInADriverCall()
-    host = PoolHost(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01))  # type: ignore[arg-type]
+    host = PoolHost(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01, stuck_s=0.0))  # type: ignore[arg-type]
     await host.start()
     await asyncio.get_running_loop().run_in_executor(None, pool.entered.wait, 5)
     pool.version += 1
@@ -98,6 +98,7 @@ async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None
     turns = pool.turns
     await host.decide(lambda p: p.turn())
     assert pool.turns > turns
+    assert host.gpu_call_s > 0 and host.is_stuck
     assert not await host.stop()
     pool.go_on.set()
 

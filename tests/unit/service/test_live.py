@@ -11,6 +11,7 @@ from miglab_hub.service.auth import asker_from
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.management import events
 from miglab_hub.service.waker import Waker
+from miglab_spawner.messages import TicketState
 
 from .conftest import as_
 from .fakes import OWNERS, SECRET, FakePool
@@ -123,5 +124,5 @@ async def test_a_poll_waits_while_slices_are_made(
     pool.shows_waiting = False
     poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
     await parked(host.waker, poll)
-    await host.decide(lambda _: pool.set_ticket(1, state="offered", lease=1))
+    await host.decide(lambda _: pool.set_ticket(1, state=TicketState.OFFERED, lease=1))
     assert (await poll).json()["state"] == "offered"

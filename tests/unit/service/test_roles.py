@@ -129,4 +129,4 @@ async def test_health_names_nobody(client: httpx.AsyncClient, pool: FakePool) ->
     """Health is open to all, so it tells counts only; a GPU in trouble is not fine."""
     pool.gpu_state = "unknown"
     answer = await client.get("/api/health")
-    assert answer.json() == {"ok": False, "gpus": 1, "gpus_troubled": 1}
+    assert answer.json() == {"ok": False, "gpus": 1, "gpus_troubled": 1, "is_stuck": False}
