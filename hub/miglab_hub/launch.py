@@ -51,20 +51,21 @@ def up(config: Path, port: int | None = None) -> int:
     Raises:
         StartError: a check failed; nothing was started.
     """
-    if port is not None:
-        os.environ[ENV_PORT] = str(port)
     os.environ[ENV_CONFIG] = str(config.absolute())
-    settings = prepare(config)
+    settings = prepare(config, port)
+    os.environ[ENV_PORT] = str(settings.lab.port)
     stop = Stop()
     siblings = Siblings(siblings_of(settings), settings.logs, say)
     try:
         siblings.start()
         _wait_until_ready(settings, siblings, stop)
         if not stop.is_set:
+            settings.port_file.write_text(f"{settings.lab.port}\n", encoding="utf-8")
             _say_ready(settings)
         while not stop.is_set:
             siblings.watch()
             time.sleep(TICK_S)
+        settings.port_file.unlink(missing_ok=True)
     finally:
         siblings.end()
     return 0

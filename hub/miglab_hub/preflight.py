@@ -13,7 +13,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.docker_ready import students_bridge
 from miglab_hub.errors import StartError
 from miglab_hub.own_notebooks import make_notebooks
-from miglab_hub.settings import ENV_BRIDGE, Settings, SettingsError, load
+from miglab_hub.settings import ENV_BRIDGE, ENV_PORT, Settings, SettingsError, load
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.geometry import Geometry
@@ -22,11 +22,12 @@ from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.gpu.sim_models import model_named
 
 
-def prepare(file: Path) -> Settings:
+def prepare(file: Path, port: int | None = None) -> Settings:
     """Check everything that can be checked beforehand, and make what is missing.
 
     Args:
         file: lab.toml.
+        port: takes over from ``lab.port``.
 
     Returns:
         The settings, with the students' network found.
@@ -35,7 +36,9 @@ def prepare(file: Path) -> Settings:
         StartError: something is not as it must be.
     """
     try:
-        settings = load(file)
+        if port is not None:
+            os.environ[ENV_PORT] = str(port)
+        settings = load(file, running=False)
     except SettingsError as error:
         raise StartError(str(error)) from error
     check_ports(settings)
@@ -43,7 +46,7 @@ def prepare(file: Path) -> Settings:
     check_shapes(settings, geometries(settings))
     if settings.students.spawner == "docker":
         os.environ[ENV_BRIDGE] = students_bridge(settings)
-        settings = load(file)
+        settings = load(file, running=False)
     lab_secrets.make_all(settings)
     settings.logs.mkdir(exist_ok=True)
     settings.homes.mkdir(exist_ok=True)

@@ -104,6 +104,11 @@ class Settings(Section):
         return self.state / "proxy.token"
 
     @property
+    def port_file(self) -> Path:
+        """Where a running lab says the port that ``--port`` gave it."""
+        return self.state / "port"
+
+    @property
     def passwords(self) -> Path:
         """The passwords of the embedded default, a line ``role password`` each."""
         return self.state / "passwords"
@@ -235,22 +240,37 @@ class Settings(Section):
         )
 
 
-def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+def load(
+    path: Path | None = None, environ: Mapping[str, str] = os.environ, *, running: bool = True
+) -> Settings:
     """Read lab.toml.
 
     Args:
         path: the file; None for the one ``MIGLAB_CONFIG`` names, else ``lab.toml`` here.
         environ: what ``./lab up`` tells the parts: ``MIGLAB_PORT`` takes over from ``lab.port``,
-            ``MIGLAB_BRIDGE`` is the host's address on the students' Docker network.
+            ``MIGLAB_BRIDGE`` is the host's address on the students' Docker network.  Without
+            them, a running lab's port is the one that ``./lab up --port`` left in the state folder.
+        running: False to leave the port of a running lab aside: for one that is to start.
 
     Raises:
         SettingsError: the file cannot be read, or what it says makes no sense.
     """
     file = (path or Path(environ.get(ENV_CONFIG) or "lab.toml")).absolute()
     table = _read(file)
+    bridge = environ.get(ENV_BRIDGE) or "127.0.0.1"
     if port := environ.get(ENV_PORT):
-        table.setdefault("lab", {})["port"] = int(port) if port.isdecimal() else port
-    return _build(table, file, environ.get(ENV_BRIDGE) or "127.0.0.1")
+        return _build(_at_port(table, port), file, bridge)
+    settings = _build(table, file, bridge)
+    if running and settings.port_file.exists():
+        return _build(_at_port(table, settings.port_file.read_text().strip()), file, bridge)
+    return settings
+
+
+def _at_port(table: dict[str, Any], port: str) -> dict[str, Any]:
+    lab = table.get("lab", {})
+    if not isinstance(lab, dict):
+        return table
+    return {**table, "lab": {**lab, "port": int(port) if port.isdecimal() else port}}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -117,6 +117,16 @@ def test_the_environment_names_file_port_and_bridge(tmp_path: Path) -> None:
     assert settings.hub_api_url == "http://172.18.0.1:18002/hub/api"
 
 
+def test_a_running_lab_says_its_port(tmp_path: Path) -> None:
+    """After `./lab up --port` the other commands find the lab; a start is not led astray by it."""
+    settings = load(write(tmp_path, COURSE), {})
+    settings.state.mkdir()
+    settings.port_file.write_text("18000\n")
+    assert load(settings.file, {}).lab.port == 18000
+    assert load(settings.file, {ENV_PORT: "19000"}).lab.port == 19000
+    assert load(settings.file, {}, running=False).lab.port == 8000
+
+
 def test_a_bad_port_in_the_environment_is_explained(tmp_path: Path) -> None:
     """MIGLAB_PORT is checked as lab.port is."""
     with pytest.raises(SettingsError, match=r"lab\.port"):
