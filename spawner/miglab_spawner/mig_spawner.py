@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from sqlalchemy.orm import object_session
 from traitlets import default
 
 from miglab_spawner import choice, hub_setup, progress, spawn_page
@@ -449,7 +450,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Keep a choice that cannot be met out of the next start; JupyterHub saves it otherwise."""
         self.user_options = choice.forgotten(self.user_options)
         if self.orm_spawner is not None:
-            self.orm_spawner.user_options = self.user_options
+            self.orm_spawner.user_options = dict(self.user_options)
+            object_session(self.orm_spawner).commit()
 
 
 async def _options_form(spawner: MIGSpawnerMixin) -> str:

@@ -209,7 +209,7 @@ async def test_trap_2_a_leftover_with_a_slice_is_not_started_for_cpu(hub, lab, e
     """A stopped container of ours with an old slice is no server without a GPU."""
     hub.user("ada")
     labels = {"miglab.lab": LAB, "miglab.lease": "7", "miglab.generation": "1"}
-    old = engine.containers.create(base_image, name=f"{LAB}-ada", labels=labels)
+    old = engine.containers.create(base_image, ["true"], name=f"{LAB}-ada", labels=labels)
     environment = await hub.start("ada", shape="cpu")
     with pytest.raises(NotFound):
         old.reload()
@@ -237,7 +237,7 @@ async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of,
     known = spawner.object_id
 
     def errs(*_: Any, **__: Any) -> Any:
-        response = type("Response", (), {"status_code": 500, "reason": "no"})()
+        response = type("Response", (), {"status_code": 500, "reason": "no", "url": "inspect"})()
         raise APIError("no", response=response)
 
     with monkeypatch.context() as broken:
