@@ -80,6 +80,7 @@ class Core:
         self.started_at = now()
         self.paused = ""
         self.infos: dict[str, GpuInfo] = {}
+        self.possible: dict[str, bool] = {}  # by shape; forgotten when the GPUs are read
         self.usage: dict[int, Usage] = {}
         self.gpu_usage: dict[str, Usage] = {}
         self.acting: dict[str, float] = {}

@@ -73,7 +73,9 @@ def _judge_shape(
         return Refused("paused", f"New leases are paused: {core.paused}", 503)
     if not core.infos:
         return _gpus_unknown()
-    if not _is_possible(core, shape):
+    if str(shape) not in core.possible:
+        core.possible[str(shape)] = _is_possible(core, shape)
+    if not core.possible[str(shape)]:
         why = f"No GPU of this lab can ever hold {shape}. Choose a smaller shape."
         return Refused("impossible-shape", why, 422)
     return None

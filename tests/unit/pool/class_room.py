@@ -212,7 +212,7 @@ class ClassRoom(World):
         return [(gpu["uuid"], item) for gpu in gpus for item in gpu["slices"]]
 
     def finish(self) -> None:
-        """Everyone leaves: nothing is leased, nothing is lost, nothing of ours is left half made."""
+        """Everyone leaves: nothing is leased, lost, or left half made."""
         self.heal()
         for user in USERS:
             self.server_ends(user, is_said=False)

@@ -144,7 +144,8 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pool.lock"
     code = (
         "import sys; from pathlib import Path; from miglab_spawner.pool.lock import *\n"
-        "try:\n    PoolLock(Path(sys.argv[1]))\nexcept AlreadyRunning as error:\n    sys.exit(str(error))"
+        "try:\n    PoolLock(Path(sys.argv[1]))\n"
+        "except AlreadyRunning as error:\n    sys.exit(str(error))"
     )
 
     def other() -> subprocess.CompletedProcess[str]:

@@ -501,7 +501,7 @@ def test_busy_slice_freed_later(world: World) -> None:
 
 
 def test_stuck_call(make_world: MakeWorld) -> None:
-    """A call that does not come back marks its GPU unknown; who waited for it is served elsewhere."""
+    """A call that does not come back marks its GPU unknown; who waited is served elsewhere."""
     world = make_world(gpus=2)
     ticket = world.ask("ada")
     world.pool.turn()
@@ -651,6 +651,7 @@ def test_slice_gone_holder_alive(world: World) -> None:
     ticket = world.ask("bob")
     world.work()
     assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.ledger.state.tickets[ticket.id].lease is None
     assert "takes no new lease" in world.pool.snapshot().gpus[0].why
     world.holders.there.clear()
     world.pass_time(1)
