@@ -4,6 +4,7 @@
 spawner does with its traits is the spawner's affair.
 """
 
+import math
 from typing import Any
 
 from miglab_hub import lab_secrets
@@ -143,6 +144,8 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.longest_wait_s = settings.pool.longest_wait_s
         spawner.create_timeout_s = settings.students.create_timeout_s
         spawner.simulated = settings.gpus.simulated
+        # A class that starts at once on few cores needs longer than JupyterHub's 30 s.
+        spawner.http_timeout = math.ceil(settings.students.create_timeout_s)
 
 
 def update_docker(c: Any, settings: Settings) -> None:

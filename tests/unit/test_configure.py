@@ -101,6 +101,7 @@ def test_the_spawner_finds_the_pool(tmp_path: Path, spawner: str) -> None:
     assert traits.pool_url == "http://127.0.0.1:8003/services/pool"
     assert traits.pool_secret_file == str(tmp_path / ".lab" / "pool.secret")
     assert traits.student_api_url == "http://127.0.0.1:8004"
+    assert traits.http_timeout == 120
     assert c.MIGDockerSpawner.shape_limits["cpu"]["mem_gib"] == 3
 
 
