@@ -4,7 +4,8 @@ Importing it touches neither torch nor a widget library; what is measured runs i
 """
 
 from labkit.errors import LabError
-from labkit.measure import compare, measure, peak, ranks, where
+from labkit.measure import compare, measure, peak, ranks
+from labkit.place import where
 from labkit.records import METHOD_VERSION, Comparison, Measurement, Place, Tier, Verdict
 
 __version__ = "0.1.0"

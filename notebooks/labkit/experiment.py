@@ -12,7 +12,8 @@ from typing import Any
 
 from labkit import published
 from labkit.evidence import Evidence, Point
-from labkit.measure import BUDGET_S, compare_async, measure_async
+from labkit.jobs import BUDGET_S
+from labkit.measure import compare_async, measure_async
 from labkit.plot_svg import Mark, Plot, Series
 from labkit.readings import Readings
 from labkit.records import Comparison, Measurement
@@ -82,13 +83,13 @@ def timed_step(
         function: as for `labkit.measure`.
         value: what is drawn of the record, for example its median in milliseconds.
         seconds: the time budget.
-        options: passed to `measure_async` (n, dtype, flops ...).
+        options: passed to `measure_async` (ranks, dtype, flops ...).
         arguments: passed to the function.
     """
     given = dict(options or {})
 
     async def run(report: Report) -> Point:
-        readings = Readings(given.get("n", 1))
+        readings = Readings(given.get("ranks", 1))
 
         def point(record: Measurement) -> Point:
             return Point(x, label, value(record), (record,))

@@ -22,7 +22,7 @@ from labkit import device, errors, lease, source
 from labkit.child import Crew, run_blocking
 from labkit.readings import Readings
 from labkit.records import Device, Tier
-from labkit.worker import WAITING
+from labkit.tasks import WAITING
 
 PROBE_S = 60.0
 MPS_START_S = 20.0

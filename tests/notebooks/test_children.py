@@ -285,3 +285,18 @@ def test_no_private_folder_is_left(tmp_path, monkeypatch):
     labkit.ranks(total, n=2)
     assert list(Path(tmp_path).iterdir()) == []
     assert os.environ["TMPDIR"] == str(tmp_path)
+
+
+def product(n=8, dtype="float32"):
+    import torch
+
+    matrix = torch.ones(n, n, dtype=getattr(torch, dtype))
+    return lambda: matrix @ matrix
+
+
+def test_natural_argument_names_reach_the_function():
+    """A size called n is the function's, and a dtype is both an argument and part of the record."""
+    record = labkit.measure(product, samples=5, n=16, dtype="float64")
+    assert record.setting == {"n": 16, "dtype": "float64"}
+    assert record.dtype == "float64"
+    assert record.ranks == 1

@@ -1,0 +1,77 @@
+"""Where this notebook measures, found out in a child; and which rank gets which device."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from labkit import device, lease
+from labkit.child import run_blocking
+from labkit.jobs import TIMEOUT_S, make_job, nobody_watches, run_job
+from labkit.readings import Readings
+from labkit.records import Device, Lease, Place, Tier
+
+
+async def where_async() -> Place:
+    """Find out what this notebook measures on, in a child that is gone afterwards.
+
+    Raises:
+        NoRealSlice: the lease names a real slice and torch sees none.
+    """
+    held, budget = lease.from_environment(os.environ), device.cpu_budget()
+    choices = held.real_slices or (None,)
+    found: list[Device] = []
+    readings = Readings(1)
+    for choice in choices:
+        readings = Readings(1)
+        added = {"CUDA_VISIBLE_DEVICES": choice} if choice else {}
+        await run_job(make_job("around", [], {}), [added], TIMEOUT_S, nobody_watches, readings)
+        found += _around(readings, held)
+    tier = device.tier_of(found)
+    return Place(tier, tuple(found), device.LINKS[tier], budget, held, readings.ranks[0].versions)
+
+
+def _around(readings: Readings, held: Lease) -> list[Device]:
+    """The devices one process saw: on a slice just that, else every GPU, else the CPU."""
+    (own,) = readings.devices
+    cards = readings.ranks[0].facts.get("devices", [])
+    if own.backend == "cpu" or own.is_slice or held.real_slices:
+        return [own]
+    shared: dict[str, Any] = {
+        "cpu_cores": own.cpu_cores,
+        "threads": own.threads,
+        "emulated": own.emulated,
+    }
+    return [Device(backend="cuda", capability=own.capability, **card, **shared) for card in cards]
+
+
+_PLACE: dict[str, Place] = {}
+
+
+async def _choices(count: int) -> tuple[tuple[str, ...], Tier]:
+    """The devices `count` processes may be spread over; asks torch only where no lease says."""
+    held = lease.from_environment(os.environ)
+    if held.real_slices:
+        return held.real_slices, Tier.SEVERAL_SLICES if count > 1 else Tier.SLICE
+    if count == 1:
+        return (), Tier.CPU
+    if "here" not in _PLACE:
+        _PLACE["here"] = await where_async()
+    place = _PLACE["here"]
+    gpus = sum(card.backend == "cuda" for card in place.devices)
+    return device.visible_choices(held, os.environ, gpus), place.tier
+
+
+async def spread(count: int) -> tuple[list[dict[str, str]], str]:
+    """Per rank, what its environment gets; and the backend that suits."""
+    choices, tier = await _choices(count)
+    budget = device.cpu_budget()
+    added = [device.child_environment(choices, rank, count, budget) for rank in range(count)]
+    return added, device.backend_for(tier) if 1 < count <= len(choices) else "gloo"
+
+
+def where() -> Place:
+    """Where this notebook measures: tier, devices, link, CPU budget, and the lease."""
+    place = run_blocking(where_async)
+    _PLACE["here"] = place
+    return place

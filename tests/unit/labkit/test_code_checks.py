@@ -1,0 +1,136 @@
+"""Students' code is judged exactly: right answers pass, typical wrong ones get a sentence."""
+
+import pytest
+
+from labkit import code_checks as checks
+
+torch = pytest.importorskip("torch", reason="the code checks compare tensors")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Nobody waits long for a message that never comes."""
+    monkeypatch.setattr(checks, "PATIENCE_S", 0.2)
+
+
+def naive(tensor, rank, world, send, receive):
+    for other in range(world):
+        if other != rank:
+            send(other, tensor)
+    return tensor + sum(receive(other) for other in range(world) if other != rank)
+
+
+def ring(tensor, rank, world, send, receive):
+    pad = -len(tensor) % world
+    chunks = list(torch.cat([tensor, tensor.new_zeros(pad)]).chunk(world))
+    for step in range(world - 1):
+        send((rank + 1) % world, chunks[(rank - step) % world])
+        chunks[(rank - step - 1) % world] = chunks[(rank - step - 1) % world] + receive(
+            (rank - 1) % world
+        )
+    for step in range(world - 1):
+        send((rank + 1) % world, chunks[(rank + 1 - step) % world])
+        chunks[(rank - step) % world] = receive((rank - 1) % world)
+    return torch.cat(chunks)[: len(tensor)]
+
+
+def forgets_itself(tensor, rank, world, send, receive):
+    return naive(tensor, rank, world, send, receive) - tensor
+
+
+def waits_for_ever(tensor, rank, world, send, receive):
+    return receive((rank + 1) % world) if world > 1 else tensor
+
+
+def has_a_bug(tensor, rank, world, send, receive):
+    return tensor.nonsense
+
+
+def test_a_naive_all_reduce_is_right_but_no_ring():
+    """It gives the sum, and sends more than a ring may."""
+    assert checks.check_all_reduce(naive).right
+    judged = checks.check_all_reduce(naive, ring=True)
+    assert not judged.right
+    assert "a ring sends" in judged.why
+
+
+def test_a_ring_is_right_and_its_bytes_are_counted():
+    """Also for sizes that the ranks do not divide."""
+    judged = checks.check_all_reduce(ring, ring=True)
+    assert judged.right, judged.why
+    assert judged.facts["bytes per rank, n=2"] == 2 * 1 * 4 * 8
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (forgets_itself, "does not hold the sum"),
+        (waits_for_ever, "sends nothing more"),
+        (has_a_bug, "no attribute"),
+    ],
+)
+def test_wrong_all_reduces_get_a_sentence(function, says):
+    """Wrong sum, a deadlock, an exception: never a hang or a traceback."""
+    judged = checks.check_all_reduce(function)
+    assert not judged.right
+    assert says in judged.why
+
+
+def test_gradients_are_averaged_not_summed():
+    """The mean passes; the sum and the first rank's alone do not."""
+    assert checks.check_gradient_averaging(lambda parts: sum(parts) / len(parts)).right
+    assert not checks.check_gradient_averaging(sum).right
+    assert not checks.check_gradient_averaging(lambda parts: parts[0]).right
+
+
+def by_rows(x, weights, ranks):
+    pairs = zip(x.chunk(ranks, 1), weights.chunk(ranks, 0), strict=True)
+    return sum(part @ rows for part, rows in pairs)
+
+
+def by_columns(x, weights, ranks):
+    return torch.cat([x @ columns for columns in weights.chunk(ranks, 1)], dim=1)
+
+
+def test_split_products_are_exact():
+    """Rows are added, columns stacked; the wrong way round is noticed."""
+    assert checks.check_split_matmul(by_rows, by="rows").right
+    assert checks.check_split_matmul(by_columns, by="columns").right
+    stacked = checks.check_split_matmul(
+        lambda x, w, n: torch.cat([by_rows(x, w, n)] * 2), by="rows"
+    )
+    assert not stacked.right
+
+
+class Scaler:
+    def __init__(self, start=65536.0, factor=0.5):
+        self.scale, self._factor, self._good = start, factor, 0
+
+    def update(self, found_inf):
+        if found_inf:
+            self.scale *= self._factor
+            return False
+        self._good += 1
+        if self._good % 2000 == 0:
+            self.scale *= 2
+        return True
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Scaler(start=0.001), "small scale"),
+        (lambda: Scaler(factor=2.0), "must shrink"),
+        (lambda: object(), "no attribute"),
+    ],
+)
+def test_typical_wrong_scalers_are_explained(make, says):
+    """The published sentence that has it backwards (E9), growth at infinities, no scaler at all."""
+    judged = checks.check_loss_scaler(make)
+    assert not judged.right
+    assert says in judged.why
+
+
+def test_a_dynamic_scaler_passes():
+    """It backs off, skips, and grows again."""
+    assert checks.check_loss_scaler(Scaler).right

@@ -1,0 +1,98 @@
+"""Plots are well-formed, say in words what they show, and escape what students type."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from labkit.plot_svg import (
+    Axis,
+    Mark,
+    Plot,
+    Series,
+    describe,
+    number,
+    render,
+    rows,
+    table,
+    text_table,
+)
+
+PLOT = Plot(
+    "DP-3: <scaling>",
+    "ranks",
+    "time (ms)",
+    (
+        Series("measured here", (Mark(1, 10, "1", 9, 11, (9.5, 10, 10.5)), Mark(2, 6, "2"))),
+        Series("published: CERN & co", (Mark(1, 12), Mark(2, 7)), published=True),
+    ),
+    caption="Xeon, tier cpu",
+    prediction=5.0,
+    prediction_text="5 ms",
+)
+
+
+def test_it_is_xml_with_title_and_description():
+    """A screen reader gets the title and the figures; markup in texts is escaped."""
+    root = ElementTree.fromstring(render(PLOT))
+    title, description = root[0].text, root[1].text
+    assert root.get("role") == "img"
+    assert title == "DP-3: <scaling>"
+    assert "Prediction: 5 ms" in description
+    assert "2 6" in description
+
+
+def test_prediction_and_published_row_are_drawn_in():
+    """The student's line is labelled, the published series dashed and hollow."""
+    drawn = render(PLOT)
+    assert "you predicted 5 ms" in drawn
+    assert 'stroke-dasharray="7 5"' in drawn
+    assert "published: CERN &amp; co" in drawn
+
+
+def test_everything_lies_inside_the_picture():
+    """No point, dot or interval is drawn outside the frame."""
+    root = ElementTree.fromstring(render(PLOT))
+    circles = [item for item in root.iter() if item.tag.endswith("circle")]
+    assert len(circles) >= 5
+    assert all(
+        0 <= float(item.get("cx")) <= 760 and 0 <= float(item.get("cy")) <= 432 for item in circles
+    )
+
+
+def test_the_table_says_the_same():
+    """Each mark is a row, in HTML and as text."""
+    assert len(rows(PLOT)) == 4
+    assert ElementTree.fromstring(table(PLOT)).find(".//tbody/tr/th").text == "measured here"
+    assert "9 – 11" in text_table(PLOT)
+    assert "measured here: 1 10, 2 6" in describe(PLOT)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1234.5, "1234"),
+        (0.04567, "0.0457"),
+        (1e9, "1.00e+09"),
+        (100, "100"),
+        (float("nan"), "–"),
+    ],
+)
+def test_numbers_have_three_figures(value, text):
+    """Readable numbers, also at the ends."""
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"), [(0, 1, False), (1, 1000, True), (64, 128, True), (1e-6, 2e-6, False)]
+)
+def test_ticks_are_few_and_inside(low, high, log):
+    """Two to ten ticks on any axis."""
+    ticks = Axis(low, high, 0, 100, log).ticks()
+    assert 2 <= len(ticks) <= 10
+    assert all(low * 0.99 - 1e-12 <= tick <= high * 1.01 for tick in ticks)
+
+
+def test_an_empty_plot_is_still_a_picture():
+    """Before the first sample there is a frame and nothing to crash on."""
+    ElementTree.fromstring(render(Plot("t", "x", "y", (Series("measured here", ()),))))

@@ -1,0 +1,115 @@
+"""Functions travel to a child with what they need, and what cannot travel is said."""
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+
+from labkit import source
+from labkit.errors import Unsendable
+
+SIZE = 3
+HALF = Fraction(1, 2)
+HUGE = b"x" * (2 << 20)
+
+
+def helper(value):
+    return value * SIZE
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+    def twice(self):
+        return helper(self.value) * 2
+
+
+def uses_much(value=SIZE):
+    box = Box(value)
+
+    def inner():
+        return box.twice() + math.floor(2.5) + HALF
+
+    return inner()
+
+
+def uses_huge():
+    return len(HUGE)
+
+
+def calls_itself(n):
+    return 1 if n < 2 else n * calls_itself(n - 1)
+
+
+def divides(by):
+    first = 1
+    return first / by
+
+
+def rebuilt(function):
+    """A function as a child would have it: from its source, in a fresh name space."""
+    return source.unpack(source.pack(function), {"__name__": "student"})
+
+
+def test_globals_helpers_classes_and_modules_travel_along():
+    """Everything the function names, also in nested functions and defaults."""
+    assert rebuilt(uses_much)() == uses_much()
+
+
+def test_a_function_may_call_itself():
+    """Recursion does not make packing run for ever."""
+    assert rebuilt(calls_itself)(5) == 120
+
+
+def test_closures_travel_with_their_values():
+    """A function made by a function keeps what it closed over."""
+
+    def make(step):
+        def add(value):
+            return value + step
+
+        return add
+
+    assert rebuilt(make(4))(1) == 5
+
+
+def test_what_is_too_big_is_named():
+    """The sentence names the function, the global and the size."""
+    with pytest.raises(Unsendable, match=r"`uses_huge` uses `HUGE`.*2 MiB"):
+        source.pack(uses_huge)
+
+
+def test_lambdas_are_refused_with_advice():
+    """A lambda has no source of its own."""
+    with pytest.raises(Unsendable, match="def"):
+        source.pack(lambda: 1)
+
+
+def test_what_cannot_be_pickled_is_refused():
+    """An open file, a generator: said in words."""
+    with pytest.raises(Unsendable, match="cannot travel"):
+        source.pack_value((x for x in ()), "numbers", "f")
+
+
+def test_the_students_line_comes_first():
+    """The sentence begins with the line that raised, as numbered in the cell."""
+    function = rebuilt(divides)
+    with pytest.raises(ZeroDivisionError) as caught:
+        function(0)
+    said = source.error_sentence(source.describe_error(caught.value))
+    assert said.startswith(f"line {divides.__code__.co_firstlineno + 2} of the cell, in `divides`:")
+    assert "return first / by" in said.splitlines()[0]
+    assert said.splitlines()[1].startswith("ZeroDivisionError: division by zero")
+
+
+def test_importing_labkit_wakes_neither_torch_nor_widgets():
+    """The notebook's kernel holds no CUDA context, and records can be read without a front end."""
+    code = (
+        "import sys, labkit, labkit.panel, labkit.sharing;"
+        "print('torch' in sys.modules, 'ipywidgets' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
