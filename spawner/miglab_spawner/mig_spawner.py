@@ -403,7 +403,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         ]
 
     async def _release(self, lease: LeaseView, reason: str) -> None:
-        if lease.holder and lease.holder != self._holder:
+        if lease.holder:
             await self.end_holder(lease.holder)
         try:
             await self.pool.release(lease.id, reason)
