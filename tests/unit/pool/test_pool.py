@@ -729,3 +729,13 @@ def test_probe_kind_alone(world: World) -> None:
     assert act is not None
     assert act.kind is ActKind.PROBE
     assert world.pool.next_act({ActKind.CREATE}) is None
+
+
+def test_reused_ids_are_not_handed_out(world: World) -> None:
+    """After an unseen driver reload a new slice with an old one's UUID is handed to nobody."""
+    lease = world.run("ada")
+    world.machine.reboot()
+    ticket = world.ask("bob")
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
