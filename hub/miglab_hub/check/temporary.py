@@ -1,5 +1,6 @@
 """A lab for the time of a check: its own folder, its own ports, one simulated A100-40GB."""
 
+import secrets
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from miglab_hub.settings import Settings, load
 from miglab_spawner.messages import LeaseView, PoolSnapshot
 
 PORTS = 5
+PORT_RANGE = range(20000, 32000, 10)  # below those that Linux hands out by itself
 START_S = 150.0
 END_S = 60.0
 TOML = """
@@ -158,8 +160,10 @@ def temporary_lab(*, docker: bool) -> Iterator[TemporaryLab]:
 
 
 def free_ports() -> int:
-    """The first of five free ports in a row."""
-    for first in range(20000, 60000, 10):
+    """The first of five free ports in a row; two checks at once look in different places."""
+    candidates = list(PORT_RANGE)
+    secrets.SystemRandom().shuffle(candidates)
+    for first in candidates:
         try:
             for port in range(first, first + PORTS):
                 with socket.socket() as probe:
