@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import object_session
@@ -173,7 +174,8 @@ class MIGSpawnerMixin(SpawnerTraits):
             self.log.error("Spawn page without the pool: %s", error)
             page = spawn_page.page_without_pool(_NO_POOL, self._news)
         else:
-            page = spawn_page.page_of(offers, self._saved_choice(), self._news)
+            page = spawn_page.page_of(offers, self._last_choice(), self._news)
+            page = replace(page, simulated=page.simulated and self.says_simulated)
         return spawn_page.render(page) + await self.form_of_base()
 
     # Life cycle.
@@ -415,12 +417,16 @@ class MIGSpawnerMixin(SpawnerTraits):
     def _grant_of(self, lease: int, generation: int, uuids: Any) -> Grant:
         return Grant(lease, generation, self.user.name, self.name, tuple(uuids))
 
-    def _saved_choice(self) -> Choice:
+    def _last_choice(self) -> Choice:
+        """What this user chose last; empty if nothing was, or nothing that can be read."""
         try:
-            saved = choice.parse(self.user_options)
+            return choice.parse(self.user_options)
         except choice.BadChoice:
-            return Choice(self.default_shape)
-        return Choice(saved.shape or self.default_shape, saved.course)
+            return Choice()
+
+    def _saved_choice(self) -> Choice:
+        last = self._last_choice()
+        return Choice(last.shape or self.default_shape, last.course)
 
     def _note(self, pct: int, message: str) -> None:
         self._notes.add(pct, message)
@@ -451,7 +457,9 @@ class MIGSpawnerMixin(SpawnerTraits):
         self.user_options = choice.forgotten(self.user_options)
         if self.orm_spawner is not None:
             self.orm_spawner.user_options = dict(self.user_options)
-            object_session(self.orm_spawner).commit()
+            session = object_session(self.orm_spawner)
+            if session is not None:
+                session.commit()
 
 
 async def _options_form(spawner: MIGSpawnerMixin) -> str:
