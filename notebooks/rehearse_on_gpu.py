@@ -1,8 +1,8 @@
 """Tries labkit on a machine with a GPU, without a notebook.
 
-`PYTHONPATH=notebooks python3 notebooks/rehearse_on_gpu.py report.json` prints one JSON line per part
-and writes the whole to the file. Needs torch and numpy only. Exit status 0 when every part gave what
-was expected of it.
+`PYTHONPATH=notebooks python3 notebooks/rehearse_on_gpu.py report.json` prints one JSON line a part
+and writes the whole to the file. Needs torch and numpy only. Exit status 0 when every part gave
+what was expected of it.
 """
 
 import json

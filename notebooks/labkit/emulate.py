@@ -15,6 +15,7 @@ from typing import Any
 from labkit.errors import LabError
 
 VARIABLE = "LABKIT_EMULATE"
+_ENTERED: list[Any] = []  # a context that nobody holds is destroyed under the work that runs in it
 MIG_OOM = (
     'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp", '
     "as a MIG slice says when memory is full"
@@ -67,7 +68,7 @@ class Emulation:
             raise RuntimeError(MIG_OOM).with_traceback(error.__traceback__) from None
 
 
-def enter_green_context(torch: Any, sms: int) -> Any:
+def enter_green_context(torch: Any, sms: int) -> None:
     """Confine this process's current stream to about `sms` SMs.
 
     The driver rounds up (to multiples of 2 on an A100, of 8 on Hopper): count the SMs really given.
@@ -89,7 +90,7 @@ def enter_green_context(torch: Any, sms: int) -> Any:
             torch.cuda.set_stream(context.Stream())
     except (RuntimeError, NotImplementedError, OSError) as error:
         raise LabError(f"This machine cannot partition its SMs: {error}") from error
-    return context
+    _ENTERED.append(context)
 
 
 def _create(kind: Any, sms: int) -> Any:
@@ -117,6 +118,6 @@ def count_sms(torch: Any) -> int:
     whole = torch.cuda.get_device_properties(0).multi_processor_count
     seen = torch.zeros(max(1024, whole), dtype=torch.int32, device="cuda")
     kernel = torch.cuda._compile_kernel(SMID_KERNEL, "labkit_smid")
-    kernel(grid=(whole * 32, 1, 1), block=(64, 1, 1), args=(seen,))
+    kernel(grid=(whole * 32, 1, 1), block=(64, 1, 1), args=[seen])
     torch.cuda.synchronize()
     return int(seen.sum().item())

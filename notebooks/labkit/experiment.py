@@ -87,6 +87,7 @@ def timed_step(
         arguments: passed to the function.
     """
     given = dict(options or {})
+    counted = {name: given.get(name) for name in ("dtype", "flops", "moved_bytes")}
 
     async def run(report: Report) -> Point:
         readings = Readings(given.get("ranks", 1))
@@ -96,7 +97,7 @@ def timed_step(
 
         def update(seen: Readings) -> None:
             if seen.count():
-                report(point(seen.measurement(function.__name__, "not finished")))
+                report(point(seen.measurement(function.__name__, "not finished", **counted)))
 
         known = {**given, "budget_s": seconds, "arguments": arguments}
         return point(await measure_async(function, on_update=update, readings=readings, **known))

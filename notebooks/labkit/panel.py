@@ -21,7 +21,7 @@ from labkit.evidence import Evidence
 from labkit.experiment import Experiment, plot_of
 from labkit.plot_svg import render, table, text_table
 from labkit.prediction import Prediction, Trend, predict
-from labkit.runner import Runner, State
+from labkit.runner import Runner, State, nobody_is_there
 
 REDRAW_S = 0.2  # at most five redraws a second
 HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
@@ -61,10 +61,26 @@ class Panel:
         return self.runner.evidence
 
     async def settle(self) -> Evidence:
-        """Wait until a run that was started by a button is over; returns at once if none is."""
+        """Wait until a run that was started by a button is over; returns at once if none is.
+
+        Where nobody is there to press it (LAB_HEADLESS=1 or LAB_QUICK=1) the experiment is run
+        here, so that a notebook executed from end to end has measured.
+        """
         if self._task is not None:
             await asyncio.wait({self._task})
+        elif nobody_is_there():
+            await self.run()
+            self._show_twin()
         return self.runner.evidence
+
+    def _show_twin(self) -> None:
+        """Leave the picture in the executed notebook, where no kernel will draw it again."""
+        try:
+            from IPython.display import display
+        except ImportError:
+            print(self)
+            return
+        display(self._twin(), raw=True)
 
     @property
     def evidence(self) -> Evidence:
@@ -150,7 +166,7 @@ class Panel:
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
         """Widgets where there are any, with a static twin for a notebook without a kernel."""
-        twin = {"text/plain": repr(self), "text/html": self.svg() + self._verdict_html()}
+        twin = self._twin()
         try:
             self._widgets = self._widgets or _Widgets(self)
         except ImportError:
@@ -160,8 +176,9 @@ class Panel:
         found = bundle[0] if isinstance(bundle, tuple) else bundle
         return {**(found or {}), **twin}
 
-    def _verdict_html(self) -> str:
-        return f"<p>{html.escape(self.runner.message)}</p>"
+    def _twin(self) -> dict[str, str]:
+        said = f"<p>{html.escape(self.runner.message)}</p>"
+        return {"text/plain": repr(self), "text/html": self.svg() + said}
 
     def __repr__(self) -> str:
         if not self.runner.shown.points:

@@ -1,0 +1,59 @@
+"""The identity card: what the lease promised and, apart from it, what was measured on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+from labkit.records import Device, Place
+
+
+@dataclass(frozen=True)
+class Card:
+    """A place to be shown in a notebook, as a table or as text."""
+
+    place: Place
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """What the card says, line by line."""
+        lease, cpu = self.place.lease, self.place.cpu
+        promised = lease.shape or "no lease: this notebook runs outside the lab"
+        simulated = (
+            " (simulated: the slices exist in the pool's books only)" if lease.simulated else ""
+        )
+        quota = "no quota" if cpu.quota is None else f"quota {cpu.quota:g}"
+        lines = [("Your lease", promised + simulated)]
+        lines += [("Leased slice", uuid) for uuid in lease.slices]
+        lines += [line for device in self.place.devices for line in device_rows(device)]
+        return [
+            *lines,
+            ("Tier", self.place.tier.value),
+            ("Link", self.place.link),
+            ("CPU budget", f"{cpu.cores:g} cores (affinity {cpu.affinity}, {quota})"),
+            ("Versions", ", ".join(f"{name} {text}" for name, text in self.place.versions.items())),
+        ]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}: {text}" for name, text in self.rows)
+
+    def _repr_html_(self) -> str:
+        body = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left">{escape(text)}</td></tr>'
+            for name, text in self.rows
+        )
+        return f"<table><caption>What you hold</caption><tbody>{body}</tbody></table>"
+
+
+def device_rows(device: Device) -> list[tuple[str, str]]:
+    """The lines about one device that figures come from."""
+    if device.backend == "cpu":
+        return [("Measured on", f"{device.name}, a CPU: nothing here is a statement about a GPU")]
+    l2 = f", L2 {device.l2_mib:.3g} MiB" if device.l2_mib else ""
+    return [("Measured on", device.label + l2), ("Its UUID", device.uuid or "unknown")]
+
+
+def card(place: Place) -> Card:
+    """Make a place showable."""
+    return Card(place)
