@@ -5,6 +5,8 @@ spawner does with its traits is the spawner's affair.
 """
 
 import math
+from html import escape
+from pathlib import Path
 from typing import Any
 
 from miglab_hub import lab_secrets
@@ -14,6 +16,10 @@ from miglab_spawner.hub_setup import LEASE_SCOPE, custom_scopes
 STAFF_SCOPE = "custom:miglab:staff"
 SERVICE_SCOPE = f"access:services!service={SERVICE_NAME}"
 SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
+NOTEBOOKS_URL = "/lab/tree/notebooks"  # where both spawners put the notebooks
+IMAGE_HOME = "/home/jovyan"  # of the student image
+# JupyterLab's settings of local servers; the student image has the same file.
+JUPYTER_CONFIG = Path(__file__).parent / "jupyter"
 SPAWNERS = {"local": "mig-local", "docker": "mig-docker"}
 
 
@@ -26,6 +32,7 @@ def configure(c: Any, settings: Settings) -> None:
     """
     for update in (
         update_addresses,
+        update_pages,
         update_proxy,
         update_lifetime,
         update_authenticator,
@@ -45,6 +52,15 @@ def update_addresses(c: Any, settings: Settings) -> None:
     c.JupyterHub.hub_ip = settings.hub_bind
     c.JupyterHub.hub_port = settings.hub_port
     c.JupyterHub.hub_connect_ip = settings.hub_name
+
+
+def update_pages(c: Any, settings: Settings) -> None:
+    """Every page of the hub says what kind of lab this is; the spawn page need not repeat it."""
+    if settings.notices:
+        said = escape(" · ".join(settings.notices))
+        c.JupyterHub.template_vars = {"announcement": f"This lab: {said}"}
+    for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
+        spawner.says_simulated = False
 
 
 def update_proxy(c: Any, settings: Settings) -> None:
@@ -144,6 +160,7 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.longest_wait_s = settings.pool.longest_wait_s
         spawner.create_timeout_s = settings.students.create_timeout_s
         spawner.simulated = settings.gpus.simulated
+        spawner.default_url = NOTEBOOKS_URL
         # A class that starts at once on few cores needs longer than JupyterHub's 30 s.
         spawner.http_timeout = math.ceil(settings.students.create_timeout_s)
 
@@ -152,6 +169,7 @@ def update_docker(c: Any, settings: Settings) -> None:
     """Containers: image, network and limits."""
     c.MIGDockerSpawner.image = settings.students.image
     c.MIGDockerSpawner.home_volume = f"{settings.lab_id}-home-{{username}}"
+    c.MIGDockerSpawner.home_dir = IMAGE_HOME
     c.MIGDockerSpawner.prefix = settings.lab_id
     c.MIGDockerSpawner.network_name = settings.students.network
     c.MIGDockerSpawner.use_internal_ip = True
@@ -171,3 +189,4 @@ def update_local(c: Any, settings: Settings) -> None:
     """Local processes: a home each below the state folder."""
     c.MIGLocalSpawner.homes_dir = str(settings.homes)
     c.MIGLocalSpawner.notebooks_dir = str(settings.notebooks)
+    c.MIGLocalSpawner.environment = {"JUPYTER_CONFIG_PATH": str(JUPYTER_CONFIG)}

@@ -211,6 +211,16 @@ class Settings(Section):
         return f"http://{_host(name)}:{self.pool_port}"
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """What every page says about this lab."""
+        said = []
+        if self.gpus.simulated:
+            said.append("simulated GPUs")
+        if self.students.spawner == "local":
+            said.append("no isolation: trial only")
+        return tuple(said)
+
+    @property
     def pool_url(self) -> str:
         """The pool's API, for the spawner and the command line."""
         return f"{self.pool_origin}{self.service_prefix}"

@@ -99,6 +99,14 @@ class SpawnerTraits(LoggingConfigurable):
         False, help="Whether the GPUs are simulated; servers see `MIGLAB_SIMULATED=1`."
     ).tag(config=True)
 
+    says_simulated = Bool(
+        True,
+        help="""Whether the spawn page says so when the pool's GPUs are simulated.
+
+        False where the hub's own announcement says it on every page.
+        """,
+    ).tag(config=True)
+
     @validate("shape_limits")
     def _known_limits(self, proposal: Any) -> Any:
         try:

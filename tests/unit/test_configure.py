@@ -1,13 +1,17 @@
 """lab.toml as JupyterHub's configuration."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyterlab.handlers.announcements import NeverCheckForUpdate
+from jupyterlab.labapp import LabApp
 from traitlets.config import Config
 
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
+from miglab_hub.checkout import checkout
 from miglab_hub.configure import LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCOPE, configure
 from miglab_hub.settings import Settings, load
 
@@ -114,6 +118,53 @@ def test_every_trait_exists(tmp_path: Path) -> None:
     for cls in (MIGDockerSpawner, MIGLocalSpawner, LabAuthenticator):
         unknown = set(c[cls.__name__]) - set(cls.class_traits(config=True))
         assert unknown == set(), cls.__name__
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "This lab: simulated GPUs · no isolation: trial only"),
+        ('[students]\nspawner = "docker"\n', "This lab: simulated GPUs"),
+    ],
+)
+def test_every_page_says_what_is_not_real(tmp_path: Path, text: str, said: str) -> None:
+    """The hub announces it on each page, so that the spawn page need not say it again."""
+    c = configured(tmp_path, text + COURSE)
+    assert c.JupyterHub.template_vars == {"announcement": said}
+    assert c.MIGDockerSpawner.says_simulated is c.MIGLocalSpawner.says_simulated is False
+
+
+def test_a_notice_is_text_and_no_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JupyterHub puts an announcement into its pages as it is, so it is escaped before."""
+    monkeypatch.setattr(Settings, "notices", ("a < b",))
+    assert configured(tmp_path).JupyterHub.template_vars["announcement"] == "This lab: a &lt; b"
+
+
+def test_a_lab_of_real_gpus_and_containers_announces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without anything to say the pages carry no empty box."""
+    monkeypatch.setattr(Settings, "notices", ())
+    assert "template_vars" not in configured(tmp_path).JupyterHub
+
+
+def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None:
+    """The folder of notebooks opens; no news, no update check, no search for language servers."""
+    c = configured(tmp_path)
+    assert c.MIGLocalSpawner.default_url == c.MIGDockerSpawner.default_url == "/lab/tree/notebooks"
+    folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
+    asked = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
+    lab = LabApp(config=Config(asked))
+    assert lab.news_url is None
+    assert lab.check_for_updates_class is NeverCheckForUpdate
+    assert asked["LanguageServerManager"] == {"autodetect": False}
+
+
+def test_the_home_volume_lies_where_the_image_has_its_home(tmp_path: Path) -> None:
+    """What students write into their home is on the volume, and outlives the container."""
+    dockerfile = (checkout() / "images/student/Dockerfile").read_text(encoding="utf-8")
+    home = configured(tmp_path).MIGDockerSpawner.home_dir
+    assert f"HOME={home} " in dockerfile
 
 
 def test_secrets_are_private_and_stay(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def assemble(settings: Settings) -> Parts:
             host,
             SignIn(access, private(settings.pool_secret)),
             default_course=settings.students.default_course,
-            notices=notices(settings),
+            notices=settings.notices,
         ),
         student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S))),
         hub,
@@ -102,16 +102,6 @@ def release_what_is_due(pool: Pool) -> list[LeaseView]:
         if lease.state is not LeaseState.RELEASING:
             pool.release(lease.id, "pool", TIME_IS_UP)
     return pool.leases()
-
-
-def notices(settings: Settings) -> tuple[str, ...]:
-    """What every page says about this lab."""
-    said = []
-    if settings.gpus.simulated:
-        said.append("simulated GPUs")
-    if settings.students.spawner == "local":
-        said.append("no isolation: trial only")
-    return tuple(said)
 
 
 def private(path: Path) -> str:

@@ -1,5 +1,6 @@
 """A server's life with a slice: asked for, waited for, attached, started, given back."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,27 @@ async def test_named_servers_have_leases_of_their_own(hub: Hub, lab: PoolLab):
     await lab.until(lambda: lab.lease_of("ada", "one") is None, "the first is over")
     held = lab.lease_of("ada", "two")
     assert held is not None and held.state is LeaseState.RUNNING
+
+
+async def test_without_a_choice_the_courses_default_is_preselected(hub: Hub, lab: PoolLab):
+    """The spawn page proposes what the course does, although a bare API start gets no GPU."""
+    hub.user("ada")
+    assert await _preselected(hub, "ada") == "1g.5gb"
+    await hub.start("ada")
+    await hub.stop("ada")
+    assert await _preselected(hub, "ada") == "1g.5gb"
+    await hub.start("ada", shape="cpu")
+    await hub.stop("ada")
+    assert await _preselected(hub, "ada") == "cpu"
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_simulated_gpus_are_said_once(hub: Hub, lab: PoolLab, says: bool):
+    """The spawn page says that GPUs are simulated, unless the hub's announcement does."""
+    spawner = hub.user("ada").spawner
+    spawner.says_simulated = says
+    page = await spawner.render_spawn_page()
+    assert ("GPUs of this lab are simulated" in page) is says
 
 
 async def test_no_gpu_needs_no_pool(hub: Hub, lab: PoolLab):
@@ -189,3 +211,9 @@ async def test_the_servers_token_is_for_its_own_lease(hub: Hub, lab: PoolLab):
     answer = await hub.http.get("api/user", headers=headers)
     ours = [scope for scope in answer.json()["scopes"] if scope.startswith("custom:")]
     assert ours == ["custom:miglab:lease!server=ada/"]
+
+
+async def _preselected(hub: Hub, name: str) -> str:
+    page = await hub.spawner(name).render_spawn_page()
+    (checked,) = re.findall(r'value="([^"]*)" required checked', page)
+    return str(checked)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from miglab_hub.service.__main__ import main
-from miglab_hub.service.assembly import notices, private
+from miglab_hub.service.assembly import private
 from miglab_hub.service.listeners import bind
 from miglab_hub.settings import Settings, load
 from miglab_spawner.pool.lock import PoolLock
@@ -88,6 +88,6 @@ def test_a_secret_that_others_can_read(tmp_path: Path) -> None:
 def test_notices(lab: Path) -> None:
     """The embedded default says that its GPUs are simulated and nothing is isolated."""
     settings: Settings = load(lab, {})
-    assert notices(settings) == ("simulated GPUs", "no isolation: trial only")
+    assert settings.notices == ("simulated GPUs", "no isolation: trial only")
     docker = settings.students.model_copy(update={"spawner": "docker"})
-    assert notices(settings.model_copy(update={"students": docker})) == ("simulated GPUs",)
+    assert settings.model_copy(update={"students": docker}).notices == ("simulated GPUs",)
