@@ -1,0 +1,43 @@
+"""What people do in a browser, and what is seen there."""
+
+import os
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from miglab_hub.check.temporary import TemporaryLab
+
+SCREENSHOTS = os.environ.get("MIGLAB_SCREENSHOTS")  # a folder: the pictures of the docs go there
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep a screenshot for the docs, when asked to."""
+    if SCREENSHOTS:
+        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=False)
+
+
+def serious_problems(page: Page, within: str | None = None) -> list[str]:
+    """What axe calls serious or critical, one line each."""
+    options = {"resultTypes": ["violations"]}
+    results = Axe().run(page, context=within, options=options)
+    return [
+        f"{found['id']}: {found['help']}: {[node['html'][:120] for node in found['nodes']]}"
+        for found in results.response["violations"]
+        if found["impact"] in ("serious", "critical")
+    ]
+
+
+def sign_in(page: Page, lab: TemporaryLab, name: str) -> None:
+    """Fill in the login form; ends on the spawn page or the home page."""
+    page.goto(lab.settings.public_url)
+    page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill(lab.password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/hub/spawn**")
+
+
+def start(page: Page, shape: str) -> None:
+    """Choose a shape on the spawn page and press Start."""
+    page.get_by_role("radio", name=shape).check()
+    page.get_by_role("button", name="Start").click()

@@ -1,0 +1,125 @@
+"""A student in a real browser: log in, choose, wait, work on a slice, give it back."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.browser.people import picture, serious_problems, sign_in, start
+
+from miglab_hub.check.student import Student, wait_for
+from miglab_hub.check.temporary import TemporaryLab
+
+pytestmark = pytest.mark.browser
+
+POOL_PAGE = "services/pool/"
+
+
+@pytest.fixture
+def classmate(lab: TemporaryLab) -> Iterator[Callable[[str], Student]]:
+    """Make a student who holds a 1g.5gb and works elsewhere; gone after the test."""
+    made: list[Student] = []
+
+    def come(name: str) -> Student:
+        student = Student(lab.settings.public_url, name, lab.password)
+        made.append(student)
+        student.sign_in()
+        student.ask("1g.5gb")
+        student.wait_until_ready()
+        return student
+
+    yield come
+    for student in made:
+        student.leave()
+        student.close()
+    wait_for(lambda: not lab.leases(), "the slices to be given back")
+
+
+def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: TemporaryLab):
+    """Log in, choose 1g.5gb, JupyterLab opens, your_slice runs, and its UUID is the ledger's."""
+    sign_in(page, lab, "ada")
+    picture(page, "spawn-page")
+    start(page, "1g.5gb")
+    page.wait_for_url("**/user/ada/lab**")
+    page.goto(f"{lab.settings.public_url}user/ada/lab/tree/notebooks/your_slice.ipynb")
+    page.get_by_role("heading", name="Your slice").click()  # the notebook is open
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator("[data-command='runmenu:run-all']").click()
+    printed = page.locator(".jp-OutputArea-output")
+    expect(printed.filter(has_text=lab.leases()["ada"].uuids[0]).first).to_be_visible()
+    expect(printed.filter(has_text="measured on this server's CPU")).to_be_visible()
+    picture(page, "your-slice")
+
+    page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
+    page.get_by_role("button", name="Release your 1g.5gb").click()
+    page.get_by_role("dialog").get_by_role("button", name="Release").click()
+    expect(page.get_by_text("not cut").first).to_be_visible()
+    wait_for(lambda: not lab.leases(), "the slice to be given back")
+
+
+def test_who_comes_too_late_sees_the_place_and_is_served(
+    page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]
+):
+    """With the GPU full the page says the position; when somebody leaves, JupyterLab opens."""
+    early = [classmate(f"early{number}") for number in range(7)]
+    sign_in(page, lab, "late")
+    expect(page.get_by_role("radio", name="1g.5gb")).to_be_visible()
+    start(page, "1g.5gb")
+    expect(page.get_by_text("You are 1st of 1 in line").first).to_be_visible()
+    picture(page, "waiting")
+    early[0].leave()
+    page.wait_for_url("**/user/late/lab**")
+    assert lab.places() == {}
+    page.goto(f"{lab.settings.public_url}hub/home")
+    page.get_by_role("button", name="Stop My Server").click()
+
+
+def test_the_pool_page_is_live(page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]):
+    """A slice that somebody gets appears on an open pool page without a reload, without a name."""
+    sign_in(page, lab, "watcher")
+    page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
+    expect(page.get_by_text("Nobody waits.")).to_be_visible()
+    expect(page.locator(".cell", has_text="somebody")).to_have_count(0)
+    classmate("bo")
+    expect(page.locator(".cell", has_text="somebody")).to_have_count(1)
+    assert "bo" not in page.locator("main").inner_text().split()
+    picture(page, "pool-page")
+
+
+def test_the_keyboard_alone_gets_a_server(page: Page, lab: TemporaryLab):
+    """Nothing but keys from the login form to JupyterLab."""
+    page.goto(lab.settings.public_url)
+    page.get_by_label("Username").focus()
+    page.keyboard.type("keys")
+    page.keyboard.press("Tab")
+    page.keyboard.type(lab.password)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/hub/spawn**")
+    tab_to(page, "input[name=shape]")
+    page.keyboard.press("ArrowDown")
+    tab_to(page, "[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/user/keys/lab**")
+    page.goto(f"{lab.settings.public_url}hub/home")
+    page.get_by_role("button", name="Stop My Server").click()
+
+
+@pytest.mark.parametrize("path", ["hub/spawn", POOL_PAGE])
+def test_axe_finds_nothing_serious(page: Page, lab: TemporaryLab, path: str):
+    """Our own pages stand an accessibility check."""
+    sign_in(page, lab, "axe")
+    page.goto(f"{lab.settings.public_url}{path}")
+    page.get_by_role("heading").first.wait_for()
+    assert serious_problems(page) == []
+
+
+def tab_to(page: Page, selector: str) -> None:
+    """Press Tab until the element has the focus.
+
+    Raises:
+        AssertionError: it cannot be reached.
+    """
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("s => document.activeElement.matches(s)", selector):
+            return
+    raise AssertionError(f"{selector} cannot be reached by Tab")
