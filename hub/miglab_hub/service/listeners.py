@@ -32,7 +32,9 @@ def bind(host: str, port: int, key: str) -> socket.socket:
         PortInUseError: it cannot be taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    taken = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it the body of each
+    # answer waits 40 ms for the acknowledgement of its head (measured; CPython 3.11 to 3.14).
+    taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, port))
