@@ -76,11 +76,11 @@ class Panel:
     def _show_twin(self) -> None:
         """Leave the picture in the executed notebook, where no kernel will draw it again."""
         try:
-            from IPython.display import display
+            from IPython.display import publish_display_data
         except ImportError:
             print(self)
             return
-        display(self._twin(), raw=True)
+        publish_display_data(self._twin())  # type: ignore[no-untyped-call]
 
     @property
     def evidence(self) -> Evidence:

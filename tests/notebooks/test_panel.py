@@ -24,8 +24,8 @@ def sleeper(ms=5):
     return work
 
 steps = tuple(
-    timed_step(f"{ms} ms", ms, sleeper, value=lambda m: m.median_s * m.flops, seconds=seconds, ms=ms,
-               options={"samples": samples, "flops": 1e3})
+    timed_step(f"{ms} ms", ms, sleeper, value=lambda m: m.median_s * m.flops,
+               seconds=seconds, ms=ms, options={"samples": samples, "flops": 1e3})
     for ms, seconds, samples in STEPS
 )
 experiment = Experiment(
