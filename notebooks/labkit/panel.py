@@ -193,7 +193,7 @@ class _Widgets:
     def __init__(self, panel: Panel) -> None:
         import ipywidgets as w
 
-        experiment, wide = panel.experiment, w.Layout(width="100%", max_width="64rem")
+        experiment, wide = panel.experiment, w.Layout(width="calc(100% - 8px)", max_width="64rem")
         style = {"description_width": "12rem"}
         self._live_id = f"labkit-live-{experiment.key}-{id(panel):x}"
         if experiment.unit is None:
