@@ -1,20 +1,64 @@
-"""Makes the notebooks from their only source, py:percent: ``make_notebooks.py SRC TARGET``.
+"""Makes the notebooks from their only source, py:percent.
+
+``make_notebooks.py [--solutions] SRC TARGET`` leaves out what stands between ``# <solution>`` and
+``# </solution>`` and uncomments what stands between ``# <student>`` and ``# </student>``; with
+``--solutions`` it is the other way round.
 
 The same source gives the same bytes: cell ids are counted, not drawn, so that a notebook nobody
 edited can be told from one that somebody did.  Needs jupytext.
 """
 
+import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jupytext
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+BLOCKS = ("solution", "student")
 
 
-def make(source: Path, target: Path) -> None:
-    """Write one notebook, without outputs."""
-    notebook = jupytext.read(source)
+def build_text(text: str, *, solutions: bool) -> str:
+    """The source of one build, its marks gone.
+
+    Raises:
+        ValueError: a mark is not closed, or closes nothing.
+    """
+    return "".join(_chosen(text.splitlines(keepends=True), solutions))
+
+
+def _chosen(lines: list[str], solutions: bool) -> Iterator[str]:
+    block = None
+    for number, line in enumerate(lines, 1):
+        mark = line.strip().removeprefix("# ")
+        if mark in [f"<{name}>" for name in BLOCKS]:
+            if block:
+                raise ValueError(f"line {number}: {mark} inside <{block}>")
+            block = mark.strip("<>")
+        elif mark in [f"</{name}>" for name in BLOCKS]:
+            if mark != f"</{block}>":
+                raise ValueError(f"line {number}: {mark} closes nothing")
+            block = None
+        elif block == "student" and not solutions:
+            yield line.replace("# ", "", 1)
+        elif block is None or (block == "solution" and solutions):
+            yield line
+    if block:
+        raise ValueError(f"<{block}> is never closed")
+
+
+def make(source: Path, target: Path, *, solutions: bool = False) -> None:
+    """Write one notebook, without outputs.
+
+    Raises:
+        ValueError: the marks in the source do not match.
+    """
+    try:
+        text = build_text(source.read_text(encoding="utf-8"), solutions=solutions)
+    except ValueError as error:
+        raise ValueError(f"{source.name}, {error}") from error
+    notebook = jupytext.reads(text, fmt="py:percent")
     notebook.metadata = {"kernelspec": KERNEL}
     for place, cell in enumerate(notebook.cells):
         cell["id"] = f"{source.stem.replace('_', '-')[:40]}-{place}"
@@ -24,10 +68,14 @@ def make(source: Path, target: Path) -> None:
 
 def main() -> int:
     """Make every notebook of a folder."""
-    sources, target = Path(sys.argv[1]), Path(sys.argv[2])
-    target.mkdir(parents=True, exist_ok=True)
-    for source in sorted(sources.glob("*.py")):
-        make(source, target / f"{source.stem}.ipynb")
+    parser = argparse.ArgumentParser(description="Make the notebooks from their source.")
+    parser.add_argument("--solutions", action="store_true", help="keep the solutions")
+    parser.add_argument("sources", type=Path)
+    parser.add_argument("target", type=Path)
+    asked = parser.parse_args()
+    asked.target.mkdir(parents=True, exist_ok=True)
+    for source in sorted(asked.sources.glob("*.py")):
+        make(source, asked.target / f"{source.stem}.ipynb", solutions=asked.solutions)
     return 0
 
 
