@@ -91,15 +91,12 @@ class Siblings:
         for process in family:
             _signal(process, signal.SIGTERM)
         deadline = self._now() + END_S
-        while self._now() < deadline and _living():
-            self._reap()
+        while self._now() < deadline and self._remaining():
             time.sleep(0.05)
-        while living := _living():
-            for process in living:
+        while remaining := self._remaining():
+            for process in remaining:
                 _signal(process, signal.SIGKILL)
-            self._reap()
             time.sleep(0.05)
-        self._reap()
 
     def tail(self, sibling: Sibling) -> str:
         """The end of a sibling's log since its last start."""
@@ -129,11 +126,17 @@ class Siblings:
         sibling.due_at = self._now() + sibling.pause_s
         sibling.pause_s = min(2 * sibling.pause_s, LONGEST_PAUSE_S)
 
-    def _reap(self) -> None:
+    def _remaining(self) -> list[psutil.Process]:
+        """The descendants that are not reaped yet.
+
+        A zombie counts: its other threads may still run, and then it cannot be reaped.
+        """
         for sibling in self.siblings:
             if sibling.process is not None:
                 sibling.process.poll()
         bury({s.process.pid for s in self.siblings if s.process is not None})
+        remaining: list[psutil.Process] = psutil.Process().children(recursive=True)
+        return remaining
 
     def _log(self, sibling: Sibling) -> Path:
         return self._logs / f"{sibling.name}.log"
@@ -156,17 +159,6 @@ def bury(ours: set[int]) -> None:
                 os.waitpid(child.pid, os.WNOHANG)
         except (psutil.NoSuchProcess, ChildProcessError):
             continue
-
-
-def _living() -> list[psutil.Process]:
-    living = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE:
-                living.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return living
 
 
 def _signal(process: psutil.Process, number: int) -> None:

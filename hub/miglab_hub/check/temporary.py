@@ -26,6 +26,7 @@ PORTS = 5
 PORT_RANGE = range(20000, 32000, 10)  # below those that Linux hands out by itself
 START_S = 150.0
 END_S = 60.0
+SHAPE = "1g.5gb"  # what the lab offers, beside no GPU
 TOML = """
 [lab]
 name = "{name}"
@@ -44,7 +45,7 @@ attend_grace_s = 300
 
 [courses.everyone]
 title = "Acceptance"
-shapes = ["1g.5gb", "cpu"]
+shapes = ["{shape}", "cpu"]
 """
 PARTS = {"hub": ["jupyterhub", "-f"], "pool": ["miglab_hub.service", "--config"]}
 
@@ -140,13 +141,14 @@ class TemporaryLab:
 
 
 @contextmanager
-def temporary_lab(*, docker: bool) -> Iterator[TemporaryLab]:
+def temporary_lab(*, docker: bool, shape: str = SHAPE) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails."""
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
     name = folder.name.lower().replace("_", "-")
     file = folder / "lab.toml"
     port = free_ports()
-    file.write_text(TOML.format(name=name, port=port, spawner="docker" if docker else "local"))
+    spawner = "docker" if docker else "local"
+    file.write_text(TOML.format(name=name, port=port, spawner=spawner, shape=shape))
     settings = load(file, {})
     with ExitStack() as stack:
         if docker:

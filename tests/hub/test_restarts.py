@@ -1,0 +1,160 @@
+"""Hub, pool and the whole machine die while students hold slices and one waits in line.
+
+A whole lab of real processes on a simulated A100 that two servers of 3g.20gb fill.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx
+import psutil
+import pytest
+
+from miglab_hub import lab_secrets
+from miglab_hub.check.student import Student, wait_for
+from miglab_hub.check.temporary import TemporaryLab, temporary_lab
+from miglab_hub.checkout import checkout
+from miglab_spawner.gpu import open_gpus
+from miglab_spawner.gpu.sim_machine import SimulatedMachine
+from miglab_spawner.messages import LeaseState, LeaseView
+
+pytestmark = pytest.mark.long
+
+SHAPE = "3g.20gb"
+Held = dict[str, tuple[int, int, tuple[str, ...]]]
+
+
+@dataclass
+class Class:
+    """A lab and its students: two hold a slice each, one waits."""
+
+    lab: TemporaryLab
+    students: dict[str, Student] = field(default_factory=dict)
+
+    def come(self, name: str) -> Student:
+        """Sign in and ask for a slice."""
+        student = Student(self.lab.settings.public_url, name, self.lab.password)
+        self.students[name] = student
+        student.sign_in()
+        student.ask(SHAPE)
+        return student
+
+    def begin(self) -> None:
+        """Ada and Bo hold the GPU, Cy waits."""
+        for name in ("ada", "bo"):
+            self.come(name).wait_until_ready()
+        self.come("cy")
+        wait_for(lambda: self.lab.places() == {"cy": 1}, "cy in the line")
+
+    def held(self) -> Held:
+        """Lease, generation and slices of each who holds some."""
+        return {
+            user: (lease.id, lease.generation, lease.uuids)
+            for user, lease in self.lab.leases().items()
+        }
+
+    def ask_pool(self, path: str) -> bytes:
+        """The pool's answer to its operator."""
+        settings = self.lab.settings
+        headers = {"Authorization": f"Bearer {lab_secrets.read(settings.pool_secret)}"}
+        url = f"{settings.pool_url}/api/{path}"
+        return httpx.get(url, headers=headers, trust_env=False).raise_for_status().content
+
+    def lease(self, number: int) -> LeaseView:
+        """A lease, also one that is over."""
+        return LeaseView.model_validate_json(self.ask_pool(f"leases/{number}"))
+
+    def contradictions(self) -> list[str]:
+        """What contradicts the pool's invariants."""
+        found: list[str] = json.loads(self.ask_pool("invariants"))
+        return found
+
+    def slices(self) -> set[str | None]:
+        """The UUIDs of all slices that the GPU itself reports."""
+        driver = open_gpus(simulated_state=self.lab.settings.simulated_state)
+        found = {one.uuid for gpu in driver.gpus() for one in driver.slices(gpu.uuid)}
+        driver.close()
+        return found
+
+
+@pytest.fixture
+def lesson() -> Iterator[Class]:
+    """A lesson under way; it ends by ending the lab."""
+    with temporary_lab(docker=False, shape=SHAPE) as lab:
+        lesson = Class(lab)
+        lesson.begin()
+        yield lesson
+        for student in lesson.students.values():
+            student.close()
+
+
+def power_cut(lab: TemporaryLab) -> None:
+    """Every process of the lab and of its students is gone at once."""
+    launcher = psutil.Process(lab.process.pid)
+    launcher.suspend()  # so that it starts nothing again meanwhile
+    family = launcher.children(recursive=True)
+    for process in [launcher, *family]:
+        process.send_signal(signal.SIGKILL)
+    lab.process.wait()
+    psutil.wait_procs(family)
+
+
+def power_on(lab: TemporaryLab) -> None:
+    """The lab is started again on the folder it had."""
+    command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(lab.settings.file)]
+    with (lab.settings.folder / "up.log").open("ab") as log:
+        lab.process = subprocess.Popen(
+            command, cwd=checkout(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    lab.wait_until_up()
+
+
+@pytest.mark.parametrize("parts", [("hub",), ("pool",), ("hub", "pool")], ids="+".join)
+def test_a_killed_part_disturbs_nobody(lesson: Class, parts: tuple[str, ...]) -> None:
+    """Leases, slices, servers and the place in line stay; who waits is served when one leaves."""
+    lab = lesson.lab
+    held, slices, servers = lesson.held(), lesson.slices(), lab.servers()
+    lab.kill(*parts)
+    assert lesson.held() == held
+    assert lab.places() == {"cy": 1}
+    assert lesson.slices() == slices
+    assert lab.servers() == servers
+    for name in held:
+        wait_for(lesson.students[name].is_ready, f"the hub to know the server of {name}")
+    cy = lesson.students["cy"]
+    if "hub" in parts:  # a hub forgets who was starting; the place in line is the pool's
+        cy.ask(SHAPE)
+    lesson.students["ada"].leave()
+    cy.wait_until_ready()
+    assert set(lesson.held()) == {"bo", "cy"}
+    assert lesson.contradictions() == []
+
+
+def test_the_machine_reboots(lesson: Class) -> None:
+    """Slices and servers are gone: their leases end with a reason, and who waited comes first."""
+    lab, before = lesson.lab, lesson.held()
+    power_cut(lab)
+    SimulatedMachine(lab.settings.simulated_state).reboot()
+    assert lesson.slices() == set()
+    power_on(lab)
+    wait_for(lambda: not set(before) & set(lesson.held()), "the leases of before to be over")
+    for number, *_ in before.values():
+        over = lesson.lease(number)
+        assert over.state is LeaseState.RELEASED
+        assert over.reason
+    lesson.come("di")
+    lesson.students["cy"].ask(SHAPE)
+    for name in ("cy", "di"):
+        lesson.students[name].wait_until_ready()
+    held = lesson.held()
+    assert set(held) == {"cy", "di"}
+    new = {uuid for _, _, uuids in held.values() for uuid in uuids}
+    assert len(new) == 2
+    assert new <= lesson.slices()
+    lesson.students["ada"].ask(SHAPE)
+    wait_for(lambda: lab.places() == {"ada": 1}, "ada in the line")
+    assert lesson.contradictions() == []
