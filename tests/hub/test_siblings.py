@@ -1,0 +1,34 @@
+"""The launcher's processes, in a process of their own: whoever ends them ends all descendants."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+HALF_DEAD = """
+import ctypes, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+import psutil
+from miglab_hub import siblings
+siblings.END_S = 0.2
+command = [sys.executable, "-c", sys.argv[2]]
+started = siblings.Siblings([siblings.Sibling("half-dead", command)], Path(sys.argv[1]), print)
+started.start()
+child = psutil.Process(started.siblings[0].process.pid)
+while child.status() != psutil.STATUS_ZOMBIE:
+    time.sleep(0.01)
+started.end()
+print("left" if child.is_running() else "gone")
+"""
+
+
+def test_a_zombie_whose_threads_run_on_is_ended(tmp_path: Path) -> None:
+    """A process without its first thread looks dead and is not: it is killed, then reaped."""
+    command = [sys.executable, "-c", LAUNCHER, str(tmp_path), HALF_DEAD]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["gone"]
