@@ -3,7 +3,12 @@
 #
 # You share a GPU with others, and yet nobody else is on yours: the pool has cut a *slice* out of it,
 # with processors (SMs) and memory of its own, and gave it to this server alone.
-# This notebook shows what you hold, and lets it work for a moment.
+#
+# **Afterwards you can decide** whether a number measured here is worth believing,
+# how small a difference this machine can show today, and what no program of yours can exceed.
+#
+# Each experiment asks for a prediction first, then measures, then asks you to explain.
+# About 60 minutes; the sections after the summary are optional.
 
 # %% [markdown]
 # ## What the pool gave you
@@ -23,7 +28,7 @@ print(f"lease:  {os.environ.get('MIGLAB_LEASE') or 'none: this server has no sli
 for uuid in uuids:
     print(f"slice:  {uuid}")
 if is_simulated:
-    print("These are simulated GPUs: the slices exist in the pool's books only.")
+    print("Simulated GPUs: measured on this server's CPU. It says nothing about an A100.")
 
 # %% [markdown]
 # The pool also knows how large each slice is.
@@ -44,74 +49,459 @@ def ask_pool():
         with urllib.request.urlopen(request, timeout=5) as answer:
             return json.load(answer)
     except OSError as error:
-        print(f"The pool does not answer ({error}); your slice is yours all the same.")
+        print(f"The pool does not answer ({error}); what you hold is yours all the same.")
         return None
 
 
-lease = ask_pool()
-for part in (lease or {}).get("slices", []):
+for part in (ask_pool() or {}).get("slices", []):
     print(f"{part['profile']}: {part['sm_count']} SMs, {part['memory_mib'] / 1024:.2f} GiB, {part['uuid']}")
 
 # %% [markdown]
-# ## What PyTorch sees
+# ## Identity card
 #
-# One process sees one slice: PyTorch calls it `cuda:0`, as if it were a whole GPU.
-# Without a GPU it computes on the CPU, and everything below still runs.
-# **Predict:** how many SMs will it find, and how much memory?
+# **Predict:** how many SMs will PyTorch find, and how much memory? Then run the cell.
+#
+# One process sees one slice and calls it `cuda:0`, as if it were a whole GPU.
+# Everything is measured in a *child process* that is gone afterwards, with its memory;
+# this notebook itself never touches the GPU.
+# A slice that PyTorch cannot open stops the notebook here: CPU figures in its place would be a lie.
 
 # %%
-import torch
+import labkit
+from labkit.card import card
 
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-if uuids and not is_simulated and device.type == "cpu":
-    raise RuntimeError(
-        "You hold a slice but PyTorch sees no GPU. Stop this server and start it again "
-        "(File > Hub Control Panel); if it stays so, tell your instructor."
+place = labkit.where()
+card(place)
+
+# %% [markdown]
+# Sizes follow from what you hold.
+# On a CPU they are scaled down, and every plot says that it is not a GPU.
+
+# %%
+ON_GPU = place.devices[0].backend == "cuda"
+SIZE = 4096 if ON_GPU else 384
+DTYPE = "bfloat16" if ON_GPU else "float32"
+ELEMENTS = 1 << (26 if ON_GPU else 21)
+print(f"matrices of {SIZE} x {SIZE}, {DTYPE}{'' if ON_GPU else ' (scaled down for a CPU)'}")
+
+# %% [markdown]
+# ## What is timed
+#
+# A function that *returns a function*: the outer one prepares, only the inner one is timed.
+# Multiplying two n × n matrices takes 2 n³ operations, so time becomes a rate.
+
+# %%
+def matmul(size=SIZE, dtype=DTYPE):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a, b = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    return lambda: a @ b
+
+
+record = labkit.measure(matmul, flops=2 * SIZE**3)
+print(record)
+print(f"{record.tflops * 1e3:.0f} GFLOP/s")
+
+# %% [markdown]
+# ## T-2: a timer that lies
+#
+# A call on a GPU returns long before the GPU is done: it only puts work into a queue.
+# The naive timer reads the clock before and after the call; the honest one waits for the device first.
+
+# %%
+def naive_and_honest(size=SIZE, rounds=20):
+    import time
+
+    import torch
+
+    work, seconds = matmul(size), {"unwaited": [], "waited": []}
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    work()
+    for _ in range(rounds):
+        for name, finish in (("unwaited", lambda: None), ("waited", wait)):
+            wait()
+            begun = time.perf_counter()
+            work()
+            finish()
+            seconds[name].append(time.perf_counter() - begun)
+    return seconds
+
+
+# %% [markdown]
+# Predict: from the naive to the honest timer, does the time rise, stay flat, or fall? And how far?
+
+# %%
+from labkit.experiment import Experiment
+from labkit.panel import Panel
+from labkit.steps import together
+
+milliseconds = lambda record: record.median_s * 1e3
+by_label = lambda points: {point.label: point.records[0].samples_s for point in points}
+lies = Panel(
+    Experiment(
+        key="T-2",
+        title="The naive and the honest timer",
+        question="From the naive to the honest timer: does the time rise, stay flat, or fall?",
+        steps=together(naive_and_honest, {"unwaited": 0, "waited": 1}, value=milliseconds, seconds=8),
+        x_label="0: not waited, 1: waited",
+        y_label="ms",
+        check="T-2",
+        data=by_label,
     )
-if device.type == "cuda":
-    seen = torch.cuda.get_device_properties(device)
-    print(f"{seen.name}: {seen.multi_processor_count} SMs, {seen.total_memory / 2**30:.2f} GiB")
-else:
-    print(f"no GPU: the CPU of this server, {torch.get_num_threads()} threads")
+)
+lies
+
+# %%
+evidence = await lies.settle()
+print(lies.runner.message)
 
 # %% [markdown]
-# ## A matrix product
+# **Explain** in the panel: what did the naive timer measure, if not the product?
+# On a CPU a call returns when it is done, so the two agree, and the lie can only be seen on a GPU.
+
+# %%
+from labkit.summary import recorded_note
+
+print("measured on a GPU" if ON_GPU else recorded_note("T-2"))
+
+# %% [markdown]
+# ## Exercise 1: your own timer
 #
-# Multiplying two n × n matrices takes about 2 n³ operations.
-# **Predict:** if n doubles, how much longer does it take?
-# The first product is left out (it wakes the device), and the clock stops only when the device is done.
+# Write `my_timer`. It returns the seconds of each of `rounds` calls of `work`, truly waited for.
+# `wait()` waits for the device; `clock()` reads the time.
+# Mind two more traps: the first call is slow (it wakes the device),
+# and earlier work may still be in the queue when you start the clock.
 
 # %%
-import statistics
-import time
+def my_timer(work, wait, clock, rounds=20):
+    seconds = []
+    # <solution>
+    work()
+    for _ in range(rounds):
+        wait()
+        begun = clock()
+        work()
+        wait()
+        seconds.append(clock() - begun)
+    # </solution>
+    # <student>
+    # # Your lines here: about six.
+    # </student>
+    return seconds
 
-
-def product_s(n, repeats=5):
-    """Seconds for one n × n product: the median of ``repeats``, after one that is not counted."""
-    a = torch.rand(n, n, device=device)
-    samples = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        a @ a
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        samples.append(time.perf_counter() - start)
-    return statistics.median(samples[1:])
-
-
-sizes = [256, 512, 1024] if device.type == "cpu" else [1024, 2048, 4096]
-for n in sizes:
-    seconds = product_s(n)
-    print(f"n = {n:5d}: {seconds * 1e3:8.2f} ms, {2 * n**3 / seconds / 1e9:8.0f} GFLOP/s")
-
-# %%
-if device.type == "cuda":
-    print(f"Measured on your slice ({shape}).")
-elif is_simulated:
-    print("Simulated GPUs: measured on this server's CPU. It says nothing about an A100.")
-else:
-    print("No GPU in this server: measured on its CPU.")
 
 # %% [markdown]
+# The check runs it on a make-believe device whose clock we can see, so the answer is exact.
+
+# %%
+from labkit.timer_check import check_timer
+
+timer_verdict = check_timer(my_timer)
+print(timer_verdict)
+
+# %% [markdown]
+# Now on the real device, against labkit's timer, in turns and on the same work.
+# The claim has two sides: a timer that is too fast is as wrong as one that is too slow.
+
+# %%
+def both_timers(size=SIZE, rounds=20):
+    import time
+
+    import torch
+    from labkit.errors import NotMeasured
+    from labkit.timing import make_clock, timing_loop
+
+    work, seconds = matmul(size), {"own": [], "labkit": []}
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    clock = make_clock(torch, l2_bytes=0, cold=False)
+    for _ in range(rounds):
+        seconds["own"] += my_timer(work, wait, time.perf_counter, 1)
+        for turns in timing_loop({"work": work}, range(1), clock):
+            seconds["labkit"] += [turn.seconds for turn in turns]
+    if len(seconds["own"]) < rounds:
+        raise NotMeasured("Write my_timer first.")
+    return seconds
+
+
+# %%
+own = Panel(
+    Experiment(
+        key="T-3",
+        title="Your timer and labkit's",
+        question="How long does one product take?",
+        steps=together(both_timers, {"own": 0, "labkit": 1}, value=milliseconds, seconds=8),
+        x_label="0: yours, 1: labkit's",
+        y_label="ms",
+        unit="ms",
+        check="T-3",
+        data=by_label,
+    )
+)
+own
+
+# %%
+evidence = await own.settle()
+print(own.runner.message)
+
+# %% [markdown]
+# Read labkit's own loop (`labkit.timing.timing_loop`, 30 lines). What does it do that yours does not?
+# On a GPU it lets the GPU itself note the time, and keeps the queue filled:
+# below 50 µs your timer measures Python, not the GPU.
+
+# %%
+import inspect
+
+from labkit.timing import timing_loop
+
+print(inspect.getsource(timing_loop))
+
+# %% [markdown]
+# ## T-1: how small a difference can this machine show?
+#
+# The same function against itself: the true ratio is 1.
+# If even that is uncertain by more than 5 %, nothing subtler can be measured here now,
+# and it is the neighbours, the clock or the CPU quota that speak.
+# Predict the upper end of the interval around 1 that the panel will show.
+
+# %%
+from labkit.experiment import compared_step
+
+itself = compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
+noise = Panel(
+    Experiment(
+        key="T-1",
+        title="The same function against itself",
+        question="What is the upper end of the interval of the ratio?",
+        steps=(itself,),
+        x_label="comparison",
+        y_label="time over time",
+        unit="x",
+        check="T-1",
+        data=lambda points: dict(
+            zip(("first", "second"), (record.samples_s for record in points[0].records), strict=True)
+        ),
+    )
+)
+noise
+
+# %%
+evidence = await noise.settle()
+print(noise.runner.message)
+
+# %% [markdown]
+# The dot is not the result, the interval is.
+# **Explain:** your neighbour claims a speed-up of 3 %. What must your noise floor be to confirm it?
+
+# %%
+point = noise.evidence.points[0] if noise.evidence.points else None
+if point is None or point.low is None:
+    print("measure first: the interval needs 20 rounds")
+else:
+    width = (point.high - point.low) * 100
+    print(f"interval {point.low:.3f} to {point.high:.3f}: differences below {width:.1f} % do not show here")
+
+# %% [markdown]
+# ## Exercise 2: the roof
+#
+# Work is limited by arithmetic or by memory; its *intensity* (operations per byte) says by which.
+# Given the device's two limits (`flops_per_s`, `bytes_per_s`),
+# how many operations per second can work of a given intensity reach at most?
+
+# %%
+def attainable(intensity, flops_per_s, bytes_per_s):
+    # <solution>
+    return min(flops_per_s, intensity * bytes_per_s)
+    # </solution>
+    # <student>
+    # return None  # your line here
+    # </student>
+
+
+# %% [markdown]
+# Three kinds of work must come out right: left of the ridge, on it, and right of it.
+
+# %%
+CASES = ((0.25, 1e12, 1e11, 2.5e10), (10.0, 1e12, 1e11, 1e12), (500.0, 1e12, 1e11, 1e12))
+
+
+def check_attainable():
+    for intensity, flops_per_s, bytes_per_s, truth in CASES:
+        said = attainable(intensity, flops_per_s, bytes_per_s)
+        if said is None:
+            return "write attainable first"
+        if said != truth:
+            return f"not yet right: at {intensity:g} FLOP/byte you say {said:g}, at most {truth:g} is possible"
+    return "right: slanted up to the ridge, flat after it"
+
+
+roof_verdict = check_attainable()
+print(roof_verdict)
+
+# %% [markdown]
+# ## T-4: the roof over everything you run
+#
+# FLOPs and bytes are counted from the algorithm, not read from a counter: slices share those.
+# `axpy` adds two vectors, `matvec` multiplies a matrix with a vector, `matmul` two matrices.
+
+# %%
+def axpy(elements=ELEMENTS):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, y = (torch.randn(elements, device=device) for _ in range(2))
+    return lambda: torch.add(y, x, alpha=2.0, out=y)
+
+
+def matvec(size=SIZE):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    matrix, vector = torch.randn(4 * size, size, device=device), torch.randn(size, device=device)
+    return lambda: matrix @ vector
+
+
+# %% [markdown]
+# From left to right on the axis of intensity: will the rate rise, stay flat, or fall?
+
+# %%
+from labkit import roofline
+from labkit.experiment import timed_step
+
+KINDS = {
+    "axpy": (axpy, roofline.axpy(ELEMENTS)),
+    "matvec": (matvec, roofline.matvec(4 * SIZE, SIZE)),
+    "matmul": (matmul, roofline.matmul(SIZE, SIZE, SIZE, DTYPE)),
+}
+
+
+def roof_step(label):
+    function, work = KINDS[label]
+    options = {"flops": work.flops, "moved_bytes": work.moved_bytes}
+    rate = lambda record: record.tflops * 1e3
+    return timed_step(label, work.intensity, function, value=rate, seconds=5, options=options)
+
+
+# %%
+roof = Panel(
+    Experiment(
+        key="T-4",
+        title="Rate against intensity",
+        question="From left to right: does the rate rise, stay flat, or fall?",
+        steps=tuple(roof_step(label) for label in KINDS),
+        x_label="operations per byte",
+        y_label="GFLOP/s",
+        log_x=True,
+        log_y=True,
+    )
+)
+roof
+
+# %%
+evidence = await roof.settle()
+print(roof.runner.message)
+
+# %% [markdown]
+# Your `attainable` now says how near each kind of work came to what is possible here.
+# The two limits are your own: the best rate and the best bandwidth you measured.
+
+# %%
+def against_the_roof(points):
+    records = {point.label: point.records[0] for point in points}
+    if len(records) < len(KINDS) or not roof_verdict.startswith("right"):
+        return ["measure T-4 first, and write attainable"]
+    best = max(record.flops / record.median_s for record in records.values())
+    widest = max(record.moved_bytes / record.median_s for record in records.values())
+    lines = [f"limits: {best / 1e9:.0f} GFLOP/s and {widest / 1e9:.1f} GB/s"]
+    for label, record in records.items():
+        most = attainable(record.flops / record.moved_bytes, best, widest)
+        lines.append(f"{label}: {record.flops / record.median_s / most:.0%} of what is possible here")
+    return lines
+
+
+print("\n".join(against_the_roof(roof.evidence.points)))
+
+# %% [markdown]
+# **Explain:** which of the three would a slice with twice the SMs and the same memory speed up?
+#
+# ## What the published figures say
+#
+# CERN prints the memory bandwidth of an A100's slices.
+# A 1g.5gb has a seventh of the SMs of 7g.40gb and an eighth of its bandwidth.
+# Does an SM of a small slice get more bandwidth, or less?
+
+# %%
+from labkit import published
+
+for part in ("7g", "3g", "2g", "1g"):
+    bandwidth = published.figure(f"cern5.bandwidth.{part}")
+    print(f"{part}: {bandwidth.value:6.1f} GB/s, {bandwidth.per_sm:.1f} GB/s per SM  ({bandwidth.label})")
+
+# %% [markdown]
+# And a trap: four sources give four numbers for "the" 16-bit rate of a whole A100.
+# They do not contradict each other; they measured different work with different tools.
+# That is why this lab compares ratios and rates per SM, and names tool, size and type.
+
+# %%
+trap = published.known_errors()["E8"]
+print(trap.says, trap.correct, f"Ask yourself: {trap.exercise}", sep="\n\n")
+
+# %% [markdown]
+# ## Summary
+#
+# Filled in from your own evidence; what is missing says so.
+# Which of these numbers would you show to somebody else, and with which words beside it?
+
+# %%
+from labkit.summary import summary
+
+print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}")
+summary("T-1", "T-2", "T-3", "T-4")
+
+# %% [markdown]
+# ## Optional: small work on a big device
+#
 # Small matrices reach few operations per second: there is too little work to keep every SM busy.
-# A larger slice would help the large products, and hardly the small ones.
+# Predict whether the rate rises, stays flat or falls with the size.
+
+# %%
+from labkit.steps import settle_optional
+
+SIZES = (256, 512, 1024, 2048, 4096, 8192) if ON_GPU else (32, 64, 128, 256, 512)
+rate = lambda record: record.tflops * 1e3
+small = Panel(
+    Experiment(
+        key="T-5",
+        title="Rate against size",
+        question="With growing matrices: does the rate rise, stay flat, or fall?",
+        steps=tuple(
+            timed_step(str(n), n, matmul, value=rate, seconds=4, options={"flops": 2 * n**3}, size=n)
+            for n in SIZES
+        ),
+        x_label="n",
+        y_label="GFLOP/s",
+        log_x=True,
+        log_y=True,
+    )
+)
+small
+
+# %%
+evidence = await settle_optional(small)
+print(small.runner.message)
+
+# %% [markdown]
+# ## Optional: a warm cache
+#
+# labkit empties the L2 cache before each call on a GPU. Without that, small data is found in the cache
+# and looks faster than it is in a real program. (On a CPU nothing is emptied and both agree.)
+
+# %%
+from labkit.jobs import is_quick
+
+if is_quick():
+    print("optional: left out under LAB_QUICK")
+else:
+    for cold in (True, False):
+        found = labkit.measure(axpy, elements=1 << 20, cold=cold, moved_bytes=12 << 20)
+        print(f"{'cold' if found.cold else 'warm'} cache: {found.gbytes_per_s:.0f} GB/s")
