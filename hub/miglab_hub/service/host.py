@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from miglab_spawner.messages import PoolSnapshot
+from miglab_spawner.messages import PoolSnapshot, TicketView
 from miglab_spawner.pool.acts import ActKind
 
 from .metrics import Metrics
@@ -51,6 +51,14 @@ class Times:
     stop_s: float = 10.0
 
 
+class Drawn(NamedTuple):
+    """The pool at one version, for all who ask."""
+
+    version: int
+    snapshot: PoolSnapshot
+    line: Mapping[int, TicketView]
+
+
 class PoolHost:
     """The one way to the pool for everything in this process.
 
@@ -74,7 +82,8 @@ class PoolHost:
         self._decisions = ThreadPoolExecutor(1, "miglab-decide")
         self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
-        self._snapshot: tuple[int, PoolSnapshot] | None = None
+        self._drawn: Drawn | None = None
+        self._drawing: asyncio.Task[None] | None = None
         self._gpu_since: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -91,17 +100,26 @@ class PoolHost:
             self.waker.wake(self._pool.version)
 
     async def snapshot(self) -> PoolSnapshot:
-        """The pool now, from memory unless it changed since."""
-        kept = self._snapshot
-        if kept is not None and kept[0] == self._pool.version:
-            return kept[1]
-        return await self.decide(self._take_snapshot)
+        """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
+        return (await self._now()).snapshot
 
-    def _take_snapshot(self, pool: Pool) -> PoolSnapshot:
-        version = pool.version
-        if self._snapshot is None or self._snapshot[0] != version:
-            self._snapshot = (version, pool.snapshot())
-        return self._snapshot[1]
+    async def line(self) -> Mapping[int, TicketView]:
+        """Those who wait, by ticket, as the snapshot has them."""
+        return (await self._now()).line
+
+    async def _now(self) -> Drawn:
+        asked = self._pool.version
+        while self._drawn is None or self._drawn.version < asked:
+            if self._drawing is None:
+                self._drawing = asyncio.create_task(self._draw())
+            await asyncio.shield(self._drawing)
+        return self._drawn
+
+    async def _draw(self) -> None:
+        try:
+            self._drawn = await self.decide(_drawn)
+        finally:
+            self._drawing = None
 
     async def act(self, kinds: frozenset[ActKind]) -> bool:
         """Do the next act of these kinds, if there is one, on the thread it belongs to.
@@ -225,6 +243,12 @@ class PoolHost:
             self.metrics.failed_rounds.labels(what).inc()
             await asyncio.sleep(self._times.turn_s)
             return None
+
+
+def _drawn(pool: Pool) -> Drawn:
+    version = pool.version
+    snapshot = pool.snapshot()
+    return Drawn(version, snapshot, {ticket.id: ticket for ticket in snapshot.waiting})
 
 
 def _turn(pool: Pool) -> int:

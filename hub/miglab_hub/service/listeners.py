@@ -10,6 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 GRACE_S = 5
+KEEP_ALIVE_S = 75  # longer than any client's (httpx: 5 s): who closes first must be who asks
 
 
 class PortInUseError(Exception):
@@ -58,6 +59,7 @@ def listener(app: FastAPI) -> Listener:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     return Listener(config)
 

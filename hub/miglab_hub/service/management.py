@@ -38,6 +38,7 @@ from .views import visible_snapshot
 log = logging.getLogger(__name__)
 
 LONGEST_POLL_S = 30.0
+PLACE_REST_S = 1.0
 ENDED_TICKETS = frozenset(
     {TicketState.CANCELLED, TicketState.REFUSED, TicketState.EXPIRED, TicketState.TAKEN}
 )
@@ -89,7 +90,7 @@ async def staff_only(request: Request) -> Asker:
     return asker
 
 
-def _host(request: Request) -> PoolHost:
+async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread
     host: PoolHost = request.app.state.host
     return host
 
@@ -154,10 +155,9 @@ async def wait_for(
     wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
 ) -> TicketView:
     """The ticket, attended; answers when its state or place changes, or after ``wait_s``."""
-    first = await _own_ticket(host, asker, ticket_id)
-    if not asker.is_spawner and not asker.is_user(first.user):
+    first = await host.decide(lambda pool: _looked_after(pool, asker, ticket_id))
+    if not _attends(asker, first):
         return first
-    first = await host.decide(lambda pool: pool.attend(ticket_id))
     if wait_s > 0 and first.state is TicketState.WAITING:
         return await _changed(host, first, wait_s)
     return first
@@ -166,39 +166,58 @@ async def wait_for(
 @api.delete("/tickets/{ticket_id}")
 async def cancel(ticket_id: int, asker: Who, host: Host) -> TicketView:
     """Give up a place in the queue."""
-    await _own_ticket(host, asker, ticket_id)
-    return await host.decide(lambda pool: pool.cancel(ticket_id, asker.by))
+
+    def decision(pool: Any) -> TicketView:
+        _own_ticket(pool, asker, ticket_id)
+        ticket: TicketView = pool.cancel(ticket_id, asker.by)
+        return ticket
+
+    return await host.decide(decision)
 
 
 @api.post("/tickets/{ticket_id}/take")
 async def take(ticket_id: int, _: Spawner, host: Host) -> LeaseView:
     """Take what is offered."""
-    ticket = await host.decide(lambda pool: pool.ticket(ticket_id))
-    lease = await host.decide(lambda pool: pool.take(ticket_id))
+    ticket, lease = await host.decide(lambda pool: (pool.ticket(ticket_id), pool.take(ticket_id)))
     if ticket.state is TicketState.OFFERED:
         host.metrics.wait_s.observe(max(0.0, lease.granted_at - ticket.created_at))
     return lease
 
 
-async def _own_ticket(host: PoolHost, asker: Asker, ticket_id: int) -> TicketView:
-    ticket = await host.decide(lambda pool: pool.ticket(ticket_id))
+def _own_ticket(pool: Any, asker: Asker, ticket_id: int) -> TicketView:
+    ticket: TicketView = pool.ticket(ticket_id)
     if not asker.may_steer(ticket.user):
         raise DeniedError(404, "unknown-ticket", f"You have no ticket {ticket_id}.")
     return ticket
 
 
+def _attends(asker: Asker, ticket: TicketView) -> bool:
+    """Whether the asker's question keeps the place: the owner's and the spawner's do."""
+    return asker.is_spawner or asker.is_user(ticket.user)
+
+
+def _looked_after(pool: Any, asker: Asker, ticket_id: int) -> TicketView:
+    ticket = _own_ticket(pool, asker, ticket_id)
+    return pool.attend(ticket_id) if _attends(asker, ticket) else ticket
+
+
 async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
-    """Wait until the ticket is another than ``first``; for those in line by the snapshot alone."""
+    """Wait until the ticket is another than ``first``; for those in line by the snapshot alone.
+
+    A new state is told at once.  A new place moves everyone behind it: that is told to each at
+    most every `PLACE_REST_S`, so that a long line is no herd.
+    """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_s
+    began = loop.time()
     while True:
         seen = host.waker.version
-        now = next((t for t in (await host.snapshot()).waiting if t.id == first.id), None)
+        now = (await host.line()).get(first.id)
         if now is None:  # being served, or over
             now = await host.decide(lambda pool: pool.ticket(first.id))
-        if (now.state, now.position) != (first.state, first.position):
+        if now.state != first.state:
             return now
-        left_s = deadline - loop.time()
+        is_moved = now.position != first.position
+        left_s = began + (min(wait_s, PLACE_REST_S) if is_moved else wait_s) - loop.time()
         if left_s <= 0 or host.waker.closed:
             return now
         await host.waker.beyond(seen, left_s)
@@ -222,7 +241,7 @@ async def leases(asker: Who, host: Host, user: str | None = None) -> list[LeaseV
 @api.get("/leases/{lease_id}")
 async def lease(lease_id: int, asker: Who, host: Host) -> LeaseView:
     """One lease."""
-    return await _own_lease(host, asker, lease_id)
+    return await host.decide(lambda pool: _own_lease(pool, asker, lease_id))
 
 
 @api.post("/leases/{lease_id}/attach")
@@ -240,19 +259,29 @@ async def running(lease_id: int, _: Spawner, host: Host) -> LeaseView:
 @api.post("/leases/{lease_id}/release")
 async def release(lease_id: int, request: ReleaseRequest, asker: Who, host: Host) -> LeaseView:
     """Ask for a lease back; it is freed once its holder is confirmed gone."""
-    await _own_lease(host, asker, lease_id)
-    return await host.decide(lambda pool: pool.release(lease_id, asker.by, request.reason))
+
+    def decision(pool: Any) -> LeaseView:
+        _own_lease(pool, asker, lease_id)
+        lease: LeaseView = pool.release(lease_id, asker.by, request.reason)
+        return lease
+
+    return await host.decide(decision)
 
 
 @api.post("/leases/{lease_id}/extend")
 async def extend(lease_id: int, request: ExtendRequest, asker: Who, host: Host) -> LeaseView:
     """Ask for more time."""
-    await _own_lease(host, asker, lease_id)
-    return await host.decide(lambda pool: pool.extend(lease_id, request.by_s, asker.by))
+
+    def decision(pool: Any) -> LeaseView:
+        _own_lease(pool, asker, lease_id)
+        lease: LeaseView = pool.extend(lease_id, request.by_s, asker.by)
+        return lease
+
+    return await host.decide(decision)
 
 
-async def _own_lease(host: PoolHost, asker: Asker, lease_id: int) -> LeaseView:
-    found = await host.decide(lambda pool: pool.lease(lease_id))
+def _own_lease(pool: Any, asker: Asker, lease_id: int) -> LeaseView:
+    found: LeaseView = pool.lease(lease_id)
     if not asker.may_steer(found.user):
         raise DeniedError(404, "unknown-lease", f"You have no lease {lease_id}.")
     return found
