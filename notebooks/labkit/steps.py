@@ -1,0 +1,170 @@
+"""More ways to fill an experiment: several points out of one run, and points that are computed.
+
+What is compared must be alive at the same time, so a sweep is measured in turns in one crew of
+children (`together`, with `in_turns` inside the child). Counts need no child (`computed_step`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labkit.errors import NotMeasured
+from labkit.evidence import Evidence, Point
+from labkit.experiment import Report, Step
+from labkit.jobs import BUDGET_S, SAMPLES, is_quick
+from labkit.measure import ranks_async
+from labkit.panel import Panel
+from labkit.records import Measurement, RankResults, now_text
+from labkit.sharing import Way, share_async
+from labkit.timing import WARM_WINDOW, Work, make_clock, timing_loop
+
+QUICK_ROUNDS = 8
+
+
+def rounds() -> int:
+    """How many rounds a sweep takes: 20, or 8 under LAB_QUICK (too few for a verdict)."""
+    return QUICK_ROUNDS if is_quick() else SAMPLES
+
+
+def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
+    """Time several functions in turns; call it inside a function that `together` sends to a child.
+
+    Args:
+        works: what is timed, by label; with several ranks each call starts at a barrier.
+        times: how many rounds, after five that are not counted.
+
+    Returns:
+        Seconds per call, by label, in order of rounds.
+    """
+    import torch
+    import torch.distributed as dist
+
+    barrier = dist.barrier if dist.is_initialized() else None
+    clock = make_clock(torch, l2_bytes=0, cold=False, barrier=barrier)
+    for work in works.values():
+        for _ in range(WARM_WINDOW):
+            work()
+    samples: dict[str, list[float]] = {name: [] for name in works}
+    for turns in timing_loop(works, range(times), clock):
+        for turn in turns:
+            samples[turn.name].append(turn.seconds)
+    return samples
+
+
+class _Once:
+    """One run of a function whose results several steps read; the first step runs it anew."""
+
+    def __init__(
+        self, function: Callable[..., Any], n: int, link: str | None, arguments: Mapping[str, Any]
+    ) -> None:
+        self._function, self._n, self._link = function, n, link
+        self._arguments = arguments
+        self._found: RankResults | None = None
+
+    async def record(self, label: str, *, again: bool) -> Measurement:
+        """What the run says about one label, as a record."""
+        if again or self._found is None:
+            self._found = await ranks_async(self._function, n=self._n, arguments=self._arguments)
+        found, name = self._found, self._function.__name__
+        said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
+        if any(value is None for value in said):
+            raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
+        return Measurement(
+            name=name,
+            samples_s=_slowest(said),
+            tier=found.tier,
+            devices=found.devices,
+            clock="host",
+            cold=False,
+            ranks=self._n,
+            link=self._link or found.link,
+            setting=dict(said[0]) if isinstance(said[0], dict) else {"label": label},
+            date=now_text(),
+        )
+
+
+def _slowest(said: list[Any]) -> tuple[float, ...]:
+    """Per round the slowest rank's seconds; nothing where facts and no times were returned."""
+    if isinstance(said[0], dict):
+        return ()
+    return tuple(max(turn) for turn in zip(*said, strict=True))
+
+
+def together(
+    function: Callable[..., Any],
+    spots: Mapping[str, float],
+    *,
+    value: Callable[[Measurement], float],
+    n: int = 1,
+    seconds: float = BUDGET_S,
+    link: str | None = None,
+    **arguments: Any,
+) -> tuple[Step, ...]:
+    """One step per spot, all out of one run of a function in a child (or in `n` ranks).
+
+    Args:
+        function: returns per label a list of seconds (what `in_turns` returns) or a dict of facts.
+        spots: label and where it is drawn on the x axis.
+        value: what is drawn of the record; facts are in its `setting`.
+        n: how many ranks.
+        seconds: about how long the run takes.
+        link: how the ranks talk, where the function does not use the default group.
+        arguments: passed to the function.
+    """
+    once, first = _Once(function, n, link, arguments), next(iter(spots))
+
+    def step(label: str, x: float) -> Step:
+        async def run(_: Report) -> Point:
+            record = await once.record(label, again=label == first)
+            return Point(x, label, value(record), (record,))
+
+        return Step(label, run, seconds if label == first else 0.0)
+
+    return tuple(step(label, x) for label, x in spots.items())
+
+
+def computed_step(label: str, x: float, function: Callable[..., float], *given: Any) -> Step:
+    """A point that is counted or computed, not measured; the evidence says so."""
+
+    async def run(_: Report) -> Point:
+        return Point(x, label, float(await asyncio.to_thread(function, *given)))
+
+    return Step(label, run, 1.0)
+
+
+def copies_step(
+    label: str, x: float, function: Callable[..., Any], way: Way, *, copies: int, **arguments: Any
+) -> Step:
+    """Copies that share a device: draws the calls per second of all of them together.
+
+    CPU per copy and each copy's own rate are in the record's `setting`.
+    """
+
+    async def run(_: Report) -> Point:
+        found = await share_async(function, way, copies=copies, **arguments)
+        record = Measurement(
+            name=function.__name__,
+            samples_s=(),
+            tier=found.tier,
+            devices=found.devices,
+            clock="host",
+            cold=False,
+            ranks=copies,
+            link=f"none: {way}",
+            cpu_per_copy=sum(found.cpu_per_copy) / copies,
+            setting={"calls per second": list(found.calls_per_s)},
+            date=now_text(),
+        )
+        return Point(x, label, found.total_per_s, (record,))
+
+    return Step(label, run, BUDGET_S)
+
+
+async def settle_optional(panel: Panel) -> Evidence:
+    """`Panel.settle` for the optional sections: the quick budget of a test run leaves them out."""
+    if is_quick():
+        panel.runner.message = "optional: left out under LAB_QUICK"
+        return panel.runner.evidence
+    return await panel.settle()
