@@ -10,13 +10,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from labkit.device import tier_of
 from labkit.errors import NotMeasured
 from labkit.evidence import Evidence, Point
 from labkit.experiment import Report, Step
 from labkit.jobs import BUDGET_S, SAMPLES, is_quick
-from labkit.measure import ranks_async
+from labkit.measure import peak_async, ranks_async
+from labkit.memory import PeakMemory, largest_that_fits
 from labkit.panel import Panel
-from labkit.records import Measurement, RankResults, now_text
+from labkit.records import Measurement, RankResults, Tier, now_text
 from labkit.sharing import Way, share_async
 from labkit.timing import WARM_WINDOW, Work, make_clock, timing_loop
 
@@ -100,6 +102,7 @@ def together(
     n: int = 1,
     seconds: float = BUDGET_S,
     link: str | None = None,
+    relative: bool = False,
     **arguments: Any,
 ) -> tuple[Step, ...]:
     """One step per spot, all out of one run of a function in a child (or in `n` ranks).
@@ -111,6 +114,7 @@ def together(
         n: how many ranks.
         seconds: about how long the run takes.
         link: how the ranks talk, where the function does not use the default group.
+        relative: draw every value over the first spot's.
         arguments: passed to the function.
     """
     once, first = _Once(function, n, link, arguments), next(iter(spots))
@@ -118,7 +122,8 @@ def together(
     def step(label: str, x: float) -> Step:
         async def run(_: Report) -> Point:
             record = await once.record(label, again=label == first)
-            return Point(x, label, value(record), (record,))
+            base = value(await once.record(first, again=False)) if relative else 1.0
+            return Point(x, label, value(record) / base, (record,))
 
         return Step(label, run, seconds if label == first else 0.0)
 
@@ -132,6 +137,50 @@ def computed_step(label: str, x: float, function: Callable[..., float], *given: 
         return Point(x, label, float(await asyncio.to_thread(function, *given)))
 
     return Step(label, run, 1.0)
+
+
+def fits_step(
+    label: str,
+    x: float,
+    function: Callable[..., Any],
+    sizes: range,
+    *,
+    value: Callable[[int], float],
+    **arguments: Any,
+) -> Step:
+    """The largest size that fits in memory, by bisection; each try is a process of its own.
+
+    Args:
+        label: the point's name.
+        x: where it is drawn.
+        function: called as `function(size=..., **arguments)`; runs out of memory or does not.
+        sizes: what may be tried, with a step.
+        value: what is drawn of the largest size that fits (0 when none does).
+        arguments: passed to the function.
+    """
+
+    async def run(_: Report) -> Point:
+        held: list[PeakMemory] = []
+
+        async def fits(size: int) -> None:
+            held.append(await peak_async(function, size=size, **arguments))
+
+        best, tries = await largest_that_fits(fits, sizes[0], sizes[-1], step=sizes.step)
+        devices = (held[0].device,) if held else ()
+        record = Measurement(
+            name=function.__name__,
+            samples_s=(),
+            tier=tier_of(devices) if devices else Tier.CPU,
+            devices=devices,
+            clock="none",
+            cold=False,
+            peak_mib=max((one.peak_mib for one in held), default=None),
+            setting={"tries": [list(one) for one in tries]},
+            date=now_text(),
+        )
+        return Point(x, label, 0.0 if best is None else value(best), (record,))
+
+    return Step(label, run, 3 * BUDGET_S)
 
 
 def copies_step(
