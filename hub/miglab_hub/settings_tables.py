@@ -178,6 +178,9 @@ class Pool(Section):
     )
     extension_s: Seconds = Field(1800, description="How much one extension adds, seconds.")
     extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
+    holders_s: Seconds = Field(
+        2, description="Time between two looks for servers that ended unannounced, seconds."
+    )
     reconcile_s: Seconds = Field(
         15, description="Time between two comparisons of ledger, GPUs and servers, seconds."
     )

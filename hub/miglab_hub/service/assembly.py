@@ -79,9 +79,8 @@ def assemble(settings: Settings) -> Parts:
         driver.close()
 
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
-    host = PoolHost(
-        pool, Metrics(shapes), Times(reconcile_s=settings.pool.reconcile_s), end_servers
-    )
+    times = Times(holders_s=settings.pool.holders_s, reconcile_s=settings.pool.reconcile_s)
+    host = PoolHost(pool, Metrics(shapes), times, end_servers)
     return Parts(
         host,
         management_app(

@@ -37,6 +37,7 @@ class Times:
     Attributes:
         turn_s: between two turns when nothing else causes one.
         act_s: between two looks for acts that become due by time alone.
+        holders_s: between two looks for servers that ended without anybody saying so.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
         stuck_s: how long a call on the GPU thread may last before health says so.
@@ -45,6 +46,7 @@ class Times:
 
     turn_s: float = 1.0
     act_s: float = 0.25
+    holders_s: float = 2.0
     reconcile_s: float = 15.0
     sample_s: float = 5.0
     stuck_s: float = 30.0
@@ -180,6 +182,7 @@ class PoolHost:
             self._turn_loop(),
             self._act_loop(GPU_ACTS),
             self._act_loop(HOLDER_ACTS),
+            self._every(self._times.holders_s, "holders", self._ask_after_holders),
             self._every(self._times.reconcile_s, "reconcile", self._reconcile),
             self._every(self._times.sample_s, "sample", self._sample),
             self._every(self._times.turn_s, "end servers", self._end),
@@ -221,6 +224,9 @@ class PoolHost:
 
     async def _reconcile(self) -> None:
         await self.on_gpu_thread(lambda pool: pool.reconcile())
+
+    async def _ask_after_holders(self) -> None:
+        await self._on(self._holders, lambda pool: pool.ask_after_holders())
 
     async def _sample(self) -> None:
         await self.on_gpu_thread(lambda pool: pool.sample())

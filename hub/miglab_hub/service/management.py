@@ -7,7 +7,7 @@ Checks who may ask for what; what then happens is the pool's decision.
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -27,6 +27,7 @@ from miglab_spawner.messages import (
     TicketState,
     TicketView,
 )
+from miglab_spawner.pool.pool import Pool
 
 from .answers import REFUSED, DeniedError, install
 from .asker import Asker
@@ -138,9 +139,9 @@ def management_app(
 async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response) -> TicketView:
     """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
 
-    def decision(pool: Any) -> TicketView:
+    def decision(pool: Pool) -> TicketView:
         before = pool.version
-        ticket: TicketView = pool.request(request)
+        ticket = pool.request(request)
         response.status_code = 201 if pool.version != before else 200
         return ticket
 
@@ -167,10 +168,9 @@ async def wait_for(
 async def cancel(ticket_id: int, asker: Who, host: Host) -> TicketView:
     """Give up a place in the queue."""
 
-    def decision(pool: Any) -> TicketView:
+    def decision(pool: Pool) -> TicketView:
         _own_ticket(pool, asker, ticket_id)
-        ticket: TicketView = pool.cancel(ticket_id, asker.by)
-        return ticket
+        return pool.cancel(ticket_id, asker.by)
 
     return await host.decide(decision)
 
@@ -184,8 +184,8 @@ async def take(ticket_id: int, _: Spawner, host: Host) -> LeaseView:
     return lease
 
 
-def _own_ticket(pool: Any, asker: Asker, ticket_id: int) -> TicketView:
-    ticket: TicketView = pool.ticket(ticket_id)
+def _own_ticket(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
+    ticket = pool.ticket(ticket_id)
     if not asker.may_steer(ticket.user):
         raise DeniedError(404, "unknown-ticket", f"You have no ticket {ticket_id}.")
     return ticket
@@ -196,9 +196,11 @@ def _attends(asker: Asker, ticket: TicketView) -> bool:
     return asker.is_spawner or asker.is_user(ticket.user)
 
 
-def _looked_after(pool: Any, asker: Asker, ticket_id: int) -> TicketView:
-    ticket = _own_ticket(pool, asker, ticket_id)
-    return pool.attend(ticket_id) if _attends(asker, ticket) else ticket
+def _looked_after(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
+    ticket = None if asker.is_spawner else _own_ticket(pool, asker, ticket_id)
+    if ticket is None or _attends(asker, ticket):
+        ticket = pool.attend(ticket_id)
+    return ticket
 
 
 async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
@@ -260,10 +262,9 @@ async def running(lease_id: int, _: Spawner, host: Host) -> LeaseView:
 async def release(lease_id: int, request: ReleaseRequest, asker: Who, host: Host) -> LeaseView:
     """Ask for a lease back; it is freed once its holder is confirmed gone."""
 
-    def decision(pool: Any) -> LeaseView:
+    def decision(pool: Pool) -> LeaseView:
         _own_lease(pool, asker, lease_id)
-        lease: LeaseView = pool.release(lease_id, asker.by, request.reason)
-        return lease
+        return pool.release(lease_id, asker.by, request.reason)
 
     return await host.decide(decision)
 
@@ -272,16 +273,15 @@ async def release(lease_id: int, request: ReleaseRequest, asker: Who, host: Host
 async def extend(lease_id: int, request: ExtendRequest, asker: Who, host: Host) -> LeaseView:
     """Ask for more time."""
 
-    def decision(pool: Any) -> LeaseView:
+    def decision(pool: Pool) -> LeaseView:
         _own_lease(pool, asker, lease_id)
-        lease: LeaseView = pool.extend(lease_id, request.by_s, asker.by)
-        return lease
+        return pool.extend(lease_id, request.by_s, asker.by)
 
     return await host.decide(decision)
 
 
-def _own_lease(pool: Any, asker: Asker, lease_id: int) -> LeaseView:
-    found: LeaseView = pool.lease(lease_id)
+def _own_lease(pool: Pool, asker: Asker, lease_id: int) -> LeaseView:
+    found = pool.lease(lease_id)
     if not asker.may_steer(found.user):
         raise DeniedError(404, "unknown-lease", f"You have no lease {lease_id}.")
     return found

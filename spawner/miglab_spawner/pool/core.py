@@ -83,6 +83,7 @@ class Core:
         self.possible: dict[str, bool] = {}  # by shape; forgotten when the GPUs are read
         self.usage: dict[int, Usage] = {}
         self.gpu_usage: dict[str, Usage] = {}
+        self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()

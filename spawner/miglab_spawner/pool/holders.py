@@ -189,7 +189,8 @@ class AnyHolders:
         """As each room says of its own."""
         found: set[str] = set()
         for kind, room in self._kinds.items():
-            found |= room.missing([h for h in holders if h.partition(":")[0] == kind])
+            mine = [holder for holder in holders if holder.partition(":")[0] == kind]
+            found |= room.missing(mine) if mine else set()
         return found
 
     def labelled(self) -> list[Stray]:

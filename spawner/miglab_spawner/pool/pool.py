@@ -23,7 +23,7 @@ from .core import Core
 from .holders import Holders
 from .ledger import Ledger
 from .observe import Finding
-from .reconcile import reconcile
+from .reconcile import ask_after_holders, reconcile
 from .rows import LeaseRow
 from .settings import PoolSettings
 
@@ -209,6 +209,10 @@ class Pool:
     def reconcile(self) -> list[Finding]:
         """Compare ledger, holders and NVML, and heal; on the worker, at start and on a timer."""
         return reconcile(self.core)
+
+    def ask_after_holders(self) -> list[Finding]:
+        """Notice servers that ended without anybody saying so: one cheap listing, often."""
+        return ask_after_holders(self.core)
 
     # -- the instructor's desk ----------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def ask_after_holders(core: Core) -> list[Finding]:
     with core.lock:
         held = {lease.holder: lease for lease in core.state.leases.values() if lease.is_held}
     found = []
-    for holder in sorted(core.holders.missing(set(held))):
+    for holder in sorted(core.holders.missing(set(held)) if held else ()):
         probe(core, held[holder].id)
         if _is_over(core, held[holder]):
             done = "its lease is released"

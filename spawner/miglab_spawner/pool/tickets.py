@@ -325,7 +325,7 @@ def waiting(core: Core) -> list[Waiting]:
 def _match_whole(core: Core, tx: Transaction) -> None:
     held = {(lease.user, lease.server) for lease in core.state.leases.values()}
     free = [row for row in core.state.gpus.values() if core.whole_gpu(row)]
-    for ticket in queued(core):
+    for ticket in queued(core) if free else ():
         if not free:
             return
         if ticket.shape == FULL and (ticket.user, ticket.server) not in held:
@@ -340,6 +340,16 @@ def queued(core: Core) -> list[TicketRow]:
         if ticket.is_queued
     )
     return [core.state.tickets[one.ticket] for one in line]
+
+
+def places(core: Core) -> dict[int, int]:
+    """The place of everyone who waits, by ticket; worked out once per version.
+
+    Not for use inside a transaction, which changes the line before it changes the version.
+    """
+    if core.places[0] != core.version:
+        core.places = (core.version, {one.id: n for n, one in enumerate(queued(core), 1)})
+    return core.places[1]
 
 
 @lru_cache(maxsize=1024)

@@ -80,9 +80,8 @@ def _why_not_now(core: Core, row: GpuRow) -> str:
 
 def ticket_view(core: Core, row: TicketRow) -> TicketView:
     """A ticket with its place in line."""
-    line = tickets.queued(core) if row.state == TicketState.WAITING else []
-    position = next((n for n, one in enumerate(line, 1) if one.id == row.id), None)
-    return make_ticket_view(core, row, position, len(line))
+    line = tickets.places(core) if row.state == TicketState.WAITING else {}
+    return make_ticket_view(core, row, line.get(row.id), len(line))
 
 
 def make_ticket_view(core: Core, row: TicketRow, position: int | None, waiting: int) -> TicketView:
@@ -159,11 +158,12 @@ class Snapshots:
 
     def _draw(self) -> PoolSnapshot:
         core = self._core
-        line = tickets.queued(core)
+        line = tickets.places(core)
+        rows = core.state.tickets
         return PoolSnapshot(
             at=core.now(),
             simulated=core.driver.simulated,
             gpus=tuple(sorted(self._gpus.values(), key=lambda view: (view.index, view.uuid))),
-            waiting=tuple(make_ticket_view(core, t, n, len(line)) for n, t in enumerate(line, 1)),
+            waiting=tuple(make_ticket_view(core, rows[t], n, len(line)) for t, n in line.items()),
             paused=core.paused,
         )

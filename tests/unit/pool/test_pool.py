@@ -346,6 +346,40 @@ def test_gone_holder_is_noticed(world: World) -> None:
     assert (over.state, over.reason) == (LeaseState.RELEASED, "its server is gone")
 
 
+def test_a_slice_is_free_again_without_waiting(world: World) -> None:
+    """Between the look that misses a holder and its slice being free again no time must pass."""
+    gone, stays = world.run("ada"), world.run("bob")
+    world.holders.there.discard(gone.holder)
+    found = world.pool.ask_after_holders()
+    assert [(finding.what, finding.thing) for finding in found] == [("holder", gone.holder)]
+    world.work()
+    assert sorted(world.states()) == ["free", "leased"]
+    assert world.pool.lease(stays.id).state == LeaseState.RUNNING
+    assert world.pool.ask_after_holders() == []
+
+
+def test_a_silent_engine_misses_nobody(world: World) -> None:
+    """The look for ended servers frees nothing while the engine does not answer."""
+    lease = world.run("ada")
+    world.holders.there.discard(lease.holder)
+    world.holders.is_silent = True
+    assert world.pool.ask_after_holders() == []
+    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+
+
+def test_places_follow_the_line(world: World) -> None:
+    """Whatever happens to the line, a ticket's place is the one the snapshot shows."""
+    world.run("eve", "7g.40gb")
+    asked = [world.ask(user) for user in ("ada", "bob", "cy")]
+    assert [ticket.position for ticket in asked] == [1, 2, 3]
+    world.pool.cancel(asked[0].id, "ada")
+    assert [world.pool.ticket(one.id).position for one in asked] == [None, 1, 2]
+    assert {one.id: one.position for one in world.pool.snapshot().waiting} == {
+        asked[1].id: 1,
+        asked[2].id: 2,
+    }
+
+
 def test_stopped_container_is_removed(world: World) -> None:
     """A container that stopped and stays after its release is removed by the pool in the end."""
     lease = world.run("ada")

@@ -234,6 +234,10 @@ class FakePool:
         self.calls.append(("reconcile",))
         return []
 
+    def ask_after_holders(self) -> list[Any]:
+        self.calls.append(("ask_after_holders",))
+        return []
+
     def sample(self) -> None:
         self.calls.append(("sample",))
 

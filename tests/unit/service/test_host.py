@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,19 @@ class PoolWhoseTurnFailsOnce(FakePool):
             raise ZeroDivisionError
         if self.turns == 4:
             self.loop.call_soon_threadsafe(self.fourth.set)
+
+
+@dataclass
+class PoolThatAsksAfterHolders(FakePool):
+    """Tells on which thread it did."""
+
+    def __post_init__(self) -> None:
+        self.asked, self.loop, self.thread = asyncio.Event(), asyncio.get_running_loop(), ""
+
+    def ask_after_holders(self) -> list[Any]:
+        self.thread = threading.current_thread().name
+        self.loop.call_soon_threadsafe(self.asked.set)
+        return []
 
 
 @dataclass
@@ -101,6 +115,17 @@ async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None
     assert host.gpu_call_s > 0 and host.is_stuck
     assert not await host.stop()
     pool.go_on.set()
+
+
+async def test_holders_are_asked_after_on_their_thread() -> None:
+    """A slow engine is asked on the holders' thread, by a timer of its own."""
+    pool = PoolThatAsksAfterHolders()
+    host = PoolHost(pool, Metrics(), Times(holders_s=0.001))  # type: ignore[arg-type]
+    await host.start()
+    async with asyncio.timeout(5):
+        await pool.asked.wait()
+    assert await host.stop()
+    assert pool.thread.startswith("miglab-holders")
 
 
 async def test_servers_are_ended() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from miglab_hub.service import management
 from miglab_hub.service.auth import asker_from
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.management import events
@@ -26,9 +27,10 @@ async def parked(waker: Waker, task: asyncio.Task[Any]) -> None:
 
 
 async def test_a_poll_answers_when_the_place_changes(
-    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+    client: httpx.AsyncClient, host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ticket moves from second to first, and the poll answers at once."""
+    """The ticket moves from second to first, and the poll answers."""
+    monkeypatch.setattr(management, "PLACE_REST_S", 0.0)
     pool.request_of_alice()
     path = "/api/tickets/1?wait_s=20"
     poll = asyncio.create_task(client.get(path, headers=as_("alice-token")))
@@ -36,6 +38,21 @@ async def test_a_poll_answers_when_the_place_changes(
     await host.decide(lambda _: pool.set_ticket(1, position=2))
     assert (await poll).json()["position"] == 2
     assert "attend" in pool.names()
+
+
+async def test_a_place_is_told_with_rests_and_an_offer_at_once(
+    client: httpx.AsyncClient, host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that moves does not wake everybody in it each time; who is served hears it at once."""
+    monkeypatch.setattr(management, "PLACE_REST_S", 20.0)
+    pool.request_of_alice()
+    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
+    await parked(host.waker, poll)
+    for position in (3, 2):
+        await host.decide(lambda _: pool.set_ticket(1, position=position))  # noqa: B023 - used now
+        await parked(host.waker, poll)
+    await host.decide(lambda _: pool.set_ticket(1, state=TicketState.OFFERED, lease=1))
+    assert (await poll).json()["state"] == "offered"
 
 
 async def test_a_poll_sleeps_through_other_changes(

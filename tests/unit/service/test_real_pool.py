@@ -1,6 +1,7 @@
 """The service over the real pool and simulated GPUs: from asking to an empty GPU again."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import httpx
@@ -34,8 +35,8 @@ class FakeHolders:
     def probe(self, holder: str) -> Liveness:
         return Liveness.GONE if holder in self.gone else Liveness.ALIVE
 
-    def missing(self, holders: object) -> set[str]:
-        return set(self.gone)
+    def missing(self, holders: Collection[str]) -> set[str]:
+        return {holder for holder in holders if holder in self.gone}
 
     def labelled(self) -> list[object]:
         return []
@@ -62,7 +63,9 @@ async def host(tmp_path: Path, holders: FakeHolders, clock: list[float]) -> Asyn
     rules = {"ml": CourseRules("ML", ("1g.5gb", "3g.20gb"), "1g.5gb")}
     settings = PoolSettings(courses=rules, lease_s=100.0, probe_s=0.0, keep_warm=False)
     pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
-    host = PoolHost(pool, Metrics({"3g.20gb"}), Times(turn_s=0.01, act_s=0.01))
+    host = PoolHost(
+        pool, Metrics({"3g.20gb"}), Times(turn_s=0.01, act_s=0.01, holders_s=0.01, reconcile_s=3600)
+    )
     await host.start()
     yield host
     assert await host.stop()
@@ -121,6 +124,17 @@ async def test_from_asking_to_an_empty_gpu(
     assert [one["state"] for one in held] == ["releasing"]
     holders.gone.add(HOLDER)
     await until_empty(spawner, host)
+    assert (await spawner.get("/api/leases")).json() == []
+
+
+async def test_a_server_that_nobody_says_has_ended(
+    spawner: httpx.AsyncClient, host: PoolHost, holders: FakeHolders
+) -> None:
+    """Killed behind everybody's back: noticed by the holders' own timer, and the GPU is empty."""
+    await leased(spawner)
+    holders.gone.add(HOLDER)
+    async with asyncio.timeout(5):
+        await until_empty(spawner, host)
     assert (await spawner.get("/api/leases")).json() == []
 
 
