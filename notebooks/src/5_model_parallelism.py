@@ -1,0 +1,718 @@
+# %% [markdown]
+# # 5. Model parallelism
+#
+# Afterwards you can decide how to train a model that does not fit one slice:
+# split its matrices, or its layers, over how many slices, in how many micro-batches;
+# and whether splitting the *model* sends less than splitting the *batch*.
+#
+# You split a matrix product both ways, schedule a pipeline,
+# and find the batch at which a published "nearly 4 times less data" stops being true.
+#
+# About 70 minutes for the core; the sections after the summary are optional.
+
+# %%
+import labkit
+from labkit.card import card
+from labkit.jobs import is_quick
+
+place = labkit.where()
+card(place)
+
+# %% [markdown]
+# With several GPUs or slices each rank has its own.
+# With one slice, or none, the ranks are processes on **this container's CPU**, and every plot says so.
+# Between slices of one GPU there is no direct way: every byte goes through the host's memory.
+
+# %%
+SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
+ON_GPU = place.devices[0].backend == "cuda"
+WIDTH, BATCH = (2048, 4096) if SEVERAL else (512, 1024)
+where_ranks = "a device each" if SEVERAL else "gloo processes on this container's CPU (scaled down)"
+print(f"two ranks: {where_ranks}; layers {WIDTH} wide, batch {BATCH}")
+
+# %% [markdown]
+# ## MP-1: a product, split two ways
+#
+# The article splits a layer of 1000 × 500 weights over two GPUs, with 128 samples:
+#
+# | split by | forward on each GPU | then |
+# |---|---|---|
+# | first dimension (rows) | 128×500 · 500×500 = 128×500 | add |
+# | second dimension (columns) | 128×1000 · 1000×250 = 128×250 | stack |
+#
+# Before you write it: which of the two needs only *part of the input* on each GPU?
+#
+# ## Exercise 1: split a matrix product
+
+# %%
+import torch  # on the CPU only: this notebook itself never touches the GPU
+
+
+def split_rows(x, weights, ranks):
+    """x @ weights from partial products, each with some of the *rows* of weights."""
+    # <solution>
+    parts = zip(x.tensor_split(ranks, dim=1), weights.tensor_split(ranks, dim=0), strict=True)
+    return sum(columns_of_x @ rows for columns_of_x, rows in parts)
+    # </solution>
+    # <student>
+    # return None  # write the row split here
+    # </student>
+
+
+def split_columns(x, weights, ranks):
+    """x @ weights from partial products, each with some of the *columns* of weights."""
+    # <solution>
+    return torch.cat([x @ columns for columns in weights.tensor_split(ranks, dim=1)], dim=1)
+    # </solution>
+    # <student>
+    # return None  # write the column split here
+    # </student>
+
+
+# %%
+from labkit.code_checks import check_split_matmul
+
+rows_verdict = check_split_matmul(split_rows, by="rows")
+columns_verdict = check_split_matmul(split_columns, by="columns")
+both_right = rows_verdict.right and columns_verdict.right
+print("rows:   ", rows_verdict)
+print("columns:", columns_verdict)
+
+# %% [markdown]
+# Exact in 64 bits; and in fp32, forward and backward, with the article's shapes?
+# Autograd walks back through your split by itself.
+# **Predict:** how far (relative) will the input's gradient of the row split be off?
+
+# %%
+def off_by(split, part):
+    generator = torch.Generator().manual_seed(0)
+    x, weights, delta = (
+        torch.randn(*shape, generator=generator) for shape in ((128, 1000), (1000, 500), (128, 500))
+    )
+    found = []
+    for product in (lambda a, b: a @ b, lambda a, b: split(a, b, 2)):
+        leaf = x.clone().requires_grad_()
+        output = product(leaf, weights)
+        output.backward(delta)
+        found.append(output.detach() if part == "forward" else leaf.grad)
+    whole, own = found
+    return max(1e-12, ((own - whole).norm() / whole.norm()).item())
+
+
+# %%
+from labkit.experiment import Experiment, compared_step
+from labkit.panel import Panel, evidence_or_hint
+from labkit.steps import computed_step, fits_step, in_turns, settle_optional, together
+
+exact = Panel(
+    Experiment(
+        key="MP-1",
+        title="Split products against the whole one, fp32",
+        question="How far off is the row split's gradient?",
+        steps=tuple(
+            computed_step(f"{split.__name__}, {part}", x, off_by, split, part)
+            for x, (split, part) in enumerate(
+                (s, p) for s in (split_rows, split_columns) for p in ("forward", "backward")
+            )
+        ),
+        x_label="rows forward, rows backward, columns forward, columns backward",
+        y_label="relative difference",
+        unit="relative",
+        log_y=True,
+    )
+)
+exact
+
+# %%
+evidence = await exact.settle() if both_right else exact.evidence
+print(exact.runner.message if both_right else "write both splits first")
+
+# %% [markdown]
+# **Explain:** the *add* changes the last digits and the *stack* does not. Why?
+# In the backward pass the two exchange their roles: look at the shapes of delta · weightsᵀ.
+
+# %% [markdown]
+# ## MP-2: what is sent
+#
+# Data parallelism sends the layer's gradient: 1000 × 500 numbers, whatever the batch.
+# Model parallelism sends activations, forward and backward: the more, the bigger the batch.
+# The article, for a batch of 128:
+# > a total of 128000 or 160000 elements – that's nearly 4 times less data!
+#
+# Two ranks that really compute and exchange their halves; what they send is counted.
+
+# %%
+def rows_layer(batch):
+    """Each rank holds 500 of the 1000 rows: add forward, stack backward."""
+
+    def rank_part(weights, rank, world, send, receive):
+        mine = torch.ones(batch, 500) @ weights[:500]
+        send(1 - rank, mine)
+        delta = mine + receive(1 - rank)
+        back = delta @ weights[:500].T
+        send(1 - rank, back)
+        return torch.cat([back, receive(1 - rank)], dim=1)
+
+    return rank_part
+
+
+def columns_layer(batch):
+    """Each rank holds 250 of the 500 columns: stack forward, add backward."""
+
+    def rank_part(weights, rank, world, send, receive):
+        mine = torch.ones(batch, 1000) @ weights[:, :250]
+        send(1 - rank, mine)
+        receive(1 - rank)
+        back = mine @ weights[:, :250].T
+        send(1 - rank, back)
+        return back + receive(1 - rank)
+
+    return rank_part
+
+
+# %%
+from labkit.code_checks import run_ranks
+
+
+def elements_sent(layer, batch):
+    _, sent_bytes = run_ranks(layer(batch), [torch.ones(1000, 500)] * 2)
+    return max(sent_bytes) / 4
+
+
+def crossover(layer, gradient=1000 * 500):
+    """The smallest batch at which the split layer sends as much as its gradient is long."""
+    low, high = 1, 1024
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if elements_sent(layer, middle) >= gradient else (middle + 1, high)
+    return low
+
+
+# %% [markdown]
+# **Predict:** from which batch on does the row split send as much as data parallelism?
+
+# %%
+cross = Panel(
+    Experiment(
+        key="MP-2",
+        title="Batch at which both send the same",
+        question="From which batch on does the row split send as much as data parallelism?",
+        steps=(
+            computed_step("rows", 1, crossover, rows_layer),
+            computed_step("columns", 2, crossover, columns_layer),
+        ),
+        x_label="row split, column split",
+        y_label="batch (counted)",
+        unit="samples",
+        check="MP-2",
+        data=lambda points: {"crossover batch": [points[0].value]},
+    )
+)
+cross
+
+# %%
+evidence = await cross.settle()
+print(cross.runner.message)
+
+# %%
+from labkit import published
+
+for name, layer in (("rows", rows_layer), ("columns", columns_layer)):
+    figure = published.figure(f"dettmers.mp.{name}")
+    counts = ", ".join(f"{b}: {elements_sent(layer, b):,.0f}" for b in (64, 128, 400, 500, 1024))
+    print(f"{name}: {counts} (the article, at 128: {figure.value:,.0f}, {figure.error})")
+print("data parallelism: 500,000 at every batch")
+
+# %% [markdown]
+# **Explain** for whom the sentence is true (E11), and what a convolution changes:
+# few weights, many activations.
+
+# %% [markdown]
+# ## MP-5: how much bigger a model fits
+#
+# Adam in fp32 needs 16 bytes a parameter: weight, gradient and two moments.
+# Each of two ranks holds half of every matrix; one rank is tried, the other is its mirror image.
+# The largest size is found by bisection, **each try in a process of its own**:
+# on a MIG slice an out-of-memory error may leave torch in a state nobody should go on with.
+
+# %%
+IS_SLICE = place.devices[0].is_slice
+LIMIT_MIB = 64 if not ON_GPU else place.devices[0].memory_mib if IS_SLICE else 4352
+PREDICTED = LIMIT_MIB * 2**20 / 16
+
+
+def train_share(size, ranks, limit_mib, predicted):
+    """Two Adam steps on one rank's share; `size` is percent of the predicted parameters."""
+    import torch
+
+    device, limit = "cuda" if torch.cuda.is_available() else "cpu", limit_mib * 2**20
+    if device == "cuda":
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
+    all_parameters = int(size / 100 * predicted * ranks)
+    share = torch.nn.Parameter(torch.zeros(all_parameters // ranks // 256, 256, device=device))
+    optimizer = torch.optim.Adam([share], fused=True)
+    for _ in range(2):
+        share.sum().backward()
+        optimizer.step()
+    held = [share, share.grad, *optimizer.state[share].values()]
+    if device == "cpu" and sum(t.numel() * t.element_size() for t in held) > limit:
+        raise MemoryError("the budget is spent (counted: a CPU has no slice to fill)")
+
+
+# %% [markdown]
+# **Predict:** how many million parameters fit on *two* ranks?
+
+# %%
+TRIES = range(40, 121, 20 if is_quick() else 5)
+limit = "of this slice" if IS_SLICE else "on a whole GPU, set" if ON_GPU else "counted, scaled down"
+largest = Panel(
+    Experiment(
+        key="MP-5",
+        title=f"Largest model in {LIMIT_MIB} MiB a rank ({limit})",
+        question="How many million parameters fit on two ranks?",
+        steps=tuple(
+            fits_step(
+                f"{n} rank{'s' * (n > 1)}", n, train_share, TRIES,
+                value=lambda percent, n=n: percent / 100 * PREDICTED * n / 1e6,
+                ranks=n, limit_mib=LIMIT_MIB, predicted=PREDICTED,
+            )
+            for n in (1, 2)
+        ),
+        x_label="ranks",
+        y_label="million parameters",
+        unit="million",
+        check="MP-5",
+        data=lambda points: {
+            "two ranks' parameters over one's": [points[1].value / max(1e-9, points[0].value)]
+        },
+    )
+)
+largest
+
+# %%
+evidence = await largest.settle()
+print(largest.runner.message)
+for point in evidence.points:
+    per_parameter = LIMIT_MIB * 2**20 * point.x / max(1.0, point.value * 1e6)
+    print(f"{point.label}: {point.value:.2f} million, {per_parameter:.1f} bytes a parameter of the limit")
+
+# %% [markdown]
+# **Explain** what else lies in the limit on a GPU (look at the slice's 4.75 GiB before anything runs),
+# and why CERN's GAN, with 9 GB a worker, runs on a 2g.10gb and not on a 1g.5gb.
+
+# %% [markdown]
+# ## Exercise 2: schedule a pipeline
+#
+# Now the *layers* are split: stage 0 has the first half, stage 1 the second.
+# With one batch, one stage always waits. So the batch is cut into *micro-batches*
+# that follow one another: while stage 1 works on micro-batch 0, stage 0 works on 1.
+#
+# `schedule(stages, micro_batches)` returns the ticks of the forward pass:
+# for each tick the list of (stage, micro-batch) pairs worked on. Waste no tick.
+
+# %%
+def schedule(stages, micro_batches):
+    # <solution>
+    return [
+        [(stage, tick - stage) for stage in range(stages) if 0 <= tick - stage < micro_batches]
+        for tick in range(micro_batches + stages - 1)
+    ]
+    # </solution>
+    # <student>
+    # return [[(0, 0)]]  # write the ticks here
+    # </student>
+
+
+# %%
+from labkit.schedule import bubble, check_schedule, gantt, order_of
+
+schedule_verdict = check_schedule(schedule)
+print(schedule_verdict)
+print(gantt(schedule(3, 5), 3))
+print(f"waiting: {bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
+
+# %% [markdown]
+# ## MP-6: how many micro-batches?
+#
+# Two ranks run *your* order, forward and then backward. The ideal time falls with m: (m + p - 1) / m.
+# But each micro-batch has costs of its own, and small matrices are slow.
+
+# %%
+def stage_of(width, depth):
+    import torch
+
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layers = [p for _ in range(depth) for p in (torch.nn.Linear(width, width), torch.nn.ReLU())]
+    return torch.nn.Sequential(*layers).to(device), device
+
+
+def first_stage(network, parts, order, wires):
+    outputs = {}
+    for number in order:
+        outputs[number] = network(parts[number])
+        wires.send(1, outputs[number])
+    for number in order:
+        outputs[number].backward(wires.receive(1).to(parts[0].device))
+
+
+def last_stage(network, order, wires, device):
+    kept = {}
+    for number in order:
+        got = wires.receive(0).to(device).requires_grad_()
+        kept[number] = (got, network(got).square().mean() / len(order))
+    for number in order:
+        got, loss = kept.pop(number)
+        loss.backward()
+        wires.send(0, got.grad)
+
+
+# %%
+def pipeline_times(width, depth, batch, counts, times):
+    import torch
+    import torch.distributed as dist
+    from labkit.wires import Wires
+
+    network, device = stage_of(width, depth)
+    rank, wires, x = dist.get_rank(), Wires(), torch.randn(batch, width, device=device)
+
+    def step(count):
+        order, parts = order_of(schedule(2, count), rank), x.chunk(count)
+
+        def run():
+            if rank == 0:
+                first_stage(network, parts, order, wires)
+            else:
+                last_stage(network, order, wires, device)
+            wires.finish()
+
+        return run
+
+    return in_turns({f"m={count}": step(count) for count in counts}, times)
+
+
+# %% [markdown]
+# **Predict:** at the best m, which part of the time with one micro-batch remains? The ideal is 0.5 and a little.
+
+# %%
+COUNTS = (1, 4, 64) if is_quick() else (1, 2, 4, 8, 16, 32, 64)
+
+
+def u_curve(points):
+    best = min(points[1:-1], key=lambda point: point.value)
+    picked = {"1 micro-batch": points[0], "the best": best, "the most": points[-1]}
+    return {name: point.records[0].samples_s for name, point in picked.items()}
+
+
+pipeline = Panel(
+    Experiment(
+        key="MP-6",
+        title="Pipeline of two stages: time over the time with one micro-batch",
+        question="At the best number of micro-batches, which part of the time remains?",
+        steps=together(
+            pipeline_times,
+            {f"m={count}": count for count in COUNTS},
+            value=lambda m: m.median_s,
+            n=2,
+            link="host memory, gloo",
+            relative=True,
+            width=WIDTH, depth=4, batch=BATCH, counts=COUNTS, times=20,
+        ),
+        x_label="micro-batches",
+        y_label="time over the time with m=1",
+        unit="x",
+        check="MP-6",
+        data=u_curve,
+        log_x=True,
+    )
+)
+pipeline
+
+# %%
+evidence = await pipeline.settle() if schedule_verdict.right else pipeline.evidence
+print(pipeline.runner.message if schedule_verdict.right else "write schedule first")
+for point in evidence.points:
+    m = int(point.x)
+    print(f"{point.label}: {point.value:.2f}, ideal {(m + 1) / (2 * m):.2f}, waiting {bubble(2, m):.0%}")
+
+# %% [markdown]
+# **Explain** both arms of the U. The seeds publish no such row; on two CPU cores we once measured
+# 83.7, 51.9, 48.9, 46.9 and 57.5 ms for 1 to 16 micro-batches. Where is your best, and why there?
+
+# %% [markdown]
+# ## What the published figures say, and where they are wrong
+
+# %%
+for key in ("E11", "E10", "E13", "E14"):
+    error = published.known_errors()[key]
+    print(f"{key} says: {error.says}\n   but: {error.correct}\n")
+
+# %% [markdown]
+# "There are no tricks you can use to hide the communication" of model parallelism, the article also says.
+# Is a pipeline with micro-batches such a trick? And see MP-4 below.
+
+# %% [markdown]
+# ## Your summary
+#
+# Filled in from your own evidence; what is missing says so.
+
+# %%
+def summary(*keys):
+    for key in keys:
+        found = evidence_or_hint(key)
+        if isinstance(found, str):
+            print(found)
+            continue
+        low, high = (f([p.value for p in found.points]) for f in (min, max))
+        verdict = found.judgement.verdict if found.judgement else "no check"
+        print(f"{key} {found.title}: {low:.3g} to {high:.3g} {found.unit}; {verdict}; {found.place}")
+
+
+summary("MP-1", "MP-2", "MP-5", "MP-6")
+
+# %% [markdown]
+# **Decide:** 400 million parameters, fp32 with Adam, batch 256, and you may have up to three 2g.10gb slices.
+# Split the matrices, the layers or the batch? Name the figures that decide.
+
+# %% [markdown]
+# # Optional sections
+#
+# No exercises here; run what interests you.
+#
+# ## MP-3: when splitting a layer pays
+#
+# Two layers: the first split by columns, the second by rows, one all-reduce at the end.
+# "If the GPUs are not saturated, model parallelism will be slow", says the article.
+# **Predict** whether the speed-up of two ranks rises, stays flat, or falls with the width.
+
+# %%
+def halves(width, batch, parts):
+    import torch
+
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    first = torch.randn(width, 4 * width // parts, device=device)
+    second = torch.randn(4 * width // parts, width, device=device)
+    return torch.randn(batch, width, device=device), first, second
+
+
+def whole_layers(width, batch):
+    import torch.distributed as dist
+
+    x, first, second = halves(width, batch, 1)
+    return lambda: (x @ first).relu() @ second if dist.get_rank() == 0 else None
+
+
+def split_layers(width, batch):
+    import torch.distributed as dist
+
+    x, first, second = halves(width, batch, dist.get_world_size())
+    return lambda: dist.all_reduce((x @ first).relu() @ second)
+
+
+# %%
+WIDTHS = (256, 1024, 4096, 8192) if SEVERAL else (64, 256, 1024)
+paying = Panel(
+    Experiment(
+        key="MP-3",
+        title="Speed-up of a layer split over two ranks",
+        question="From narrow to wide: does the speed-up rise, stay flat, or fall?",
+        steps=tuple(
+            compared_step(
+                f"{width}", width, whole_layers, split_layers, band=(1, float("inf")),
+                options={"ranks": 2}, width=width, batch=128,
+            )
+            for width in WIDTHS
+        ),
+        x_label="width",
+        y_label="whole over split",
+        log_x=True,
+    )
+)
+paying
+
+# %%
+evidence = await settle_optional(paying)
+print(paying.runner.message)
+
+# %% [markdown]
+# ## MP-4: hiding what a split layer sends
+#
+# The batch is cut into chunks; while one chunk's sum travels, the next is computed.
+# **Predict** the time with chunks over the time without.
+# On a CPU the rank that sends needs the core that computes: expect no gain there.
+
+# %%
+def chunked_layers(width, batch, chunks=4):
+    import torch.distributed as dist
+
+    x, first, second = halves(width, batch, dist.get_world_size())
+
+    def work():
+        pending = []
+        for part in x.chunk(chunks):
+            partial = (part @ first).relu() @ second
+            pending.append((dist.all_reduce(partial, async_op=True), partial))
+        for handle, _ in pending:
+            handle.wait()
+
+    return work
+
+
+# %%
+tricks = Panel(
+    Experiment(
+        key="MP-4",
+        title="A split layer in chunks, over the same in one piece",
+        question="Which part of the time remains with chunks?",
+        steps=(
+            compared_step(
+                "4 chunks", 4, chunked_layers, split_layers, band=(0, 1),
+                options={"ranks": 2}, width=WIDTHS[-1], batch=BATCH,
+            ),
+        ),
+        x_label="chunks",
+        y_label="chunked over plain",
+        unit="x",
+    )
+)
+tricks
+
+# %%
+evidence = await settle_optional(tricks)
+print(tricks.runner.message)
+
+# %% [markdown]
+# ## MP-7: what a pipeline keeps
+#
+# GPipe runs all micro-batches forward before the first goes back, and keeps the activations of all.
+# *1F1B* goes back as soon as it can.
+# **Predict** how many of 16 micro-batches the first of four stages keeps with 1F1B.
+
+# %%
+def most_kept(kind, stages, micro_batches, stage=0):
+    """The most micro-batches whose activations one stage holds at once."""
+    warm = micro_batches if kind == "GPipe" else min(micro_batches, stages - stage)
+    held = most = 0
+    for action in "F" * warm + "BF" * (micro_batches - warm) + "B" * warm:
+        held += 1 if action == "F" else -1
+        most = max(most, held)
+    return most
+
+
+kept = Panel(
+    Experiment(
+        key="MP-7",
+        title="Micro-batches kept by the first of four stages, of 16",
+        question="How many does 1F1B keep?",
+        steps=tuple(
+            computed_step(kind, x, most_kept, kind, 4, 16) for x, kind in enumerate(("GPipe", "1F1B"))
+        ),
+        x_label="GPipe, 1F1B",
+        y_label="micro-batches (counted)",
+        unit="micro-batches",
+    )
+)
+kept
+
+# %%
+evidence = await settle_optional(kept)
+print(kept.runner.message)
+
+# %% [markdown]
+# ## MP-8: one weird trick
+#
+# Krizhevsky split the batch in the convolutions and the model in the dense layers.
+# His network has 2.3 million convolution weights and 58.6 million dense ones;
+# its activations, per sample, are counted below from the sizes of its layers.
+# **Predict** the million numbers sent at batch 128 by the best of the four combinations.
+
+# %%
+WEIGHTS = {"convolutions": 2.33e6, "dense": 9216 * 4096 + 4096 * 4096 + 4096 * 1000}
+ACTIVATIONS = {
+    "convolutions": 55 * 55 * 96 + 27 * 27 * 256 + 2 * 13 * 13 * 384 + 13 * 13 * 256,
+    "dense": 4096 + 4096 + 1000,
+}
+
+
+def sent_by(convolutions, dense, batch=128):
+    ways = {"convolutions": convolutions, "dense": dense}
+    return sum(
+        (WEIGHTS[part] if way == "batch" else 2 * batch * ACTIVATIONS[part]) / 1e6
+        for part, way in ways.items()
+    )
+
+
+COMBINATIONS = [(a, b) for a in ("batch", "model") for b in ("batch", "model")]
+trick = Panel(
+    Experiment(
+        key="MP-8",
+        title="Numbers sent at batch 128, by what is split",
+        question="How many million does the best combination send?",
+        steps=tuple(
+            computed_step(f"{a} / {b}", x, sent_by, a, b) for x, (a, b) in enumerate(COMBINATIONS)
+        ),
+        x_label="split in convolutions / in dense layers: " + ", ".join(f"{a}/{b}" for a, b in COMBINATIONS),
+        y_label="million numbers (counted)",
+        unit="million",
+    )
+)
+trick
+
+# %%
+evidence = await settle_optional(trick)
+print(trick.runner.message)
+
+# %% [markdown]
+# ## MP-9: from one rank to the other
+#
+# Slices of one GPU have no way to one another but the host: device to host, across, host to device.
+# **Predict** how many times as long that takes as a copy on the device itself (or, without one, in memory).
+
+# %%
+def copies(megabytes, times):
+    import torch
+    import torch.distributed as dist
+    from labkit.wires import Wires
+
+    device, wires, rank = "cuda" if torch.cuda.is_available() else "cpu", Wires(), dist.get_rank()
+    source = torch.ones(megabytes * 250_000, device=device)
+    target = torch.empty_like(source)
+
+    def through_host():
+        if rank == 0:
+            wires.send(1, source)
+        else:
+            target.copy_(wires.receive(0))
+        wires.finish()
+
+    return in_turns({"on the device": lambda: target.copy_(source), "to the other": through_host}, times)
+
+
+# %%
+far = Panel(
+    Experiment(
+        key="MP-9",
+        title="16 MB: a copy in place, and to the other rank",
+        question="How many times as long does the way to the other rank take?",
+        steps=together(
+            copies,
+            {"on the device": 1, "to the other": 2},
+            value=lambda m: m.median_s,
+            n=2,
+            link="host memory, gloo",
+            relative=True,
+            megabytes=16, times=20,
+        ),
+        x_label="in place, to the other rank",
+        y_label="time over the copy in place",
+        unit="x",
+        log_y=True,
+    )
+)
+far
+
+# %%
+evidence = await settle_optional(far)
+print(far.runner.message)
