@@ -42,10 +42,10 @@ class SecondEngine:
         self.home = home
         self.url = f"unix://{home}/docker.sock"
 
-    def do(self, word: str) -> None:
+    def do(self, *words: str) -> None:
         """Start or stop it."""
         environment = {**os.environ, "MIGLAB_PYTHON": sys.executable}
-        command = [sys.executable, str(ENGINE), "--home", str(self.home), word]
+        command = [sys.executable, str(ENGINE), "--home", str(self.home), *words]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr
 
@@ -154,4 +154,25 @@ def test_a_release_waits_for_the_engine(pool: Pool, second: SecondEngine):
     pool.reconcile()
     settle(pool)
     assert pool.lease(lease.id).state is LeaseState.RELEASED
+    assert pool.check_invariants() == []
+
+
+def test_an_engine_that_takes_its_containers_down(pool: Pool, second: SecondEngine):
+    """A container that ended with its engine may start again: its slice is freed at its removal."""
+    second.do("stop")
+    second.do("--no-live-restore", "start")
+    lease, container = start_server(pool, second)
+    second.do("stop")
+    second.do("--no-live-restore", "start")
+    pool.reconcile()
+    settle(pool)
+    with closing(docker.DockerClient(base_url=second.url)) as client:
+        ended = client.containers.get(container)
+        assert ended.status == "exited"
+        assert pool.lease(lease.id).state is LeaseState.RUNNING
+        ended.remove()
+    pool.reconcile()
+    settle(pool)
+    assert pool.lease(lease.id).state is LeaseState.RELEASED
+    assert pool.lease(lease.id).reason
     assert pool.check_invariants() == []
