@@ -66,6 +66,14 @@ def wait_for_notebooks(container: Container) -> None:
         assert time.monotonic() < end, container.logs().decode()
 
 
+def test_jupyterlab_asks_nothing_and_looks_for_nothing(idle: Container):
+    """No question about news, no update check, no search for language servers."""
+    found = json.loads(lines(idle, "sh", "-c", "jupyter server --show-config-json 2>/dev/null"))
+    assert found["LabApp"]["news_url"] is None
+    assert found["LabApp"]["check_for_updates_class"].endswith("NeverCheckForUpdate")
+    assert found["LanguageServerManager"]["autodetect"] is False
+
+
 def test_it_runs_as_a_student(idle: Container):
     """The server is no root, cannot become root, and owns its home."""
     assert lines(idle, "id", "-u").strip() == "1000"
