@@ -102,7 +102,14 @@ def off_by(split, part):
 # %%
 from labkit.experiment import Experiment, compared_step
 from labkit.panel import Panel, evidence_or_hint
-from labkit.steps import computed_step, fits_step, in_turns, settle_optional, together
+from labkit.steps import (
+    computed_step,
+    fits_step,
+    in_turns,
+    rounds,
+    settle_optional,
+    together,
+)
 
 exact = Panel(
     Experiment(
@@ -396,7 +403,7 @@ def pipeline_times(width, depth, batch, counts, times):
 # **Predict:** at the best m, which part of the time with one micro-batch remains? The ideal is 0.5 and a little.
 
 # %%
-COUNTS = (1, 4, 64) if is_quick() else (1, 2, 4, 8, 16, 32, 64)
+COUNTS = (1, 4, 32) if is_quick() else (1, 2, 4, 8, 16, 32)
 
 
 def u_curve(points):
@@ -417,7 +424,7 @@ pipeline = Panel(
             n=2,
             link="host memory, gloo",
             relative=True,
-            width=WIDTH, depth=4, batch=BATCH, counts=COUNTS, times=20,
+            width=WIDTH, depth=4, batch=BATCH, counts=COUNTS, times=rounds(),
         ),
         x_label="micro-batches",
         y_label="time over the time with m=1",

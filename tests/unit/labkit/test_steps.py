@@ -1,0 +1,108 @@
+"""Steps that share one run, counted points, and the optional sections' way out."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from labkit import steps
+from labkit.errors import NotMeasured, OutOfMemory
+from labkit.experiment import Experiment
+from labkit.memory import PeakMemory
+from labkit.panel import Panel
+from labkit.records import Device, RankResults, Tier
+
+CPU = Device("cpu", "a CPU", 1024)
+
+
+@dataclass
+class Ranks:
+    """Stands in for the children: says what each rank returned, and counts the runs."""
+
+    values: tuple
+    runs: int = 0
+
+    async def __call__(self, function, *, n, arguments):
+        self.runs += 1
+        return RankResults(self.values, (CPU,) * n, Tier.CPU, "loopback", "gloo")
+
+
+def sweep():
+    """What a notebook would send."""
+
+
+def points_of(made):
+    """Run the steps one after another, as the runner does."""
+
+    async def run():
+        return [await step.run(lambda point: None) for step in made]
+
+    return asyncio.run(run())
+
+
+def test_one_run_serves_all_its_steps(monkeypatch):
+    """The children run once; each round counts the slowest rank; a second run measures anew."""
+    ranks = Ranks(({"a": [1.0, 2.0], "b": [4.0, 4.0]}, {"a": [3.0, 1.0], "b": [1.0, 6.0]}))
+    monkeypatch.setattr(steps, "ranks_async", ranks)
+    made = steps.together(sweep, {"a": 1, "b": 2}, value=lambda m: m.median_s, n=2)
+    points = points_of(made)
+    assert [point.records[0].samples_s for point in points] == [(3.0, 2.0), (4.0, 6.0)]
+    assert ranks.runs == 1
+    points_of(made)
+    assert ranks.runs == 2
+
+
+def test_values_may_be_drawn_over_the_first(monkeypatch):
+    """`relative` divides by the first spot's value."""
+    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": [2.0], "b": [5.0]},)))
+    made = steps.together(
+        sweep, {"a": 1, "b": 2}, value=lambda m: m.median_s, relative=True, link="by hand"
+    )
+    assert [point.value for point in points_of(made)] == [1.0, 2.5]
+
+
+def test_facts_are_kept_in_the_setting(monkeypatch):
+    """A function may return counts and errors instead of seconds."""
+    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": {"zeros": 70.0}},)))
+    (point,) = points_of(steps.together(sweep, {"a": 1}, value=lambda m: m.setting["zeros"]))
+    assert (point.value, point.records[0].samples_s) == (70.0, ())
+
+
+@pytest.mark.parametrize("returned", [None, {}, {"b": [1.0]}])
+def test_a_missing_label_is_said_in_words(monkeypatch, returned):
+    """A function that is not written yet ends in a sentence that names it."""
+    monkeypatch.setattr(steps, "ranks_async", Ranks((returned,)))
+    with pytest.raises(NotMeasured, match="`sweep` returned nothing for a"):
+        points_of(steps.together(sweep, {"a": 1}, value=lambda m: m.median_s))
+
+
+def test_a_computed_point_has_no_device():
+    """A count is computed, not measured, and its point carries no record."""
+    (point,) = points_of([steps.computed_step("n=4", 4, lambda n: 2 * (n - 1) / n, 4)])
+    assert (point.value, point.records) == (1.5, ())
+
+
+def test_the_largest_that_fits_is_found_by_bisection(monkeypatch):
+    """Each size is tried in a process of its own; every try is kept."""
+
+    async def peak(function, *, size):
+        if size > 70:
+            raise OutOfMemory("full")
+        return PeakMemory(float(size), "tensors", CPU)
+
+    monkeypatch.setattr(steps, "peak_async", peak)
+    made = steps.fits_step("1 rank", 1, sweep, range(40, 121, 10), value=lambda size: size / 10)
+    (point,) = points_of([made])
+    assert point.value == 7.0
+    tries = dict(point.records[0].setting["tries"])
+    assert tries[70] is True
+    assert tries[80] is False
+
+
+def test_the_quick_budget_leaves_optional_sections_out(monkeypatch, tmp_path):
+    """Under LAB_QUICK an optional panel says so and measures nothing."""
+    monkeypatch.setenv("LAB_QUICK", "1")
+    made = (steps.computed_step("a", 1, lambda: 1.0),)
+    panel = Panel(Experiment("X-1", "t", "q", made, "x", "y"), tmp_path)
+    assert not asyncio.run(steps.settle_optional(panel)).points
+    assert "LAB_QUICK" in panel.runner.message
