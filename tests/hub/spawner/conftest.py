@@ -99,17 +99,17 @@ class Hub:
 
     async def stop(self, name: str, server: str = "") -> None:
         """Stop a server through the API, and wait."""
+        spawner = self.spawner(name, server)  # the hub forgets it once it has stopped
         answer = await self.ask(name, "DELETE", _path(name, server))
         assert answer.status_code in (202, 204), answer.text
-        future = self.spawner(name, server)._stop_future
+        future = getattr(spawner, "_stop_future", None)
         if future is not None:
             await asyncio.wait_for(asyncio.shield(future), 30)
 
     async def close(self) -> None:
         for user in list(self.app.users.values()):
             for name, spawner in list(user.spawners.items()):
-                if spawner._spawn_future and not spawner._spawn_future.done():
-                    spawner._spawn_future.cancel()
+                await _end_start(spawner)
                 if spawner.active:
                     await user.stop(name)
         await self.http.aclose()
@@ -120,6 +120,15 @@ class Hub:
             group = orm.Group(name=name)
             self.app.db.add(group)
         return group
+
+
+async def _end_start(spawner: Any) -> None:
+    """Cancel a start under way, and wait for its end."""
+    start = spawner._spawn_future
+    if start is not None and not start.done():
+        start.cancel()
+        await asyncio.wait([start])
+        spawner._spawn_future = None  # User.stop asks for its exception; a cancelled one has none
 
 
 def _path(name: str, server: str) -> str:
@@ -188,7 +197,9 @@ async def hub(
     await app.start()
     hub = Hub(app)
     yield hub
-    await hub.close()
-    app.log.handlers = []
-    MockHub.clear_instance()
-    await _end(app)
+    try:
+        await hub.close()
+    finally:
+        app.log.handlers = []
+        MockHub.clear_instance()
+        await _end(app)
