@@ -36,6 +36,7 @@ from .rows import LIVE_LEASES, LIVE_TICKETS, GpuRow, LeaseRow, Row, SliceRow, Ti
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 REASON_KEPT = 500
+LARGEST_ID = 2**63 - 1  # of SQLite
 
 
 class LedgerError(Exception):
@@ -269,17 +270,17 @@ class Ledger:
     def find_ticket(self, number: int) -> TicketRow | None:
         """A ticket, live or long over."""
         live = self.state.tickets.get(number)
-        return live or self._first(TicketRow, tables.tickets, tables.tickets.c.id == number)
+        return live or self._by_id(TicketRow, tables.tickets, number)
 
     def find_lease(self, number: int) -> LeaseRow | None:
         """A lease, live or long over."""
         live = self.state.leases.get(number)
-        return live or self._first(LeaseRow, tables.leases, tables.leases.c.id == number)
+        return live or self._by_id(LeaseRow, tables.leases, number)
 
     def find_slice(self, number: int) -> SliceRow | None:
         """A slice, live or long gone."""
         live = self.state.slices.get(number)
-        return live or self._first(SliceRow, tables.slices, tables.slices.c.id == number)
+        return live or self._by_id(SliceRow, tables.slices, number)
 
     def history(self, what: str = "", thing: str = "", limit: int = 1000) -> list[dict[str, Any]]:
         """The transitions, newest first.
@@ -320,16 +321,19 @@ class Ledger:
         silent = (columns.reason == "") | (columns.message == "")
         return [row["id"] for row in self._read(select(columns.id).where(ended & silent))]
 
-    def _first(self, kind: Any, table: Table, condition: Any) -> Any:
-        found = self._rows(kind, table, condition)
+    def _by_id(self, kind: Any, table: Table, number: int) -> Any:
+        if abs(number) > LARGEST_ID:  # anybody may ask for any number
+            return None
+        found = self._rows(kind, table, table.c.id == number)
         return found[0] if found else None
 
     def _read(self, query: Any) -> Sequence[Any]:
         is_inside = self.connection.in_transaction()
-        found = self.connection.execute(query).mappings().all()
-        if not is_inside:
-            self.connection.rollback()
-        return found
+        try:
+            return self.connection.execute(query).mappings().all()
+        finally:
+            if not is_inside:  # one left open would stop every later write
+                self.connection.rollback()
 
     def _rows(self, kind: Any, table: Table, condition: Any) -> list[Any]:
         found = [kind(**row) for row in self._read(select(table).where(condition))]

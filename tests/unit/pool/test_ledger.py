@@ -167,3 +167,27 @@ def test_lock_names_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("os.getpid", lambda: 4711)
     with PoolLock(tmp_path / "lock"), pytest.raises(AlreadyRunning, match="4711"):
         PoolLock(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("number", [-1, 0, 2**63 - 1, 2**63, -(2**63) - 1, 10**30])
+def test_a_number_nothing_has(path: Path, number: int) -> None:
+    """Whatever number is asked for, nothing is found, and the ledger can be written."""
+    ledger = Ledger(path)
+    assert ledger.find_ticket(number) is None
+    assert ledger.find_lease(number) is None
+    assert ledger.find_slice(number) is None
+    for at, durable in ((1.0, True), (2.0, False)):
+        with ledger.write(at, durable=durable) as tx:
+            tx.put(ticket(int(at)))
+    ledger.close()
+
+
+def test_a_read_that_fails(path: Path) -> None:
+    """A read that fails leaves no transaction open: that would stop every later write."""
+    ledger = Ledger(path)
+    with pytest.raises(OverflowError):
+        ledger.history(limit=2**63)
+    for at, durable in ((1.0, True), (2.0, False)):
+        with ledger.write(at, durable=durable) as tx:
+            tx.put(ticket(int(at)))
+    ledger.close()
