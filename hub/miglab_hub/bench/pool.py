@@ -1,8 +1,9 @@
 """`./lab bench pool`: leases granted and released per second, through the real HTTP API.
 
 A temporary pool service with simulated GPUs without delays; each client asks for a slice, takes
-it, releases it, and begins anew.  Figures for each number of clients: leases per second, and the
-95th percentile of the time from asking to having, and of single requests.
+it, releases it, and begins anew.  Then a class: 200 students come one after the other within a
+minute, hold what they get for half of it, and wait in line where there is none.  Figures for each:
+leases per second, and the 95th percentile of the time from asking to having and of one request.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import quantiles
-from typing import Annotated
+from typing import Annotated, Self
 
 import httpx
 import typer
@@ -31,6 +32,7 @@ from miglab_hub.lab_secrets import read
 from miglab_hub.settings import Settings, load
 
 CLIENTS = (1, 8, 32)
+STUDENTS = 200
 GPUS = 8
 START_S = 60.0
 POLL_S = 20
@@ -55,6 +57,7 @@ class Row:
     """What one number of clients reached.
 
     Attributes:
+        within_s: within how long they came, each once; None: all at once, again and again.
         leases_per_s: leases granted and released per second, all clients together.
         lease_p95_ms: from asking to having, 95th percentile.
         request_p95_ms: one HTTP request that does not wait, 95th percentile.
@@ -62,6 +65,7 @@ class Row:
     """
 
     clients: int
+    within_s: float | None
     leases_per_s: float
     lease_p95_ms: float
     request_p95_ms: float
@@ -71,10 +75,13 @@ class Row:
 def bench_pool(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     seconds: Annotated[float, typer.Option(min=1, help="How long with each number, s.")] = 5.0,
+    class_s: Annotated[float, typer.Option(min=0, help="How long a class takes to come, s.")] = 60,
 ) -> None:
     """Pool: leases granted and released per second through the API, and the p95."""
     with temporary_pool() as settings:
         rows = [asyncio.run(measure(settings, clients, seconds)) for clients in CLIENTS]
+        if class_s:
+            rows.append(asyncio.run(measure_class(settings, class_s)))
     how = f"{GPUS} simulated A100-40GB without delays, {seconds:.0f} s each, one client process"
     if as_json:
         print(json.dumps({"rows": [asdict(row) for row in rows], "how": how}))
@@ -106,62 +113,101 @@ def temporary_pool() -> Iterator[Settings]:
 
 async def measure(settings: Settings, clients: int, seconds: float) -> Row:
     """Let so many clients ask, take and release for some seconds."""
-    leases_s: list[float] = []
-    requests_s: list[float] = []
     began = time.perf_counter()
     async with AsyncExitStack() as opened:
-        https = [await opened.enter_async_context(_http(settings)) for _ in range(clients)]
-        client = (
-            _client(http, f"bench-{secrets.token_hex(4)}", began + seconds, leases_s, requests_s)
-            for http in https
+        all_ = [await opened.enter_async_context(Client(settings)) for _ in range(clients)]
+        await asyncio.gather(*(client.lease_until(began + seconds) for client in all_))
+        return _row(all_, None, time.perf_counter() - began)
+
+
+async def measure_class(settings: Settings, within_s: float) -> Row:
+    """Let `STUDENTS` come, each once, and look at what happens until the last has come."""
+    async with AsyncExitStack() as opened:
+        all_ = [await opened.enter_async_context(Client(settings)) for _ in range(STUDENTS)]
+        tasks = [
+            asyncio.create_task(client.come(within_s * n / STUDENTS, within_s / 2))
+            for n, client in enumerate(all_)
+        ]
+        done, late = await asyncio.wait(tasks, timeout=within_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for task in done:
+            task.result()
+        return _row(all_, within_s, within_s)
+
+
+class Client:
+    """One student's spawner.
+
+    With a connection of its own: httpx's cost of a request grows with those in its pool.
+
+    Attributes:
+        leases_s: how long each lease took, from asking to having.
+        requests_s: how long each request took that does not wait.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.leases_s: list[float] = []
+        self.requests_s: list[float] = []
+        self._user = f"bench-{secrets.token_hex(4)}"
+        self._http = httpx.AsyncClient(
+            base_url=f"{settings.pool_url}/api",
+            headers={"Authorization": f"Bearer {read(settings.pool_secret)}"},
+            timeout=POLL_S + 10,
+            verify=TLS,
+            trust_env=False,
         )
-        await asyncio.gather(*client)
-    took_s = time.perf_counter() - began
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(self, *why: object) -> None:
+        await self._http.aclose()
+
+    async def lease_until(self, until: float) -> None:
+        """Lease and release, again and again."""
+        while time.perf_counter() < until:
+            await self._lease(hold_s=0)
+
+    async def come(self, after_s: float, hold_s: float) -> None:
+        """Lease once."""
+        await asyncio.sleep(after_s)
+        await self._lease(hold_s)
+
+    async def _lease(self, hold_s: float) -> None:
+        asking = {"user": self._user, "server": "", "course": "everyone", "shape": "1g.5gb"}
+        began = time.perf_counter()
+        ticket = await self._call("POST", "tickets", asking)
+        while ticket["state"] == "waiting":
+            ticket = await self._call("GET", f"tickets/{ticket['id']}?wait_s={POLL_S}")
+        lease = await self._call("POST", f"tickets/{ticket['id']}/take")
+        self.leases_s.append(time.perf_counter() - began)
+        await asyncio.sleep(hold_s)
+        await self._call("POST", f"leases/{lease['id']}/release", {"reason": "bench"})
+
+    async def _call(self, method: str, path: str, body: object = None) -> dict[str, object]:
+        asked = time.perf_counter()
+        answer = await self._http.request(method, path, json=body)
+        if "wait_s" not in path:
+            self.requests_s.append(time.perf_counter() - asked)
+        answer.raise_for_status()
+        said: dict[str, object] = answer.json()
+        return said
+
+
+def _row(clients: Sequence[Client], within_s: float | None, took_s: float) -> Row:
+    leases_s = [second for client in clients for second in client.leases_s]
+    requests_s = [second for client in clients for second in client.requests_s]
     return Row(
-        clients,
+        len(clients),
+        within_s,
         round(len(leases_s) / took_s, 1),
         round(_p95(leases_s) * 1000, 1),
         round(_p95(requests_s) * 1000, 1),
         len(leases_s),
     )
-
-
-def _http(settings: Settings) -> httpx.AsyncClient:
-    """A client of its own for each: httpx's cost of a request grows with the pool's connections."""
-    return httpx.AsyncClient(
-        base_url=f"{settings.pool_url}/api",
-        headers={"Authorization": f"Bearer {read(settings.pool_secret)}"},
-        timeout=POLL_S + 10,
-        verify=TLS,
-        trust_env=False,
-    )
-
-
-async def _client(
-    http: httpx.AsyncClient,
-    user: str,
-    until: float,
-    leases_s: list[float],
-    requests_s: list[float],
-) -> None:
-    async def call(method: str, path: str, body: object = None) -> dict[str, object]:
-        asked = time.perf_counter()
-        answer = await http.request(method, path, json=body)
-        if "wait_s" not in path:
-            requests_s.append(time.perf_counter() - asked)
-        answer.raise_for_status()
-        said: dict[str, object] = answer.json()
-        return said
-
-    asking = {"user": user, "server": "", "course": "everyone", "shape": "1g.5gb"}
-    while time.perf_counter() < until:
-        began = time.perf_counter()
-        ticket = await call("POST", "tickets", asking)
-        while ticket["state"] == "waiting":
-            ticket = await call("GET", f"tickets/{ticket['id']}?wait_s={POLL_S}")
-        lease = await call("POST", f"tickets/{ticket['id']}/take")
-        leases_s.append(time.perf_counter() - began)
-        await call("POST", f"leases/{lease['id']}/release", {"reason": "bench"})
 
 
 def wait_until_ready(settings: Settings, service: subprocess.Popen[bytes], log: Path) -> None:
@@ -202,8 +248,15 @@ def _p95(samples: Sequence[float]) -> float:
 
 def _table(rows: Sequence[Row]) -> Table:
     table = Table(title="leases granted and released through the API")
-    for column in ("clients", "leases/s", "lease p95, ms", "request p95, ms", "leases"):
+    for column in (
+        "clients",
+        "within, s",
+        "leases/s",
+        "lease p95, ms",
+        "request p95, ms",
+        "leases",
+    ):
         table.add_column(column, justify="right")
     for row in rows:
-        table.add_row(*(str(value) for value in asdict(row).values()))
+        table.add_row(*("" if value is None else str(value) for value in asdict(row).values()))
     return table

@@ -39,7 +39,7 @@ from .views import visible_snapshot
 log = logging.getLogger(__name__)
 
 LONGEST_POLL_S = 30.0
-PLACE_REST_S = 1.0
+PLACE_REST_S = 0.2
 ENDED_TICKETS = frozenset(
     {TicketState.CANCELLED, TicketState.REFUSED, TicketState.EXPIRED, TicketState.TAKEN}
 )
@@ -206,8 +206,8 @@ def _looked_after(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
 async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
     """Wait until the ticket is another than ``first``; for those in line by the snapshot alone.
 
-    A new state is told at once.  A new place moves everyone behind it: that is told to each at
-    most every `PLACE_REST_S`, so that a long line is no herd.
+    A new state is told at once.  A new place is everybody's behind it too: each is told after
+    `PLACE_REST_S` for each place still in front, so that a long line is no herd.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -219,7 +219,8 @@ async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketVi
         if now.state != first.state:
             return now
         is_moved = now.position != first.position
-        left_s = began + (min(wait_s, PLACE_REST_S) if is_moved else wait_s) - loop.time()
+        rest_s = PLACE_REST_S * (now.position or 0) if is_moved else wait_s
+        left_s = began + min(wait_s, rest_s) - loop.time()
         if left_s <= 0 or host.waker.closed:
             return now
         await host.waker.beyond(seen, left_s)

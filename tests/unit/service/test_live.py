@@ -44,7 +44,7 @@ async def test_a_place_is_told_with_rests_and_an_offer_at_once(
     client: httpx.AsyncClient, host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that moves does not wake everybody in it each time; who is served hears it at once."""
-    monkeypatch.setattr(management, "PLACE_REST_S", 20.0)
+    monkeypatch.setattr(management, "PLACE_REST_S", 10.0)
     pool.request_of_alice()
     poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
     await parked(host.waker, poll)
