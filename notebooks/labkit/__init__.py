@@ -4,6 +4,8 @@ Importing it touches neither torch nor a widget library; what is measured runs i
 """
 
 from labkit.errors import LabError
+from labkit.fresh import fresh_copy
+from labkit.handing_in import HandIn, hand_in
 from labkit.measure import compare, measure, peak, ranks
 from labkit.place import where
 from labkit.records import METHOD_VERSION, Comparison, Measurement, Place, Tier, Verdict
@@ -12,6 +14,7 @@ __version__ = "0.1.0"
 __all__ = [
     "METHOD_VERSION",
     "Comparison",
+    "HandIn",
     "LabError",
     "Measurement",
     "Place",
@@ -19,6 +22,8 @@ __all__ = [
     "Verdict",
     "__version__",
     "compare",
+    "fresh_copy",
+    "hand_in",
     "measure",
     "peak",
     "ranks",

@@ -49,7 +49,7 @@ class Evidence:
     """Everything one run of one experiment showed.
 
     `headless` runs (no person at the panel) never count as a student's. `stopped` says why the run
-    is incomplete.
+    is incomplete. `verdict_read` is what the student read from the plot.
     """
 
     experiment: str
@@ -67,6 +67,7 @@ class Evidence:
     ended: str = ""
     replayed_from: str | None = None
     versions: Mapping[str, Any] = field(default_factory=dict)
+    verdict_read: Verdict | None = None
 
     @property
     def is_students(self) -> bool:
@@ -109,37 +110,50 @@ def load(path: Path) -> Evidence:
         EvidenceDamaged: it is not JSON, of another schema, incomplete, edited, or contradicts
             itself.
     """
-    data = _read(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise EvidenceDamaged(f"{path.name} does not exist yet: measure first.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvidenceDamaged(f"{path.name} cannot be read ({error}). Measure again.") from error
+    return read(text, path.name)
+
+
+def read(text: str, name: str) -> Evidence:
+    """Evidence from the text of a file; `load` says what it refuses.
+
+    Args:
+        text: the file's content.
+        name: the file's name, for the message.
+    """
+    data = _json(text, name)
     if data.get("schema") != SCHEMA:
         raise EvidenceDamaged(
-            f"{path.name} has schema {data.get('schema')!r}; this labkit reads {SCHEMA}. "
-            "Measure again."
+            f"{name} has schema {data.get('schema')!r}; this labkit reads {SCHEMA}. Measure again."
         )
     if data.get("digest") != digest(data):
         raise EvidenceDamaged(
-            f"{path.name} was changed after it was measured (its digest does not fit its content). "
+            f"{name} was changed after it was measured (its digest does not fit its content). "
             "Measure again; what was measured cannot be corrected by hand."
         )
     content = {name: value for name, value in data.items() if name not in ("schema", "digest")}
     try:
         evidence: Evidence = from_data(Evidence, content)
     except (ValueError, TypeError) as error:
-        raise EvidenceDamaged(f"{path.name} cannot be read: {error}. Measure again.") from error
+        raise EvidenceDamaged(f"{name} cannot be read: {error}. Measure again.") from error
     problems = inconsistencies(evidence)
     if problems:
-        raise EvidenceDamaged(f"{path.name} contradicts itself: {problems[0]}. Measure again.")
+        raise EvidenceDamaged(f"{name} contradicts itself: {problems[0]}. Measure again.")
     return evidence
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _json(text: str, name: str) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise EvidenceDamaged(f"{path.name} does not exist yet: measure first.") from error
-    except (OSError, ValueError) as error:
-        raise EvidenceDamaged(f"{path.name} is not whole JSON ({error}). Measure again.") from error
+        data = json.loads(text)
+    except ValueError as error:
+        raise EvidenceDamaged(f"{name} is not whole JSON ({error}). Measure again.") from error
     if not isinstance(data, dict):
-        raise EvidenceDamaged(f"{path.name} holds no evidence. Measure again.")
+        raise EvidenceDamaged(f"{name} holds no evidence. Measure again.")
     return data
 
 
@@ -160,8 +174,10 @@ def inconsistencies(evidence: Evidence) -> list[str]:
     return found
 
 
-def explain(evidence: Evidence, text: str, folder: Path = FOLDER) -> Evidence:
-    """Add the student's explanation and save."""
-    explained = replace(evidence, explanation=text.strip())
+def explain(
+    evidence: Evidence, text: str, folder: Path = FOLDER, read_as: Verdict | None = None
+) -> Evidence:
+    """Add the student's explanation, and the verdict they read, and save."""
+    explained = replace(evidence, explanation=text.strip(), verdict_read=read_as)
     save(explained, folder)
     return explained

@@ -21,6 +21,7 @@ from labkit.evidence import Evidence
 from labkit.experiment import Experiment, plot_of
 from labkit.plot_svg import render, table, text_table
 from labkit.prediction import Prediction, Trend, predict
+from labkit.records import Verdict
 from labkit.runner import Runner, State, nobody_is_there
 
 REDRAW_S = 0.2  # at most five redraws a second
@@ -76,8 +77,12 @@ class Panel:
     def _show_twin(self) -> None:
         """Leave the picture in the executed notebook, where no kernel will draw it again."""
         try:
+            from IPython import get_ipython
             from IPython.display import publish_display_data
         except ImportError:
+            print(self)
+            return
+        if get_ipython() is None:  # type: ignore[no-untyped-call]
             print(self)
             return
         publish_display_data(self._twin())  # type: ignore[no-untyped-call]
@@ -121,12 +126,18 @@ class Panel:
         except LabError as error:
             self._say(str(error))
 
-    def explain(self, text: str) -> None:
-        """Keep the student's explanation with the evidence."""
+    def explain(self, text: str, read_as: str = "") -> None:
+        """Keep the student's explanation, and the verdict they read, with the evidence.
+
+        Args:
+            text: in their own words.
+            read_as: supported, contradicted or undecided; empty when they did not say.
+        """
         if not self.runner.evidence.points or self.runner.evidence.replayed_from:
             self._say("Measure first, then explain: this keeps your words with your own evidence.")
             return
-        self.runner.evidence = store.explain(self.runner.evidence, text, self._folder)
+        verdict = Verdict(read_as) if read_as else None
+        self.runner.evidence = store.explain(self.runner.evidence, text, self._folder, verdict)
         self._say("Your explanation is kept with the evidence.")
 
     def _launch(self) -> None:
@@ -203,6 +214,8 @@ class _Widgets:
             name = f"Your prediction ({experiment.unit})"
             self.said = w.Text(description=name, placeholder="a number", style=style)
         self.because = w.Text(description="because", style=style, layout=wide)
+        verdicts = [("choose", ""), *((verdict.value, verdict.value) for verdict in Verdict)]
+        self.verdict = w.Dropdown(options=verdicts, description="The claim is", style=style)
         self.explanation = w.Textarea(description="Your explanation", style=style, layout=wide)
         self.lock = w.Button(description="Lock in prediction", layout=w.Layout(width="auto"))
         self.run = w.Button(description="Run", button_style="primary", disabled=True)
@@ -233,6 +246,7 @@ class _Widgets:
                 ),
                 self.plot,
                 self.table,
+                *([self.verdict] if experiment.check else []),
                 self.explanation,
                 self.keep,
             ]
@@ -243,7 +257,7 @@ class _Widgets:
         self.run.on_click(lambda _: panel.start())
         self.stop.on_click(lambda _: panel.stop())
         self.recorded.on_click(lambda _: panel.replay())
-        self.keep.on_click(lambda _: panel.explain(self.explanation.value))
+        self.keep.on_click(lambda _: panel.explain(self.explanation.value, self.verdict.value))
         self.show_table.observe(lambda _: self._fill_table(panel), "value")
 
     def update(self, panel: Panel) -> None:

@@ -1,0 +1,109 @@
+"""The code cells of a notebook, read without jupytext or nbformat, each with the section it is in.
+
+Sources are py:percent (`# %%`) with marks: between `# <solution>` and `# </solution>` stands what
+the student shall write, between `# <student>` and `# </student>` what the student finds instead. A
+source is read with its solutions kept. An .ipynb is read as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.errors import LabError
+
+CELL = re.compile(r"^# %%(.*)$")
+HEADING = re.compile(r"^#{1,2} +(.+)$", re.MULTILINE)
+MARK = re.compile(r"^\s*# <(/?)(solution|student)>\s*$")
+START = "start"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One code cell: its number among the code cells, its text, the heading it stands under."""
+
+    number: int
+    text: str
+    section: str
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """The code cells of a .py or .ipynb in order.
+
+    Raises:
+        LabError: there is no such file, it is neither kind, or it is not whole.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} cannot be read: {error}") from error
+    if path.suffix == ".ipynb":
+        return notebook_cells(text, path.name)
+    if path.suffix == ".py":
+        return _numbered(_percent_cells(with_solutions(text)))
+    raise LabError(f"{path.name} is neither a .py source nor an .ipynb notebook")
+
+
+def notebook_cells(text: str, name: str) -> list[Cell]:
+    """The code cells of an .ipynb's text.
+
+    Raises:
+        LabError: it is no notebook.
+    """
+    try:
+        cells = json.loads(text)["cells"]
+        found = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{name} is not a whole notebook: {error}") from error
+    return _numbered(found)
+
+
+def with_solutions(text: str) -> str:
+    """A source with its solutions kept and what the student finds instead left out."""
+    return "".join(line for line, block in _marked(text) if block != "student")
+
+
+def _marked(text: str) -> Iterator[tuple[str, str | None]]:
+    """Every line but the marks, with the block it stands in."""
+    block = None
+    for line in text.splitlines(keepends=True):
+        if found := MARK.match(line):
+            block = None if found[1] else found[2]
+        else:
+            yield line, block
+
+
+def solution_lines(text: str) -> set[int]:
+    """The numbers, in `with_solutions(text)`, of the lines that are solutions."""
+    kept = [block for _, block in _marked(text) if block != "student"]
+    return {number for number, block in enumerate(kept, 1) if block == "solution"}
+
+
+def _percent_cells(text: str) -> list[tuple[str, str]]:
+    kind, lines, found = "code", [], []
+    for line in [*text.splitlines(), "# %%"]:
+        if mark := CELL.match(line):
+            words = "\n".join(lines).strip("\n")
+            found.append((kind, _uncommented(words) if kind == "markdown" else words))
+            kind, lines = ("markdown" if "[markdown]" in mark[1] else "code"), []
+        else:
+            lines.append(line)
+    return found
+
+
+def _uncommented(text: str) -> str:
+    return re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+
+
+def _numbered(cells: list[tuple[str, str]]) -> list[Cell]:
+    section, found = START, []
+    for kind, text in cells:
+        if kind == "markdown":
+            headings = HEADING.findall(text)
+            section = headings[-1].strip() if headings else section
+        elif kind == "code" and text.strip():
+            found.append(Cell(len(found) + 1, text, section))
+    return found
