@@ -102,8 +102,10 @@ def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
 
 def _on_sms(torch: Any, work: Callable[[], Any], sms: int) -> Callable[[], Any]:
     context = _green_context(sms)
-    if not hasattr(context, "set_context"):  # torch 2.14 and later: a stream of the context
-        return _on_stream(torch, work, context.Stream())
+    if hasattr(
+        context, "Stream"
+    ):  # follows the work into autograd's threads, as set_context cannot
+        return _on_stream(torch, work, context)
 
     def confined_work() -> None:
         context.set_context()
@@ -115,12 +117,15 @@ def _on_sms(torch: Any, work: Callable[[], Any], sms: int) -> Callable[[], Any]:
     return confined_work
 
 
-def _on_stream(torch: Any, work: Callable[[], Any], stream: Any) -> Callable[[], Any]:
+def _on_stream(torch: Any, work: Callable[[], Any], context: Any) -> Callable[[], Any]:
+    stream, held = context.Stream(), [context]  # nobody else holds it: it would be destroyed
+
     def confined_work() -> None:
         outer = torch.cuda.current_stream()
         stream.wait_stream(outer)
         with torch.cuda.stream(stream):
             work()
+        assert held, "the context must outlive its stream"
         outer.wait_stream(stream)
 
     return confined_work

@@ -32,7 +32,7 @@ WARM_CALLS = 5
 MEET_S = 90.0
 PAIRS = 20
 WINDOW_S = 0.15
-CALLS_A_WINDOW = 3  # of each copy while all work, or a window says nothing about rates
+CALLS_A_WINDOW = 2  # of each copy while all work, or a window says nothing about rates
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,11 @@ class Turns:
         )
 
 
+def own(number: int) -> dict[str, str]:
+    """What one copy's environment gets; under MPS it may use every SM, so that "alone" is whole."""
+    return {COPY: str(number), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
+
+
 async def turns_async(
     function: Callable[..., Any],
     way: sharing.Way | str,
@@ -128,7 +133,7 @@ async def turns_async(
     try:
         async with sharing._surroundings(chosen, copies) as common:
             added = [
-                {**common, **part, **sharing._partition(chosen, sms_per_copy), COPY: str(number)}
+                {**common, **part, **sharing._partition(chosen, sms_per_copy), **own(number)}
                 for number, part in enumerate(sharing._devices_for(chosen, copies))
             ]
             job = make_job("call", [counted], arguments, group=False)

@@ -467,7 +467,7 @@ summary("T-1", "T-2", "T-3", "T-4")
 # %%
 from labkit.steps import settle_optional
 
-SIZES = (256, 512, 1024, 2048, 4096, 8192) if ON_GPU else (32, 64, 128, 256, 512)
+SIZES = (512, 1024, 4096, 8192) if ON_GPU else (32, 64, 128, 256, 512)
 rate = lambda record: record.tflops * 1e3
 small = Panel(
     Experiment(

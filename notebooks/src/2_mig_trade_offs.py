@@ -1,0 +1,602 @@
+# %% [markdown]
+# # 2. MIG trade-offs
+#
+# **Afterwards you can decide:** one big slice or seven small ones; slices or another way to share a GPU;
+# which of your programs would lose by moving to half the slice, and which would not notice.
+#
+# You measure parts of what you hold against the whole of it, beside the figures that
+# NVIDIA, CERN and a Habr author have published, some of which are wrong.
+# About 75 minutes; the sections after the summary are optional.
+
+# %%
+import labkit
+from labkit.card import card
+from labkit.jobs import is_quick
+from labkit.parts import on_part, parts_of, shares
+
+place = labkit.where()
+parts = parts_of(place)
+card(place)
+
+# %% [markdown]
+# ## Parts of what you hold
+#
+# To see what size does, we need two sizes. You cannot cut your own slice, but you can confine a
+# program to some of its SMs (a *green context*). On a CPU, threads stand in for SMs:
+# everything is then scaled down, and shows the method and nothing about a GPU.
+
+# %%
+HELD = place.devices[0]
+ON_GPU = HELD.backend == "cuda"
+SIZE = 4096 if ON_GPU else 384
+COPY_MIB = (256 if HELD.memory_mib < 20_000 or HELD.emulated else 1024) if ON_GPU else 16
+scaled = "" if ON_GPU else " (scaled down: threads of a CPU)"
+print(f"the whole: {parts.whole} {parts.unit}; parts: {', '.join(map(str, parts.sizes)) or 'none'}{scaled}")
+
+# %% [markdown]
+# ## MIG-1: does the rate follow the SMs?
+#
+# The first work is all arithmetic: an fp32 product of two matrices.
+# It runs on a part and on the whole, in turns, in one child.
+
+# %%
+def matmul(size=SIZE, dtype="float32"):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a, b = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    return lambda: a @ b
+
+
+# %% [markdown]
+# On the x axis: how many times fewer SMs. On the y axis: how many times longer.
+# Predict the time on the smallest part, as a multiple of the time on the whole.
+# CERN's ratios (7g over 3g, 3g over 2g, 2g over 1g of an A100) are drawn beside your points.
+
+# %%
+from labkit.experiment import Experiment, PublishedRow, compared_step
+from labkit.panel import Panel
+
+
+def part_step(function, size, band, **given):
+    fewer = parts.whole / size
+    return compared_step(
+        f"{size} {parts.unit}", fewer, on_part(function, size), on_part(function, None),
+        band=(band[0] * fewer, band[1] * fewer), seconds=8, **given,
+    )
+
+
+CERN_FP32 = {f"cern5.scaling.fp32.{pair}": x for pair, x in (("7g-3g", 7 / 3), ("3g-2g", 1.5), ("2g-1g", 2.0))}
+
+# %%
+def per_unit(points):
+    """Seconds times SMs: the same on part and whole if the rate follows the SMs."""
+    if not points or not parts.sizes:
+        return {"small per SM": (), "big per SM": ()}
+    paired = shares(points, 0)
+    return {
+        "small per SM": [seconds * parts.sizes[0] for seconds in paired["part"]],
+        "big per SM": [seconds * parts.whole for seconds in paired["whole"]],
+    }
+
+
+compute = Panel(
+    Experiment(
+        key="MIG-1",
+        title=f"fp32 product: fewer {parts.unit}, longer time",
+        question="How many times longer on the smallest part?",
+        steps=tuple(part_step(matmul, size, (0.9, 1.1)) for size in parts.sizes),
+        x_label=f"how many times fewer {parts.unit}",
+        y_label="time over the whole's",
+        unit="x",
+        published=PublishedRow("CERN, fp32, dcgmproftester, A100 slices", CERN_FP32),
+        check="MIG-1",
+        data=per_unit,
+    )
+)
+compute
+
+# %%
+evidence = await compute.settle()
+print(compute.runner.message)
+
+# %% [markdown]
+# ## Exercise 1: per SM
+#
+# Absolute rates of different cards and tools cannot be compared; rates *per SM* can.
+# Write `per_sm_ratio`: given the rates and SMs of a big and a small part,
+# the big one's rate per SM over the small one's. 1 means: no difference but the size.
+
+# %%
+def per_sm_ratio(big_rate, big_sms, small_rate, small_sms):
+    # <solution>
+    return (big_rate / big_sms) / (small_rate / small_sms)
+    # </solution>
+    # <student>
+    # return None  # your line here
+    # </student>
+
+
+def check_per_sm(cases=((200.0, 100, 20.0, 10, 1.0), (98.0, 98, 28.0, 14, 0.5), (30.0, 10, 1.0, 2, 6.0))):
+    for *given, truth in cases:
+        said = per_sm_ratio(*given)
+        if said is None:
+            return "write per_sm_ratio first"
+        if abs(said - truth) > 1e-9:
+            return f"not yet right: per_sm_ratio{tuple(given)} is {truth:g}, you say {said:g}"
+    return "right"
+
+
+per_sm_verdict = check_per_sm()
+print(per_sm_verdict)
+
+# %% [markdown]
+# ## What the published figures say, and where they stop
+#
+# CERN found fp32 as expected and tensor cores not: "the scaling diverges a lot from the expected one
+# ... might need further investigation". With your function it can be said more exactly.
+
+# %%
+from labkit import published
+
+
+def against_1g(kind):
+    small = published.figure(f"cern5.flops.{kind}.1g")
+    for name in ("full", "7g", "3g", "2g"):
+        big = published.figure(f"cern5.flops.{kind}.{name}")
+        print(f"{kind:12} {name:4} over 1g, per SM: {per_sm_ratio(big.value, big.sms, small.value, small.sms):.2f}")
+
+
+if per_sm_verdict == "right":
+    against_1g("fp32")
+    against_1g("fp16-tensor")
+else:
+    print("write per_sm_ratio first")
+
+# %% [markdown]
+# Two sources agree that the *big* configurations are low in tensor work and the slices are fine (E6),
+# and nobody has explained it. Optional section MIG-2 lets you look for the reason.
+#
+# ## MIG-3 and MIG-13: does the bandwidth follow the SMs?
+#
+# The second work only moves memory. A part of a GPU has its own SMs and shares L2 and memory;
+# a *slice* has its own share of all three. So this is where you see what MIG adds.
+
+# %%
+def copy(mib=COPY_MIB):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    source = torch.ones(mib << 18, device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+CERN_COPY = {f"cern5.bandwidth-factor.{name}": x for name, x in (("7g", 7), ("3g", 3), ("2g", 2))}
+A100_GB_S = published.figure("cern5.bandwidth.7g").value
+
+
+def bandwidth_shares(points):
+    paired, nothing = shares(points, 0), {"bandwidth share": (), "SM share": ()}
+    if HELD.emulated or not paired["part"]:
+        return nothing  # an emulated slice has the whole GPU's memory paths
+    if HELD.is_slice:  # a real slice is compared with its own card, where that was published
+        own = [2 * (COPY_MIB << 20) / seconds / 1e9 / A100_GB_S for seconds in paired["whole"]]
+        known = "A100" in HELD.name and "80" not in HELD.name
+        return {"bandwidth share": own, "SM share": [HELD.sms / 98] * len(own)} if known else nothing
+    rounds = zip(paired["part"], paired["whole"], strict=True)
+    share = [whole / part for part, whole in rounds]
+    return {"bandwidth share": share, "SM share": [parts.sizes[0] / parts.whole] * len(share)}
+
+
+# %% [markdown]
+# The smallest part has that many times fewer SMs: how many times longer will its copy take?
+# (CERN's row shows real slices: a 1g.5gb against bigger ones.)
+
+# %%
+bandwidth = Panel(
+    Experiment(
+        key="MIG-3",
+        title=f"Copy: fewer {parts.unit}, longer time",
+        question="How many times longer on the smallest part?",
+        steps=tuple(part_step(copy, size, (0.0, 1 / 1.5)) for size in parts.sizes),
+        x_label=f"how many times fewer {parts.unit}",
+        y_label="time over the whole's",
+        unit="x",
+        published=PublishedRow("CERN, bandwidth of real slices over 1g.5gb", CERN_COPY),
+        check="MIG-3",
+        data=bandwidth_shares,
+    )
+)
+bandwidth
+
+# %%
+evidence = await bandwidth.settle()
+print(bandwidth.runner.message)
+
+# %% [markdown]
+# **Explain:** a neighbour on the same GPU *without* MIG copies memory all day. What does it cost you?
+# And with MIG? If you have no GPU, or only one slice, look at a recorded run.
+
+# %%
+from labkit.summary import recorded_note
+
+print(recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
+
+# %% [markdown]
+# ## MIG-5: half the slice, twice the time?
+#
+# A real program is neither all arithmetic nor all copying: a training step of a small transformer.
+
+# %%
+MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
+ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
+BATCHES = (1, 8, 128) if ROOMY else (1, 4, 32) if ON_GPU else (1, 4, 16)
+BATCHES = BATCHES[-1:] if is_quick() else BATCHES
+
+
+def train(batch, width=MODEL["width"], layers=MODEL["layers"], length=MODEL["length"]):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layer = torch.nn.TransformerEncoderLayer(width, width // 64, 4 * width, dropout=0.0, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    batch_of = torch.randn(batch, length, width, device=device)
+
+    def step():
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            loss = model(batch_of).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+# %% [markdown]
+# Predict: with a growing batch, does the price of half the SMs rise, stay flat, or fall?
+
+# %%
+def half_step(batch):
+    a, b = on_part(train, parts.half), on_part(train, None)
+    return compared_step(f"batch {batch}", batch, a, b, band=(1.0, 2.2), seconds=8, batch=batch)
+
+
+CERN_HALF = {"cern5.train.2g-1g.2k.ratio": 4, "cern5.train.4g-2g.2k.ratio": 12}
+half = Panel(
+    Experiment(
+        key="MIG-5",
+        title=f"A training step on {parts.half} of {parts.whole} {parts.unit}",
+        question="With a growing batch: does the ratio rise, stay flat, or fall?",
+        steps=tuple(half_step(batch) for batch in BATCHES) if parts.sizes else (),
+        x_label="batch",
+        y_label="time over the whole's",
+        published=PublishedRow("CERN, BERT fine-tuning, half the slice", CERN_HALF),
+        check="MIG-5",
+        data=lambda points: dict(zip(("half", "whole"), shares(points).values(), strict=True)),
+        log_x=True,
+    )
+)
+half
+
+# %%
+evidence = await half.settle()
+print(half.runner.message)
+
+# %% [markdown]
+# **Explain:** what is the machine doing while a small batch does not notice the missing half?
+# CERN prints two identical rows here (E1): never draw a figure before you have looked at its neighbours.
+
+# %%
+for name in ("E1", "E2"):
+    error = published.known_errors()[name]
+    print(f"{name}: {error.says}. {error.exercise}")
+
+# %% [markdown]
+# ## MIG-6: neighbours
+#
+# On slices, neighbours should not be felt: NVIDIA saw 6.38 ms become 6.47 ms with six busy ones.
+# Here copies of the training step share what you hold.
+# In one window all of them work, in the next only the first: so the two can be compared.
+# With several slices every copy has its own; otherwise they share by time.
+
+# %%
+from labkit import Tier
+from labkit.sharing import Way, probe
+from labkit.windows import crowd_step, gain_step
+
+SLICES = len(place.lease.real_slices)
+COPIES = SLICES if SLICES > 1 else 7 if ROOMY else 2
+WAY, CROWD = (Way.SLICES, SLICES) if SLICES > 1 else (Way.TIME, min(COPIES, 3))
+print(f"{CROWD} copies, {WAY}" + ("" if ON_GPU else " of CPU cores (scaled down)"))
+
+# %%
+def felt(points):
+    """Only slices can show isolation, and only a GPU shared by time its absence."""
+    if not points or place.tier is Tier.SLICE:
+        return {"crowded": (), "alone": ()}
+    crowded, alone = points[0].records
+    return {"crowded": crowded.samples_s, "alone": alone.samples_s}
+
+
+NVIDIA_LATENCY = PublishedRow("NVIDIA, BERT inference, 7 slices", {"nvidia.infer.mig7.latency": 1}, "nvidia.infer.mig1.latency")
+neighbours = Panel(
+    Experiment(
+        key="MIG-6",
+        title=f"A call with {CROWD - 1} busy neighbour(s), {WAY}",
+        question="How many times as long does a call take with busy neighbours?",
+        steps=(crowd_step(f"{CROWD} copies", 1, train, WAY, copies=CROWD, batch=4),),
+        x_label=f"{CROWD} copies, {WAY}",
+        y_label="time over alone",
+        unit="x",
+        published=NVIDIA_LATENCY,
+        check="MIG-6",
+        data=felt,
+    )
+)
+neighbours
+
+# %%
+evidence = await neighbours.settle()
+print(neighbours.runner.message)
+
+# %% [markdown]
+# ## MIG-7: one big or seven small?
+#
+# NVIDIA fine-tuned seven BERTs: on seven slices at once, on one GPU at once, and one after another.
+# The same with your copies, in every way this machine offers. Each is tried first, in a child.
+
+# %%
+WAYS = [Way.SLICES if SLICES > 1 else Way.TIME]
+for way in (Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ():
+    found = probe(way, sms=parts.sizes[0])
+    print(f"{way}: {'works' if found.works else 'not here: ' + found.why.splitlines()[0]}")
+    WAYS += [way] * found.works
+print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (scaled down)"))
+
+# %% [markdown]
+# Predict for time sharing: the work all copies do together, over the work of one alone.
+# 1 means that sharing gains nothing; the number of copies would be perfect.
+# (On slices and SM partitions "alone" has only its own part. SM partitions of different *processes*
+# still take turns: a green context divides the GPU within a process.)
+
+# %%
+PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
+
+
+def best_way(points):
+    """The way that gained most, where one alone had the whole device (slices: one slice)."""
+    fair = [point for point in points if point.x != PLACES[Way.SMS]]
+    if not fair:
+        return {"together": (), "in turn": ()}
+    alone, together = max(fair, key=lambda point: point.value).records
+    return {"together": [1 / s for s in together.samples_s], "in turn": [1 / s for s in alone.samples_s]}
+
+
+def way_step(way):
+    sms = parts.sizes[0] if way is Way.SMS else None
+    return gain_step(str(way), PLACES[way], train, way, copies=COPIES, sms_per_copy=sms, batch=4)
+
+
+# %%
+NVIDIA_GAIN = {"nvidia.finetune.shared7.rate": PLACES[Way.TIME], "nvidia.finetune.mig7.rate": PLACES[Way.SLICES]}
+seven = Panel(
+    Experiment(
+        key="MIG-7",
+        title=f"{COPIES} small trainings at once",
+        question="Time sharing: how many times the work of one alone?",
+        steps=tuple(way_step(way) for way in WAYS),
+        x_label="1 time sharing, 2 SM partitions, 3 MPS, 4 slices",
+        y_label="work over one alone's",
+        unit="x",
+        published=PublishedRow("NVIDIA, 7 BERTs over one alone", NVIDIA_GAIN, "nvidia.finetune.full.rate"),
+        check="MIG-7",
+        data=best_way,
+    )
+)
+seven
+
+# %%
+evidence = await seven.settle()
+print(seven.runner.message)
+
+# %% [markdown]
+# The totals, and the CPU each copy used: when the CPU is used up, the GPU cannot be blamed.
+
+# %%
+for point in seven.evidence.points:
+    alone, together = point.records
+    cpu = f"{together.cpu_per_copy:.2f} CPU cores per copy{', CPU-bound' if together.is_cpu_bound else ''}"
+    print(f"{point.label}: {4 / together.median_s:.3g} sequences/s in all, {4 / alone.median_s:.3g} alone, {cpu}")
+if not seven.evidence.points:
+    print("measure MIG-7 first")
+
+# %% [markdown]
+# NVIDIA's two pairs say what "better" means: training 1.48 and 1.87 times, inference 4.17 times the
+# throughput at 1.73 times the latency. **Explain:** for whom is the second pair bad news?
+
+# %%
+NVIDIA = (
+    ("training: 7 slices over 7 copies sharing by time", "finetune.mig7.rate", "finetune.shared7.rate"),
+    ("training: 7 slices over one after another", "finetune.mig7.rate", "finetune.full.rate"),
+    ("inference: throughput of 7 slices over the whole GPU", "infer.mig7.rate", "infer.full.rate"),
+    ("inference: latency of 7 slices over the whole GPU", "infer.mig7.latency", "infer.full.latency"),
+)
+for words, above, below in NVIDIA:
+    ratio = published.figure(f"nvidia.{above}").value / published.figure(f"nvidia.{below}").value
+    print(f"{words}: {ratio:.2f}")
+
+# %% [markdown]
+# ## Exercise 2: the packing puzzle (MIG-12)
+#
+# An A100 has 7 compute slices and 8 memory slices. A profile takes some of both:
+
+# %%
+from labkit.packing import A100, check_fits, in_words, packings, used_gib, used_sms
+
+for profile in A100.values():
+    print(f"{profile.name}: {profile.compute} compute, {profile.memory} memory, {profile.sms} SMs, {profile.gib} GiB")
+
+# %% [markdown]
+# Write `fits`: does a choice such as `{"1g.5gb": 2, "3g.20gb": 1}` fit on one A100?
+# The check tries every choice of up to seven slices, with every placement.
+
+# %%
+def fits(packing):
+    # <solution>
+    compute = sum(A100[name].compute * count for name, count in packing.items())
+    memory = sum(A100[name].memory * count for name, count in packing.items())
+    return compute <= 7 and memory <= 8
+    # </solution>
+    # <student>
+    # return None  # your lines here: about three
+    # </student>
+
+
+fits_verdict = check_fits(fits)
+print(fits_verdict)
+
+# %% [markdown]
+# Predict: how many SMs does the best packing use, of the 108 an A100 has?
+
+# %%
+from labkit.errors import NotMeasured
+from labkit.steps import computed_step
+
+
+def sms_of(packing):
+    if not fits_verdict.right:
+        raise NotMeasured("Write fits first.")
+    return used_sms(packing)
+
+
+def best():
+    return max(sms_of(packing) for packing in packings() if fits(packing))
+
+
+SHAPES = ({"2g.10gb": 3}, {"3g.20gb": 2}, {"3g.20gb": 1, "1g.5gb": 4}, {"1g.5gb": 7})
+puzzle = Panel(
+    Experiment(
+        key="MIG-12",
+        title="SMs at work, by packing of one A100",
+        question="How many SMs does the best packing use?",
+        steps=(
+            *(computed_step(in_words(p), x, sms_of, p) for x, p in enumerate(SHAPES)),
+            computed_step("the best", len(SHAPES), best),
+        ),
+        x_label="packing",
+        y_label="SMs",
+        unit="SMs",
+        check="MIG-12",
+        data=lambda points: {"SMs used by the best packing": [p.value for p in points if p.label == "the best"]},
+    )
+)
+puzzle
+
+# %%
+evidence = await puzzle.settle()
+print(puzzle.runner.message)
+
+# %% [markdown]
+# What is stranded is not only SMs. And one sentence of CERN's gets the percentages wrong (E3).
+
+# %%
+for packing in SHAPES:
+    sms, gib = used_sms(packing), used_gib(packing)
+    print(f"{in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {98 - sms} SMs and {39.5 - gib:.1f} GiB stranded")
+mistake = published.known_errors()["E3"]
+print(f"\nE3: “{mistake.says}”. {mistake.exercise}")
+
+# %% [markdown]
+# ## Summary
+#
+# Your numbers. With them, answer three students who each ask for a slice:
+# Ada trains one large network for a week; Ben tries 30 small ones this afternoon;
+# Cem answers queries and promises 5 ms. Who gets what, and which row says so?
+
+# %%
+from labkit.summary import summary
+
+print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}")
+summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
+
+# %% [markdown]
+# ## Optional: MIG-2, the open question of the tensor cores
+#
+# If big parts are low because the last wave of tiles leaves SMs idle, the gap closes with the size
+# of the matrix. If it is power or clock, the gap stays. On an H200 small parts came out ahead too.
+
+# %%
+from labkit.steps import settle_optional
+
+TENSOR_SIZES = (1024, 2048, 4096, 8192) if ON_GPU else (128, 256)
+TYPE = "bfloat16" if ON_GPU else "float32"
+
+
+def tensor_step(size):
+    a, b = (on_part(matmul, cut) for cut in (parts.half, None))
+    return compared_step(f"n = {size}", size, a, b, band=(0.0, 9.0), seconds=6, size=size, dtype=TYPE)
+
+
+tensor = Panel(
+    Experiment(
+        key="MIG-2",
+        title=f"{TYPE} product on {parts.half} of {parts.whole} {parts.unit}",
+        question=f"With growing matrices: does the ratio rise to {parts.whole / parts.half:.2f}, stay, or fall?",
+        steps=tuple(tensor_step(size) for size in TENSOR_SIZES) if parts.sizes else (),
+        x_label="n",
+        y_label="time over the whole's",
+        log_x=True,
+    )
+)
+tensor
+
+# %%
+evidence = await settle_optional(tensor)
+print(tensor.runner.message)
+
+# %% [markdown]
+# ## Optional: MIG-4, the tax of turning MIG on
+#
+# With MIG on, an A100 keeps 98 of 108 SMs: a loss of 9.3 % for pure arithmetic, 3 to 4 % for CERN's
+# training. Here the same fraction of *your* SMs is taken away, as far as your GPU can be divided so finely.
+
+# %%
+step = 8 if float(HELD.capability or 8) >= 9 else 2
+taxed = max(step, round(parts.whole * 98 / 108 / step) * step)
+if not ON_GPU or taxed >= parts.whole:
+    print("not here: this needs a GPU that can be divided into about ten parts")
+elif is_quick():
+    print("optional: left out under LAB_QUICK")
+else:
+    for work, given in ((matmul, {}), (train, {"batch": 4})):
+        found = labkit.compare(on_part(work, taxed), on_part(work, None), band=(1.0, 1.2), **given)
+        print(f"{work.__name__}: {taxed} of {parts.whole} SMs take {found.ratio:.3f} times as long")
+
+# %% [markdown]
+# ## Optional: MIG-8 and MIG-9, what a small slice delivers
+#
+# A slice has 13 % of the SMs. What fraction of the whole GPU's throughput did NVIDIA see, and why more?
+
+# %%
+for kind in ("finetune", "infer"):
+    small, whole = (published.figure(f"nvidia.{kind}.{name}.rate") for name in ("mig1", "full"))
+    print(f"{kind}: a 1g.5gb gives {small.value / whole.value:.0%} of the whole GPU, with {14 / 108:.0%} of its SMs")
+
+# %% [markdown]
+# ## Optional: MIG-10, one process, one slice
+#
+# NVIDIA writes that a process enumerates a single slice (E14). With two slices you can see it.
+
+# %%
+def count_devices():
+    import torch
+
+    return torch.cuda.device_count()
+
+
+if SLICES > 1:
+    print(f"this process was given one of {SLICES} slices and sees {labkit.ranks(count_devices, n=1).values[0]} device")
+else:
+    print("not here: ask for a shape with two slices, 2x1g.5gb")
