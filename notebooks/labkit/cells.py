@@ -83,7 +83,8 @@ def solution_lines(text: str) -> set[int]:
 
 
 def _percent_cells(text: str) -> list[tuple[str, str]]:
-    kind, lines, found = "code", [], []
+    kind, lines = "code", list[str]()
+    found: list[tuple[str, str]] = []
     for line in [*text.splitlines(), "# %%"]:
         if mark := CELL.match(line):
             words = "\n".join(lines).strip("\n")
@@ -99,7 +100,7 @@ def _uncommented(text: str) -> str:
 
 
 def _numbered(cells: list[tuple[str, str]]) -> list[Cell]:
-    section, found = START, []
+    section, found = START, list[Cell]()
     for kind, text in cells:
         if kind == "markdown":
             headings = HEADING.findall(text)

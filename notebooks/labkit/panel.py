@@ -82,7 +82,7 @@ class Panel:
         except ImportError:
             print(self)
             return
-        if get_ipython() is None:  # type: ignore[no-untyped-call]
+        if get_ipython() is None:
             print(self)
             return
         publish_display_data(self._twin())  # type: ignore[no-untyped-call]

@@ -49,7 +49,7 @@ def _add_source(thing: Any, pieces: dict[str, dict[str, Any]]) -> None:
     name, text, first = _source_of(thing)
     pieces[name] = {}  # marks it as under way, so that two functions may call each other
     known = _globals_of(thing)
-    for needed in _names_needed(text):
+    for needed in names_needed(text):
         if needed in known and needed not in pieces:
             _add(needed, known[needed], name, pieces)
     pieces[name] = pieces.pop(name) | {"kind": "source", "name": name, "text": text, "first": first}
@@ -124,7 +124,7 @@ def _class_lines(thing: type) -> tuple[list[str], int]:
     raise OSError("its cell was run again")
 
 
-def _names_needed(text: str) -> list[str]:
+def names_needed(text: str) -> list[str]:
     """Global names the source refers to anywhere, defaults and nested functions included."""
     found: dict[str, None] = {}
 

@@ -1,0 +1,123 @@
+"""The `labkit` command: rehearse and record notebooks, grade what was handed in.
+
+Only the standard library parses its arguments, so that it runs wherever labkit does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from labkit.errors import LabError
+from labkit.place import where
+from labkit.record import record
+from labkit.records import Tier
+from labkit.rehearse import LIMIT_S, rehearse
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's arguments; `docs/reference/labkit.md` describes them all."""
+    parser = argparse.ArgumentParser(prog="labkit", description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_rehearse(commands.add_parser("rehearse", help="run notebooks here, print minutes"))
+    _add_record(commands.add_parser("record", help="rehearse, and keep evidence and figures"))
+    _add_grade(commands.add_parser("grade", help="mark a folder of handed-in zips"))
+    return parser
+
+
+def _add_notebooks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    parser.add_argument(
+        "--emulate-slice",
+        action="store_true",
+        help="on a bigger GPU: 16 SMs, 4.25 GiB and MIG's out-of-memory error",
+    )
+    parser.add_argument(
+        "--limit-s", type=float, default=LIMIT_S, help="per notebook; then it is ended"
+    )
+
+
+def _add_rehearse(parser: argparse.ArgumentParser) -> None:
+    _add_notebooks(parser)
+    parser.add_argument("--keep", type=Path, help="keep evidence, figures and output here")
+    parser.set_defaults(run=_rehearse)
+
+
+def _add_record(parser: argparse.ArgumentParser) -> None:
+    _add_notebooks(parser)
+    parser.add_argument("--out", type=Path, required=True, help="the gallery")
+    parser.add_argument("--recorded", type=Path, help="where runs to be replayed are put")
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="PATTERN", help="experiments to be replayed"
+    )
+    parser.set_defaults(run=_record)
+
+
+def _add_grade(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--csv", type=Path, required=True, help="marks, a row an item")
+    parser.add_argument("--plot", type=Path, help="the class's results in one SVG")
+    parser.add_argument("--sources", type=Path, help="folder of the notebooks' .py sources")
+    parser.add_argument("--no-code", action="store_true", help="do not run the students' code")
+    parser.set_defaults(run=_grade)
+
+
+def _rehearse(asked: argparse.Namespace) -> int:
+    _refuse_without_gpu(asked)
+    with tempfile.TemporaryDirectory(prefix="labkit-") as temporary:
+        folder = asked.keep or Path(temporary)
+        runs = []
+        for notebook in asked.notebooks:
+            one = rehearse(
+                notebook,
+                folder / notebook.stem,
+                emulate=asked.emulate_slice,
+                limit_s=asked.limit_s,
+            )
+            print(one, flush=True)
+            runs.append(one)
+    print(f"{sum(one.total_s for one in runs) / 60:.1f} min in all")
+    return 1 if any(one.failed for one in runs) else 0
+
+
+def _record(asked: argparse.Namespace) -> int:
+    _refuse_without_gpu(asked)
+    made = record(
+        asked.notebooks,
+        asked.out,
+        recorded=asked.recorded,
+        only=asked.only,
+        emulate=asked.emulate_slice,
+        limit_s=asked.limit_s,
+    )
+    for one in made.rehearsals:
+        print(one)
+    print(f"{len(made.shown)} experiments in {made.folder}")
+    if asked.recorded:
+        print(f"{len(made.replayable)} to be replayed in {asked.recorded}")
+    return 0 if made.is_whole else 1
+
+
+def _refuse_without_gpu(asked: argparse.Namespace) -> None:
+    if asked.emulate_slice and where().tier is Tier.CPU:
+        raise LabError("--emulate-slice needs a GPU to make smaller, and torch sees none here.")
+
+
+def _grade(asked: argparse.Namespace) -> int:
+    from labkit.grading import grade_folder
+
+    sources = None if asked.no_code else asked.sources
+    return grade_folder(asked.folder, asked.csv, asked.plot, sources, with_code=not asked.no_code)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; 2 is a question that cannot be answered here."""
+    asked = build_parser().parse_args(arguments)
+    try:
+        status: int = asked.run(asked)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return status

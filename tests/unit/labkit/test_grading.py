@@ -1,0 +1,211 @@
+"""Marks for handed-in evidence and code: honest work passes, each kind of forgery is seen."""
+
+import csv
+import json
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+from labkit import cli, consistency, grade_code, stats
+from labkit import evidence as store
+from labkit.errors import LabError
+from labkit.evidence import Evidence, Judgement, Point
+from labkit.prediction import Prediction
+from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
+
+BAND = (1.5, float("inf"))
+SOURCE = """# %%
+import math
+LIMIT = 4
+
+# %%
+def area(r):
+    # <solution>
+    return math.pi * r * r
+    # </solution>
+    # <student>
+    # return None
+    # </student>
+
+# %%
+def check_area():
+    return "right" if abs(area(LIMIT) - 50.265) < 0.01 else f"not yet right: {area(LIMIT)}"
+
+area_verdict = check_area()
+print(area_verdict)
+"""
+
+
+def record(name, seconds, seed):
+    """Twenty samples that differ a little."""
+    samples = tuple(seconds * (1 + (n * 7 + seed) % 13 / 1000) for n in range(20))
+    device = Device("cpu", "a CPU", 1024)
+    date = "2026-03-01T10:00:20+00:00"
+    return Measurement(name, samples, Tier.CPU, (device,), "host", False, date=date)
+
+
+def honest(seed=0):
+    """A comparison as a panel saves it, predicted, judged, read and explained."""
+    a, b = record("a", 0.02, seed), record("b", 0.01, seed + 3)
+    looks = stats.judge(a.samples_s, b.samples_s, BAND)
+    compared = Comparison(a, b, BAND, looks, "why")
+    point = Point(1, "n=1", compared.ratio, (a, b), compared, looks[-1].low, looks[-1].high)
+    return Evidence(
+        "MX-2",
+        "title",
+        "x",
+        "here",
+        "cpu",
+        started="2026-03-01T10:00:10+00:00",
+        points=(point,),
+        prediction=Prediction("more work", "2026-03-01T10:00:00+00:00", 2.0, "x"),
+        judgement=Judgement("MX-2", Verdict.SUPPORTED, "why", "supported"),
+        explanation="=SUM(A1)",
+        ended="2026-03-01T10:00:30+00:00",
+        verdict_read=Verdict.SUPPORTED,
+    )
+
+
+def zipped(
+    folder, student, evidence, code="def area(r):\n    import math\n    return 3.14159265*r*r"
+):
+    """A zip as hand_in makes it."""
+    data = {"schema": store.SCHEMA, **to_data(evidence)}
+    data["digest"] = store.digest(data)
+    cell = {"cell_type": "code", "source": code}
+    with zipfile.ZipFile(folder / f"{student}.zip", "w") as archive:
+        archive.writestr("manifest.json", json.dumps({"student": student}))
+        archive.writestr("evidence/MX-2.json", json.dumps(data))
+        archive.writestr("notebooks/geometry.ipynb", json.dumps({"cells": [cell]}))
+
+
+@pytest.fixture
+def sources(tmp_path):
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "geometry.py").write_text(SOURCE)
+    return folder
+
+
+def test_honest_evidence_has_no_faults():
+    """What a panel saves fits together."""
+    assert consistency.faults(honest()) == []
+
+
+def with_point(**changes):
+    one = honest()
+    return replace(one, points=(replace(one.points[0], **changes),))
+
+
+def with_samples(change):
+    one = honest()
+    a = replace(one.points[0].records[0], samples_s=change(one.points[0].records[0].samples_s))
+    compared = replace(one.points[0].comparison, a=a)
+    records = (a, one.points[0].records[1])
+    return replace(one, points=(replace(one.points[0], comparison=compared, records=records),))
+
+
+FORGERIES = {
+    "draws another ratio": with_point(value=9.0),
+    "no finite value": with_point(value=float("nan")),
+    "do not give its interval": with_samples(lambda s: tuple(x * 1.1 for x in s)),
+    "holds fewer samples": with_samples(lambda s: s[:10]),
+    "not those that were compared": with_point(records=(record("a", 1.0, 1), record("b", 1.0, 2))),
+    "later than the start": replace(honest(), started="2026-03-01T09:00:00+00:00"),
+    "ended before it started": replace(honest(), ended="2026-03-01T10:00:01+00:00"),
+    "outside the run": replace(honest(), ended="2026-03-01T10:00:12+00:00"),
+    "longer than the whole run": with_samples(lambda s: tuple(x * 100 for x in s)),
+    "is no time": replace(honest(), ended="yesterday"),
+}
+
+
+@pytest.mark.parametrize(("says", "forged"), FORGERIES.items(), ids=FORGERIES)
+def test_each_forgery_is_named(says, forged):
+    """Every way in which numbers, counts or times do not fit is said in words."""
+    assert any(says in fault for fault in consistency.faults(forged))
+
+
+def test_identical_samples_of_two_students_are_flagged():
+    """Samples are noise: two people never measure the same twenty."""
+    found = consistency.twins({"ann": [honest(0)], "bob": [honest(0)], "cy": [honest(1)]})
+    assert found == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
+
+
+def graded(folder, sources, tmp_path, *more):
+    """Run the command; answers the rows by student and item."""
+    table = tmp_path / "out.csv"
+    command = ["grade", str(folder), "--csv", str(table), "--sources", str(sources), *more]
+    assert cli.main(command) == 0
+    with table.open(encoding="utf-8-sig") as file:
+        return {(row["student"], row["item"]): row for row in csv.DictReader(file)}
+
+
+def test_a_class_is_marked(tmp_path, sources, capsys):
+    """Honest work gets its marks, a copy, a wrong reading and wrong code do not."""
+    folder = tmp_path / "zips"
+    folder.mkdir()
+    zipped(folder, "ann", honest(0))
+    zipped(folder, "bob", honest(0), code="def area(r):\n    return r")
+    zipped(folder, "cy", replace(honest(1), verdict_read=Verdict.CONTRADICTED), code="def area(r:")
+    zipped(folder, "dee", replace(honest(2), headless=True), code="def area(r):\n    return 1 / 0")
+    (folder / "eve.zip").write_bytes(b"nothing")
+    plot = tmp_path / "class.svg"
+    rows = graded(folder, sources, tmp_path, "--plot", str(plot))
+    marks = {who: int(rows[who, "MX-2"]["machine_mark"]) for who in ("ann", "bob", "cy", "dee")}
+    assert marks == {"ann": 0, "bob": 0, "cy": 0, "dee": 0}
+    assert "the same samples as bob.zip" in rows["ann", "MX-2"]["look_at"]
+    assert rows["cy", "MX-2"]["verdict_read"] == "no"
+    assert rows["dee", "MX-2"]["students_own"] == "no"
+    code = {who: rows[who, "geometry: area"]["code_exact"] for who in marks}
+    assert code == {"ann": "yes", "bob": "no", "cy": "no", "dee": "no"}
+    assert "ZeroDivisionError" in rows["dee", "geometry: area"]["look_at"]
+    assert rows["eve", "zip"]["readable"] == "no"
+    assert "The class&#x27;s results" in plot.read_text()
+    assert "cannot prevent it" in capsys.readouterr().out
+
+
+def test_honest_work_alone_gets_full_marks(tmp_path, sources):
+    """One student: both rows marked, the explanation left to a person and no formula."""
+    folder = tmp_path / "zips"
+    folder.mkdir()
+    zipped(folder, "ann", honest(0))
+    rows = graded(folder, sources, tmp_path)
+    assert {row["machine_mark"] for row in rows.values()} == {"1"}
+    assert rows["ann", "MX-2"]["explanation_0_to_3"] == ""
+    assert rows["ann", "MX-2"]["explanation"] == "'=SUM(A1)"
+
+
+def test_an_edited_check_changes_nothing(sources):
+    """Only exercises come from the student; the check and its numbers come from the source."""
+    cheat = (
+        "def area(r):\n    return 0\ndef check_area():\n    return 'right'\narea_verdict = 'right'"
+    )
+    text = json.dumps({"cells": [{"cell_type": "code", "source": cheat}]})
+    (marked,) = grade_code.mark(text, grade_code.answer_key(sources / "geometry.py"))
+    assert not marked.right
+    assert marked.said == "not yet right: 0"
+
+
+def test_a_students_own_helper_is_taken_along(sources):
+    """An exercise may use a function that only the student has."""
+    own = "def square(x):\n    return x * x\ndef area(r):\n    return math.pi * square(r)"
+    text = json.dumps({"cells": [{"cell_type": "code", "source": own}]})
+    (marked,) = grade_code.mark(text, grade_code.answer_key(sources / "geometry.py"))
+    assert marked.right
+
+
+def test_code_without_an_end_is_ended(sources):
+    """A loop without an end costs the limit, not the evening."""
+    text = json.dumps({"cells": [{"cell_type": "code", "source": "def area(r):\n    while 1: 0"}]})
+    key = grade_code.answer_key(sources / "geometry.py")
+    (marked,) = grade_code.mark(text, key, limit_s=0.5)
+    assert marked.said == "no answer within 0.5 s"
+
+
+def test_nothing_to_grade_is_a_sentence(tmp_path, capsys):
+    """An empty folder exits 2 with the reason."""
+    assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv"), "--no-code"]) == 2
+    assert "There is no zip" in capsys.readouterr().err
+    with pytest.raises(LabError, match="--sources or --no-code"):
+        grade_code.keys_of(tmp_path)
