@@ -176,6 +176,8 @@ class LeaseView(Message):
         holder: ``container:<id>`` or ``process:<pid>,<start time>,<boot id>``; empty before attach.
         uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
         ends_at: when it ends; None for no limit.
+        asked_back_at: when somebody asked for its release; None if nobody did, as when its server
+            ended by itself.
         extensions_left: how often the holder may still extend it.
     """
 
@@ -192,6 +194,7 @@ class LeaseView(Message):
     slices: tuple[SliceView, ...] = ()
     granted_at: float
     ends_at: float | None = None
+    asked_back_at: float | None = None
     extensions_left: int = 0
     reason: str = ""
 

@@ -388,8 +388,22 @@ class MIGSpawnerMixin(SpawnerTraits):
             await self.end_holder(holder)
         if grant is None and is_cpu(self._saved_choice().shape):
             return
+        if grant is not None and not self._news:
+            await self._hear_why(grant)
         for lease in await self._own_leases(also=grant):
             await self._release(lease, self._news or "the server ended")
+
+    async def _hear_why(self, grant: Grant) -> None:
+        """Tell the student, on the next spawn page, why somebody asked for the slice back."""
+        try:
+            lease = await self.pool.lease(grant.lease)
+        except Refused as refused:
+            self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
+            return
+        if lease.asked_back_at is not None and lease.reason:
+            self.tell_next_time(
+                f"Your server was stopped, because its slice was asked back: {lease.reason}"
+            )
 
     async def _own_leases(self, also: Grant | None = None) -> list[LeaseView]:
         """This server's leases that have or had a holder; ``also`` one that never had.

@@ -131,6 +131,7 @@ def lease_view(core: Core, row: LeaseRow) -> LeaseView:
         slices=tuple(slice_view(core, item) for item in rows) if row.is_live else (),
         granted_at=row.granted_at,
         ends_at=row.ends_at,
+        asked_back_at=row.releasing_at,
         extensions_left=max(0, core.settings.extensions - row.extensions),
         reason=row.reason,
     )

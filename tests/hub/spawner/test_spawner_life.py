@@ -56,6 +56,20 @@ async def test_stop_gives_the_slice_back(hub: Hub, lab: PoolLab):
     assert lab.pool.check_invariants() == []
 
 
+async def test_a_slice_asked_back_says_why_to_its_student(hub: Hub, lab: PoolLab):
+    """The reason stands on the next spawn page, until the next server starts."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None
+    lab.pool.release(lease.id, by="instructor", reason="The lesson is over.")
+    await hub.stop("ada")
+    assert "The lesson is over." in await hub.spawner("ada").render_spawn_page()
+    await hub.start("ada", shape="1g.5gb")
+    await hub.stop("ada")
+    assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
+
+
 async def test_named_servers_have_leases_of_their_own(hub: Hub, lab: PoolLab):
     """Two servers of one user hold two slices, and ending one leaves the other."""
     hub.user("ada")
