@@ -20,6 +20,7 @@ class Asker:
         kind: the spawner (by the pool's own secret), a person, or another hub service.
         name: the hub's name for it; empty for the spawner.
         staff: whether it may see names and steer what belongs to others.
+        admin: whether it is a hub admin, and may destroy what is not the lab's.
         xsrf: the token that a write of this browser session must carry; empty for a bearer token.
         course_names: the hub groups it is in.
     """
@@ -27,6 +28,7 @@ class Asker:
     kind: Kind
     name: str = ""
     staff: bool = False
+    admin: bool = False
     xsrf: str = ""
     course_names: tuple[str, ...] = ()
 
@@ -39,6 +41,11 @@ class Asker:
     def sees_names(self) -> bool:
         """Whether names of other people are shown to it."""
         return self.staff or self.is_spawner
+
+    @property
+    def may_adopt(self) -> bool:
+        """Whether it may take over what the lab did not make."""
+        return self.admin or self.is_spawner
 
     @property
     def by(self) -> str:

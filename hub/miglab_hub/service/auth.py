@@ -230,6 +230,7 @@ def asker_from(model: Mapping[str, Any], xsrf: str = "") -> Asker:
         kind=Kind.PERSON if is_person else Kind.SERVICE,
         name=str(model["name"]),
         staff=bool(model.get("admin")) or STAFF_SCOPE in model.get("scopes", ()),
+        admin=bool(model.get("admin")),
         xsrf=xsrf,
         course_names=tuple(model.get("groups", ())),
     )

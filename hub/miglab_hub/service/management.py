@@ -91,6 +91,14 @@ async def staff_only(request: Request) -> Asker:
     return asker
 
 
+async def admin_only(request: Request) -> Asker:
+    """A hub admin, or the operator with the spawner's secret; refuses everybody else."""
+    asker = await who(request)
+    if not asker.may_adopt:
+        raise DeniedError(403, "forbidden", "Only admins may do this.")
+    return asker
+
+
 async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread
     host: PoolHost = request.app.state.host
     return host
@@ -99,6 +107,7 @@ async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain o
 Who = Annotated[Asker, Depends(who)]
 Spawner = Annotated[Asker, Depends(spawner_only)]
 Staff = Annotated[Asker, Depends(staff_only)]
+Admin = Annotated[Asker, Depends(admin_only)]
 Host = Annotated[PoolHost, Depends(_host)]
 
 api = APIRouter(prefix="/api", responses=REFUSED)
@@ -332,7 +341,7 @@ async def resume(asker: Staff, host: Host) -> PoolSnapshot:
 
 
 @api.post("/slices/{slice_id}/adopt")
-async def adopt(slice_id: int, asker: Staff, host: Host) -> PoolSnapshot:
+async def adopt(slice_id: int, asker: Admin, host: Host) -> PoolSnapshot:
     """Take over a foreign slice: it is destroyed, and its place is the pool's."""
     await host.decide(lambda pool: pool.adopt(slice_id, asker.by))
     return await host.snapshot()
