@@ -20,6 +20,7 @@ from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import ShapeError, resolve
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.gpu.sim_models import model_named
+from miglab_spawner.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
 
 
 def prepare(file: Path, port: int | None = None) -> Settings:
@@ -150,14 +151,16 @@ def make_simulated(settings: Settings) -> None:
 
 
 def check_shapes(settings: Settings, geometries: Iterable[Geometry]) -> None:
-    """Check that every shape of every course is one that some GPU can give.
+    """Check that every shape that lab.toml names is one that some GPU can give.
 
     Raises:
-        StartError: one is not; the message names course, shape and what there is.
+        StartError: one is not; the message names key, shape and what there is.
     """
     there = list(geometries)
     asked = {f"courses.{name}.shapes": course.shapes for name, course in settings.courses.items()}
     asked["students.default_shape"] = (settings.students.default_shape,)
+    for shape in settings.limits.keys() - {LIMITS_OF_ALL_OTHERS}:
+        asked[f'limits."{shape}"'] = (shape,)
     for key, shapes in asked.items():
         for shape in shapes:
             try:

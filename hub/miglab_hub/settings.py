@@ -310,7 +310,7 @@ def _explain(file: Path, problem: dict[str, Any]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     given = problem["input"]
     shown = "" if problem["type"] in ("value_error", "missing") else f" (it is {given!r:.60})"
-    return f"{file}: {key or 'the file'}: {message}{shown}"
+    return f"{file}: {key + ': ' if key else ''}{message}{shown}"
 
 
 def _unknown(file: Path, loc: tuple[Any, ...]) -> str:

@@ -68,6 +68,7 @@ def test_a_port_in_use_is_one_message(tmp_path: Path) -> None:
 BAD = {
     "unknown key": ("[pool]\nqueue = 1\n", "unknown key pool.queue"),
     "no such shape": ('[courses.ml]\nshapes = ["1g.6gb"]\n', "courses.ml.shapes"),
+    "limits of no such shape": ('[limits."9g.1gb"]\ncpus = 1\n', 'limits."9g.1gb"'),
     "no such model": ('[gpus]\nmodel = "B300"\n', "B300"),
     "no Docker": (
         '[students]\nspawner = "docker"\ndocker_url = "unix:///nonexistent/docker.sock"\n',
