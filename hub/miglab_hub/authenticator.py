@@ -10,6 +10,8 @@ from typing import Any
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
 from traitlets import Set, Unicode
 
+LONGEST_NAME = 128
+
 
 class LabAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]  # base is untyped
     """A password each for admins, for instructors and for all others."""
@@ -20,6 +22,11 @@ class LabAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]  # ba
     instructor_password = Unicode(
         "", config=True, help="Opens the accounts of `instructor_users`. Empty: none of them opens."
     )
+
+    def validate_username(self, username: str) -> bool:
+        """Any name that can be shown and stored: here people choose theirs as they sign in."""
+        is_usable = username.isprintable() and len(username) <= LONGEST_NAME
+        return is_usable and bool(super().validate_username(username))
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> dict[str, Any] | None:
         """Check the password against the one of the account's kind."""

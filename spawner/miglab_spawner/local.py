@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from miglab_spawner.processes import living_pid, process_holder
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200
+_KEPT = 100  # of a longer one, so that people recognise it
 _PAUSE_S = 0.1
 
 
@@ -32,7 +34,8 @@ def home_name(user: str) -> str:
     name = str(escape(user, _SAFE, escape_char="-"))
     if len(name) <= _LONGEST_NAME:
         return name
-    raise ValueError(f"the user name {user[:40]}… is too long for a folder of its own")
+    # No escaped name has two dashes in a row.
+    return f"{name[:_KEPT]}--{sha256(user.encode()).hexdigest()}"
 
 
 class GatedProcessSpawner(LocalProcessSpawner):

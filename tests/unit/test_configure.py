@@ -207,6 +207,15 @@ async def test_a_password_opens_accounts_of_its_kind(name: str, kind: str, opens
         assert account["admin"] is (name == "root")
 
 
+@pytest.mark.parametrize(
+    "name, is_usable",
+    [("ada", True), ("ädä", True), ("o'brien@x.y", True), ("a\x00b", False), ("x" * 129, False)],
+)
+def test_a_name_can_be_shown_and_stored(name: str, is_usable: bool) -> None:
+    """Where people choose their names, control characters and endless ones open nothing."""
+    assert LabAuthenticator(allow_all=True).validate_username(name) is is_usable
+
+
 @pytest.mark.parametrize("password", ["", "ü", "日本", "x" * 100_000])
 async def test_odd_passwords_are_wrong_and_no_error(password: str) -> None:
     """Empty, unicode and over-long passwords open nothing, even where none is set."""

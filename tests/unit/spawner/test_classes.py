@@ -74,9 +74,11 @@ def test_a_limit_nobody_knows_is_refused():
 def test_names_never_share_a_home():
     """Different names, different folders; none leads out of the folder of homes."""
     names = ["ada", "Ada", "a/da", "../ada", "a-da", "a-2dda", "ädä", ".", "..", "o'brien@x.y"]
+    names += ["ü" * 128, "ü" * 127 + "u", "x" * 500]
     homes = [home_name(name) for name in names]
     assert len(set(homes)) == len(names)
     assert not [home for home in homes if "/" in home or home in (".", "..")]
+    assert max(len(home) for home in homes) <= 255
 
 
 def test_a_hub_is_set_up_once():
