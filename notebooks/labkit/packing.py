@@ -1,4 +1,4 @@
-"""How slices fit on one A100: the profiles with their placements, and the check of a student's rule.
+"""How slices fit on one A100: the profiles with their placements, and a check of a student's rule.
 
 A slice takes compute slices (of 7) and memory slices (of 8), and may only begin at certain memory
 slices (NVIDIA's MIG guide, A100). Pure; the table is for teaching, the pool reads the driver's.

@@ -1,0 +1,311 @@
+"""Every notebook from end to end: solved, as a student gets it, and with typical wrong answers."""
+
+import importlib.util
+import statistics
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from labkit import evidence as store
+from labkit.records import Verdict
+
+pytest.importorskip("torch", reason="the notebooks measure with torch")
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+SOURCES = sorted((NOTEBOOKS / "src").glob("*.py"))
+NAMES = [source.stem for source in SOURCES]
+CORE = {
+    "your_slice": {"T-1", "T-2", "T-3", "T-4"},
+    "2_mig_trade_offs": {"MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12"},
+    "3_mixed_precision": {"MX-1", "MX-2", "MX-5", "MX-9"},
+    "4_data_parallelism": {"DP-1", "DP-2", "DP-3", "DP-4", "DP-5"},
+    "5_model_parallelism": {"MP-1", "MP-2", "MP-5", "MP-6"},
+    "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
+}
+LONGEST_S = 240
+CELL_LINES = 16  # the median of a notebook's cells may not grow beyond this
+
+
+def load_maker():
+    spec = importlib.util.spec_from_file_location("maker", NOTEBOOKS / "make_notebooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+maker = load_maker()
+
+
+def build(name: str, target: Path, *, solutions: bool):
+    """One notebook of the repository, made as the image makes it."""
+    file = target / f"{name}.ipynb"
+    maker.make(NOTEBOOKS / "src" / f"{name}.py", file, solutions=solutions)
+    return nbformat.read(file, 4)
+
+
+def execute(notebook, folder: Path) -> float:
+    """Run every cell in a fresh kernel; answers the seconds."""
+    begun = time.monotonic()
+    where = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=LONGEST_S, kernel_name="python3", resources=where).execute()
+    return time.monotonic() - begun
+
+
+@pytest.fixture
+def no_lease(monkeypatch: pytest.MonkeyPatch):
+    """A server without a slice, whatever this test runs in."""
+    for name in ("LEASE", "SHAPE", "SLICES", "SIMULATED", "API", "COURSE"):
+        monkeypatch.delenv(f"MIGLAB_{name}", raising=False)
+    for name in ("LAB_QUICK", "LAB_HEADLESS"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def assert_evidence(name: str, folder: Path):
+    """Complete, marked headless, and never the opposite of what this tier should show."""
+    found = {file.stem: store.load(file) for file in (folder / "evidence").glob("*.json")}
+    assert CORE[name] <= set(found)
+    for evidence in found.values():
+        assert evidence.headless
+        assert evidence.stopped is None, evidence.stopped
+        judged = evidence.judgement
+        if judged is None or judged.expected == "not applicable here":
+            continue
+        assert judged.verdict.value in (judged.expected, Verdict.UNDECIDED.value), judged
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_solved_notebook_measures_what_its_tier_shows(name, tmp_path, no_lease):
+    """With solutions and the quick budget, no cell fails and no verdict is the wrong way round."""
+    no_lease.setenv("LAB_QUICK", "1")
+    execute(build(name, tmp_path, solutions=True), tmp_path)
+    assert_evidence(name, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_the_solved_notebook_at_full_length(name, tmp_path, no_lease):
+    """In full and headless it takes at most four minutes on two cores, with the same verdicts."""
+    no_lease.setenv("LAB_HEADLESS", "1")
+    assert execute(build(name, tmp_path, solutions=True), tmp_path) <= LONGEST_S
+    assert_evidence(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
+    """As a student gets it, Run All leaves no traceback, measures no panel, and says what to do."""
+    notebook = build(name, tmp_path, solutions=False)
+    execute(notebook, tmp_path)
+    said = "".join(
+        output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+    )
+    assert "measure first" in said
+    assert "rite" in said  # "write … first"
+    assert not (tmp_path / "evidence").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_students_build_holds_no_solution(name, tmp_path):
+    """Neither the marks nor a line between the solution marks reach the student."""
+    text = (NOTEBOOKS / "src" / f"{name}.py").read_text()
+    given = maker.build_text(text, solutions=False)
+    solved = maker.build_text(text, solutions=True)
+    assert given != solved
+    assert "solution>" not in given + solved
+    assert "student>" not in given + solved
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_source_gives_the_same_bytes(name, tmp_path):
+    """Unedited copies in students' homes can be told from edited ones."""
+    pages = []
+    for again in ("a", "b"):
+        (tmp_path / again).mkdir()
+        build(name, tmp_path / again, solutions=False)
+        pages.append((tmp_path / again / f"{name}.ipynb").read_bytes())
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_has_the_parts_it_promises(name, tmp_path):
+    """What one can decide, published figures, a summary, at most two exercises, short cells."""
+    notebook = build(name, tmp_path, solutions=False)
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    for part in ("Afterwards you can decide", "Summary", "ublished", "ptional"):
+        assert part.casefold() in prose.casefold(), part
+    assert 1 <= prose.count("## Exercise") <= 2
+    lengths = [len(c.source.splitlines()) for c in notebook.cells if c.cell_type == "code"]
+    assert statistics.median(lengths) <= CELL_LINES
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("# <solution>\nx = 1\n", "never closed"),
+        ("# </solution>\n", "closes nothing"),
+        ("# <solution>\n# <student>\n", "inside"),
+        ("# <student>\n# </solution>\n", "closes nothing"),
+    ],
+)
+def test_marks_that_do_not_match_are_refused(text, why):
+    """A forgotten mark would hand the solutions out."""
+    with pytest.raises(ValueError, match=why):
+        maker.build_text(text, solutions=False)
+
+
+def test_each_build_gets_its_own_lines():
+    """A stub for students, the answer for the solved build, the indentation kept."""
+    solution = "    # <solution>\n    return 1\n    # </solution>\n"
+    text = f"def f():\n{solution}    # <student>\n    # return None\n    # </student>\n"
+    assert maker.build_text(text, solutions=True) == "def f():\n    return 1\n"
+    assert maker.build_text(text, solutions=False) == "def f():\n    return None\n"
+
+
+NEEDS = {
+    "my_timer": ("def my_timer", "import check_timer"),
+    "check_attainable": ("def attainable", "def check_attainable"),
+    "check_per_sm": ("def check_per_sm",),
+    "used_gib": ("import A100, check_fits",),
+    "check_split": ("def check_split",),
+    "check_choose": ("def check_choose",),
+}
+TIMER = "def my_timer(work, wait, clock, rounds=20):\n    seconds = []\n"
+WRONG = [
+    (
+        "your_slice",
+        "my_timer",
+        TIMER + "    return seconds",
+        "check_timer(my_timer)",
+        "write my_timer first",
+    ),
+    (
+        "your_slice",
+        "my_timer",
+        TIMER
+        + "    work(); wait()\n    for _ in range(rounds):\n        begun = clock(); work()\n"
+        + "        seconds.append(clock() - begun)\n    return seconds",
+        "check_timer(my_timer)",
+        "wait for the device",
+    ),
+    (
+        "your_slice",
+        "my_timer",
+        TIMER
+        + "    for _ in range(rounds):\n        wait(); begun = clock(); work(); wait()\n"
+        + "        seconds.append(clock() - begun)\n    return seconds",
+        "check_timer(my_timer)",
+        "before you count",
+    ),
+    (
+        "your_slice",
+        "my_timer",
+        TIMER
+        + "    work(); wait(); begun = clock()\n    for _ in range(rounds):\n        work()\n"
+        + "    wait()\n    return [(clock() - begun)]",
+        "check_timer(my_timer)",
+        "list of as many",
+    ),
+    (
+        "your_slice",
+        "check_attainable",
+        "def attainable(i, f, b):\n    return i * b",
+        "check_attainable()",
+        "not yet",
+    ),
+    (
+        "your_slice",
+        "check_attainable",
+        "def attainable(i, f, b):\n    return max(f, i * b)",
+        "check_attainable()",
+        "not yet",
+    ),
+    (
+        "your_slice",
+        "check_attainable",
+        "def attainable(i, f, b):\n    return None",
+        "check_attainable()",
+        "first",
+    ),
+    (
+        "2_mig_trade_offs",
+        "check_per_sm",
+        "def per_sm_ratio(a, b, c, d):\n    return a / c",
+        "check_per_sm()",
+        "not yet",
+    ),
+    (
+        "2_mig_trade_offs",
+        "check_per_sm",
+        "def per_sm_ratio(a, b, c, d):\n    return (c / d) / (a / b)",
+        "check_per_sm()",
+        "not yet",
+    ),
+    (
+        "2_mig_trade_offs",
+        "used_gib",
+        "def fits(p):\n    return sum(p.values()) <= 7",
+        "check_fits(fits)",
+        "say otherwise",
+    ),
+    (
+        "2_mig_trade_offs",
+        "used_gib",
+        "def fits(p):\n    return sum(A100[n].compute * c for n, c in p.items()) <= 7",
+        "check_fits(fits)",
+        "3g.20gb",
+    ),
+    (
+        "2_mig_trade_offs",
+        "used_gib",
+        "def fits(p):\n    return p['7g.40gb'] == 1",
+        "check_fits(fits)",
+        "KeyError",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_split",
+        "def split_time(s, ts, b, tb):\n    return 0.0, tb * b",
+        "check_split()",
+        "not yet",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_split",
+        "def split_time(s, ts, b, tb):\n    return None",
+        "check_split()",
+        "first",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_choose",
+        "def choose(rows, due):\n    return min(rows, key=lambda r: r['slice_hours'])['shape']",
+        "check_choose()",
+        "not yet",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_choose",
+        "def choose(rows, due):\n    able = [r for r in rows if r['fits'] and r['hours'] <= due]\n"
+        "    return min(able, key=lambda r: r['hours'])['shape'] if able else 'none'",
+        "check_choose()",
+        "not yet",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "cell_with", "wrong", "check", "says"), WRONG)
+def test_a_wrong_answer_fails_its_check(name, cell_with, wrong, check, says, tmp_path):
+    """What students typically write is told from what is right, in words that help."""
+    space: dict = {}
+    for cell in build(name, tmp_path, solutions=True).cells:
+        if any(mark in cell.source for mark in NEEDS[cell_with]):
+            exec(cell.source, space)
+    exec(wrong, space)
+    verdict = str(eval(check, space))
+    assert says in verdict
+    assert not verdict.startswith("right")
