@@ -69,8 +69,8 @@ def wait_for_notebooks(container: Container) -> None:
 def test_jupyterlab_asks_nothing_and_looks_for_nothing(idle: Container):
     """No question about news, no update check, no search for language servers."""
     found = json.loads(lines(idle, "sh", "-c", "jupyter server --show-config-json 2>/dev/null"))
-    assert found["LabApp"]["news_url"] is None
-    assert found["LabApp"]["check_for_updates_class"].endswith("NeverCheckForUpdate")
+    page = "from jupyterlab_server.config import get_page_config as g; print(g([]))"
+    assert "@jupyterlab/apputils-extension:announcements" in lines(idle, "python", "-c", page)
     assert found["LanguageServerManager"]["autodetect"] is False
 
 

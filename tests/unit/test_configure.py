@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyterlab.handlers.announcements import NeverCheckForUpdate
-from jupyterlab.labapp import LabApp
 from traitlets.config import Config
 
 from miglab_hub import lab_secrets
@@ -154,9 +152,8 @@ def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None
     assert c.MIGLocalSpawner.default_url == c.MIGDockerSpawner.default_url == "/lab/tree/notebooks"
     folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
     asked = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
-    lab = LabApp(config=Config(asked))
-    assert lab.news_url is None
-    assert lab.check_for_updates_class is NeverCheckForUpdate
+    page = json.loads((folder / "labconfig/page_config.json").read_text(encoding="utf-8"))
+    assert page["disabledExtensions"] == {"@jupyterlab/apputils-extension:announcements": True}
     assert asked["LanguageServerManager"] == {"autodetect": False}
 
 
