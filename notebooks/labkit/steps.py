@@ -7,6 +7,7 @@ children (`together`, with `in_turns` inside the child). Counts need no child (`
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from labkit.measure import peak_async, ranks_async
 from labkit.memory import PeakMemory, largest_that_fits
 from labkit.panel import Panel
 from labkit.records import Measurement, RankResults, Tier, now_text
+from labkit.runner import nobody_is_there
 from labkit.sharing import Way, share_async
 from labkit.timing import WARM_WINDOW, Work, make_clock, timing_loop
 
@@ -211,9 +213,14 @@ def copies_step(
     return Step(label, run, BUDGET_S)
 
 
+def wants_optional() -> bool:
+    """Whether LAB_OPTIONAL=1 asks a headless run for the optional sections, too."""
+    return os.environ.get("LAB_OPTIONAL") == "1"
+
+
 async def settle_optional(panel: Panel) -> Evidence:
-    """`Panel.settle` for the optional sections: the quick budget of a test run leaves them out."""
-    if is_quick():
-        panel.runner.message = "optional: left out under LAB_QUICK"
+    """`Panel.settle` for the optional sections, which a headless run leaves out unless asked."""
+    if nobody_is_there() and not wants_optional():
+        panel.runner.message = "optional: LAB_OPTIONAL=1 measures it, too"
         return panel.runner.evidence
     return await panel.settle()

@@ -27,7 +27,8 @@ card(place)
 SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
 DEVICES = len(place.devices) if SEVERAL else 2
 WIDTH, DEPTH = (1024, 4) if SEVERAL else (256, 3)
-BATCH = 8192 if SEVERAL else 4096
+MORE = 1 if SEVERAL else max(1, int(place.cpu.cores // 2))  # each rank has that many threads
+BATCH = 8192 if SEVERAL else 4096 * MORE
 where_ranks = f"{DEVICES} devices" if SEVERAL else "gloo processes on this container's CPU (scaled down)"
 print(f"ranks: {where_ranks}; {DEPTH} layers, {WIDTH} wide")
 
@@ -101,7 +102,7 @@ def differences(width, depth, batch):
 
 # %%
 from labkit.experiment import Experiment, PublishedRow, compared_step, timed_step
-from labkit.panel import Panel, evidence_or_hint
+from labkit.panel import Panel
 from labkit.steps import (
     computed_step,
     copies_step,
@@ -109,6 +110,7 @@ from labkit.steps import (
     rounds,
     settle_optional,
     together,
+    wants_optional,
 )
 
 # %%
@@ -195,8 +197,11 @@ cost = Panel(
 cost
 
 # %%
+from labkit.summary import recorded_note
+
 evidence = await cost.settle()
 print(cost.runner.message)
+print("measured between devices" if SEVERAL else recorded_note("DP-2", "DP-3", "DP-4"))
 
 # %% [markdown]
 # α and β from your points above 1 MB; *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
@@ -511,7 +516,7 @@ for n in (4, 8, 16, 32):
 
 # %%
 WIDE = 2048 if SEVERAL else 512
-BATCHES = (64, 1024, 8192) if SEVERAL else (16, 256, 2048)
+BATCHES = (64, 1024, 8192) if SEVERAL else (16, 256 * MORE, 2048 * MORE)
 if is_quick():
     BATCHES = (BATCHES[0], BATCHES[-1])
 worth = Panel(
@@ -521,7 +526,7 @@ worth = Panel(
         question="From small to big batches: does it rise, stay flat, or fall?",
         steps=tuple(
             compared_step(
-                f"batch {batch}", batch, alone, shared, band=(0.0, 1.0),
+                f"batch {batch}", batch, alone, shared, band=(0.0, 1.0 if batch == BATCHES[0] else 99.0),
                 options={"ranks": 2}, width=WIDE, depth=4, batch=batch,
             )
             for batch in BATCHES
@@ -561,16 +566,7 @@ for key in ("E10", "E3", "E4", "E5", "E13"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-def summary(*keys):
-    for key in keys:
-        found = evidence_or_hint(key)
-        if isinstance(found, str):
-            print(found)
-            continue
-        low, high = (f([p.value for p in found.points]) for f in (min, max))
-        verdict = found.judgement.verdict if found.judgement else "no check"
-        print(f"{key} {found.title}: {low:.3g} to {high:.3g} {found.unit}; {verdict}; {found.place}")
-
+from labkit.summary import summary
 
 summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-3", "DP-3-cern", "DP-4")
 
@@ -727,13 +723,17 @@ print(straggler.runner.message)
 # The error below is real, from this machine's NCCL; 2.30 and later can be told to allow it.
 
 # %%
+import os
+
+
 async def nccl_on_one_device():
     from labkit.errors import LabError
     from labkit.jobs import make_job, nobody_watches, run_job
     from labkit.readings import Readings
 
     job = make_job("call", [reduces], {"megabytes": 1}, backend="nccl", looks=[3])
-    one = {"CUDA_VISIBLE_DEVICES": place.devices[0].uuid or "0"}
+    slice_uuid = place.devices[0].uuid if place.devices[0].is_slice else None
+    one = {"CUDA_VISIBLE_DEVICES": slice_uuid or os.environ.get("CUDA_VISIBLE_DEVICES", "0")[:1]}
     try:
         await run_job(job, [one, one], 60, nobody_watches, Readings(2))
     except LabError as error:
@@ -743,8 +743,10 @@ async def nccl_on_one_device():
 
 if place.devices[0].backend == "cpu":
     print("DP-9 needs a GPU: NCCL does not run on a CPU.")
-elif not is_quick():
+elif wants_optional():
     print(await nccl_on_one_device())
+else:
+    print("optional: `await nccl_on_one_device()` shows it")
 
 # %% [markdown]
 # Two trainings that know nothing of each other share a device by time (or, here, the CPU by core).

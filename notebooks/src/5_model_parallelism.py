@@ -26,7 +26,8 @@ card(place)
 # %%
 SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
 ON_GPU = place.devices[0].backend == "cuda"
-WIDTH, BATCH = (2048, 4096) if SEVERAL else (512, 1024)
+MORE = max(1, int(place.cpu.cores // 2))  # threads of each CPU rank
+WIDTH, BATCH = (2048, 4096) if SEVERAL else (512, 1024 * MORE)
 where_ranks = "a device each" if SEVERAL else "gloo processes on this container's CPU (scaled down)"
 print(f"two ranks: {where_ranks}; layers {WIDTH} wide, batch {BATCH}")
 
@@ -101,7 +102,7 @@ def off_by(split, part):
 
 # %%
 from labkit.experiment import Experiment, compared_step
-from labkit.panel import Panel, evidence_or_hint
+from labkit.panel import Panel
 from labkit.steps import (
     computed_step,
     fits_step,
@@ -271,7 +272,7 @@ def train_share(size, ranks, limit_mib, predicted):
 # **Predict:** how many million parameters fit on *two* ranks?
 
 # %%
-TRIES = range(40, 121, 20 if is_quick() else 5)
+TRIES = range(40, 121, 20 if is_quick() else 10)
 limit = "of this slice" if IS_SLICE else "on a whole GPU, set" if ON_GPU else "counted, scaled down"
 largest = Panel(
     Experiment(
@@ -298,8 +299,11 @@ largest = Panel(
 largest
 
 # %%
+from labkit.summary import recorded_note
+
 evidence = await largest.settle()
 print(largest.runner.message)
+print("filled on a GPU" if ON_GPU else recorded_note("MP-5", "MP-6"))
 for point in evidence.points:
     per_parameter = LIMIT_MIB * 2**20 * point.x / max(1.0, point.value * 1e6)
     print(f"{point.label}: {point.value:.2f} million, {per_parameter:.1f} bytes a parameter of the limit")
@@ -465,16 +469,7 @@ for key in ("E11", "E10", "E13", "E14"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-def summary(*keys):
-    for key in keys:
-        found = evidence_or_hint(key)
-        if isinstance(found, str):
-            print(found)
-            continue
-        low, high = (f([p.value for p in found.points]) for f in (min, max))
-        verdict = found.judgement.verdict if found.judgement else "no check"
-        print(f"{key} {found.title}: {low:.3g} to {high:.3g} {found.unit}; {verdict}; {found.place}")
-
+from labkit.summary import summary
 
 summary("MP-1", "MP-2", "MP-5", "MP-6")
 

@@ -99,10 +99,14 @@ def test_the_largest_that_fits_is_found_by_bisection(monkeypatch):
     assert tries[80] is False
 
 
-def test_the_quick_budget_leaves_optional_sections_out(monkeypatch, tmp_path):
-    """Under LAB_QUICK an optional panel says so and measures nothing."""
-    monkeypatch.setenv("LAB_QUICK", "1")
+@pytest.mark.parametrize(("asked", "points"), [("0", 0), ("1", 1)])
+def test_a_headless_run_measures_optional_sections_only_when_asked(
+    monkeypatch, tmp_path, asked, points
+):
+    """Without LAB_OPTIONAL an optional panel says so and measures nothing."""
+    monkeypatch.setenv("LAB_HEADLESS", "1")
+    monkeypatch.setenv("LAB_OPTIONAL", asked)
     made = (steps.computed_step("a", 1, lambda: 1.0),)
     panel = Panel(Experiment("X-1", "t", "q", made, "x", "y"), tmp_path)
-    assert not asyncio.run(steps.settle_optional(panel)).points
-    assert "LAB_QUICK" in panel.runner.message
+    assert len(asyncio.run(steps.settle_optional(panel)).points) == points
+    assert ("LAB_OPTIONAL" in panel.runner.message) is (asked == "0")
