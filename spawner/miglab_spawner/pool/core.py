@@ -78,7 +78,6 @@ class Core:
         self.lock = threading.RLock()
         self.version = 1
         self.started_at = now()
-        self.paused = ""
         self.infos: dict[str, GpuInfo] = {}
         self.possible: dict[str, bool] = {}  # by shape; forgotten when the GPUs are read
         self.usage: dict[int, Usage] = {}
@@ -95,6 +94,11 @@ class Core:
     @property
     def state(self) -> State:
         return self.ledger.state
+
+    @property
+    def paused(self) -> str:
+        """Why nothing is granted; empty: it is granted."""
+        return self.state.paused
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Transaction]:

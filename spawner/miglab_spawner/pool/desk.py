@@ -9,10 +9,9 @@ from .rows import SliceRow
 
 
 def pause(core: Core, why: str, by: str) -> None:
-    """Grant nothing while ``why`` is not empty.  Forgotten at a restart."""
-    with core.write() as tx:
-        core.paused = why
-        core.version += 1
+    """Grant nothing while ``why`` is not empty.  A restart does not end it."""
+    with core.write(durable=True) as tx:
+        tx.pause(why)
         for row in core.state.gpus.values():
             tx.note(row, by, f"leases paused: {why}" if why else "leases resumed")
 

@@ -61,6 +61,7 @@ class State:
         self.leases: dict[int, LeaseRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
+        self.paused = ""
 
     def store(self, row: Row) -> None:
         """Take in a new or changed row; what is no longer live is dropped."""
@@ -181,6 +182,12 @@ class Transaction:
         """Write down something that did not change a state: an extension, a refused attach."""
         self._begin()
         self._note(row, row.state, by, reason)
+
+    def pause(self, why: str) -> None:
+        """Why nothing is granted from now on; empty: it is granted."""
+        self._begin()
+        self._connection.execute(update(tables.desk).values(paused=why))
+        self._ledger.state.paused = why
 
     def _begin(self) -> None:
         if not self.has_begun:
@@ -357,6 +364,7 @@ class Ledger:
             state.store(row)
         for row in self._rows(TicketRow, tables.tickets, _live_tickets(state)):
             state.store(row)
+        state.paused = self._read(select(tables.desk.c.paused))[0]["paused"]
         return state
 
     def _last_id(self, what: str) -> int:

@@ -125,3 +125,10 @@ transitions = Table(
     Index("transitions_thing", "what", "thing"),
     Index("transitions_at", "at"),
 )
+
+desk = Table(
+    "desk",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("paused", Text, nullable=False),
+)

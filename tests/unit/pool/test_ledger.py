@@ -3,14 +3,24 @@
 import sqlite3
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
 
 from miglab_spawner.messages import TicketState
-from miglab_spawner.pool.ledger import Ledger, LedgerDamaged, LedgerTooNew, newest_version
+from miglab_spawner.pool.ledger import (
+    MIGRATIONS,
+    Ledger,
+    LedgerDamaged,
+    LedgerTooNew,
+    newest_version,
+)
 from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
 from miglab_spawner.pool.rows import TicketRow
 from miglab_spawner.pool.tables import metadata
@@ -124,6 +134,24 @@ def test_other_database(path: Path) -> None:
     connection.close()
     with pytest.raises(LedgerDamaged):
         Ledger(path)
+
+
+def test_an_older_ledger_is_copied_and_brought_up(path: Path) -> None:
+    """A ledger of the first version keeps what it says, and lies beside the new one as a copy."""
+    engine = create_engine(f"sqlite:///{path}")
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(metadata.tables["tickets"].insert(), asdict(ticket(7)))
+    engine.dispose()
+    ledger = Ledger(path)
+    assert ledger.state.tickets[7].user == "ada" and ledger.state.paused == ""
+    ledger.close()
+    assert [copy.suffix for copy in path.parent.glob("ledger.before-*")] == [
+        f".before-{newest_version()}-0001"
+    ]
 
 
 def test_too_new(path: Path) -> None:

@@ -755,6 +755,23 @@ def test_pause(world: World) -> None:
     assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
 
 
+def test_a_pause_outlives_the_pool(world: World) -> None:
+    """A pool that died while paused grants nothing when it is back, and still says why."""
+    ticket = world.ask("ada")
+    world.pool.pause("maintenance", "root")
+    world.crash()
+    world.open()
+    world.work()
+    assert world.pool.snapshot().paused == "maintenance"
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    world.pool.resume("root")
+    world.crash()
+    world.open()
+    world.work()
+    assert world.pool.snapshot().paused == ""
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
 def test_probe_kind_alone(world: World) -> None:
     """A service may ask for acts of one kind only."""
     lease = world.run("ada")
