@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from miglab_hub.errors import StartError
 from miglab_hub.settings import Settings
 
 # Letters and digits that are not mistaken for one another when read from a projector.
@@ -38,9 +39,19 @@ def read(file: Path) -> str:
 
 
 def read_passwords(settings: Settings) -> Passwords:
-    """The passwords of the embedded default."""
+    """The passwords of the embedded default.
+
+    Raises:
+        StartError: the file does not say them.
+    """
     lines = read(settings.passwords).splitlines()
-    return Passwords(**dict(line.split() for line in lines))
+    try:
+        return Passwords(**dict(line.split() for line in lines))
+    except (TypeError, ValueError) as error:
+        raise StartError(
+            f"{settings.passwords} must have a line each for student, instructor and admin, with "
+            "a password behind the word: delete the file, and new ones are made"
+        ) from error
 
 
 def _passwords() -> str:

@@ -21,6 +21,7 @@ from miglab_spawner.gpu.shapes import ShapeError, resolve
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.gpu.sim_models import model_named
 from miglab_spawner.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
+from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
 
 
 def prepare(file: Path, port: int | None = None) -> Settings:
@@ -44,11 +45,13 @@ def prepare(file: Path, port: int | None = None) -> Settings:
         raise StartError(str(error)) from error
     check_ports(settings)
     check_state(settings)
+    check_alone(settings)
     check_shapes(settings, geometries(settings))
     if settings.students.spawner == "docker":
         os.environ[ENV_BRIDGE] = students_bridge(settings)
         settings = load(file, running=False)
     lab_secrets.make_all(settings)
+    lab_secrets.read_passwords(settings)
     settings.logs.mkdir(exist_ok=True)
     settings.homes.mkdir(exist_ok=True)
     if settings.students.spawner == "local" and not settings.students.notebooks:
@@ -104,6 +107,18 @@ def check_state(settings: Settings) -> None:
         raise StartError(f"cannot make the state folder {settings.state}: {error}") from error
     if not os.access(settings.state, os.W_OK | os.X_OK):
         raise StartError(f"the state folder {settings.state} cannot be written by this user")
+
+
+def check_alone(settings: Settings) -> None:
+    """Check that no pool service runs on this state folder, before a second hub would touch it.
+
+    Raises:
+        StartError: one does.
+    """
+    try:
+        PoolLock(settings.pool_lock).release()
+    except AlreadyRunning as error:
+        raise StartError(str(error)) from error
 
 
 def geometries(settings: Settings) -> list[Geometry]:

@@ -31,6 +31,7 @@ class Sibling:
         name: what people call it; its log is ``NAME.log``.
         command: program and arguments.
         env: added to this process's environment.
+        log_from: where in its log the last start begins, bytes.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Sibling:
     started_at: float = 0.0
     due_at: float = 0.0
     pause_s: float = FIRST_PAUSE_S
+    log_from: int = 0
 
 
 class Siblings:
@@ -100,11 +102,12 @@ class Siblings:
 
     def tail(self, sibling: Sibling) -> str:
         """The end of a sibling's log since its last start."""
-        text = self._log(sibling).read_bytes()[-TAIL_BYTES:].decode(errors="replace")
-        return "\n".join(text.splitlines()[-15:])
+        said = self._log(sibling).read_bytes()[sibling.log_from :]
+        return "\n".join(said[-TAIL_BYTES:].decode(errors="replace").splitlines()[-15:])
 
     def _start(self, sibling: Sibling) -> None:
         with self._log(sibling).open("ab") as log:
+            sibling.log_from = log.tell()
             sibling.process = subprocess.Popen(
                 sibling.command,
                 env={**os.environ, **sibling.env},

@@ -14,6 +14,7 @@ from miglab_hub.check.student import Student, wait_for
 from miglab_hub.check.temporary import free_ports, temporary_lab
 from miglab_hub.preflight import make_simulated
 from miglab_hub.settings import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, load
+from miglab_spawner.pool.lock import PoolLock
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
 UP_S = 120
@@ -85,15 +86,25 @@ def test_what_cannot_start_is_one_message(tmp_path: Path, text: str, words: str)
     assert words in ended.stderr and "Traceback" not in ended.stderr
 
 
-def test_a_damaged_ledger_is_one_message(tmp_path: Path) -> None:
-    """A ledger that is none stops the start with status 2, and stays as it is."""
-    (tmp_path / ".lab").mkdir()
-    ledger = tmp_path / ".lab" / "ledger.sqlite"
-    ledger.write_bytes(b"this is no database" * 100)
+@pytest.mark.parametrize("name", ["ledger.sqlite", "passwords", "gpus/state.json"])
+def test_a_damaged_file_is_one_message(tmp_path: Path, name: str) -> None:
+    """A file of the lab that makes no sense stops the start with status 2, and stays as it is."""
+    damaged = tmp_path / ".lab" / name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"this is no such file" * 100)
     ended = up(lab_toml(tmp_path), "--port", str(free_ports()))
     assert ended.returncode == 2
-    assert "ledger.sqlite" in ended.stderr and "Traceback" not in ended.stderr
-    assert ledger.read_bytes().startswith(b"this is no database")
+    assert name in ended.stderr and "Traceback" not in ended.stderr
+    assert damaged.read_bytes() == b"this is no such file" * 100
+
+
+def test_a_second_lab_is_one_message(tmp_path: Path) -> None:
+    """On the state folder of a running lab no part of a second one is started."""
+    with PoolLock(tmp_path / ".lab" / "pool.lock"):
+        ended = up(lab_toml(tmp_path), "--port", str(free_ports()))
+    assert ended.returncode == 2
+    assert "already holds" in ended.stderr and ended.stderr.count("\n") == 1
+    assert not (tmp_path / ".lab" / "logs").exists()
 
 
 def test_ctrl_c_while_starting_ends_everything(tmp_path: Path) -> None:

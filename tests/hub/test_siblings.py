@@ -25,6 +25,16 @@ while child.status() != psutil.STATUS_ZOMBIE:
 started.end()
 print("left" if child.is_running() else "gone")
 """
+TELLER = """
+import sys
+from pathlib import Path
+from miglab_hub import siblings
+one = siblings.Sibling("teller", [sys.executable, "-c", "print('of today')"])
+told = siblings.Siblings([one], Path(sys.argv[1]), print)
+told.start()
+one.process.wait()
+print(told.tail(one))
+"""
 
 
 def test_a_zombie_whose_threads_run_on_is_ended(tmp_path: Path) -> None:
@@ -32,3 +42,11 @@ def test_a_zombie_whose_threads_run_on_is_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LAUNCHER, str(tmp_path), HALF_DEAD]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["gone"]
+
+
+def test_the_end_of_a_log_is_of_the_last_start(tmp_path: Path) -> None:
+    """What an earlier run wrote is not shown as the reason why this one ended."""
+    (tmp_path / "teller.log").write_text("Traceback of yesterday\n", encoding="utf-8")
+    command = [sys.executable, "-c", TELLER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "of today\n"

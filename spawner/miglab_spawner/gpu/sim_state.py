@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .errors import GpuError
+
 STATE_VERSION = 1
 
 
@@ -126,7 +128,7 @@ class Machine:
     version: int = STATE_VERSION
 
 
-class StateError(Exception):
+class StateError(GpuError):
     """The state file cannot be read; says which and what to do."""
 
 
