@@ -25,7 +25,7 @@ card(place)
 # %%
 HELD = place.devices[0]
 ON_GPU = HELD.backend == "cuda"
-STEPS, DUE_H = 400_000, 8.0
+STEPS, DUE_H = 400_000, 3.0
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
 BATCH, BATCHES = (64, (16, 64, 256)) if ROOMY else (16, (4, 16, 32)) if ON_GPU else (8, (2, 8, 32))
