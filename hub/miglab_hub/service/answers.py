@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
-from starlette.exceptions import HTTPException
+from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from miglab_spawner.messages import Refusal
 from miglab_spawner.pool.refused import Refused
 
+LONGEST_BODY = 64 * 1024  # bytes; no message of ours comes near
 CSP = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
@@ -43,6 +44,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         403: "Not yours, or not allowed.",
         404: "There is no such thing.",
         409: "Its state does not allow it.",
+        413: "The request is too long.",
         422: "The request makes no sense.",
         429: "The queue is full.",
         503: "The pool or the hub cannot answer now.",
@@ -86,7 +88,7 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
         return _answer(422, "bad-input", _in_words(error))
 
     async def http_error(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
+        assert isinstance(error, AnyHTTPException)
         reason = {404: "no-such-page", 405: "wrong-method"}.get(error.status_code, "bad-input")
         answer = _answer(error.status_code, reason, str(error.detail))
         answer.headers.update(error.headers or {})
@@ -95,8 +97,33 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(DeniedError, refused)
     app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(AnyHTTPException, http_error)
+    app.add_middleware(BodyLimit)
     app.add_middleware(SecurityHeaders)
+
+
+class BodyLimit:
+    """ASGI middleware that reads no more of a request than `LONGEST_BODY`.
+
+    The framework reads a body into memory before it asks who sends it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on as long as it is short enough."""
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > LONGEST_BODY:
+                raise HTTPException(413, f"A request has at most {LONGEST_BODY} bytes.")
+            return message
+
+        await self.app(scope, counted, send)
 
 
 class SecurityHeaders:

@@ -1,9 +1,12 @@
 """Every route against every role: who may, who may not, and with which words."""
 
 import re
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+
+from miglab_hub.service.answers import LONGEST_BODY
 
 from .conftest import as_
 from .fakes import SECRET, FakePool, FakeTokens
@@ -61,6 +64,23 @@ async def test_every_route_and_role(
     assert answer.status_code == status, answer.text
     if status >= 400 and not path.endswith(("/", "callback")):
         assert answer.json().keys() == {"reason", "message"}
+
+
+@pytest.mark.parametrize("token", ["", "alice-token"])
+async def test_an_endless_request_is_not_read(client: httpx.AsyncClient, token: str) -> None:
+    """The service stops reading long before memory does, whoever sends, and says so."""
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 100 * LONGEST_BODY:
+            sent += 4096
+            yield b" " * 4096
+
+    headers = {"Content-Type": "application/json", **(as_(token) if token else {})}
+    answer = await client.post("/api/leases/1/release", content=body(), headers=headers)
+    assert (answer.status_code, answer.json()["reason"]) == (413, "bad-input")
+    assert sent <= LONGEST_BODY + 4096
 
 
 def test_the_table_names_every_route(client: httpx.AsyncClient) -> None:
