@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit.device import tier_of
-from labkit.errors import NotMeasured
+from labkit.errors import NotMeasured, StudentError
 from labkit.evidence import Evidence, Point
 from labkit.experiment import Report, Step
 from labkit.jobs import BUDGET_S, SAMPLES, is_quick
@@ -22,6 +22,7 @@ from labkit.panel import Panel
 from labkit.records import Measurement, RankResults, Tier, now_text
 from labkit.runner import nobody_is_there
 from labkit.sharing import Way, share_async
+from labkit.source import describe_error, error_sentence
 from labkit.timing import WARM_WINDOW, Work, make_clock, timing_loop
 
 QUICK_ROUNDS = 8
@@ -133,10 +134,20 @@ def together(
 
 
 def computed_step(label: str, x: float, function: Callable[..., float], *given: Any) -> Step:
-    """A point that is counted or computed, not measured; the evidence says so."""
+    """A point that is counted or computed, not measured; the evidence says so.
+
+    It runs in this process; what the student's code raises becomes a `StudentError`.
+    """
+
+    def computed() -> float:
+        try:
+            return float(function(*given))
+        except Exception as error:  # outermost frame around the student's function
+            said = error_sentence(describe_error(error), f"in {label}")
+            raise StudentError(said) from error
 
     async def run(_: Report) -> Point:
-        return Point(x, label, float(await asyncio.to_thread(function, *given)))
+        return Point(x, label, await asyncio.to_thread(computed))
 
     return Step(label, run, 1.0)
 

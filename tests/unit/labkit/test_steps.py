@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from labkit import steps
-from labkit.errors import NotMeasured, OutOfMemory
+from labkit.errors import NotMeasured, OutOfMemory, StudentError
 from labkit.experiment import Experiment
 from labkit.memory import PeakMemory
 from labkit.panel import Panel
@@ -80,6 +80,12 @@ def test_a_computed_point_has_no_device():
     """A count is computed, not measured, and its point carries no record."""
     (point,) = points_of([steps.computed_step("n=4", 4, lambda n: 2 * (n - 1) / n, 4)])
     assert (point.value, point.records) == (1.5, ())
+
+
+def test_what_unwritten_code_raises_is_said_in_words():
+    """A counted point whose function is not written ends in a sentence, not in a trace."""
+    with pytest.raises(StudentError, match="TypeError.*in rows"):
+        points_of([steps.computed_step("rows", 1, lambda: None)])
 
 
 def test_the_largest_that_fits_is_found_by_bisection(monkeypatch):
