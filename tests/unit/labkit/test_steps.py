@@ -84,7 +84,7 @@ def test_a_computed_point_has_no_device():
 
 def test_what_unwritten_code_raises_is_said_in_words():
     """A counted point whose function is not written ends in a sentence, not in a trace."""
-    with pytest.raises(StudentError, match="TypeError.*in rows"):
+    with pytest.raises(StudentError, match=r"TypeError.*in rows"):
         points_of([steps.computed_step("rows", 1, lambda: None)])
 
 
