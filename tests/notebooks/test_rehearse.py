@@ -1,0 +1,140 @@
+"""Rehearsing and recording without Jupyter: sections, evidence, figures, what may be replayed."""
+
+from dataclasses import replace
+
+import pytest
+
+from labkit import cli
+from labkit import evidence as store
+from labkit.evidence import Evidence, Point
+from labkit.record import _is_replayable, machine_name, page
+from labkit.records import CpuBudget, Device, Lease, Measurement, Place, Tier
+from labkit.rehearse import Rehearsal, rehearse
+
+pytest.importorskip("torch", reason="panels measure with torch")
+
+SOURCE = """# %% [markdown]
+# # 9. Sleeping
+
+# %%
+from labkit.experiment import Experiment, timed_step
+from labkit.panel import Panel
+
+class Nap:
+    def seconds(self):
+        return 0.002
+
+def sleeper():
+    import time
+    return lambda: time.sleep(Nap().seconds())
+
+# %% [markdown]
+# ## T-9: how long
+
+# %%
+step = timed_step("2 ms", 1, sleeper, value=lambda m: m.median_s * 1e3, seconds=5,
+                  options={"samples": 6})
+panel = Panel(Experiment("T-9", "Sleeping", "How long?", (step,), "x", "ms", unit="ms"))
+panel
+
+# %%
+# <solution>
+evidence = await panel.settle()
+# </solution>
+evidence.points[0].label
+"""
+GPU = Device("cuda", "NVIDIA H200", 143155, sms=132, cpu_cores=16.0)
+
+
+def test_recording_keeps_evidence_figure_and_page(tmp_path, capsys):
+    """On a CPU: a gallery named after the machine, and nothing to be replayed."""
+    notebook = tmp_path / "9_sleeping.py"
+    notebook.write_text(SOURCE)
+    out, recorded = tmp_path / "gallery", tmp_path / "recorded"
+    command = ["record", "--out", str(out), "--recorded", str(recorded), str(notebook)]
+    assert cli.main(command) == 0
+    (folder,) = out.iterdir()
+    assert folder.name.startswith("cpu-")
+    found = store.load(folder / "T-9.json")
+    assert (found.headless, len(found.points[0].records[0].samples_s)) == (True, 6)
+    assert (folder / "T-9.svg").read_text().startswith("<svg")
+    assert "| T-9 Sleeping | none asked |" in (folder / "README.md").read_text()
+    assert not recorded.exists()
+    said = capsys.readouterr().out
+    assert "min  T-9: how long" in said
+    assert "1 experiments in" in said
+
+
+def test_a_failing_cell_is_named_and_ends_the_notebook(tmp_path, capsys):
+    """The student's own line and its error; exit status 1; what follows does not run."""
+    notebook = tmp_path / "bad.py"
+    notebook.write_text("# %%\nx = 1\nx / 0\n# %%\nraise SystemExit('never')\n")
+    assert cli.main(["rehearse", str(notebook)]) == 1
+    assert "line 2: x / 0: ZeroDivisionError: division by zero" in capsys.readouterr().out
+
+
+def test_a_notebook_that_hangs_is_ended(tmp_path):
+    """After its limit it is interrupted, and that is said."""
+    notebook = tmp_path / "hang.py"
+    notebook.write_text("# %%\nimport time\ntime.sleep(600)\n")
+    assert rehearse(notebook, tmp_path / "run", limit_s=3).failed == "ended after 3 s, its limit"
+
+
+def test_what_cannot_be_done_here_is_a_sentence(tmp_path, capsys):
+    """A missing notebook exits 2; so does a make-believe slice where there is no GPU."""
+    assert cli.main(["rehearse", str(tmp_path / "none.py")]) == 2
+    assert "There is no notebook" in capsys.readouterr().err
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        assert cli.main(["rehearse", "--emulate-slice", "x.py"]) == 2
+        assert "needs a GPU" in capsys.readouterr().err
+
+
+def place(*devices):
+    return Place(Tier.WHOLE_GPU, devices, "none", CpuBudget(16.0, 16), Lease(), {"torch": "2.11"})
+
+
+@pytest.mark.parametrize(
+    ("devices", "name"),
+    [
+        ((GPU,), "h200-1gpu"),
+        ((GPU, GPU), "h200-2gpu"),
+        ((replace(GPU, name="NVIDIA A100-SXM4-40GB", is_slice=True),), "a100-sxm4-40gb-1slice"),
+        ((Device("cpu", "a CPU", 1024),), "cpu-16core"),
+    ],
+)
+def test_a_machine_has_a_name(devices, name):
+    """The gallery's folders say what was there, and how many."""
+    assert machine_name(place(*devices)) == name
+
+
+def measured(device, **changes):
+    record = Measurement("f", (1.0,), Tier.WHOLE_GPU, (device,), "cuda events", True)
+    point = Point(1, "a", 1.0, (record,))
+    whole = Evidence("DP-2", "t", "x", "here | there", "whole-gpu", "2026", points=(point,))
+    return replace(whole, **changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "only", "is_worth"),
+    [
+        (measured(GPU), ["*"], True),
+        (measured(GPU), ["MP-*", "DP-*"], True),
+        (measured(GPU), ["MP-*"], False),
+        (measured(GPU, stopped="by hand"), ["*"], False),
+        (measured(replace(GPU, emulated="sms=16")), ["*"], False),
+        (measured(Device("cpu", "a CPU", 1)), ["*"], False),
+        (measured(GPU, points=()), ["*"], False),
+    ],
+)
+def test_only_whole_runs_on_a_real_gpu_are_replayed(found, only, is_worth):
+    """Nothing emulated, nothing from a CPU, nothing cut short."""
+    assert _is_replayable(found, only) is is_worth
+
+
+def test_the_page_survives_any_text(tmp_path):
+    """A bar or a line's end in a text breaks no table."""
+    run = Rehearsal("a.py", tmp_path, failed="one\ntwo | three")
+    text = page("h200-1gpu", place(GPU), [measured(GPU)], [run])
+    assert "one two \\| three" in text
+    assert "here \\| there" in text
