@@ -72,23 +72,22 @@ def make_offer(core: Core, text: str) -> ShapeOffer | None:
         sm_count=sm_count,
         memory_mib=memory_mib,
         slices=shape.slice_count,
-        good_for=good_for(sm_count, memory_mib, shape.slice_count),
+        good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
         waiting=sum(ticket.shape == str(shape) for ticket in tickets.queued(core)),
         next_end_s=None if free else _next_end_s(core, shape),
     )
 
 
-def good_for(sm_count: int, memory_mib: int, slices: int) -> str:
-    """One sentence for the student: what such a slice serves for."""
-    gib = f"{memory_mib / 1024:.3g} GiB"
+def good_for(sm_count: int, slices: int) -> str:
+    """One sentence for the student: what such a slice serves for; its size stands beside it."""
     if slices > 1:
-        return f"{slices} slices of {gib} each: programs that use several GPUs side by side."
+        return "Programs that use several GPUs side by side."
     if sm_count < FEW_SMS:
-        return f"First steps and small models: {gib} of GPU memory."
+        return "First steps and small models."
     if sm_count < SOME_SMS:
-        return f"Training medium models: {gib} of GPU memory."
-    return f"Large models and long runs: {gib} of GPU memory."
+        return "Training medium models."
+    return "Large models and long runs."
 
 
 def _states(core: Core) -> list[GpuState]:
