@@ -564,12 +564,15 @@ print(tensor.runner.message)
 # training. Here the same fraction of *your* SMs is taken away, as far as your GPU can be divided so finely.
 
 # %%
+from labkit.runner import nobody_is_there
+from labkit.steps import wants_optional
+
 step = 8 if float(HELD.capability or 8) >= 9 else 2
 taxed = max(step, round(parts.whole * 98 / 108 / step) * step)
 if not ON_GPU or taxed >= parts.whole:
     print("not here: this needs a GPU that can be divided into about ten parts")
-elif is_quick():
-    print("optional: left out under LAB_QUICK")
+elif nobody_is_there() and not wants_optional():
+    print("optional: LAB_OPTIONAL=1 measures it, too")
 else:
     for work, given in ((matmul, {}), (train, {"batch": 4})):
         found = labkit.compare(on_part(work, taxed), on_part(work, None), band=(1.0, 1.2), **given)

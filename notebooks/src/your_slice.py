@@ -497,10 +497,11 @@ print(small.runner.message)
 # and looks faster than it is in a real program. (On a CPU nothing is emptied and both agree.)
 
 # %%
-from labkit.jobs import is_quick
+from labkit.runner import nobody_is_there
+from labkit.steps import wants_optional
 
-if is_quick():
-    print("optional: left out under LAB_QUICK")
+if nobody_is_there() and not wants_optional():
+    print("optional: LAB_OPTIONAL=1 measures it, too")
 else:
     for cold in (True, False):
         found = labkit.measure(axpy, elements=1 << 20, cold=cold, moved_bytes=12 << 20)
