@@ -10,6 +10,7 @@ from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 from . import tickets
 from .core import Core
 from .placement import GpuState, place
+from .queue import in_line, set_aside
 from .rows import GpuRow
 from .settings import CourseRules
 
@@ -66,7 +67,7 @@ def make_offer(core: Core, text: str) -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(core, shape)
-    free = _free_whole(core) if shape.is_full else count_free(shape.profiles, _states(core))
+    free = _free_whole(core) if shape.is_full else count_free(shape.profiles, _for_newcomers(core))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -92,6 +93,12 @@ def good_for(sm_count: int, slices: int) -> str:
 
 def _states(core: Core) -> list[GpuState]:
     return [ground.state for ground in core.grounds()]
+
+
+def _for_newcomers(core: Core) -> list[GpuState]:
+    """The GPUs without the place that is kept for the first in line."""
+    line = in_line(tickets.waiting(core))
+    return set_aside(line[0].profiles, core.grounds()) if line else _states(core)
 
 
 def _whole(core: Core) -> list[GpuRow]:

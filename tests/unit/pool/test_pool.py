@@ -743,6 +743,18 @@ def test_offers(world: World) -> None:
     assert free["cpu"] is None
 
 
+def test_offers_leave_out_what_is_kept(world: World) -> None:
+    """The place kept for the first in line is not called free: a newcomer would not get it."""
+    world.run("ada")
+    world.ask("bob", "7g.40gb")
+    world.work()
+    (course,) = world.pool.offers(["everyone"]).courses
+    assert {offer.shape: offer.free_now for offer in course.shapes}["1g.5gb"] == 0
+    assert world.ask("cy").position == 2
+    world.work()
+    assert [ticket.position for ticket in world.pool.snapshot().waiting] == [1, 2]
+
+
 def test_pause(world: World) -> None:
     """While the pool is paused nobody is granted anything, and everyone keeps their place."""
     ticket = world.ask("ada")
