@@ -17,7 +17,7 @@ from typing import Any
 from labkit import evidence as store
 from labkit import replay
 from labkit.errors import EvidenceDamaged, LabError, NotAPrediction
-from labkit.evidence import Evidence
+from labkit.evidence import Evidence, Point
 from labkit.experiment import Experiment, plot_of
 from labkit.plot_svg import render, table, text_table
 from labkit.prediction import Prediction, Trend, predict
@@ -125,6 +125,10 @@ class Panel:
             self.runner.show_recorded(replay.recorded(self.experiment.key), self._prediction)
         except LabError as error:
             self._say(str(error))
+
+    def show_live(self, point: Point) -> None:
+        """Draw a point that is still being measured, as a run does while it reads."""
+        self.runner.show_live(point)
 
     def explain(self, text: str, read_as: str = "") -> None:
         """Keep the student's explanation, and the verdict they read, with the evidence.

@@ -146,10 +146,11 @@ class Runner:
         for number, step in enumerate(self.experiment.steps):
             self._step, self._began = number, time.monotonic()
             self._say(f"Measuring {step.label}, step {number + 1} of {len(self.experiment.steps)}.")
-            self._keep(await step.run(self._report))
+            self._keep(await step.run(self.show_live))
         self._step = len(self.experiment.steps)
 
-    def _report(self, point: Point) -> None:
+    def show_live(self, point: Point) -> None:
+        """Take a point that is still being measured."""
         self._live = point
         self._on_change()
 

@@ -1,0 +1,44 @@
+"""`lab bench labkit`: JSON for machines, a table for people, a sentence where labkit is missing."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from labkit import bench
+from miglab_hub.bench import app
+
+
+@pytest.fixture
+def ratios(monkeypatch):
+    """A machine that has been measured already."""
+    found = {"copy 1 GiB": [0.99, 1.0, 1.2]}
+    monkeypatch.setattr(bench, "all_ratios", lambda count: {**found, "blocks": [count]})
+
+
+def test_json_holds_the_medians(ratios):
+    """One object, one number a comparison."""
+    said = CliRunner().invoke(app, ["labkit", "--json", "--count", "12"])
+    assert json.loads(said.output) == {"ratios": {"copy 1 GiB": 1.0, "blocks": 12}}
+
+
+def test_people_get_a_table(ratios):
+    """Each comparison in a row."""
+    said = CliRunner().invoke(app, ["labkit"])
+    assert "copy 1 GiB" in said.output
+    assert "1.0000" in said.output
+
+
+def test_without_labkit_it_says_what_to_install(monkeypatch):
+    """Exit status 2 and one sentence."""
+    monkeypatch.setitem(sys.modules, "labkit.bench", None)
+    monkeypatch.delattr("labkit.bench")
+    said = CliRunner().invoke(app, ["labkit"])
+    assert said.exit_code == 2
+    assert "pip install ./notebooks[torch]" in said.output
+
+
+def test_fewer_than_ten_blocks_are_refused():
+    """A comparison of fewer blocks says too little."""
+    assert CliRunner().invoke(app, ["labkit", "--count", "9"]).exit_code == 2
