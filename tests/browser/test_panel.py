@@ -1,0 +1,221 @@
+"""A panel in a real JupyterLab in Chromium: predict, run, watch, stop, by mouse and by keyboard."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from tests.browser.people import picture, serious_problems
+
+from labkit import evidence as store
+
+pytestmark = pytest.mark.browser
+pytest.importorskip("torch", reason="panels measure with torch")
+pytest.importorskip("jupyterlab", reason="the panel is shown in JupyterLab")
+
+CELL = """
+from labkit.experiment import Experiment, timed_step
+from labkit.panel import Panel
+
+def sleeper(ms=5):
+    import time
+    def work():
+        time.sleep(ms / 1000)
+    return work
+
+steps = tuple(
+    timed_step(f"{ms} ms", ms, sleeper, value=lambda m: m.median_s * 1e3, seconds=SECONDS,
+               ms=ms, options={"samples": SAMPLES})
+    for ms in (20, 40)
+)
+panel = Panel(Experiment("T-9", "Sleeping longer", "How long does it sleep?", steps,
+                         "asked (ms)", "took (ms)", unit="ms"))
+panel
+"""
+KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
+QUICK, LONGER, ENDLESS = (8, 6), (20, 60), (100, 5000)  # seconds and samples of each step
+
+
+class Lab:
+    """A JupyterLab over one folder."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+
+    def write(self, name: str, seconds: int, samples: int) -> str:
+        """Put a notebook with the panel there; answers its address."""
+        text = CELL.replace("SECONDS", str(seconds)).replace("SAMPLES", str(samples)).strip()
+        cell = {"cell_type": "code", "id": "one", "source": text, "metadata": {}}
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        notebook = {
+            "cells": [cell | {"outputs": [], "execution_count": None}],
+            "metadata": {"kernelspec": kernel},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "panel.ipynb").write_text(json.dumps(notebook))
+        return f"{self.url}/doc/workspaces/{name}/tree/{name}/panel.ipynb"
+
+
+def set_up(home: Path, what: str, settings: dict[str, object]) -> None:
+    """Write one of JupyterLab's settings."""
+    folder = home / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{what}.jupyterlab-settings").write_text(json.dumps(settings))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab from this environment, in a home of its own, without a token on loopback."""
+    home = tmp_path_factory.mktemp("home")
+    port = free_port()
+    work = home / "work"
+    work.mkdir()
+    set_up(home, "notification", {"fetchNews": "false", "checkForUpdates": False})
+    options = ["--no-browser", f"--port={port}", "--ip=127.0.0.1", f"--ServerApp.root_dir={work}"]
+    options += ["--IdentityProvider.token=", "--ServerApp.port_retries=0", "--allow-root"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    env |= {"HOME": str(home), "JUPYTER_PREFER_ENV_PATH": "1"}
+    with (home / "jupyter.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options], env=env, stdout=log, stderr=log
+        )
+        try:
+            wait_until_it_answers(process, f"http://127.0.0.1:{port}/api", home / "jupyter.log")
+            yield Lab(work, f"http://127.0.0.1:{port}")
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def wait_until_it_answers(process: subprocess.Popen, url: str, log: Path) -> None:
+    """Ask until there is an answer; a server that ended instead shows its log."""
+    while True:
+        try:
+            with urlopen(url, timeout=5):
+                return
+        except OSError:
+            try:
+                process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                continue
+            pytest.fail(log.read_text())
+
+
+def show(page: Page, url: str) -> Locator:
+    """Open the notebook and run its cell; answers the panel's output."""
+    page.goto(url)
+    idle = page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+    expect(idle).to_be_attached(timeout=KERNEL_MS)
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    # The button is there once the shortcuts are, too; a key pressed before would be lost.
+    page.get_by_role("button", name="Run this cell and advance").click()
+    output = page.locator(".jp-OutputArea-output").first
+    expect(output.get_by_role("heading", name="Sleeping longer")).to_be_visible(timeout=KERNEL_MS)
+    return output
+
+
+def finish(output: Locator) -> None:
+    """Wait for the end of a run, as the live region says it."""
+    expect(output.get_by_role("status")).to_contain_text("Done", timeout=KERNEL_MS)
+
+
+def predict(output: Locator, said: str, because: str) -> None:
+    output.get_by_label("Your prediction (ms)").fill(said)
+    output.get_by_label("because").fill(because)
+    output.get_by_role("button", name="Lock in prediction").click()
+
+
+def test_predict_run_and_watch_the_plot_move(jupyter, page):
+    """Run is locked until a prediction; then the plot moves with every reading, to the end."""
+    output = show(page, jupyter.write("watch", *LONGER))
+    run = output.get_by_role("button", name="Run", exact=True)
+    expect(run).to_be_disabled()
+    predict(output, "no idea", "it sleeps")
+    expect(output.get_by_role("status")).to_contain_text("is not a number")
+    expect(run).to_be_disabled()
+    predict(output, "30", "it sleeps")
+    run.click()
+    plot = output.locator("svg[role=img]")
+    expect(plot).to_be_visible()
+    expect(plot).to_contain_text("you predicted 30 ms")
+    dots = plot.locator("circle[fill-opacity]")
+    first = dots.count()
+    assert first < 120
+    expect(dots.nth(first)).to_be_attached()  # a later redraw has a sample more
+    finish(output)
+    expect(dots).to_have_count(120)
+    output.get_by_role("button", name="Data table").click()
+    expect(output.get_by_role("table")).to_contain_text("40 ms")
+    picture(page, "panel")
+    kept = store.load(jupyter.folder / "watch" / "evidence" / "T-9.json")
+    assert kept.is_students
+    assert [len(point.records[0].samples_s) for point in kept.points] == [60, 60]
+
+
+def test_stop_in_mid_run_keeps_the_samples(jupyter, page):
+    """Stop ends a run that would take minutes, and what was measured is kept and saved."""
+    output = show(page, jupyter.write("stop", *ENDLESS))
+    predict(output, "30", "it sleeps")
+    output.get_by_role("button", name="Run", exact=True).click()
+    expect(output.locator("svg[role=img] circle[fill-opacity]").nth(5)).to_be_visible()
+    output.get_by_role("button", name="Stop", exact=True).click()
+    expect(output.get_by_role("status")).to_contain_text("samples are kept")
+    expect(output.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
+    kept = store.load(jupyter.folder / "stop" / "evidence" / "T-9.json")
+    assert kept.stopped == "stopped by hand"
+    assert kept.samples >= 5
+
+
+def test_the_keyboard_alone_is_enough(jupyter, page):
+    """Tab and Space do it all, and the focus survives the redraws."""
+    output = show(page, jupyter.write("keys", *QUICK))
+    output.get_by_label("Your prediction (ms)").focus()
+    page.keyboard.type("30")
+    page.keyboard.press("Tab")
+    page.keyboard.type("it sleeps")
+    page.keyboard.press("Tab")
+    expect(output.get_by_role("button", name="Lock in prediction")).to_be_focused()
+    page.keyboard.press("Space")
+    run = output.get_by_role("button", name="Run", exact=True)
+    expect(run).to_be_enabled()
+    page.keyboard.press("Tab")
+    expect(run).to_be_focused()
+    page.keyboard.press("Space")
+    expect(output.get_by_role("button", name="Stop", exact=True)).to_be_enabled()
+    table = output.get_by_role("button", name="Data table")
+    table.focus()
+    finish(output)
+    expect(table).to_be_focused()
+    page.keyboard.press("Space")
+    expect(output.get_by_role("table")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_serious_in_our_output(jupyter, page, theme):
+    """The panel with plot and table, in both themes."""
+    name = theme.split()[1].lower()
+    set_up(jupyter.folder.parent, "themes", {"theme": theme})
+    output = show(page, jupyter.write(name, *QUICK))
+    predict(output, "30", "it sleeps")
+    output.get_by_role("button", name="Run", exact=True).click()
+    finish(output)
+    output.get_by_role("button", name="Data table").click()
+    expect(output.get_by_role("table")).to_be_visible()
+    picture(page, f"panel-{name}")
+    assert serious_problems(page, ".jp-OutputArea-output") == []
