@@ -35,12 +35,12 @@ def classmate(lab: TemporaryLab) -> Iterator[Callable[[str], Student]]:
 
 
 def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: TemporaryLab):
-    """Log in, choose 1g.5gb, JupyterLab opens, your_slice runs, and its UUID is the ledger's."""
+    """Log in, choose 1g.5gb, JupyterLab opens, 1_your_slice runs, and its UUID is the ledger's."""
     sign_in(page, lab, "ada")
     picture(page, "spawn-page")
     start(page, "1g.5gb")
     page.wait_for_url("**/user/ada/lab**")
-    page.goto(f"{lab.settings.public_url}user/ada/lab/tree/notebooks/your_slice.ipynb")
+    page.goto(f"{lab.settings.public_url}user/ada/lab/tree/notebooks/1_your_slice.ipynb")
     page.get_by_role("heading", name="Your slice").click()  # the notebook is open
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.locator("[data-command='runmenu:run-all']").click()

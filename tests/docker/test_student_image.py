@@ -145,7 +145,7 @@ def test_your_slice_runs_headless(home, start, student_image: str):
     command = ["sleep", "infinity"]
     container = start(student_image, command, volumes=home, environment=environment)
     wait_for_notebooks(container)
-    printed = lines(container, "python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/your_slice.ipynb")
+    printed = lines(container, "python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/1_your_slice.ipynb")
     assert f"slice:  {uuids}" in printed
     assert "GFLOP/s" in printed
     assert "Simulated GPUs: measured on this server's CPU" in printed
@@ -156,7 +156,7 @@ def test_a_lost_slice_is_not_measured_on_the_cpu(home, start, student_image: str
     environment = {"MIGLAB_SHAPE": "1g.5gb", "MIGLAB_SLICES": "MIG-1", "MIGLAB_LEASE": "7"}
     container = start(student_image, ["sleep", "infinity"], volumes=home, environment=environment)
     wait_for_notebooks(container)
-    command = ["python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/your_slice.ipynb"]
+    command = ["python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/1_your_slice.ipynb"]
     code, printed = container.exec_run(command)
     assert code != 0
     assert b"torch cannot open it" in printed
@@ -165,7 +165,7 @@ def test_a_lost_slice_is_not_measured_on_the_cpu(home, start, student_image: str
 def test_notebooks_carry_no_outputs(idle: Container):
     """What is shipped was made from the source, and nobody's results are in it."""
     names = lines(idle, "ls", NOTEBOOKS).split()
-    assert "your_slice.ipynb" in names
+    assert "1_your_slice.ipynb" in names
     for name in (name for name in names if name.endswith(".ipynb")):
         cells = json.loads(lines(idle, "cat", f"{NOTEBOOKS}/{name}"))["cells"]
         assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
@@ -176,7 +176,7 @@ def later_image(engine: docker.DockerClient, student_image: str) -> Iterator[str
     """The image with another version of a notebook, and one more; removed after the test."""
     container = engine.containers.create(student_image)
     try:
-        put(container, "/opt/miglab/notebooks", "your_slice.ipynb", b"version 2")
+        put(container, "/opt/miglab/notebooks", "1_your_slice.ipynb", b"version 2")
         put(container, "/opt/miglab/notebooks", "added_later.ipynb", b"new")
         made = container.commit()
     finally:
@@ -189,11 +189,11 @@ def test_an_edited_notebook_outlives_a_new_image(later_image, home, start, stude
     """In the same home, a later image brings what is new and leaves what was edited."""
     first = start(student_image, ["sleep", "infinity"], volumes=home)
     wait_for_notebooks(first)
-    lines(first, "sh", "-c", f"echo mine > {NOTEBOOKS}/your_slice.ipynb")
+    lines(first, "sh", "-c", f"echo mine > {NOTEBOOKS}/1_your_slice.ipynb")
     first.kill()
     later = start(later_image, ["sleep", "infinity"], volumes=home)
     wait_for_notebooks(later)
-    assert lines(later, "cat", f"{NOTEBOOKS}/your_slice.ipynb") == "mine\n"
+    assert lines(later, "cat", f"{NOTEBOOKS}/1_your_slice.ipynb") == "mine\n"
     assert lines(later, "cat", f"{NOTEBOOKS}/added_later.ipynb") == "new"
 
 

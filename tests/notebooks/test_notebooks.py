@@ -18,7 +18,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SOURCES = sorted((NOTEBOOKS / "src").glob("*.py"))
 NAMES = [source.stem for source in SOURCES]
 CORE = {
-    "your_slice": {"T-1", "T-2", "T-3", "T-4"},
+    "1_your_slice": {"T-1", "T-2", "T-3", "T-4"},
     "2_mig_trade_offs": {"MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12"},
     "3_mixed_precision": {"MX-1", "MX-2", "MX-5", "MX-9"},
     "4_data_parallelism": {"DP-1", "DP-2", "DP-3", "DP-4", "DP-5"},
@@ -177,14 +177,14 @@ NEEDS = {
 TIMER = "def my_timer(work, wait, clock, rounds=20):\n    seconds = []\n"
 WRONG = [
     (
-        "your_slice",
+        "1_your_slice",
         "my_timer",
         TIMER + "    return seconds",
         "check_timer(my_timer)",
         "write my_timer first",
     ),
     (
-        "your_slice",
+        "1_your_slice",
         "my_timer",
         TIMER
         + "    work(); wait()\n    for _ in range(rounds):\n        begun = clock(); work()\n"
@@ -193,7 +193,7 @@ WRONG = [
         "wait for the device",
     ),
     (
-        "your_slice",
+        "1_your_slice",
         "my_timer",
         TIMER
         + "    for _ in range(rounds):\n        wait(); begun = clock(); work(); wait()\n"
@@ -202,7 +202,7 @@ WRONG = [
         "before you count",
     ),
     (
-        "your_slice",
+        "1_your_slice",
         "my_timer",
         TIMER
         + "    work(); wait(); begun = clock()\n    for _ in range(rounds):\n        work()\n"
@@ -211,21 +211,21 @@ WRONG = [
         "list of as many",
     ),
     (
-        "your_slice",
+        "1_your_slice",
         "check_attainable",
         "def attainable(i, f, b):\n    return i * b",
         "check_attainable()",
         "not yet",
     ),
     (
-        "your_slice",
+        "1_your_slice",
         "check_attainable",
         "def attainable(i, f, b):\n    return max(f, i * b)",
         "check_attainable()",
         "not yet",
     ),
     (
-        "your_slice",
+        "1_your_slice",
         "check_attainable",
         "def attainable(i, f, b):\n    return None",
         "check_attainable()",
