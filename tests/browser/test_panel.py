@@ -120,7 +120,8 @@ def wait_until_it_answers(process: subprocess.Popen, url: str, log: Path) -> Non
 def show(page: Page, url: str) -> Locator:
     """Open the notebook and run its cell; answers the panel's output."""
     page.goto(url)
-    idle = page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+    # The status bar names the kernel only once it is connected; what is run before is lost.
+    idle = page.get_by_role("button", name="Python 3 (ipykernel) | Idle")
     expect(idle).to_be_attached(timeout=KERNEL_MS)
     page.locator(".jp-CodeCell .cm-content").first.click()
     # The button is there once the shortcuts are, too; a key pressed before would be lost.
