@@ -9,7 +9,12 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from jupyterhub.auth import Authenticator
+from jupyterhub.traitlets import EntryPointType
+from traitlets import HasTraits, TraitError
+
 from miglab_hub import lab_secrets
+from miglab_hub.configure import SHARED_PASSWORD
 from miglab_hub.docker_ready import students_bridge
 from miglab_hub.errors import StartError
 from miglab_hub.own_notebooks import make_notebooks
@@ -21,6 +26,7 @@ from miglab_spawner.gpu.shapes import ShapeError, resolve
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.gpu.sim_models import model_named
 from miglab_spawner.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
+from miglab_spawner.pool.ledger import LedgerError, inspect
 from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
 
 
@@ -46,6 +52,8 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     check_ports(settings)
     check_state(settings)
     check_alone(settings)
+    check_ledger(settings)
+    check_authenticator(settings)
     check_shapes(settings, geometries(settings))
     if settings.students.spawner == "docker":
         os.environ[ENV_BRIDGE] = students_bridge(settings)
@@ -119,6 +127,42 @@ def check_alone(settings: Settings) -> None:
         PoolLock(settings.pool_lock).release()
     except AlreadyRunning as error:
         raise StartError(str(error)) from error
+
+
+def check_ledger(settings: Settings) -> None:
+    """Check that the ledger, if there is one, can be used.
+
+    Raises:
+        StartError: it is damaged, too new, or locked.
+    """
+    try:
+        inspect(settings.ledger)
+    except (LedgerError, OSError) as error:
+        raise StartError(str(error)) from error
+
+
+class _Authenticator(HasTraits):  # type: ignore[misc]  # traitlets is untyped
+    """Finds an authenticator as JupyterHub does: by entry point, or by its import path."""
+
+    class_ = EntryPointType(klass=Authenticator, entry_point_group="jupyterhub.authenticators")
+
+
+def check_authenticator(settings: Settings) -> None:
+    """Check that the authenticator is installed; JupyterHub would say so in a long traceback.
+
+    Raises:
+        StartError: it is not, or is no authenticator.
+    """
+    wanted = settings.authentication.class_
+    if wanted == SHARED_PASSWORD:
+        return
+    try:
+        _Authenticator(class_=wanted)
+    except (TraitError, ImportError, AttributeError) as error:
+        raise StartError(
+            f"{settings.file}: authentication.class: no authenticator {wanted!r} can be imported "
+            f"({error}): install its package into the lab's environment, or correct the name"
+        ) from error
 
 
 def geometries(settings: Settings) -> list[Geometry]:

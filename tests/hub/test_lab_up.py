@@ -71,6 +71,10 @@ BAD = {
     "no such shape": ('[courses.ml]\nshapes = ["1g.6gb"]\n', "courses.ml.shapes"),
     "limits of no such shape": ('[limits."9g.1gb"]\ncpus = 1\n', 'limits."9g.1gb"'),
     "no such model": ('[gpus]\nmodel = "B300"\n', "B300"),
+    "no such authenticator": (
+        '[authentication]\nclass = "oauthen.Nobody"\n',
+        "authentication.class",
+    ),
     "no Docker": (
         '[students]\nspawner = "docker"\ndocker_url = "unix:///nonexistent/docker.sock"\n',
         "no Docker engine answers",
@@ -84,6 +88,7 @@ def test_what_cannot_start_is_one_message(tmp_path: Path, text: str, words: str)
     ended = up(lab_toml(tmp_path, text), "--port", str(free_ports()))
     assert ended.returncode == 2, ended.stderr
     assert words in ended.stderr and "Traceback" not in ended.stderr
+    assert not (tmp_path / ".lab" / "logs").exists()
 
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "passwords", "gpus/state.json"])
@@ -96,6 +101,7 @@ def test_a_damaged_file_is_one_message(tmp_path: Path, name: str) -> None:
     assert ended.returncode == 2
     assert name in ended.stderr and "Traceback" not in ended.stderr
     assert damaged.read_bytes() == b"this is no such file" * 100
+    assert not (tmp_path / ".lab" / "logs").exists()
 
 
 def test_a_second_lab_is_one_message(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from .rows import LIVE_LEASES, LIVE_TICKETS, GpuRow, LeaseRow, Row, SliceRow, Ti
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 REASON_KEPT = 500
+BUSY_S = 1.0  # how long another program may hold the file while it is opened
 LARGEST_ID = 2**63 - 1  # of SQLite
 
 
@@ -45,6 +46,10 @@ class LedgerError(Exception):
 
 class LedgerDamaged(LedgerError):
     """The file is not a ledger, or SQLite finds it corrupt."""
+
+
+class LedgerBusy(LedgerError):
+    """Another program holds the file."""
 
 
 class LedgerTooNew(LedgerError):
@@ -206,13 +211,14 @@ class Ledger:
             older ledger was put beside it.
 
     Raises:
+        LedgerBusy: another program holds it.
         LedgerDamaged: it is corrupt or something else; it is left as it is.
         LedgerTooNew: a newer miglab wrote it; it is left as it is.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        version = _inspect(path)
+        version = inspect(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._engine = create_engine(
             f"sqlite:///{path}", poolclass=StaticPool, connect_args={"check_same_thread": False}
@@ -418,13 +424,24 @@ def _known_versions() -> frozenset[str]:
     return frozenset(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
 
 
-def _inspect(path: Path) -> str | None:
-    """The revision of the file there; None if there is none.  Changes nothing."""
+def inspect(path: Path) -> str | None:
+    """The revision of the file there; None if there is none.  Changes nothing.
+
+    Raises:
+        LedgerError: it cannot be used: damaged, too new, or locked by another program.
+    """
     if not path.exists() or path.stat().st_size == 0:
         return None
     try:
         version = _read_version(path)
+        if version in _known_versions():
+            _check_free(path)
     except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            raise LedgerBusy(
+                f"The ledger {path} is locked by another program. End that one (a backup, an "
+                "sqlite3 shell, another service), then start again. Nothing was changed."
+            ) from error
         raise LedgerDamaged(_damaged(path, str(error))) from error
     if version not in _known_versions():
         raise LedgerTooNew(
@@ -436,7 +453,7 @@ def _inspect(path: Path) -> str | None:
 
 
 def _read_version(path: Path) -> str:
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
     try:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
@@ -445,6 +462,18 @@ def _read_version(path: Path) -> str:
         if row is None:
             raise sqlite3.DatabaseError("it has no version")
         return str(row[0])
+    finally:
+        connection.close()
+
+
+def _check_free(path: Path) -> None:
+    """Ask for the right to write, which another program may hold, and give it back."""
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None
+    )
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
     finally:
         connection.close()
 

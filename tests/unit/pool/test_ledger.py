@@ -17,6 +17,7 @@ from miglab_spawner.messages import TicketState
 from miglab_spawner.pool.ledger import (
     MIGRATIONS,
     Ledger,
+    LedgerBusy,
     LedgerDamaged,
     LedgerTooNew,
     newest_version,
@@ -152,6 +153,17 @@ def test_an_older_ledger_is_copied_and_brought_up(path: Path) -> None:
     assert [copy.suffix for copy in path.parent.glob("ledger.before-*")] == [
         f".before-{newest_version()}-0001"
     ]
+
+
+def test_locked_by_another_program(path: Path) -> None:
+    """A ledger that another program writes to is not called damaged: that program must end."""
+    Ledger(path).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerBusy, match="locked by another program"):
+        Ledger(path)
+    other.close()
+    Ledger(path).close()
 
 
 def test_too_new(path: Path) -> None:

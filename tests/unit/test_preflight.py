@@ -1,0 +1,77 @@
+"""What stops `./lab up` before anything is started: each is one message that says what to do."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from miglab_hub.errors import StartError
+from miglab_hub.preflight import check_authenticator, check_ledger
+from miglab_hub.settings import Settings, load
+from miglab_spawner.pool.ledger import Ledger
+
+LAB = '[courses.everyone]\nshapes = ["1g.5gb"]\n'
+
+
+def settings_with(folder: Path, text: str = "") -> Settings:
+    file = folder / "lab.toml"
+    file.write_text(text + LAB)
+    return load(file, {})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    settings = settings_with(tmp_path)
+    settings.ledger.parent.mkdir(parents=True)
+    return settings
+
+
+def test_a_sound_ledger_and_none_at_all_are_fine(settings: Settings) -> None:
+    """The first start finds no ledger, and later ones find a good one."""
+    check_ledger(settings)
+    assert not settings.ledger.exists()
+    Ledger(settings.ledger).close()
+    check_ledger(settings)
+
+
+def test_a_damaged_ledger(settings: Settings) -> None:
+    """A file that is no ledger is named."""
+    settings.ledger.write_bytes(b"this is no ledger" * 100)
+    with pytest.raises(StartError, match="cannot be read as a ledger"):
+        check_ledger(settings)
+
+
+def test_a_ledger_of_a_newer_miglab(settings: Settings) -> None:
+    """What a newer miglab wrote is named with its version."""
+    Ledger(settings.ledger).close()
+    with sqlite3.connect(settings.ledger) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    with pytest.raises(StartError, match="9999"):
+        check_ledger(settings)
+
+
+def test_a_locked_ledger(settings: Settings) -> None:
+    """A ledger that another program writes to is named, with what to end."""
+    Ledger(settings.ledger).close()
+    other = sqlite3.connect(settings.ledger, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StartError, match="locked by another program"):
+        check_ledger(settings)
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["shared-password", "dummy", "jupyterhub.auth.PAMAuthenticator"])
+def test_authenticators_that_are_there(tmp_path: Path, name: str) -> None:
+    """The lab's own, an entry point's, and an import path."""
+    check_authenticator(settings_with(tmp_path, f'[authentication]\nclass = "{name}"\n'))
+
+
+@pytest.mark.parametrize(
+    "name", ["github", "oauthen.Nobody", "jupyterhub.auth.Nobody", "pathlib.Path", "é.x"]
+)
+def test_authenticators_that_are_not(tmp_path: Path, name: str) -> None:
+    """Not installed, not in its module, no authenticator: key and name are in the message."""
+    with pytest.raises(StartError, match=r"authentication\.class") as caught:
+        check_authenticator(settings_with(tmp_path, f'[authentication]\nclass = "{name}"\n'))
+    assert name in str(caught.value)
