@@ -109,7 +109,7 @@ class GpuView(Message):
 
     Attributes:
         state: ``ok``; ``unknown`` (an NVML call is stuck or failed: takes no new lease);
-            ``lost``; ``draining``.
+            ``lost``.
         mig: whether MIG mode is on; None if unknown.
         why: what is wrong, in words, when ``state`` is not ``ok``.
     """
@@ -229,7 +229,9 @@ class ShapeOffer(Message):
         good_for: one sentence for the student.
         free_now: how many such leases could be granted right now; None for cpu.
         waiting: how many tickets wait for this shape.
-        next_end_s: seconds until the next lease that would make room ends; None if unknown.
+        is_kept: whether what is free is kept for somebody in line, and only therefore not enough.
+        next_end_s: seconds until the next lease that would make room ends, beside the place kept
+            for whoever is first in line; None if unknown.
     """
 
     shape: str
@@ -239,6 +241,7 @@ class ShapeOffer(Message):
     good_for: str
     free_now: int | None
     waiting: int = 0
+    is_kept: bool = False
     next_end_s: float | None = None
 
 
@@ -270,7 +273,7 @@ class PoolSnapshot(Message):
 
 
 class Refusal(Message):
-    """The body of every 4xx answer: a word for machines, a sentence for people."""
+    """The body of every answer that is an error: a word for machines, a sentence for people."""
 
     reason: str
     message: str

@@ -141,10 +141,20 @@ def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> Card:
 def _now(offer: ShapeOffer) -> str:
     if offer.free_now:
         return f"{offer.free_now} free now"
-    waiting = f"{offer.waiting} waiting" if offer.waiting else "nobody waiting yet"
+    return f"None free now, {_line(offer)}. {_wait(offer)}"
+
+
+def _line(offer: ShapeOffer) -> str:
+    waiting = f"{offer.waiting} waiting" if offer.waiting else ""
+    if offer.is_kept:
+        return ", ".join(filter(None, (waiting, "the room there is is kept for somebody in line")))
+    return waiting or "nobody waiting yet"
+
+
+def _wait(offer: ShapeOffer) -> str:
     if offer.next_end_s is None:
-        return f"None free now, {waiting}. How long it takes is not known."
-    return f"None free now, {waiting}. The next one ends in {in_minutes(offer.next_end_s)}."
+        return "How long it takes is not known."
+    return f"The next one ends in {in_minutes(offer.next_end_s)}."
 
 
 def _cpu_card(value: str, is_chosen: bool) -> Card:

@@ -18,7 +18,7 @@ REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
 
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200)
 ACT_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
-GPU_STATES = ("ok", "unknown", "lost", "draining")
+GPU_STATES = ("ok", "unknown", "lost")
 
 
 class Metrics:

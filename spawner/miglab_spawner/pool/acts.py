@@ -19,7 +19,7 @@ from . import leases, observe, tickets
 from .core import Core
 from .ledger import Transaction
 from .placement import Choice
-from .rows import FULL, GONE, GPU_DRAINING, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
+from .rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
 
 
 class ActKind(StrEnum):
@@ -81,7 +81,7 @@ def _acts(core: Core, now: float) -> Iterator[Act]:
 
 def _answers(core: Core, gpu: str) -> bool:
     row = core.state.gpus.get(gpu)
-    return row is not None and row.state in (GPU_OK, GPU_DRAINING) and gpu in core.infos
+    return row is not None and row.state == GPU_OK and gpu in core.infos
 
 
 def perform(core: Core, act: Act) -> None:

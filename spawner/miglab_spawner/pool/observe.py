@@ -16,7 +16,6 @@ from .ledger import Transaction
 from .rows import (
     FULL,
     GONE,
-    GPU_DRAINING,
     GPU_LOST,
     GPU_OK,
     GPU_UNKNOWN,
@@ -115,8 +114,7 @@ def look(core: Core, gpu: str) -> list[Finding]:
     with core.write(durable=True) as tx:
         found = _settle(core, tx, gpu, readings)
         core.gpu_backoff.clear(gpu)
-        if core.state.gpus[gpu].state != GPU_DRAINING:
-            core.mark_gpu(tx, gpu, GPU_OK)
+        core.mark_gpu(tx, gpu, GPU_OK)
     return found
 
 

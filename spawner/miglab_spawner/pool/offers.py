@@ -10,7 +10,7 @@ from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 from . import tickets
 from .core import Core
 from .placement import GpuState, place
-from .queue import in_line, set_aside
+from .queue import Ground, in_line, set_aside
 from .rows import GpuRow
 from .settings import CourseRules
 
@@ -76,6 +76,7 @@ def make_offer(core: Core, text: str) -> ShapeOffer | None:
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
         waiting=sum(ticket.shape == str(shape) for ticket in tickets.queued(core)),
+        is_kept=not free and not shape.is_full and count_free(shape.profiles, _states(core)) > 0,
         next_end_s=None if free else _next_end_s(core, shape),
     )
 
@@ -97,8 +98,16 @@ def _states(core: Core) -> list[GpuState]:
 
 def _for_newcomers(core: Core) -> list[GpuState]:
     """The GPUs without the place that is kept for the first in line."""
+    return _without_kept(_first_wants(core), core.grounds())
+
+
+def _first_wants(core: Core) -> tuple[str, ...]:
     line = in_line(tickets.waiting(core))
-    return set_aside(line[0].profiles, core.grounds()) if line else _states(core)
+    return line[0].profiles if line else ()
+
+
+def _without_kept(wanted: Sequence[str], grounds: Sequence[Ground]) -> list[GpuState]:
+    return set_aside(wanted, grounds) if wanted else [ground.state for ground in grounds]
 
 
 def _whole(core: Core) -> list[GpuRow]:
@@ -157,23 +166,29 @@ def _count_on(name: str, state: GpuState) -> int:
 
 
 def _next_end_s(core: Core, shape: Shape) -> float | None:
-    """Seconds until the first lease end after which the shape fits; None if no such end is set."""
+    """Seconds until the first lease end after which the shape fits; None if no such end is set.
+
+    It must fit beside the place kept for the first in line, unless that one wants the same shape:
+    then the end is the line's next, and the page says how many wait.
+    """
     if shape.is_full:
         ends = [lease.ends_at for lease in core.state.leases.values() if lease.shape == "full"]
         known = [end for end in ends if end is not None]
         return max(0.0, min(known) - core.now()) if known else None
-    states = {state.gpu: state for state in _states(core)}
+    grounds = {ground.state.gpu: ground for ground in core.grounds()}
+    first = _first_wants(core)
+    kept_for = () if sorted(first) == sorted(shape.profiles) else first
     for end, lease in sorted(
         (lease.ends_at, lease.id) for lease in core.state.leases.values() if lease.ends_at
     ):
         for row in core.state.slices_of(core.state.leases[lease]):
-            if row.gpu in states:
-                states[row.gpu] = _freed(states[row.gpu], core.placed(row))
-        if count_free(shape.profiles, states.values()):
+            if row.gpu in grounds:
+                grounds[row.gpu] = _freed(grounds[row.gpu], core.placed(row))
+        if count_free(shape.profiles, _without_kept(kept_for, list(grounds.values()))):
             return max(0.0, end - core.now())
     return None
 
 
-def _freed(state: GpuState, placed: Placed) -> GpuState:
-    live = tuple(item for item in state.live if item.placement != placed.placement)
-    return replace(state, live=live)
+def _freed(ground: Ground, placed: Placed) -> Ground:
+    live = tuple(item for item in ground.state.live if item.placement != placed.placement)
+    return replace(ground, state=replace(ground.state, live=live))

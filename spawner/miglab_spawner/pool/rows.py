@@ -13,7 +13,6 @@ GONE = "gone"  # a slice that is no more; the ledger keeps the row, snapshots do
 GPU_OK = "ok"
 GPU_UNKNOWN = "unknown"
 GPU_LOST = "lost"
-GPU_DRAINING = "draining"
 
 FULL = "full"  # the profile of a whole GPU leased with MIG off
 

@@ -6,7 +6,7 @@ from miglab_spawner.gpu.nvml import SliceReading, Usage
 from miglab_spawner.messages import SliceState
 
 from .core import Core
-from .rows import GPU_DRAINING, GPU_OK, SliceRow
+from .rows import GPU_OK, SliceRow
 
 UNKNOWN = Usage(None, None)
 READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
@@ -17,9 +17,8 @@ def sample(core: Core) -> None:
     with core.lock:
         rows = [row for row in core.state.slices.values() if row.state in READABLE]
         whole = [row.uuid for row in core.state.gpus.values() if core.is_whole(row)]
-        silent = {
-            row.uuid for row in core.state.gpus.values() if row.state not in (GPU_OK, GPU_DRAINING)
-        } | set(core.acting)
+        silent = {row.uuid for row in core.state.gpus.values() if row.state != GPU_OK}
+        silent |= set(core.acting)
     slices = {row.id: _read(core, row) for row in rows if row.gpu not in silent}
     gpus = {gpu: _read_gpu(core, gpu) for gpu in whole if gpu not in silent}
     with core.lock:

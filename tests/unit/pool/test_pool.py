@@ -755,6 +755,22 @@ def test_offers_leave_out_what_is_kept(world: World) -> None:
     assert [ticket.position for ticket in world.pool.snapshot().waiting] == [1, 2]
 
 
+def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld) -> None:
+    """Free room kept for another shape is said to be; the end that makes room for it is no news."""
+    world = make_world(replace(SETTINGS, lease_s=3600.0))
+    ends_at = world.run("ada").ends_at
+    assert ends_at is not None
+    (course,) = world.pool.offers(["everyone"]).courses
+    assert not any(offer.is_kept for offer in course.shapes)
+    world.ask("bob", "7g.40gb")
+    world.work()
+    (course,) = world.pool.offers(["everyone"]).courses
+    offers = {offer.shape: offer for offer in course.shapes}
+    assert (offers["1g.5gb"].is_kept, offers["1g.5gb"].next_end_s) == (True, None)
+    assert not offers["7g.40gb"].is_kept
+    assert offers["7g.40gb"].next_end_s == pytest.approx(ends_at - world.at)
+
+
 def test_pause(world: World) -> None:
     """While the pool is paused nobody is granted anything, and everyone keeps their place."""
     ticket = world.ask("ada")

@@ -11,6 +11,7 @@ from miglab_hub.service import management, student
 from miglab_hub.service.answers import REASONS
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.metrics import GPU_STATES, Metrics
+from miglab_spawner.pool import rows
 from miglab_spawner.pool.acts import ActKind
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -51,6 +52,12 @@ def test_every_metric_is_described() -> None:
     assert listed == {one._name: set(one._labelnames) for one in collectors}  # type: ignore[attr-defined]
     for value in (*GPU_STATES, *ActKind):
         assert f"`{value}`" in text
+
+
+def test_every_state_of_a_gpu_is_counted() -> None:
+    """The pool's states of a GPU are the metric's, and there is none that nothing sets."""
+    states = {value for name, value in vars(rows).items() if name.startswith("GPU_")}
+    assert states == set(GPU_STATES) == {"ok", "unknown", "lost"}
 
 
 def test_the_openapi_description_is_whole(host: PoolHost, sign_in: object) -> None:
