@@ -19,14 +19,19 @@ from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings import Settings
 from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.errors import DriverMissing, GpuError
+from miglab_spawner.gpu.errors import DriverMissing, GpuError, GpuLost
 from miglab_spawner.gpu.nvml import Driver
 from miglab_spawner.gpu.readings import GpuInfo
 from miglab_spawner.messages import PoolSnapshot, SliceState
+from miglab_spawner.pool.rows import GPU_LOST
 
 LEAST_FREE_GIB = 5.0
 OLDEST_ENGINE = (19, 3)
 TOOLKIT_HOOK = "nvidia-container-runtime-hook"
+GPU_IS_LOST = (
+    "see the kernel log for Xid messages (dmesg | grep -i xid), then end what runs on the GPU and "
+    "reset it, or reboot the host"
+)
 MIG_RIGHTS = Path("/proc/driver/nvidia/capabilities/mig/config")
 DOCKER_TIMEOUT_S = 5
 
@@ -125,6 +130,9 @@ def examine_gpus(settings: Settings) -> Iterator[Finding]:
     except DriverMissing as error:
         yield wrong("driver", str(error), "install NVIDIA's driver, or set gpus.simulated = true")
         return
+    except GpuLost as error:
+        yield wrong("GPUs", str(error), GPU_IS_LOST)
+        return
     except GpuError as error:
         yield wrong("GPUs", str(error), "compare gpus.uuids in lab.toml with `nvidia-smi -L`")
         return
@@ -145,7 +153,9 @@ def _each_gpu(driver: Driver) -> Iterator[Finding]:
     for gpu in gpus:
         name = f"GPU {gpu.index}"
         health = driver.health(gpu.uuid)
-        if health.ok is False:
+        if health.lost:
+            yield wrong(name, health.why, GPU_IS_LOST)
+        elif health.ok is False:
             yield wrong(name, health.why, "take its UUID out of gpus.uuids, then reset it")
         elif health.ok is None:
             yield wrong(name, f"health unknown: {health.why}", "see `nvidia-smi -q`")
@@ -219,16 +229,14 @@ def _toolkit(client: Any) -> Finding:
 def examine_pool(settings: Settings) -> Iterator[Finding]:
     """The running pool service: its GPUs, what is set aside or foreign, and its invariants."""
     try:
-        api = PoolApi(settings.pool_url, settings.pool_secret.read_text().strip())
-        snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))
-        health = api.call("GET", "/health")
-        contradictions: list[str] = api.call("GET", "/invariants")
+        with PoolApi(settings.pool_url, settings.pool_secret.read_text().strip()) as api:
+            snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))
+            health = api.call("GET", "/health")
+            contradictions: list[str] = api.call("GET", "/invariants")
     except (StartError, OSError) as error:
         yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
         return
-    if health["is_stuck"]:
-        do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
-        yield wrong("pool", "a driver call hangs: no slice is made or destroyed", do)
+    yield from _loops(health)
     yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
     if snapshot.paused:
         yield wrong("pool", f"paused: {snapshot.paused}", "miglab pool resume")
@@ -238,10 +246,23 @@ def examine_pool(settings: Settings) -> Iterator[Finding]:
     yield from _slices(snapshot)
 
 
+def _loops(health: dict[str, Any]) -> Iterator[Finding]:
+    if health["is_stuck"]:
+        do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
+        yield wrong("pool", "a driver call hangs: no slice is made or destroyed", do)
+    if not health["is_reconciled"]:
+        do = "wait a moment and look again; if it stays so, see the pool's log in the state folder"
+        yield wrong("pool", "ledger, GPUs and servers were not compared yet", do)
+    if health["failing"]:
+        do = "see the pool's log in the state folder; a restart of the lab loses no lease"
+        yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)
+
+
 def _slices(snapshot: PoolSnapshot) -> Iterator[Finding]:
     for gpu in snapshot.gpus:
         if gpu.state != "ok":
-            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.why}", "see the driver's messages")
+            do = GPU_IS_LOST if gpu.state == GPU_LOST else "see the driver's messages"
+            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.why}", do)
         for item in gpu.slices:
             name = f"slice {item.slice_id}"
             found = f"{item.profile} on GPU {gpu.index}: {item.why}"

@@ -6,7 +6,7 @@ without, the operator of this host, by the secret in the lab's state folder.
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -19,7 +19,7 @@ TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 -- a variable's name
 
 
 class PoolApi:
-    """The pool's management API.
+    """The pool's management API; a context manager that closes its connections.
 
     Args:
         url: the API's address, up to and without ``/api``.
@@ -36,6 +36,12 @@ class PoolApi:
             trust_env=False,
             transport=transport,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One call; returns what was answered.

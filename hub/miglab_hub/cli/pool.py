@@ -122,7 +122,7 @@ def clear(context: typer.Context, slice_id: int) -> None:
 
 
 def _api(context: typer.Context) -> PoolApi:
-    return connect(*context.obj)
+    return context.with_resource(connect(*context.obj))
 
 
 def _say(answer: dict[str, Any], what: str) -> None:

@@ -31,6 +31,7 @@ REASONS = {
     "no-such-page": "there is nothing at this address",
     "not-signed-in": "no token or session, or one that is not known (any more)",
     "sign-in-failed": "the way back from the hub was not this browser's",
+    "unforeseen": "the service failed at something nobody foresaw; its log says at what",
     "wrong-method": "the address does not take this method",
     "xsrf": "a write by a browser without the page's token",
 }
@@ -47,10 +48,17 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         413: "The request is too long.",
         422: "The request makes no sense.",
         429: "The queue is full.",
+        500: "Something nobody foresaw.",
         503: "The pool or the hub cannot answer now.",
     }.items()
 }
 """What the OpenAPI description says of every route."""
+
+
+UNFORESEEN = (
+    "Something went wrong in the pool service, through no fault of yours. Try again in a moment. "
+    "If it happens again, tell the lab's operator when: the service's log says what it was."
+)
 
 
 class DeniedError(Exception):
@@ -94,6 +102,13 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
         answer.headers.update(error.headers or {})
         return answer
 
+    async def unforeseen(_request: Request, _error: Exception) -> JSONResponse:
+        count("unforeseen")
+        answer = _answer(500, "unforeseen", UNFORESEEN)
+        answer.headers.update(HEADERS)  # this answer is given outside of all middleware
+        return answer
+
+    app.add_exception_handler(Exception, unforeseen)  # raised again afterwards, for the log
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(DeniedError, refused)
     app.add_exception_handler(RequestValidationError, malformed)

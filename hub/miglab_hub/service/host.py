@@ -87,6 +87,8 @@ class PoolHost:
         self._drawn: Drawn | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._gpu_since: float | None = None
+        self._failing: set[str] = set()
+        self._is_reconciled = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, decision: Callable[[Pool], T]) -> T:
@@ -167,6 +169,16 @@ class PoolHost:
         """Whether the GPU thread hangs in a driver call; no slice is made or destroyed."""
         return self.gpu_call_s > self._times.stuck_s
 
+    @property
+    def is_reconciled(self) -> bool:
+        """Whether ledger, GPUs and holders were compared since this process began."""
+        return self._is_reconciled
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The loops whose last round failed, by name."""
+        return tuple(sorted(self._failing))
+
     async def _on(self, thread: ThreadPoolExecutor, work: Callable[[Pool], T]) -> T:
         loop = asyncio.get_running_loop()
         try:
@@ -176,12 +188,12 @@ class PoolHost:
 
     async def start(self) -> None:
         """Compare ledger, GPUs and holders once, then start the timers."""
-        await self.on_gpu_thread(lambda pool: pool.reconcile())
+        await self._reconcile()
         await self.decide(lambda pool: pool.turn())
         for loop in (
             self._turn_loop(),
-            self._act_loop(GPU_ACTS),
-            self._act_loop(HOLDER_ACTS),
+            self._act_loop("act", GPU_ACTS),
+            self._act_loop("probe", HOLDER_ACTS),
             self._every(self._times.holders_s, "holders", self._ask_after_holders),
             self._every(self._times.reconcile_s, "reconcile", self._reconcile),
             self._every(self._times.sample_s, "sample", self._sample),
@@ -216,14 +228,15 @@ class PoolHost:
         """One turn; returns the version it left, so that nothing after it is overlooked."""
         return await self.decide(_turn)
 
-    async def _act_loop(self, kinds: frozenset[ActKind]) -> None:
+    async def _act_loop(self, what: str, kinds: frozenset[ActKind]) -> None:
         while not self.waker.closed:
             seen = self.waker.version
-            if not await self._guard("act", lambda: self.act(kinds)):
+            if not await self._guard(what, lambda: self.act(kinds)):
                 await self.waker.beyond(seen, self._times.act_s)
 
     async def _reconcile(self) -> None:
         await self.on_gpu_thread(lambda pool: pool.reconcile())
+        self._is_reconciled = True
 
     async def _ask_after_holders(self) -> None:
         await self._on(self._holders, lambda pool: pool.ask_after_holders())
@@ -243,9 +256,12 @@ class PoolHost:
     async def _guard(self, what: str, step: Callable[[], Awaitable[T]]) -> T | None:
         """The outer frame of every loop: one failed round is logged, the next is tried."""
         try:
-            return await step()
+            done = await step()
+            self._failing.discard(what)
+            return done
         except Exception:
             log.exception("%s failed; tried again", what)
+            self._failing.add(what)
             self.metrics.failed_rounds.labels(what).inc()
             await asyncio.sleep(self._times.turn_s)
             return None

@@ -7,6 +7,7 @@ Checks who may ask for what; what then happens is the pool's decision.
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -61,12 +62,16 @@ class Health(Message):
     Attributes:
         gpus_troubled: how many of the GPUs take no new lease.
         is_stuck: whether a driver call hangs, so that no slice is made or destroyed.
+        is_reconciled: whether ledger, GPUs and servers were compared since the service began.
+        failing: the service's own loops whose last round failed.
     """
 
     ok: bool
     gpus: int
     gpus_troubled: int
     is_stuck: bool
+    is_reconciled: bool
+    failing: tuple[str, ...]
 
 
 async def who(request: Request) -> Asker:
@@ -361,26 +366,52 @@ async def invariants(_: Staff, host: Host) -> list[str]:
 
 
 @api.get("/events", response_class=EventSourceResponse)
-async def events(asker: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
-    """A server-sent event ``pool`` with the snapshot, now and after every change."""
-    while not host.waker.closed:
+async def events(asker: Who, host: Host, request: Request) -> AsyncIterator[ServerSentEvent]:
+    """A server-sent event ``pool`` with the snapshot, now and after every change.
+
+    Before each event, and at least every half minute, the hub is asked again who asks (it believes
+    its last answer for as long again): a lost role hides the names, a sign-out ends the stream.
+    """
+    now: Asker | None = asker
+    while now is not None and not host.waker.closed:
         seen = host.waker.version
-        snapshot = visible_snapshot(await host.snapshot(), asker)
+        snapshot = visible_snapshot(await host.snapshot(), now)
         yield ServerSentEvent(event="pool", id=str(seen), data=snapshot)
-        while host.waker.version == seen and not host.waker.closed:
-            await host.waker.beyond(seen, LONGEST_POLL_S)
+        now = await _asker_at_next_news(request, host, seen, now)
+
+
+async def _asker_at_next_news(
+    request: Request, host: PoolHost, seen: int, shown_to: Asker
+) -> Asker | None:
+    """Wait for a change of the pool or of the asker's rights; None if they may see nothing now."""
+    while True:
+        await host.waker.beyond(seen, LONGEST_POLL_S)
+        now = await _again(request, shown_to)
+        if now != shown_to or host.waker.version != seen or host.waker.closed:
+            return now
+
+
+async def _again(request: Request, before: Asker) -> Asker | None:
+    """Whoever asks, asked anew; without a role while the hub is silent, as it may be lost."""
+    try:
+        return await who(request)
+    except DeniedError as error:
+        is_no = error.reason != "hub-silent"
+        return None if is_no else replace(before, staff=False, admin=False)
 
 
 @api.get("/health")
 async def health(host: Host) -> Health:
-    """Whether the pool answers, and whether every GPU does; open to all, and names nothing."""
+    """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
     snapshot = await host.snapshot()
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
     return Health(
-        ok=not troubled and not host.is_stuck,
+        ok=not (troubled or host.is_stuck or host.failing) and host.is_reconciled,
         gpus=len(snapshot.gpus),
         gpus_troubled=troubled,
         is_stuck=host.is_stuck,
+        is_reconciled=host.is_reconciled,
+        failing=host.failing,
     )
 
 

@@ -32,6 +32,7 @@ def pool() -> FakePool:
 @pytest.fixture
 async def host(pool: FakePool) -> AsyncIterator[PoolHost]:
     host = PoolHost(pool, Metrics({"1g.5gb"}))  # type: ignore[arg-type]
+    host._is_reconciled = True  # as after start, but without its timers
     yield host
     await host.stop()
 

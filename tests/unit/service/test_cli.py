@@ -16,6 +16,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.lab_secrets import make_all
 from miglab_hub.preflight import make_simulated
 from miglab_hub.settings import Settings, load
+from miglab_spawner.gpu.sim_machine import Break, SimulatedMachine
 from miglab_spawner.messages import SliceState
 
 from .fakes import FakePool, lease_view, slice_view
@@ -32,7 +33,11 @@ class Service:
         self.pool.request_of_alice()
         self.contradictions: list[str] = []
         self.refuses = False
-        self.is_stuck = False
+        self.health: dict[str, Any] = {
+            "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False,
+            "is_reconciled": True, "failing": [],
+        }  # fmt: skip
+        self.clients: list[httpx.Client] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode().removeprefix("/services/pool/api")
@@ -41,8 +46,7 @@ class Service:
         if self.refuses:
             return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
         if path == "/health":
-            health = {"ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": self.is_stuck}
-            return httpx.Response(200, json=health)
+            return httpx.Response(200, json=self.health)
         if path == "/invariants":
             return httpx.Response(200, json=self.contradictions)
         if path.startswith("/leases?") or path == "/leases":
@@ -62,6 +66,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     class Connected(pool_api.PoolApi):
         def __init__(self, url: str, token: str) -> None:
             super().__init__(url, token, httpx.MockTransport(service))
+            service.clients.append(self._client)
 
     monkeypatch.setattr(pool_api, "PoolApi", Connected)
     monkeypatch.setattr(diagnosis, "PoolApi", Connected)
@@ -201,9 +206,41 @@ def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
 
 def test_doctor_finds_a_hanging_driver(service: Service, lab: Path) -> None:
     """A driver call that does not return is a finding."""
-    service.is_stuck = True
+    service.health["is_stuck"] = True
     said = findings(lab, 1)
     assert "hangs" in next(one for one in said["findings"] if one["level"] == "WRONG")["found"]
+
+
+@pytest.mark.parametrize(
+    ("health", "words"),
+    [({"failing": ["turn"]}, "failed: turn"), ({"is_reconciled": False}, "not compared yet")],
+)
+def test_doctor_finds_rounds_that_fail(
+    service: Service, lab: Path, health: dict[str, Any], words: str
+) -> None:
+    """A loop that fails, or a pool that has not looked yet, is a finding."""
+    service.health |= health
+    said = findings(lab, 1)
+    assert words in next(one for one in said["findings"] if one["level"] == "WRONG")["found"]
+
+
+def test_connections_are_closed(service: Service, lab: Path) -> None:
+    """Neither a command nor doctor leaves its client open."""
+    run(lab, "status")
+    findings(lab, 0)
+    assert [client.is_closed for client in service.clients] == [True, True]
+
+
+def test_doctor_says_what_to_do_about_a_lost_gpu(
+    service: Service, lab: Path, settings: Settings
+) -> None:
+    """Not that lab.toml is wrong: the driver's log, and a reset; so too where the pool says it."""
+    service.pool.gpu_state = "lost"
+    machine = SimulatedMachine(settings.simulated_state or lab)
+    machine.break_gpu(Break.LOST, machine.state().gpus[0].uuid)
+    wrong = [one for one in findings(lab, 1)["findings"] if one["level"] == "WRONG"]
+    assert len(wrong) == 2
+    assert all("Xid" in one["do"] and "reset" in one["do"] for one in wrong)
 
 
 def test_doctor_without_a_running_pool(lab: Path) -> None:

@@ -101,6 +101,33 @@ async def test_a_failed_turn_does_not_end_the_turns() -> None:
     ) == pytest.approx(1)
 
 
+class PoolWhoseTurnsFail(FakePool):
+    """Every turn raises until it is mended, but for the one before the timers start."""
+
+    is_mended = False
+
+    def turn(self) -> None:
+        super().turn()
+        if self.turns > 1 and not self.is_mended:
+            raise ZeroDivisionError
+
+
+async def test_a_loop_that_fails_is_known_until_it_succeeds() -> None:
+    """The host says which loop's last round failed; the next good one ends that."""
+    pool = PoolWhoseTurnsFail()
+    host = PoolHost(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
+    assert not host.is_reconciled
+    await host.start()
+    assert host.is_reconciled
+    async with asyncio.timeout(5):
+        while host.failing != ("turn",):
+            await asyncio.sleep(0)
+        pool.is_mended = True
+        while host.failing:
+            await asyncio.sleep(0)
+    await host.stop()
+
+
 async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None:
     """While the driver hangs, snapshots and turns go on, and the service can still end."""
     pool = PoolStuckInADriverCall()

@@ -6,16 +6,17 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request
 
 from miglab_hub.service import management
-from miglab_hub.service.auth import asker_from
+from miglab_hub.service.auth import STAFF_SCOPE, SignIn, asker_from
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.management import events
 from miglab_hub.service.waker import Waker
 from miglab_spawner.messages import TicketState
 
 from .conftest import as_
-from .fakes import OWNERS, SECRET, FakePool
+from .fakes import OWNERS, SECRET, FakePool, FakeTokens, person
 
 
 async def parked(waker: Waker, task: asyncio.Task[Any]) -> None:
@@ -96,9 +97,39 @@ async def test_a_poll_is_bounded(client: httpx.AsyncClient, pool: FakePool, wait
     assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
 
 
-async def test_events_follow_every_change(host: PoolHost, pool: FakePool) -> None:
+def from_(token: str, app: FastAPI) -> Request:
+    """A request for the events by whoever has this token."""
+    headers = [(name.lower().encode(), value.encode()) for name, value in as_(token).items()]
+    return Request({"type": "http", "method": "GET", "headers": headers, "app": app})
+
+
+@pytest.fixture
+def app(host: PoolHost, sign_in: SignIn) -> FastAPI:
+    return management.management_app(host, sign_in, default_course="everyone")
+
+
+async def test_a_lost_role_hides_the_names(
+    host: PoolHost, app: FastAPI, tokens: FakeTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rights are asked again while nothing happens: names vanish, a sign-out ends the stream."""
+    monkeypatch.setattr(management, "LONGEST_POLL_S", 0.001)
+    monkeypatch.setitem(OWNERS, "token", person("ina", STAFF_SCOPE))
+    async with asyncio.timeout(5):
+        stream = events(asker_from(OWNERS["token"]), host, from_("token", app))
+        assert "alice" in (await anext(stream)).data.model_dump_json()
+        tokens.silent = True
+        assert "alice" not in (await anext(stream)).data.model_dump_json()
+        tokens.silent = False
+        assert "alice" in (await anext(stream)).data.model_dump_json()
+        monkeypatch.setitem(OWNERS, "token", person("ina"))
+        assert "alice" not in (await anext(stream)).data.model_dump_json()
+        monkeypatch.delitem(OWNERS, "token")
+        assert await anext(stream, None) is None
+
+
+async def test_events_follow_every_change(host: PoolHost, pool: FakePool, app: FastAPI) -> None:
     """The stream says the pool as it is, again after each change, and ends with the service."""
-    stream = events(asker_from(OWNERS["bob-token"]), host)
+    stream = events(asker_from(OWNERS["bob-token"]), host, from_("bob-token", app))
     first = await anext(stream)
     assert first.event == "pool" and "alice" not in first.data.model_dump_json()
     following = asyncio.ensure_future(anext(stream))

@@ -2,14 +2,19 @@
 
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 
 from miglab_hub.service.answers import LONGEST_BODY
+from miglab_hub.service.auth import SignIn
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.management import management_app
+from miglab_hub.service.metrics import Metrics
 
 from .conftest import as_
-from .fakes import SECRET, FakePool, FakeTokens
+from .fakes import PREFIX, SECRET, FakePool, FakeTokens
 
 TICKET = {"user": "alice", "server": "", "course": "ml", "shape": "1g.5gb"}
 ATTACH = {"generation": 1, "holder": "process:1,1,boot"}
@@ -151,8 +156,47 @@ async def test_a_silent_hub_is_not_a_no(
     assert "release" not in pool.names()
 
 
+async def test_health_is_not_ok_while_rounds_fail(
+    client: httpx.AsyncClient, host: PoolHost
+) -> None:
+    """A pool whose loop fails, or that has compared nothing yet, does not call itself well."""
+    assert (await client.get("/api/health")).json()["ok"]
+    host._failing.add("turn")
+    said = (await client.get("/api/health")).json()
+    assert (said["ok"], said["failing"]) == (False, ["turn"])
+    host._failing.clear()
+    host._is_reconciled = False
+    said = (await client.get("/api/health")).json()
+    assert (said["ok"], said["is_reconciled"]) == (False, False)
+
+
+class PoolThatBreaks(FakePool):
+    """Fails at what nobody foresaw."""
+
+    def snapshot(self) -> Any:
+        raise ZeroDivisionError("a secret detail")
+
+
+async def test_what_nobody_foresaw_is_a_refusal_too(sign_in: SignIn) -> None:
+    """500 with reason, what to do and the headers; counted, and without the error's own words."""
+    host = PoolHost(PoolThatBreaks(), Metrics())  # type: ignore[arg-type]
+    app = management_app(host, sign_in, default_course="everyone")
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
+        answer = await client.get("/api/pool", headers=as_(SECRET))
+    await host.stop()
+    assert (answer.status_code, answer.json()["reason"]) == (500, "unforeseen")
+    assert "Try again" in answer.json()["message"] and "secret" not in answer.text
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    counted = host.metrics.registry.get_sample_value
+    assert counted("miglab_refusals_total", {"reason": "unforeseen"}) == 1
+
+
 async def test_health_names_nobody(client: httpx.AsyncClient, pool: FakePool) -> None:
     """Health is open to all, so it tells counts only; a GPU in trouble is not fine."""
     pool.gpu_state = "unknown"
     answer = await client.get("/api/health")
-    assert answer.json() == {"ok": False, "gpus": 1, "gpus_troubled": 1, "is_stuck": False}
+    assert answer.json() == {
+        "ok": False, "gpus": 1, "gpus_troubled": 1, "is_stuck": False,
+        "is_reconciled": True, "failing": [],
+    }  # fmt: skip
