@@ -23,6 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_rehearse(commands.add_parser("rehearse", help="run notebooks here, print minutes"))
     _add_record(commands.add_parser("record", help="rehearse, and keep evidence and figures"))
+    _add_redraw(commands.add_parser("redraw", help="draw and judge a recorded gallery again"))
     _add_grade(commands.add_parser("grade", help="mark a folder of handed-in zips"))
     return parser
 
@@ -53,6 +54,13 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
         "--only", nargs="+", default=["*"], metavar="PATTERN", help="experiments to be replayed"
     )
     parser.set_defaults(run=_record)
+
+
+def _add_redraw(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="the gallery of one machine")
+    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    parser.add_argument("--recorded", type=Path, help="where runs to be replayed lie")
+    parser.set_defaults(run=_redraw)
 
 
 def _add_grade(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +106,14 @@ def _record(asked: argparse.Namespace) -> int:
     if asked.recorded:
         print(f"{len(made.replayable)} to be replayed in {asked.recorded}")
     return 0 if made.is_whole else 1
+
+
+def _redraw(asked: argparse.Namespace) -> int:
+    from labkit.redraw import redraw
+
+    drawn = redraw(asked.folder, asked.notebooks, recorded=asked.recorded)
+    print(f"{len(drawn)} experiments drawn and judged again in {asked.folder}")
+    return 0
 
 
 def _refuse_without_gpu(asked: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from labkit.jobs import BUDGET_S
 from labkit.measure import compare_async, measure_async
 from labkit.plot_svg import Mark, Plot, Series
 from labkit.readings import Readings
-from labkit.records import Comparison, Measurement
+from labkit.records import Comparison, Measurement, Tier
 from labkit.relations import Data
 
 Report = Callable[[Point], None]
@@ -48,6 +48,7 @@ class Experiment:
         key: short and unique; names the evidence file and the check.
         unit: of the predicted number; None asks for rises, flat or falls.
         data: turns the points into the series the check reads; None when nothing is judged.
+        gpu_y_label: what evidence from a GPU, own or replayed, draws, where a CPU draws another.
     """
 
     key: str
@@ -62,6 +63,7 @@ class Experiment:
     data: Callable[[Sequence[Point]], Data] | None = None
     log_x: bool = False
     log_y: bool = False
+    gpu_y_label: str | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -146,7 +148,7 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
     return Plot(
         title=f"{experiment.key}: {experiment.title}",
         x_label=experiment.x_label,
-        y_label=experiment.y_label,
+        y_label=_y_label(experiment, evidence),
         series=series,
         caption=evidence.place,
         prediction=number,
@@ -154,6 +156,11 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
         log_x=experiment.log_x,
         log_y=experiment.log_y,
     )
+
+
+def _y_label(experiment: Experiment, evidence: Evidence) -> str:
+    is_from_gpu = bool(evidence.points) and evidence.tier != Tier.CPU.value
+    return (experiment.gpu_y_label if is_from_gpu else None) or experiment.y_label
 
 
 def _measured_name(evidence: Evidence) -> str:

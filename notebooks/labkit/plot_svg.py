@@ -7,13 +7,15 @@ work; every plot has a title, a description and a table that says the same.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 760, 432
+from labkit import plot_layout
+
+WIDTH, HEIGHT = 760, 432  # it grows downwards where legend or caption need more lines
 LEFT, RIGHT, TOP, BOTTOM = 84, 24, 44, 122
+LEGEND_TOP, LEGEND_ROW, CAPTION_ROW, COLUMN = HEIGHT - 58, 20, 15, 330
 COLOURS = (
     "#0b84c4",
     "#d55e00",
@@ -145,10 +147,10 @@ def render(plot: Plot) -> str:
     x, y = axes(plot)
     body = [_frame(plot, x, y), _prediction(plot, y)]
     body += [_series(series, index, x, y) for index, series in enumerate(plot.series)]
-    body += [_legend(plot)]
+    body += [_legend(plot), _caption(plot)]
     return (
-        f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" style="{STYLE}" fill="currentColor" '
-        'xmlns="http://www.w3.org/2000/svg">'
+        f'<svg role="img" viewBox="0 0 {WIDTH} {_height(plot)}" style="{STYLE}" '
+        'fill="currentColor" xmlns="http://www.w3.org/2000/svg">'
         f"<title>{escape(plot.title)}</title><desc>{escape(describe(plot))}</desc>{''.join(body)}</svg>"
     )
 
@@ -164,12 +166,13 @@ def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
 def _frame(plot: Plot, x: Axis, y: Axis) -> str:
     grid = 'stroke="currentColor" stroke-opacity="0.16"'
     base = 'stroke="currentColor" stroke-opacity="0.7"'
-    parts = [_text(LEFT, 24, plot.title, "start", ' font-weight="600" font-size="17"')]
+    size = 17 if len(plot.title) <= plot_layout.TITLE_CHARACTERS else 14
+    parts = [_text(LEFT, 24, plot.title, "start", f' font-weight="600" font-size="{size}"')]
     for value in y.ticks():
         parts.append(_line(LEFT, y.at(value), WIDTH - RIGHT, y.at(value), grid))
         parts.append(_text(LEFT - 8, y.at(value) + 5, number(value), "end"))
-    for value, words in _x_ticks(plot, x):
-        parts.append(_text(x.at(value), HEIGHT - BOTTOM + 20, words))
+    for pixel, words in _x_ticks(plot, x):
+        parts.append(_text(pixel, HEIGHT - BOTTOM + 20, words))
     parts.append(_line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, base))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 42, plot.x_label))
     middle = (TOP + HEIGHT - BOTTOM) / 2
@@ -180,13 +183,14 @@ def _frame(plot: Plot, x: Axis, y: Axis) -> str:
 
 
 def _x_ticks(plot: Plot, x: Axis) -> list[tuple[float, str]]:
-    """The measured places where there are few, else round values."""
-    places = {
-        mark.x: mark.label or number(mark.x) for series in plot.series for mark in series.marks
-    }
-    if 0 < len(places) <= 8 and all(len(words) <= 12 for words in places.values()):
-        return sorted(places.items())
-    return [(value, number(value)) for value in x.ticks()]
+    """Pixels and words: the marks' places where they are few, measured first, else round values."""
+    ordered = sorted(plot.series, key=lambda series: series.published)
+    marks = [mark for series in ordered for mark in series.marks]
+    places = {mark.x: mark.label or number(mark.x) for mark in reversed(marks)}
+    ticks = [(place, places[place]) for place in dict.fromkeys(mark.x for mark in marks)]
+    if not 0 < len(ticks) <= 8 or any(len(words) > 12 for _, words in ticks):
+        ticks = [(value, number(value)) for value in x.ticks()]
+    return plot_layout.clear_of_each_other((x.at(value), words) for value, words in ticks)
 
 
 def _prediction(plot: Plot, y: Axis) -> str:
@@ -244,17 +248,32 @@ def _marker(x: float, y: float, index: int, colour: str, *, hollow: bool) -> str
 
 def _legend(plot: Plot) -> str:
     parts = []
-    for index, series in enumerate(plot.series):
-        left, height = LEFT + (index % 2) * 330, HEIGHT - 58 + (index // 2) * 20
-        parts.append(
-            _marker(left, height - 5, index, COLOURS[index % len(COLOURS)], hollow=series.published)
-        )
-        parts.append(_text(left + 14, height, series.name, "start", ' font-size="14"'))
-    lines = textwrap.wrap(plot.caption, 100)[:2]
-    for index, words in enumerate(lines):
-        height = HEIGHT - 6 - 15 * (len(lines) - 1 - index)
-        parts.append(_text(LEFT, height, words, "start", ' font-size="12" fill-opacity="0.85"'))
+    entries = plot_layout.legend([series.name for series in plot.series])
+    for index, (series, entry) in enumerate(zip(plot.series, entries, strict=True)):
+        left, height = LEFT + entry.column * COLUMN, LEGEND_TOP + entry.row * LEGEND_ROW
+        colour = COLOURS[index % len(COLOURS)]
+        parts.append(_marker(left, height - 5, index, colour, hollow=series.published))
+        for line, words in enumerate(entry.lines):
+            below = height + line * LEGEND_ROW
+            parts.append(_text(left + 14, below, words, "start", ' font-size="14"'))
     return "".join(parts)
+
+
+def _caption(plot: Plot) -> str:
+    lines, last = plot_layout.caption(plot.caption), _height(plot) - 6
+    style = ' font-size="12" fill-opacity="0.85"'
+    heights = [last - CAPTION_ROW * (len(lines) - 1 - index) for index in range(len(lines))]
+    return "".join(
+        _text(LEFT, height, words, "start", style)
+        for height, words in zip(heights, lines, strict=True)
+    )
+
+
+def _height(plot: Plot) -> int:
+    """The picture's height; usual ones, of one row and two lines, are all the same."""
+    rows_taken = plot_layout.legend_rows(plot_layout.legend([one.name for one in plot.series]))
+    lines = len(plot_layout.caption(plot.caption))
+    return max(HEIGHT, LEGEND_TOP + LEGEND_ROW * rows_taken + CAPTION_ROW * lines + 2)
 
 
 def number(value: float) -> str:

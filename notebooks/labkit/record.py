@@ -131,7 +131,7 @@ def page(name: str, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehea
         "",
         "| experiment | verdict | expected here | where |",
         "|---|---|---|---|",
-        *(_row(item) for item in kept),
+        *(row(item) for item in kept),
         "",
     ]
     for item in kept:
@@ -140,7 +140,8 @@ def page(name: str, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehea
     return "\n".join(lines)
 
 
-def _row(item: Evidence) -> str:
+def row(item: Evidence) -> str:
+    """One experiment in the page's table."""
     judged = item.judgement
     verdict, expected = (judged.verdict.value, judged.expected) if judged else ("none asked", "")
     ended = f" (stopped: {item.stopped})" if item.stopped else ""

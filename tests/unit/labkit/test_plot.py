@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from labkit import plot_layout
 from labkit.plot_svg import (
     Axis,
     Mark,
@@ -96,3 +97,55 @@ def test_ticks_are_few_and_inside(low, high, log):
 def test_an_empty_plot_is_still_a_picture():
     """Before the first sample there is a frame and nothing to crash on."""
     ElementTree.fromstring(render(Plot("t", "x", "y", (Series("measured here", ()),))))
+
+
+LONG = "published: a very long name of a row, with its source, its tool, its size, and its year"
+
+
+def lines_of(plot):
+    """Every text drawn: where it begins, its height, its words."""
+    found = (item for item in ElementTree.fromstring(render(plot)).iter() if item.text)
+    texts = (item for item in found if item.tag.endswith("}text"))
+    return [(float(item.get("x")), float(item.get("y")), item.text) for item in texts]
+
+
+def test_no_legend_is_cut_off():
+    """A long name goes on in the next line, whole, and nothing is written over it."""
+    names = ("measured here", LONG, "published: short", "published: another")
+    plot = Plot("t", "x", "y", tuple(Series(name, (Mark(1, 1),)) for name in names), "caption")
+    texts = [text for text in lines_of(plot) if text[1] > 370]
+    assert " ".join(words for _, _, words in texts) == " ".join([*names, "caption"])
+    assert all(len(words) <= plot_layout.LINE_CHARACTERS for _, _, words in texts)
+    assert len({(x, y) for x, y, _ in texts}) == len(texts)
+    box = ElementTree.fromstring(render(plot)).get("viewBox").split()
+    assert all(y < float(box[3]) for _, y, _ in texts)
+
+
+def test_a_caption_is_whole():
+    """However long it is, no line of it is left out."""
+    caption = "one rank " * 60
+    plot = Plot("t", "x", "y", (Series("a", (Mark(1, 1),)),), caption)
+    assert " ".join(words for _, y, words in lines_of(plot) if y > 380).count("rank") == 60
+
+
+def test_ticks_do_not_overlap_and_measured_ones_come_first():
+    """Where a published place is beside a measured one, the measured one keeps its label."""
+    plot = Plot(
+        "t",
+        "x",
+        "y",
+        (
+            Series("published", (Mark(2, 2), Mark(3, 4), Mark(7, 8)), published=True),
+            Series(
+                "measured", (Mark(2.06, 1, "64 SMs"), Mark(4.1, 2, "32 SMs"), Mark(8, 3, "16 SMs"))
+            ),
+        ),
+    )
+    words = [words for _, y, words in lines_of(plot) if y == 330]
+    assert words == ["64 SMs", "3", "32 SMs", "7", "16 SMs"]
+
+
+def test_labels_at_one_place_are_one():
+    """Two labels of the same pixel: the first stays."""
+    ticks = [(100.0, "first"), (100.0, "second"), (300.0, "far")]
+    assert plot_layout.clear_of_each_other(ticks) == [(100.0, "first"), (300.0, "far")]

@@ -1,0 +1,119 @@
+"""What was recorded is drawn and judged again without measuring; samples stay as they were."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from labkit import cli
+from labkit import evidence as store
+from labkit.checks import CHECKS
+from labkit.errors import LabError
+from labkit.experiment import plot_of
+from labkit.records import Tier, Verdict
+from labkit.redraw import definitions, place_of, redraw
+
+ROOT = Path(__file__).parents[3]
+GALLERY = ROOT / "docs" / "gallery"
+RECORDED = ROOT / "notebooks" / "labkit" / "recorded"
+SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]_*.py"))
+MIXED, PARALLEL = SOURCES[2], SOURCES[3]
+MACHINES = sorted(folder for folder in GALLERY.iterdir() if folder.is_dir())
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    """A copy of one experiment of one machine, with a verdict that is out of date."""
+    folder = tmp_path / "h200-2gpu"
+    folder.mkdir()
+    shutil.copy(GALLERY / folder.name / "README.md", folder)
+    found = store.load(GALLERY / folder.name / "DP-2.json")
+    old = replace(found.judgement, verdict=Verdict.CONTRADICTED)
+    store.save(replace(found, judgement=old), folder)
+    return folder
+
+
+def test_verdict_figure_table_and_shipped_run_are_made_anew(gallery, tmp_path):
+    """Only the judgement of the evidence changes."""
+    shipped = tmp_path / "recorded"
+    shutil.copytree(gallery, shipped)
+    command = ["redraw", str(gallery), str(PARALLEL), "--recorded", str(shipped)]
+    assert cli.main(command) == 0
+    now = store.load(gallery / "DP-2.json")
+    assert now == store.load(GALLERY / gallery.name / "DP-2.json")
+    assert now == store.load(shipped / "DP-2.json")
+    assert (
+        "| DP-2 Time of an all-reduce | supported | supported |"
+        in (gallery / "README.md").read_text()
+    )
+    ElementTree.fromstring((gallery / "DP-2.svg").read_text())
+
+
+def test_an_experiment_nobody_defines_is_named(gallery):
+    """The wrong notebook changes nothing and says which experiments it lacks."""
+    before = (gallery / "DP-2.json").read_bytes()
+    with pytest.raises(LabError, match="DP-2"):
+        redraw(gallery, [MIXED])
+    assert (gallery / "DP-2.json").read_bytes() == before
+
+
+def test_a_folder_without_evidence_is_a_sentence(tmp_path, capsys):
+    """Exit status 2 and the reason."""
+    assert cli.main(["redraw", str(tmp_path), str(MIXED)]) == 2
+    assert "holds no recorded evidence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda folder: folder.name)
+def test_the_gallery_is_whole_and_as_expected(machine):
+    """Every file is unedited, was measured whole, and its verdict is the one its tier shows."""
+    for file in machine.glob("*.json"):
+        found = store.load(file)
+        assert found.stopped is None
+        if found.judgement and found.judgement.expected != "not applicable here":
+            assert found.judgement.verdict.value == found.judgement.expected, file
+        assert f"| {found.experiment} {found.title} |" in (machine / "README.md").read_text()
+        assert file.with_suffix(".svg").is_file()
+
+
+def test_what_is_shipped_is_what_the_gallery_shows():
+    """A run that is replayed lies in the gallery, byte for byte."""
+    shown = {file.read_bytes() for machine in MACHINES for file in machine.glob("*.json")}
+    shipped = list(RECORDED.glob("*.json"))
+    assert shipped
+    assert all(file.read_bytes() in shown for file in shipped)
+
+
+def experiment(notebook, machine, key):
+    found = [store.load(file) for file in (GALLERY / machine).glob("*.json")]
+    place = place_of(found)
+    return next(one for one in definitions(notebook, place) if one.key == key)
+
+
+def test_mx9_judges_what_is_kept_and_draws_the_peak():
+    """AMP halves what is kept; the peak, which falls to 0.84 only, contradicts the same claim."""
+    item = store.load(GALLERY / "h200-1gpu" / "MX-9.json")
+    made = experiment(MIXED, "h200-1gpu", "MX-9")
+    assert made.data(item.points) == {
+        "kept with AMP over fp32": [0.5],
+        "weights with AMP over fp32": [1.0],
+    }
+    assert CHECKS["MX-9"].judge(made.data(item.points), Tier.CPU).verdict is Verdict.SUPPORTED
+    assert plot_of(made, item).y_label == "peak of a step (MiB)"
+    on_a_cpu = replace(made, y_label="kept for backward (MiB)")
+    assert plot_of(on_a_cpu, item).y_label == "peak of a step (MiB)"
+    own = replace(item, tier=Tier.CPU.value)
+    assert plot_of(on_a_cpu, own).y_label == "kept for backward (MiB)"
+
+
+@pytest.mark.parametrize("machine", ["h200-2gpu", "h200-4gpu"])
+def test_dp2_judges_the_two_biggest_sizes(machine):
+    """Between GPUs 256 over 64 MB is bandwidth; 16 over 4 MB is mostly start-up and contradicts."""
+    item = store.load(GALLERY / machine / "DP-2.json")
+    made = experiment(PARALLEL, machine, "DP-2")
+    check = CHECKS["DP-2"]
+    assert [point.label for point in item.points[-2:]] == ["64 MB", "256 MB"]
+    assert check.judge(made.data(item.points), Tier.SEVERAL_GPUS).verdict is Verdict.SUPPORTED
+    small = made.data(item.points[:4])
+    assert check.judge(small, Tier.SEVERAL_GPUS).verdict is Verdict.CONTRADICTED
