@@ -210,17 +210,20 @@ class _Widgets:
 
         experiment, wide = panel.experiment, w.Layout(width="calc(100% - 8px)", max_width="64rem")
         style = {"description_width": "12rem"}
+        # A text goes to the kernel when its field is left: ipywidgets 8 holds keystrokes back while
+        # the kernel is busy, and a press of a button would overtake them.
+        text = {"style": style, "continuous_update": False}
         self._live_id = f"labkit-live-{experiment.key}-{id(panel):x}"
         if experiment.unit is None:
             options = [("choose", ""), *((trend.value, trend.value) for trend in Trend)]
             self.said: Any = w.Dropdown(options=options, description="Your prediction", style=style)
         else:
             name = f"Your prediction ({experiment.unit})"
-            self.said = w.Text(description=name, placeholder="a number", style=style)
-        self.because = w.Text(description="because", style=style, layout=wide)
+            self.said = w.Text(description=name, placeholder="a number", **text)
+        self.because = w.Text(description="because", layout=wide, **text)
         verdicts = [("choose", ""), *((verdict.value, verdict.value) for verdict in Verdict)]
         self.verdict = w.Dropdown(options=verdicts, description="The claim is", style=style)
-        self.explanation = w.Textarea(description="Your explanation", style=style, layout=wide)
+        self.explanation = w.Textarea(description="Your explanation", layout=wide, **text)
         self.lock = w.Button(description="Lock in prediction", layout=w.Layout(width="auto"))
         self.run = w.Button(description="Run", button_style="primary", disabled=True)
         self.stop = w.Button(description="Stop", disabled=True)

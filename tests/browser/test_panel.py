@@ -39,6 +39,7 @@ panel = Panel(Experiment("T-9", "Sleeping longer", "How long does it sleep?", st
 panel
 """
 KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
+KEY_MS = 50  # a person's speed: each field has reached the kernel before the next is left
 QUICK, LONGER, ENDLESS = (8, 6), (20, 60), (100, 5000)  # seconds and samples of each step
 
 
@@ -187,9 +188,9 @@ def test_the_keyboard_alone_is_enough(jupyter, page):
     """Tab and Space do it all, and the focus survives the redraws."""
     output = show(page, jupyter.write("keys", *QUICK))
     output.get_by_label("Your prediction (ms)").focus()
-    page.keyboard.type("30")
+    page.keyboard.type("30", delay=KEY_MS)
     page.keyboard.press("Tab")
-    page.keyboard.type("it sleeps")
+    page.keyboard.type("it sleeps", delay=KEY_MS)
     page.keyboard.press("Tab")
     expect(output.get_by_role("button", name="Lock in prediction")).to_be_focused()
     page.keyboard.press("Space")

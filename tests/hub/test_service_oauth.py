@@ -214,12 +214,12 @@ async def new_token(browser: httpx.AsyncClient, user: str, **more: object) -> st
 async def test_a_token_on_the_command_line(
     browser: httpx.AsyncClient, access: HubAccess, user: str, staff: bool
 ) -> None:
-    """A person's own hub token says who it is, and whether staff."""
+    """A person's own hub token says who it is, and whether staff or admin."""
     await log_in(browser, user)
     tokens = HubTokens(access)
     model = await tokens.owner(await new_token(browser, user))
     assert model is not None and tokens.lets_in(model)
-    assert asker_from(model) == Asker(Kind.PERSON, user, staff)
+    assert asker_from(model) == Asker(Kind.PERSON, user, staff, admin=user == "root")
 
 
 async def test_a_servers_token_is_that_servers(
