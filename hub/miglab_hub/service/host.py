@@ -96,6 +96,7 @@ class PoolHost:
 
         Raises:
             Refused: what the pool refuses.
+            RuntimeError: the service ends.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -214,6 +215,8 @@ class PoolHost:
         threads = (self._gpu, self._holders, self._decisions)
         loop = asyncio.get_running_loop()
         last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
+        for thread in threads:  # what was asked is answered, what is asked from now on is refused
+            thread.shutdown(wait=False)
         _, busy = await asyncio.wait(last, timeout=self._times.stop_s)
         for thread in threads:
             thread.shutdown(wait=False, cancel_futures=True)

@@ -144,6 +144,21 @@ async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None
     pool.go_on.set()
 
 
+async def test_who_asks_while_the_service_ends_is_refused_not_cancelled() -> None:
+    """A request is answered or refused: a cancellation would end the asker's task, not its call."""
+    host = PoolHost(FakePool(), Metrics())  # type: ignore[arg-type]
+    go_on = threading.Event()
+    early = asyncio.create_task(host.decide(lambda _: go_on.wait(10)))
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(host.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError):
+        await host.decide(lambda pool: pool.turn())
+    go_on.set()
+    assert await early
+    assert await ending
+
+
 async def test_holders_are_asked_after_on_their_thread() -> None:
     """A slow engine is asked on the holders' thread, by a timer of its own."""
     pool = PoolThatAsksAfterHolders()
