@@ -1,10 +1,11 @@
 """What people do in a browser, and what is seen there."""
 
 import os
+import re
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
 
 from miglab_hub.check.temporary import TemporaryLab
 
@@ -37,7 +38,12 @@ def sign_in(page: Page, lab: TemporaryLab, name: str) -> None:
     page.wait_for_url("**/hub/spawn**")
 
 
+def offer(page: Page, shape: str) -> Locator:
+    """A shape on the spawn page; its label says more than its name."""
+    return page.get_by_role("radio", name=re.compile(rf"^{re.escape(shape)} "))
+
+
 def start(page: Page, shape: str) -> None:
     """Choose a shape on the spawn page and press Start."""
-    page.get_by_role("radio", name=shape).check()
+    offer(page, shape).check()
     page.get_by_role("button", name="Start").click()

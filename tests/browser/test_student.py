@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start
+from tests.browser.people import offer, picture, serious_problems, sign_in, start
 
 from miglab_hub.check.student import Student, wait_for
 from miglab_hub.check.temporary import TemporaryLab
@@ -63,7 +63,7 @@ def test_who_comes_too_late_sees_the_place_and_is_served(
     """With the GPU full the page says the position; when somebody leaves, JupyterLab opens."""
     early = [classmate(f"early{number}") for number in range(7)]
     sign_in(page, lab, "late")
-    expect(page.get_by_role("radio", name="1g.5gb")).to_be_visible()
+    expect(offer(page, "1g.5gb")).to_be_visible()
     start(page, "1g.5gb")
     expect(page.get_by_text("You are 1st of 1 in line").first).to_be_visible()
     picture(page, "waiting")

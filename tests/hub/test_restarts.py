@@ -84,7 +84,7 @@ class Class:
 @pytest.fixture
 def lesson() -> Iterator[Class]:
     """A lesson under way; it ends by ending the lab."""
-    with temporary_lab(docker=False, shape=SHAPE) as lab:
+    with temporary_lab(docker=False, shapes=(SHAPE, "cpu")) as lab:
         lesson = Class(lab)
         lesson.begin()
         yield lesson

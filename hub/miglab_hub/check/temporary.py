@@ -1,12 +1,13 @@
 """A lab for the time of a check: its own folder, its own ports, one simulated A100-40GB."""
 
+import json
 import secrets
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ PORTS = 5
 PORT_RANGE = range(20000, 32000, 10)  # below those that Linux hands out by itself
 START_S = 150.0
 END_S = 60.0
-SHAPE = "1g.5gb"  # what the lab offers, beside no GPU
+SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "cpu")  # the first is the default
 TOML = """
 [lab]
 name = "{name}"
@@ -44,8 +45,9 @@ reconcile_s = 2
 attend_grace_s = 300
 
 [courses.everyone]
-title = "Acceptance"
-shapes = ["{shape}", "cpu"]
+title = "Open lab"
+shapes = {shapes}
+default = "{default}"
 """
 PARTS = {"hub": ["jupyterhub", "-f"], "pool": ["miglab_hub.service", "--config"]}
 
@@ -141,14 +143,20 @@ class TemporaryLab:
 
 
 @contextmanager
-def temporary_lab(*, docker: bool, shape: str = SHAPE) -> Iterator[TemporaryLab]:
-    """A lab that runs until the block ends; its folder is kept when the block fails."""
+def temporary_lab(*, docker: bool, shapes: Sequence[str] = SHAPES) -> Iterator[TemporaryLab]:
+    """A lab that runs until the block ends; its folder is kept when the block fails.
+
+    Args:
+        docker: students in containers, else in local processes.
+        shapes: what the course offers; the first is preselected.
+    """
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
     name = folder.name.lower().replace("_", "-")
     file = folder / "lab.toml"
     port = free_ports()
     spawner = "docker" if docker else "local"
-    file.write_text(TOML.format(name=name, port=port, spawner=spawner, shape=shape))
+    offer = {"shapes": json.dumps(shapes), "default": shapes[0]}
+    file.write_text(TOML.format(name=name, port=port, spawner=spawner, **offer))
     settings = load(file, {})
     with ExitStack() as stack:
         if docker:
