@@ -18,12 +18,17 @@ Function = Callable[..., Any]
 OnUpdate = Callable[[Readings], None]
 TIMEOUT_S = 120.0
 BUDGET_S = 10.0
-SAMPLES = 20
+SAMPLES, QUICK_SAMPLES = 20, 5
 
 
 def is_quick() -> bool:
     """Whether LAB_QUICK asks for the small budget of a test run."""
     return os.environ.get("LAB_QUICK") == "1"
+
+
+def usual_samples() -> int:
+    """How many samples a measurement takes: 20, or 5 under LAB_QUICK (too few for a verdict)."""
+    return QUICK_SAMPLES if is_quick() else SAMPLES
 
 
 def nobody_watches(_: Readings) -> None:

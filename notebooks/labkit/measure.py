@@ -15,7 +15,6 @@ from labkit import errors, stats
 from labkit.child import run_blocking
 from labkit.jobs import (
     BUDGET_S,
-    SAMPLES,
     TIMEOUT_S,
     Function,
     OnUpdate,
@@ -24,6 +23,7 @@ from labkit.jobs import (
     make_job,
     nobody_watches,
     run_job,
+    usual_samples,
 )
 from labkit.memory import PeakMemory
 from labkit.place import spread
@@ -57,7 +57,7 @@ async def measure_async(
     Args:
         function: what to time; if it returns a function, that one is timed and the rest is
             preparation.
-        samples: how many; 20, or 8 under LAB_QUICK.
+        samples: how many; 20, or 5 under LAB_QUICK.
         ranks: how many run it together, timed from a common start; each sample is then the slowest
             rank's.
         cold: empty the L2 cache before each call (on a GPU).
@@ -72,7 +72,7 @@ async def measure_async(
     """
     given = dict(arguments or {})
     added, backend = await spread(ranks)
-    rounds = samples or (8 if is_quick() else SAMPLES)
+    rounds = samples or usual_samples()
     job = make_job(
         "time", [function], given, looks=[rounds], cold=cold, budget_s=budget_s, backend=backend
     )
@@ -203,7 +203,7 @@ async def ranks_async(
         arguments: passed to the function.
     """
     added, backend = await spread(n)
-    rounds = samples or (8 if is_quick() else SAMPLES)
+    rounds = samples or usual_samples()
     job = make_job(
         "call", [function], arguments or {}, looks=[rounds], backend=backend, budget_s=budget_s
     )

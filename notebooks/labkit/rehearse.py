@@ -20,7 +20,7 @@ from labkit.errors import LabError
 
 SLICE = "sms=16,memory_mib=4352"  # what a 1g.5gb leaves a process, with an SM count Hopper can give
 LIMIT_S = 900.0
-END_S = 15.0
+CANCEL_S, END_S = 3.0, 15.0  # after the first and the second interrupt
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,16 @@ def _run(command: list[str], folder: Path, added: dict[str, str], limit_s: float
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt, so that it ends its own children; kill it if it does not listen."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    """Interrupt, so that it ends its own children; kill it if it does not listen.
+
+    The first interrupt cancels what the event loop awaits, the second a cell that never awaits.
+    """
+    for patience_s in (CANCEL_S, END_S):
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    process.kill()
+    process.wait()

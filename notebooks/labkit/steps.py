@@ -15,7 +15,7 @@ from labkit.device import tier_of
 from labkit.errors import NotMeasured, StudentError
 from labkit.evidence import Evidence, Point
 from labkit.experiment import Report, Step
-from labkit.jobs import BUDGET_S, SAMPLES, is_quick
+from labkit.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.measure import peak_async, ranks_async
 from labkit.memory import PeakMemory, largest_that_fits
 from labkit.panel import Panel
@@ -25,12 +25,12 @@ from labkit.sharing import Way, share_async
 from labkit.source import describe_error, error_sentence
 from labkit.timing import WARM_WINDOW, Work, make_clock, timing_loop
 
-QUICK_ROUNDS = 8
+QUICK_WARM = 2
 
 
 def rounds() -> int:
-    """How many rounds a sweep takes: 20, or 8 under LAB_QUICK (too few for a verdict)."""
-    return QUICK_ROUNDS if is_quick() else SAMPLES
+    """How many rounds a sweep takes: as many as a measurement takes samples."""
+    return usual_samples()
 
 
 def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
@@ -38,7 +38,7 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
 
     Args:
         works: what is timed, by label; with several ranks each call starts at a barrier.
-        times: how many rounds, after five that are not counted.
+        times: how many rounds, after five (two under LAB_QUICK) that are not counted.
 
     Returns:
         Seconds per call, by label, in order of rounds.
@@ -49,7 +49,7 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     barrier = dist.barrier if dist.is_initialized() else None
     clock = make_clock(torch, l2_bytes=0, cold=False, barrier=barrier)
     for work in works.values():
-        for _ in range(WARM_WINDOW):
+        for _ in range(QUICK_WARM if is_quick() else WARM_WINDOW):
             work()
     samples: dict[str, list[float]] = {name: [] for name in works}
     for turns in timing_loop(works, range(times), clock):

@@ -272,7 +272,7 @@ def train_share(size, ranks, limit_mib, predicted):
 # **Predict:** how many million parameters fit on *two* ranks?
 
 # %%
-TRIES = range(40, 121, 20 if is_quick() else 10)
+TRIES = range(40, 121, 40 if is_quick() else 10)
 limit = "of this slice" if IS_SLICE else "on a whole GPU, set" if ON_GPU else "counted, scaled down"
 largest = Panel(
     Experiment(

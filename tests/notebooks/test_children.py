@@ -3,9 +3,7 @@
 import asyncio
 import http.server
 import json
-import os
 import threading
-from pathlib import Path
 
 import psutil
 import pytest
@@ -28,6 +26,13 @@ def matmul(size=48):
         return matrix @ matrix
 
     return work
+
+
+def product(n=8, dtype="float32"):
+    import torch
+
+    matrix = torch.ones(n, n, dtype=getattr(torch, dtype))
+    return lambda: matrix @ matrix
 
 
 def twice(size=48):
@@ -127,12 +132,17 @@ def _nothing_left():
 
 
 def test_a_measurement_carries_all_its_circumstances():
-    """Samples, device, tier, versions, clock, date; on a CPU it says so."""
-    record = labkit.measure(matmul, samples=12, size=32)
+    """Samples, device, tier, versions, clock, date; on a CPU it says so.
+
+    A size called n is the function's, and a dtype is both an argument and part of the record.
+    """
+    record = labkit.measure(product, samples=12, n=16, dtype="float64")
     assert len(record.samples_s) == 12
     assert record.tier is Tier.CPU
     assert record.clock == "host"
-    assert record.setting == {"size": 32}
+    assert record.setting == {"n": 16, "dtype": "float64"}
+    assert record.dtype == "float64"
+    assert record.ranks == 1
     assert record.versions["torch"]
     assert len(record.warmup_s) >= 2
     assert "not a GPU" in str(record)
@@ -177,9 +187,11 @@ def test_samples_taken_before_a_failure_are_kept():
     assert "worn out" in caught.value.kept.stopped
 
 
-def test_ranks_talk_and_come_back_in_order():
-    """Two gloo ranks on the CPU sum their values; prints are kept by rank."""
+def test_ranks_talk_and_come_back_in_order(tmp_path, monkeypatch):
+    """Two gloo ranks on the CPU sum their values; prints are kept by rank, no folder is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = labkit.ranks(total, n=2, start=2.0)
+    assert list(tmp_path.iterdir()) == []
     assert found.values == ([5.0] * 3, [5.0] * 3)
     assert found.backend == "gloo"
     assert "not a GPU link" in found.link
@@ -276,27 +288,3 @@ def test_a_reclaimed_slice_is_named_as_the_reason():
     with pytest.raises(errors.LeaseGone, match=r"took back 1g\.5gb") as caught:
         labkit.measure(breaks_later, samples=1000)
     assert len(caught.value.kept.samples_s) > 0
-
-
-def test_no_private_folder_is_left(tmp_path, monkeypatch):
-    """The rendezvous folder goes with the run."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    labkit.ranks(total, n=2)
-    assert list(Path(tmp_path).iterdir()) == []
-    assert os.environ["TMPDIR"] == str(tmp_path)
-
-
-def product(n=8, dtype="float32"):
-    import torch
-
-    matrix = torch.ones(n, n, dtype=getattr(torch, dtype))
-    return lambda: matrix @ matrix
-
-
-def test_natural_argument_names_reach_the_function():
-    """A size called n is the function's, and a dtype is both an argument and part of the record."""
-    record = labkit.measure(product, samples=5, n=16, dtype="float64")
-    assert record.setting == {"n": 16, "dtype": "float64"}
-    assert record.dtype == "float64"
-    assert record.ranks == 1

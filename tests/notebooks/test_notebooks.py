@@ -94,7 +94,13 @@ def test_the_solved_notebook_at_full_length(name, tmp_path, no_lease):
     assert_evidence(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", NAMES)
+ONE_OF_ALL = "4_data_parallelism"  # its exercises stand between most of its panels
+IN_SHORT = [
+    pytest.param(name, marks=[] if name == ONE_OF_ALL else pytest.mark.long) for name in NAMES
+]
+
+
+@pytest.mark.parametrize("name", IN_SHORT)
 def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
     """As a student gets it, Run All leaves no traceback, measures no panel, and says what to do."""
     notebook = build(name, tmp_path, solutions=False)

@@ -1,6 +1,5 @@
 """The panel in a real kernel through nbclient: predict, run, stop, explain, read again."""
 
-import json
 import textwrap
 
 import nbformat
@@ -147,15 +146,16 @@ def test_after_a_restart_the_saved_evidence_is_shown(tmp_path):
         tmp_path,
         "STEPS = ((2, 5, 6),)" + MAKE,
         "print(len(panel.evidence.points), panel.runner.message)",
+        """
+        from pathlib import Path
+        file = Path("evidence/T-9.json")
+        file.write_text(file.read_text().replace('"value": ', '"value": 1'))
+        print(Panel(experiment).runner.message)
+        """,
     )
-    assert printed(again).startswith("1 Saved 20")
-    assert "not a GPU" in printed(again)
-    file = tmp_path / "evidence" / "T-9.json"
-    data = json.loads(file.read_text())
-    data["points"][0]["value"] = 0.001
-    file.write_text(json.dumps(data))
-    edited = run_cells(tmp_path, "STEPS = ((2, 5, 6),)" + MAKE, "print(panel.runner.message)")
-    assert "changed after it was measured" in printed(edited)
+    assert printed(again, 1).startswith("1 Saved 20")
+    assert "not a GPU" in printed(again, 1)
+    assert "changed after it was measured" in printed(again)
 
 
 def test_the_status_has_a_live_region_that_is_never_redrawn(tmp_path):

@@ -9,6 +9,7 @@ pytest.importorskip("nbclient", reason="a kernel needs nbclient")
 pytest.importorskip("ipywidgets", reason="panels are widgets")
 
 
+@pytest.mark.long
 def test_a_few_rounds_through_a_real_kernel(monkeypatch, tmp_path):
     """On and off in turns: a ratio inside its interval, and the device."""
     monkeypatch.chdir(tmp_path)
