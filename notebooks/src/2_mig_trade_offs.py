@@ -604,3 +604,15 @@ if SLICES > 1:
     print(f"this process was given one of {SLICES} slices and sees {labkit.ranks(count_devices, n=1).values[0]} device")
 else:
     print("not here: ask for a shape with two slices, 2x1g.5gb")
+
+# %% [markdown]
+# ## Hand in
+#
+# Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
+# with a link to download it, and says what would not count as yours.
+#
+# To start this notebook over, run `labkit.fresh_copy("2_mig_trade_offs")`:
+# a *fresh copy* appears beside this one, and nothing of yours is overwritten.
+
+# %%
+labkit.hand_in()

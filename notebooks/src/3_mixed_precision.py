@@ -883,3 +883,15 @@ cores if ON_GPU else print("MX-3 needs a GPU: a CPU has no CUDA cores to measure
 if ON_GPU:
     evidence = await settle_optional(cores)
     print(cores.runner.message)
+
+# %% [markdown]
+# ## Hand in
+#
+# Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
+# with a link to download it, and says what would not count as yours.
+#
+# To start this notebook over, run `labkit.fresh_copy("3_mixed_precision")`:
+# a *fresh copy* appears beside this one, and nothing of yours is overwritten.
+
+# %%
+labkit.hand_in()

@@ -718,3 +718,15 @@ far
 # %%
 evidence = await settle_optional(far)
 print(far.runner.message)
+
+# %% [markdown]
+# ## Hand in
+#
+# Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
+# with a link to download it, and says what would not count as yours.
+#
+# To start this notebook over, run `labkit.fresh_copy("5_model_parallelism")`:
+# a *fresh copy* appears beside this one, and nothing of yours is overwritten.
+
+# %%
+labkit.hand_in()

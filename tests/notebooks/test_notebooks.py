@@ -83,6 +83,7 @@ def test_the_solved_notebook_measures_what_its_tier_shows(name, tmp_path, no_lea
     no_lease.setenv("LAB_QUICK", "1")
     execute(build(name, tmp_path, solutions=True), tmp_path)
     assert_evidence(name, tmp_path)
+    assert (tmp_path / "hand-in.zip").is_file()
 
 
 @pytest.mark.long
@@ -139,12 +140,14 @@ def test_the_same_source_gives_the_same_bytes(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_has_the_parts_it_promises(name, tmp_path):
-    """What one can decide, published figures, a summary, at most two exercises, short cells."""
+    """What one can decide, published figures, a summary, exercises, short cells, handing in."""
     notebook = build(name, tmp_path, solutions=False)
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     for part in ("Afterwards you can decide", "Summary", "ublished", "ptional"):
         assert part.casefold() in prose.casefold(), part
     assert 1 <= prose.count("## Exercise") <= 2
+    assert f'labkit.fresh_copy("{name}")' in prose
+    assert notebook.cells[-1].source == "labkit.hand_in()"
     lengths = [len(c.source.splitlines()) for c in notebook.cells if c.cell_type == "code"]
     assert statistics.median(lengths) <= CELL_LINES
 
