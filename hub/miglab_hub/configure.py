@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from miglab_hub import lab_secrets
+from miglab_hub import hub_database, lab_secrets
 from miglab_hub.settings import SERVICE_NAME, Settings
 from miglab_spawner.hub_setup import LEASE_SCOPE, custom_scopes
 
@@ -76,6 +76,7 @@ def update_lifetime(c: Any, settings: Settings) -> None:
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.cleanup_proxy = False
     c.JupyterHub.db_url = f"sqlite:///{settings.state / 'jupyterhub.sqlite'}"
+    c.JupyterHub.db_kwargs = {"pool_events": [(hub_database.tune, "connect")]}
     c.JupyterHub.cookie_secret_file = str(settings.state / "jupyterhub_cookie_secret")
     # Students who wait for a slice count as starting: the pool's queue is the limit, not this one.
     c.JupyterHub.concurrent_spawn_limit = 0

@@ -68,11 +68,12 @@ class Refused(PoolError):
 def shared_http() -> httpx.AsyncClient:
     """The running loop's HTTP client, made once: a new one costs 20 ms.
 
-    Each waiter holds a connection, so their number is not limited.
+    Each waiter holds a connection, so their number is not limited; that of idle ones is, because
+    each request looks through them all.
     """
     loop = asyncio.get_running_loop()
     if loop not in _shared or _shared[loop].is_closed:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=10)
         _shared[loop] = httpx.AsyncClient(limits=limits, trust_env=False)
     return _shared[loop]
 
