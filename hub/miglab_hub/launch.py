@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -58,7 +59,7 @@ def up(config: Path, port: int | None = None) -> int:
     siblings = Siblings(siblings_of(settings), settings.logs, say)
     try:
         siblings.start()
-        _wait_until_ready(settings, siblings, stop)
+        wait_until_ready(settings, siblings, lambda: stop.is_set)
         if not stop.is_set:
             settings.port_file.write_text(f"{settings.lab.port}\n", encoding="utf-8")
             _say_ready(settings)
@@ -71,8 +72,13 @@ def up(config: Path, port: int | None = None) -> int:
     return 0
 
 
-def siblings_of(settings: Settings) -> list[Sibling]:
-    """The three processes of a lab."""
+def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]:
+    """The three processes of a lab.
+
+    Args:
+        settings: the lab's.
+        config: the hub's configuration file; None for the checkout's.
+    """
     python, file = sys.executable, str(settings.file)
     # Students' servers and kernels are started by name, and the proxy's script asks for node.
     path = {"PATH": os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])}
@@ -80,7 +86,7 @@ def siblings_of(settings: Settings) -> list[Sibling]:
     return [
         Sibling("proxy", proxy_command(settings), path | token),
         Sibling("pool", [python, "-m", "miglab_hub.service", "--config", file], path),
-        Sibling("hub", [python, "-m", "jupyterhub", "-f", str(hub_config())], path),
+        Sibling("hub", [python, "-m", "jupyterhub", "-f", str(config or hub_config())], path),
     ]
 
 
@@ -111,8 +117,10 @@ def _proxy_program() -> list[str]:
     return [found]
 
 
-def _wait_until_ready(settings: Settings, siblings: Siblings, stop: Stop) -> None:
-    """Wait until all three answer.
+def wait_until_ready(
+    settings: Settings, siblings: Siblings, is_stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """Wait until all three answer, or until it is to stop.
 
     Raises:
         StartError: one ended, or does not answer in time.
@@ -120,7 +128,7 @@ def _wait_until_ready(settings: Settings, siblings: Siblings, stop: Stop) -> Non
     deadline = time.monotonic() + READY_TIMEOUT_S
     missing = dict(probes(settings))
     with httpx.Client(timeout=2, trust_env=False, verify=False) as http:  # noqa: S501 -- our own
-        while missing and not stop.is_set:
+        while missing and not is_stopped():
             _check_running(siblings)
             missing = {name: ask for name, ask in missing.items() if not _answers(http, ask)}
             if missing and time.monotonic() > deadline:

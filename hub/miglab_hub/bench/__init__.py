@@ -5,7 +5,7 @@ Each benchmark is a module of its own with one function, registered here.
 
 import typer
 
-from miglab_hub.bench import labkit, placement, pool
+from miglab_hub.bench import hub, labkit, placement, pool, spawn
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -18,3 +18,5 @@ def bench() -> None:
 app.command("placement")(placement.bench_placement)
 app.command("pool")(pool.bench_pool)
 app.command("labkit")(labkit.bench_labkit)
+app.command("hub")(hub.bench_hub)
+app.command("spawn")(spawn.bench_spawn)

@@ -100,15 +100,27 @@ def temporary_pool() -> Iterator[Settings]:
         file = Path(name, "lab.toml")
         file.write_text(LAB.format(port=free_ports(), gpus=GPUS))
         settings = load(file, {})
-        with Path(name, "log").open("w+b") as log:
-            command = [sys.executable, "-m", "miglab_hub.service", "--config", str(file)]
-            service = subprocess.Popen(command, stdout=log, stderr=log)
-            try:
-                wait_until_ready(settings, service, Path(name, "log"))
-                yield settings
-            finally:
-                service.terminate()
-                service.wait()
+        with running_pool(settings):
+            yield settings
+
+
+@contextmanager
+def running_pool(settings: Settings) -> Iterator[None]:
+    """The pool service of these settings.
+
+    Raises:
+        StartError: it did not start; the message is what it said.
+    """
+    log_file = settings.folder / "log"
+    with log_file.open("w+b") as log:
+        command = [sys.executable, "-m", "miglab_hub.service", "--config", str(settings.file)]
+        service = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_until_ready(settings, service, log_file)
+            yield
+        finally:
+            service.terminate()
+            service.wait()
 
 
 async def measure(settings: Settings, clients: int, seconds: float) -> Row:
@@ -204,8 +216,8 @@ def _row(clients: Sequence[Client], within_s: float | None, took_s: float) -> Ro
         len(clients),
         within_s,
         round(len(leases_s) / took_s, 1),
-        round(_p95(leases_s) * 1000, 1),
-        round(_p95(requests_s) * 1000, 1),
+        round(p95(leases_s) * 1000, 1),
+        round(p95(requests_s) * 1000, 1),
         len(leases_s),
     )
 
@@ -242,7 +254,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _p95(samples: Sequence[float]) -> float:
+def p95(samples: Sequence[float]) -> float:
+    """The 95th percentile; 0 without samples."""
     return quantiles(samples, n=20)[-1] if len(samples) > 1 else max(samples, default=0.0)
 
 

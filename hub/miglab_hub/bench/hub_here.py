@@ -1,0 +1,121 @@
+"""A JupyterHub in this process, to time one spawner beside another within the same hub.
+
+It has no proxy: servers are asked directly, so that only the way to the server is measured.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from jupyterhub.app import JupyterHub
+from jupyterhub.proxy import Proxy
+from traitlets import Dict
+from traitlets.config import Config
+
+LOOK_S = 0.005
+
+
+class NoProxy(Proxy):  # type: ignore[misc]  # base is untyped
+    """Routes that lead nowhere."""
+
+    should_start = False
+    routes = Dict()
+
+    async def add_route(self, routespec: str, target: str, data: dict[str, Any]) -> None:
+        """Remember the route."""
+        self.routes[routespec] = {"routespec": routespec, "target": target, "data": data}
+
+    async def delete_route(self, routespec: str) -> None:
+        """Forget the route."""
+        self.routes.pop(routespec, None)
+
+    async def get_all_routes(self) -> dict[str, Any]:
+        """All that are remembered."""
+        return dict(self.routes)
+
+
+class HubHere(JupyterHub):  # type: ignore[misc]  # base is untyped
+    """A hub configured by what it is given, which leaves signals to this process."""
+
+    def load_config_file(self, *_: Any, **__: Any) -> None:
+        """No file: `config` says all."""
+
+    def init_signal(self) -> None:
+        """Ctrl-C ends the benchmark, and with it the hub."""
+
+
+@asynccontextmanager
+async def hub_here(config: Config) -> AsyncIterator[HubHere]:
+    """A running hub; what its servers leave is the caller's to stop."""
+    config.JupyterHub.proxy_class = NoProxy
+    config.JupyterHub.log_level = "ERROR"
+    hub = HubHere(config=config)
+    await hub.initialize([])
+    await hub.start()
+    try:
+        yield hub
+    finally:
+        hub.http_server.stop()
+        for callback in hub._periodic_callbacks.values():
+            callback.stop()
+        hub.metrics_collector.stop()
+        await hub.cleanup()
+        hub.db.close()
+
+
+async def time_start(user: Any, **options: str) -> float:
+    """Start a user's server and stop it again.
+
+    Returns:
+        Seconds from asking JupyterHub to the server's first HTTP answer.  JupyterHub itself looks
+        at intervals that grow at random, so it is not asked.
+    """
+    spawner = user.spawners[""]
+    start, answered = spawner.start, 0.0
+
+    async def start_and_wait() -> Any:
+        nonlocal answered
+        where = await start()
+        await first_answer(where, f"{spawner.server.base_url}api")
+        answered = time.perf_counter()
+        return where
+
+    spawner.start = start_and_wait
+    asked = time.perf_counter()
+    try:
+        await user.spawn("", options=options)
+    finally:
+        spawner.start = start
+        await user.stop("")
+    return answered - asked
+
+
+async def first_answer(where: str | tuple[str, int], path: str) -> None:
+    """Wait for the first HTTP answer, whatever it says."""
+    host, port = _address(where)
+    while not await _answers(host, port, path):  # noqa: ASYNC110 -- nothing here would wake us
+        await asyncio.sleep(LOOK_S)
+
+
+def _address(where: str | tuple[str, int]) -> tuple[str, int]:
+    if isinstance(where, str):
+        url = urlsplit(where)
+        return url.hostname or "", url.port or 80
+    return where
+
+
+async def _answers(host: str, port: int, path: str) -> bool:
+    try:
+        reader, writer = await asyncio.open_connection(host, port)
+    except OSError:  # nobody listens yet
+        return False
+    try:
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        return (await reader.readline()).startswith(b"HTTP/")
+    except ConnectionError:
+        return False
+    finally:
+        writer.close()

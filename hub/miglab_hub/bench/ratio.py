@@ -1,0 +1,41 @@
+"""One thing's time over another's, measured in turns: the median ratio and its bootstrap interval.
+
+Pure.  The two of a round ran one right after the other, so that what slows the machine slows both.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+RESAMPLES = 2000
+LEVEL_PCT = 95
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A median ratio, and the interval that holds it in 95 of 100 such measurements."""
+
+    median: float
+    low: float
+    high: float
+
+
+def ratio_of(ours_s: Sequence[float], theirs_s: Sequence[float], seed: int = 0) -> Ratio:
+    """The median over the rounds of ours / theirs.
+
+    Args:
+        ours_s: seconds, one a round.
+        theirs_s: seconds, of the same rounds.
+        seed: makes the interval of given samples reproducible.
+
+    Raises:
+        ValueError: not the same number of rounds, or fewer than two.
+    """
+    ratios = [ours / theirs for ours, theirs in zip(ours_s, theirs_s, strict=True)]
+    if len(ratios) < 2:
+        raise ValueError(f"{len(ratios)} round; at least two are needed for an interval")
+    rng = random.Random(seed)  # noqa: S311 -- statistics, not a secret
+    medians = [median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES)]
+    ends = quantiles(medians, n=200 // (100 - LEVEL_PCT))
+    return Ratio(median(ratios), ends[0], ends[-1])

@@ -1,0 +1,26 @@
+"""The reference of the benchmarks lists those there are, and what their JSON holds."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from miglab_hub.bench import app
+from miglab_hub.bench.hub import Asked, Measured
+from miglab_hub.bench.spawn import Round
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "bench.md").read_text(encoding="utf-8")
+
+
+def test_every_benchmark_is_in_the_reference() -> None:
+    """The table lists exactly the commands there are."""
+    table = PAGE.split("## ")[0]
+    listed = re.findall(r"^\| `(\w+)", table, re.MULTILINE)
+    assert sorted(listed) == sorted(str(command.name) for command in app.registered_commands)
+
+
+def test_every_figure_is_in_the_reference() -> None:
+    """Each field of the JSON of `hub` and `spawn` is named; what was asked for is in `how`."""
+    asked_for = {"students", "within_s", "pool_requests"}
+    for record in (Asked, Measured, Round):
+        for field in fields(record):
+            assert field.name in asked_for or f"`{field.name}`" in PAGE

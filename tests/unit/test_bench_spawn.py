@@ -1,0 +1,92 @@
+"""`lab bench spawn`: what is printed, where it cannot run, and that both containers are alike."""
+
+import contextlib
+import json
+
+import pytest
+from traitlets.config import Config
+from typer.testing import CliRunner
+
+from miglab_hub import docker_ready, lab_secrets
+from miglab_hub.bench import app, spawn, turns
+from miglab_hub.bench.spawn import Round
+from miglab_hub.cli.root import main
+from miglab_hub.configure import configure
+from miglab_hub.settings import load
+
+ROUNDS = [Round(1.02, 1.0), Round(2.06, 2.0), Round(1.03, 1.0)]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[Round]:
+    """A machine that has been measured already."""
+    file = tmp_path / "lab.toml"
+    file.write_text('[courses.everyone]\nshapes = ["1g.5gb"]\n')
+    rounds = list(ROUNDS)
+
+    async def samples(settings, count: int) -> list[Round]:
+        return rounds
+
+    monkeypatch.setattr(spawn, "temporary_settings", lambda: contextlib.nullcontext(load(file, {})))
+    monkeypatch.setattr(spawn, "running_pool", lambda settings: contextlib.nullcontext())
+    monkeypatch.setattr(turns, "measure", samples)
+    return rounds
+
+
+def test_json_holds_ratio_interval_and_samples(measured):
+    """One object: the median of the rounds' ratios, its interval, and every round."""
+    said = json.loads(CliRunner().invoke(app, ["spawn", "--json"]).output)
+    assert said["ratio"]["median"] == pytest.approx(1.03)
+    assert said["ratio"]["low"] <= 1.03 <= said["ratio"]["high"]
+    assert said["bound"] == 1.05
+    assert said["rounds"] == [{"ours_s": r.ours_s, "plain_s": r.plain_s} for r in ROUNDS]
+    assert "3 rounds" in said["how"]
+
+
+@pytest.mark.parametrize(("slower", "verdict"), [(1.0, "1.05 holds"), (1.1, "DOES NOT HOLD")])
+def test_people_read_whether_the_bound_holds(measured, slower: float, verdict: str):
+    """A sentence with the ratio and the verdict."""
+    measured[:] = [Round(slower * each.ours_s, each.plain_s) for each in measured]
+    said = " ".join(CliRunner().invoke(app, ["spawn"]).output.split())
+    assert f"{slower * 1.03:.3f}" in said
+    assert verdict in said
+
+
+def test_one_round_is_refused():
+    """There is no interval from one."""
+    assert CliRunner().invoke(app, ["spawn", "--rounds", "1"]).exit_code == 2
+
+
+def test_without_an_engine_it_says_so(monkeypatch, tmp_path, capsys):
+    """Exit status 2 and one message that names the engine and what to look at; nothing is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["miglab", "bench", "spawn"])
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+
+    def nobody(**_: object) -> None:
+        raise docker_ready.DockerException("connection refused")
+
+    monkeypatch.setattr(docker_ready.docker, "APIClient", nobody)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "no Docker engine answers" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_both_containers_are_alike(tmp_path):
+    """Plain DockerSpawner gets our image, network and volume, is removed, and asks the same way."""
+    file = tmp_path / "lab.toml"
+    file.write_text('[students]\nspawner = "docker"\n[courses.everyone]\nshapes = ["1g.5gb"]\n')
+    settings = load(file, {})
+    lab_secrets.make_all(settings)
+    config = Config()
+    configure(config, settings)
+    traits = turns.plain_traits(config, ("MIG-1",))
+    ours = config.MIGDockerSpawner
+    for name in turns.SAME:
+        assert traits[name] == ours[name]
+    assert traits["remove"] is True
+    assert traits["volumes"] == {ours.home_volume: ours.home_dir}
+    (request,) = traits["extra_host_config"]["device_requests"]
+    assert request["device_ids"] == ["MIG-1"]
