@@ -190,4 +190,7 @@ def update_local(c: Any, settings: Settings) -> None:
     """Local processes: a home each below the state folder."""
     c.MIGLocalSpawner.homes_dir = str(settings.homes)
     c.MIGLocalSpawner.notebooks_dir = str(settings.notebooks)
-    c.MIGLocalSpawner.environment = {"JUPYTER_CONFIG_PATH": str(JUPYTER_CONFIG)}
+    c.MIGLocalSpawner.environment = {
+        "JUPYTER_CONFIG_PATH": str(JUPYTER_CONFIG),
+        "MIGLAB_NOTEBOOKS": str(settings.notebooks),  # where labkit.fresh_copy looks
+    }

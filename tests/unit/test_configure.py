@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
+from labkit import fresh
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
@@ -155,6 +156,15 @@ def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None
     page = json.loads((folder / "labconfig/page_config.json").read_text(encoding="utf-8"))
     assert page["disabledExtensions"] == {"@jupyterlab/apputils-extension:announcements": True}
     assert asked["LanguageServerManager"] == {"autodetect": False}
+
+
+def test_local_students_find_fresh_copies(tmp_path: Path) -> None:
+    """labkit copies from where the spawner does; in the image both know /opt/miglab/notebooks."""
+    c = configured(tmp_path)
+    assert fresh.VARIABLE in c.MIGLocalSpawner.environment
+    assert c.MIGLocalSpawner.environment[fresh.VARIABLE] == c.MIGLocalSpawner.notebooks_dir
+    dockerfile = (checkout() / "images/student/Dockerfile").read_text(encoding="utf-8")
+    assert f"/own{fresh.DELIVERED}" in dockerfile
 
 
 def test_the_home_volume_lies_where_the_image_has_its_home(tmp_path: Path) -> None:
