@@ -51,8 +51,8 @@ class HubHere(JupyterHub):  # type: ignore[misc]  # base is untyped
 async def hub_here(config: Config) -> AsyncIterator[HubHere]:
     """A running hub; what its servers leave is the caller's to stop."""
     config.JupyterHub.proxy_class = NoProxy
-    config.JupyterHub.log_level = "ERROR"
-    hub = HubHere(config=config)
+    config.JupyterHub.log_level = "CRITICAL"  # what fails is raised
+    hub = HubHere.instance(config=config)  # JupyterHub's database tools log through the instance
     await hub.initialize([])
     await hub.start()
     try:
@@ -64,6 +64,7 @@ async def hub_here(config: Config) -> AsyncIterator[HubHere]:
         hub.metrics_collector.stop()
         await hub.cleanup()
         hub.db.close()
+        HubHere.clear_instance()
 
 
 async def time_start(user: Any, **options: str) -> float:

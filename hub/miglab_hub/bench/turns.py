@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from docker.errors import DockerException  # noqa: TID251 -- what a start says that Docker refused
+from docker.errors import DockerException, NotFound  # noqa: TID251 -- what Docker answers
 from dockerspawner import DockerSpawner
 from traitlets.config import Config
 
@@ -41,8 +41,8 @@ async def measure(settings: Settings, rounds: int) -> list[Round]:
             return [await bench.round(is_ours_first=bool(n % 2)) for n in range(rounds)]
         except DockerException as error:
             raise StartError(
-                f"the engine starts no container with a slice: {error}. With simulated GPUs it "
-                "needs a stand-in for NVIDIA's hook: tests/docker/engine start starts one"
+                f"the Docker engine refused: {error}. To hand over simulated GPUs it needs a "
+                "stand-in for NVIDIA's hook: tests/docker/engine start starts one with it"
             ) from error
 
 
@@ -89,8 +89,11 @@ class _Bench:
     async def _plain_s(self) -> float:
         user = self._hub.users[PLAIN]
         traits = plain_traits(self._hub.config, self._beside.uuids)
-        user.spawners[""] = user._new_spawner("", DockerSpawner, **traits)
-        return await time_start(user)
+        spawner = user.spawners[""] = user._new_spawner("", DockerSpawner, **traits)
+        try:
+            return await time_start(user)
+        finally:
+            await until_removed(spawner)
 
     def _is_warm(self) -> bool:
         secret = lab_secrets.read(self._settings.pool_secret)
@@ -98,6 +101,16 @@ class _Bench:
             snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))
         states = [each.state for gpu in snapshot.gpus for each in gpu.slices]
         return sorted(states) == sorted([SliceState.LEASED, SliceState.FREE])
+
+
+async def until_removed(spawner: DockerSpawner) -> None:
+    """Wait for the end of a removal that plain DockerSpawner leaves to the engine."""
+    while True:
+        try:
+            await spawner.docker("inspect_container", spawner.object_name)
+        except NotFound:
+            return
+        await asyncio.sleep(LOOK_S)
 
 
 def plain_traits(config: Config, uuids: tuple[str, ...]) -> dict[str, Any]:
