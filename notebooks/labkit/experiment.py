@@ -14,7 +14,7 @@ from labkit import published
 from labkit.evidence import Evidence, Point
 from labkit.jobs import BUDGET_S
 from labkit.measure import compare_async, measure_async
-from labkit.plot_svg import Mark, Plot, Series
+from labkit.plot import Mark, Plot, Series
 from labkit.readings import Readings
 from labkit.records import Comparison, Measurement, Tier
 from labkit.relations import Data
@@ -48,7 +48,8 @@ class Experiment:
         key: short and unique; names the evidence file and the check.
         unit: of the predicted number; None asks for rises, flat or falls.
         data: turns the points into the series the check reads; None when nothing is judged.
-        gpu_y_label: what evidence from a GPU, own or replayed, draws, where a CPU draws another.
+        gpu_x_label: of evidence from a GPU, own or replayed, where a CPU's axis has another name.
+        gpu_y_label: the same of the other axis.
     """
 
     key: str
@@ -63,6 +64,7 @@ class Experiment:
     data: Callable[[Sequence[Point]], Data] | None = None
     log_x: bool = False
     log_y: bool = False
+    gpu_x_label: str | None = None
     gpu_y_label: str | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -145,10 +147,11 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
     series = (measured,) if row is None else (measured, _published_series(row))
     prediction = evidence.prediction
     number = prediction.number if prediction else None
+    on_gpu = bool(evidence.points) and evidence.tier != Tier.CPU.value
     return Plot(
-        title=f"{experiment.key}: {experiment.title}",
-        x_label=experiment.x_label,
-        y_label=_y_label(experiment, evidence),
+        title=f"{experiment.key}: {evidence.title if evidence.replayed_from else experiment.title}",
+        x_label=(on_gpu and experiment.gpu_x_label) or experiment.x_label,
+        y_label=(on_gpu and experiment.gpu_y_label) or experiment.y_label,
         series=series,
         caption=evidence.place,
         prediction=number,
@@ -156,11 +159,6 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
         log_x=experiment.log_x,
         log_y=experiment.log_y,
     )
-
-
-def _y_label(experiment: Experiment, evidence: Evidence) -> str:
-    is_from_gpu = bool(evidence.points) and evidence.tier != Tier.CPU.value
-    return (experiment.gpu_y_label if is_from_gpu else None) or experiment.y_label
 
 
 def _measured_name(evidence: Evidence) -> str:

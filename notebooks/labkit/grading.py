@@ -16,7 +16,8 @@ from pathlib import Path
 from labkit import consistency, grade_code
 from labkit.errors import LabError
 from labkit.evidence import Evidence
-from labkit.plot_svg import Mark, Plot, Series, render
+from labkit.plot import Mark, Plot, Series
+from labkit.plot_svg import render
 from labkit.submissions import Submission, read_folder
 
 CAUTION = (

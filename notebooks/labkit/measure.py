@@ -8,7 +8,8 @@ torch.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from labkit import errors, stats
@@ -35,6 +36,45 @@ OPTIONS = frozenset({"ranks", "cold", "dtype", "flops", "moved_bytes", "budget_s
     "readings",
     "samples",
 }
+
+
+@dataclass(frozen=True)
+class _Children:
+    """The children of one measurement: where they report, how long they may live, who watches."""
+
+    readings: Readings
+    timeout_s: float
+    on_update: OnUpdate
+
+    async def run(
+        self,
+        kind: str,
+        functions: Sequence[Function],
+        arguments: Mapping[str, Any],
+        options: Mapping[str, Any],
+        record: Callable[[str], Measurement | Comparison],
+    ) -> str:
+        """Run a job in as many children as there are readings for.
+
+        Args:
+            kind: of the job; `functions`, `arguments` and `options` are the rest of it.
+            functions: what is sent.
+            arguments: passed to them.
+            options: as for `make_job`.
+            record: makes the record that an error keeps; asked once every function has a sample.
+
+        Returns:
+            The backend that the ranks used.
+        """
+        added, backend = await spread(len(self.readings.ranks))
+        job = make_job(kind, functions, arguments, backend=backend, **options)
+        try:
+            await run_job(job, added, self.timeout_s, self.on_update, self.readings)
+        except errors.LabError as error:
+            is_enough = self.readings.count() >= len(functions)
+            error.kept = record(str(error)) if is_enough else None
+            raise
+        return backend
 
 
 async def measure_async(
@@ -71,25 +111,16 @@ async def measure_async(
         arguments: passed to the function.
     """
     given = dict(arguments or {})
-    added, backend = await spread(ranks)
-    rounds = samples or usual_samples()
-    job = make_job(
-        "time", [function], given, looks=[rounds], cold=cold, budget_s=budget_s, backend=backend
-    )
-    taken = readings or Readings(ranks)
+    children = _Children(readings or Readings(ranks), timeout_s, on_update)
+    counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
     (name,) = distinct_names([function])
-    known: dict[str, Any] = {
-        "dtype": dtype,
-        "flops": flops,
-        "moved_bytes": moved_bytes,
-        "setting": _readable(given),
-    }
-    try:
-        await run_job(job, added, timeout_s, on_update, taken)
-    except errors.LabError as error:
-        error.kept = taken.measurement(name, str(error), **known) if taken.count() else None
-        raise
-    return taken.measurement(name, **known)
+
+    def record(stopped: str | None = None) -> Measurement:
+        return children.readings.measurement(name, stopped, setting=_readable(given), **counted)
+
+    options = {"looks": [samples or usual_samples()], "cold": cold, "budget_s": budget_s}
+    await children.run("time", [function], given, options, record)
+    return record()
 
 
 def measure(
@@ -139,31 +170,18 @@ async def compare_async(
         arguments: passed to both functions.
     """
     given = dict(arguments or {})
-    added, backend = await spread(ranks)
+    children = _Children(readings or Readings(ranks), timeout_s, on_update)
     looks = stats.LOOKS[:1] if is_quick() else stats.LOOKS
-    options = {
-        "looks": list(looks),
-        "band": list(band),
-        "cold": cold,
-        "budget_s": budget_s,
-        "backend": backend,
-    }
-    taken = readings or Readings(ranks)
     names = distinct_names([a, b])
-    known: dict[str, Any] = {"dtype": dtype, "setting": _readable(given)}
 
     def record(stopped: str | None = None) -> Comparison:
-        first, second = (taken.measurement(name, stopped, **known) for name in names)
+        known: dict[str, Any] = {"dtype": dtype, "setting": _readable(given)}
+        first, second = (children.readings.measurement(name, stopped, **known) for name in names)
         seen = stats.judge(first.samples_s, second.samples_s, band, looks)
         return Comparison(first, second, band, seen, stats.why(seen, band))
 
-    try:
-        await run_job(
-            make_job("time", [a, b], given, **options), added, timeout_s, on_update, taken
-        )
-    except errors.LabError as error:
-        error.kept = record(str(error)) if taken.count() > 1 else None
-        raise
+    options = {"looks": list(looks), "band": list(band), "cold": cold, "budget_s": budget_s}
+    await children.run("time", [a, b], given, options, record)
     return record()
 
 
@@ -202,33 +220,24 @@ async def ranks_async(
         readings: where to collect them.
         arguments: passed to the function.
     """
-    added, backend = await spread(n)
-    rounds = samples or usual_samples()
-    job = make_job(
-        "call", [function], arguments or {}, looks=[rounds], backend=backend, budget_s=budget_s
-    )
+    given = dict(arguments or {})
     taken = readings or Readings(n)
-    known: dict[str, Any] = {"setting": _readable(arguments or {})}
-    try:
-        await run_job(job, added, timeout_s, on_update, taken)
-    except errors.LabError as error:
-        error.kept = (
-            taken.measurement(function.__name__, str(error), **known) if taken.count() else None
-        )
-        raise
-    timed = taken.measurement(function.__name__, **known) if taken.count() else None
+
+    def record(stopped: str | None = None) -> Measurement:
+        return taken.measurement(function.__name__, stopped, setting=_readable(given))
+
+    options = {"looks": [samples or usual_samples()], "budget_s": budget_s}
+    children = _Children(taken, timeout_s, on_update)
+    backend = await children.run("call", [function], given, options, record)
+    printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
     return RankResults(
         values=tuple(rank.facts.get("value") for rank in taken.ranks),
         devices=taken.devices,
         tier=taken.tier,
         link=taken.link,
         backend=backend,
-        timed=timed,
-        printed=tuple(
-            f"[rank {index}] {line}"
-            for index, rank in enumerate(taken.ranks)
-            for line in rank.printed
-        ),
+        timed=record() if taken.count() else None,
+        printed=tuple(f"[rank {index}] {line}" for index, line in printed),
     )
 
 

@@ -19,7 +19,8 @@ from labkit import replay
 from labkit.errors import EvidenceDamaged, LabError, NotAPrediction
 from labkit.evidence import Evidence, Point
 from labkit.experiment import Experiment, plot_of
-from labkit.plot_svg import render, table, text_table
+from labkit.plot import table, text_table
+from labkit.plot_svg import render
 from labkit.prediction import Prediction, Trend, predict
 from labkit.records import Verdict
 from labkit.runner import Runner, State, nobody_is_there

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from html import escape
 
 from labkit import plot_layout
+from labkit.plot import Plot, Series, describe, number
 
 WIDTH, HEIGHT = 760, 432  # it grows downwards where legend or caption need more lines
 LEFT, RIGHT, TOP, BOTTOM = 84, 24, 44, 122
@@ -30,42 +31,6 @@ STYLE = (
     "width:100%;max-width:64rem;height:auto;color:var(--jp-content-font-color0,CanvasText);"
     "font:15px system-ui,sans-serif"
 )
-
-
-@dataclass(frozen=True)
-class Mark:
-    """One point: where, how high, its interval and the samples behind it."""
-
-    x: float
-    y: float
-    label: str = ""
-    low: float | None = None
-    high: float | None = None
-    dots: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points that belong together; `published` ones are dashed and hollow."""
-
-    name: str
-    marks: tuple[Mark, ...]
-    published: bool = False
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Everything drawn: measured and published series, the prediction, and the caption under it."""
-
-    title: str
-    x_label: str
-    y_label: str
-    series: tuple[Series, ...]
-    caption: str = ""
-    prediction: float | None = None
-    prediction_text: str = ""
-    log_x: bool = False
-    log_y: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,18 +93,6 @@ def axes(plot: Plot) -> tuple[Axis, Axis]:
     drawn = [value for value in [*ys, plot.prediction] if value is not None]
     x = _axis([mark.x for mark in marks], LEFT, WIDTH - RIGHT, plot.log_x, from_zero=False)
     return x, _axis(drawn, HEIGHT - BOTTOM, TOP, plot.log_y, from_zero=True)
-
-
-def describe(plot: Plot) -> str:
-    """The plot in a sentence or two, for those who do not see it."""
-    parts = [
-        f"{series.name}: "
-        + ", ".join(f"{mark.label or number(mark.x)} {number(mark.y)}" for mark in series.marks)
-        for series in plot.series
-        if series.marks
-    ]
-    said = f"Prediction: {plot.prediction_text}. " if plot.prediction_text else ""
-    return f"{plot.y_label} against {plot.x_label}. {said}" + "; ".join(parts)
 
 
 def render(plot: Plot) -> str:
@@ -274,58 +227,3 @@ def _height(plot: Plot) -> int:
     rows_taken = plot_layout.legend_rows(plot_layout.legend([one.name for one in plot.series]))
     lines = len(plot_layout.caption(plot.caption))
     return max(HEIGHT, LEGEND_TOP + LEGEND_ROW * rows_taken + CAPTION_ROW * lines + 2)
-
-
-def number(value: float) -> str:
-    """A number with three figures, without needless zeros or exponents."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else "–"
-    if 1e-3 <= abs(value) < 1e5:
-        digits = max(0, 2 - math.floor(math.log10(abs(value))))
-        text = f"{value:.{digits}f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.2e}"
-
-
-def rows(plot: Plot) -> list[tuple[str, str, str, str, str]]:
-    """The plot's data: series, place, value, interval, samples."""
-    found = []
-    for series in plot.series:
-        for mark in series.marks:
-            interval = (
-                ""
-                if mark.low is None or mark.high is None
-                else f"{number(mark.low)} – {number(mark.high)}"
-            )
-            found.append(
-                (
-                    series.name,
-                    mark.label or number(mark.x),
-                    number(mark.y),
-                    interval,
-                    str(len(mark.dots) or ""),
-                )
-            )
-    return found
-
-
-def table(plot: Plot) -> str:
-    """The data behind a plot as an HTML table."""
-    heads = ("series", plot.x_label, plot.y_label, "interval", "samples")
-    head = "".join(f'<th scope="col">{escape(word)}</th>' for word in heads)
-    body = "".join(
-        "<tr>"
-        + f'<th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows(plot)
-    )
-    caption = f"<caption>{escape(plot.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def text_table(plot: Plot) -> str:
-    """The same as plain text, for a terminal or an executed notebook."""
-    lines = [plot.title, f"{plot.y_label} against {plot.x_label}"]
-    lines += ["  ".join(cell for cell in row if cell) for row in rows(plot)]
-    return "\n".join([*lines, plot.caption])

@@ -13,7 +13,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ WARM_CALLS = 5
 MEET_S = 90.0
 PAIRS = 20
 WINDOW_S = 0.15
+STEP_S = 20.0  # what a step says it takes
+Records = tuple[Measurement, Measurement]
 CALLS_A_WINDOW = 2  # of each copy while all work, or a window says nothing about rates
 
 
@@ -246,43 +248,49 @@ def _meet(folder: Path, number: int, copies: int, typical_s: float) -> tuple[flo
 
 
 def gain_step(
-    label: str,
-    x: float,
-    function: Callable[..., Any],
-    way: sharing.Way | str,
-    *,
-    seconds: float = 20.0,
-    **options: Any,
+    label: str, x: float, function: Callable[..., Any], way: sharing.Way | str, **options: Any
 ) -> Step:
-    """A step that draws how much more work all copies do together than one alone."""
+    """A step that draws how much more work all copies do together than one alone.
 
-    async def run(_: Report) -> Point:
-        found = await turns_async(function, way, **options)
-        alone = found.record("alone", found.alone, 1)
-        together = found.record("together", found.together, found.copies)
-        return Point(x, label + _bound(found), found.gain, (alone, together))
-
-    return Step(label, run, seconds)
+    Args:
+        label: the point's name on the axis.
+        x: where it is drawn.
+        function: as for `labkit.measure`.
+        way: how the copies share the device.
+        options: as for `turns_async`, and the function's own arguments.
+    """
+    return _turns_step(label, x, lambda: turns_async(function, way, **options), _gain_point)
 
 
 def crowd_step(
+    label: str, x: float, function: Callable[..., Any], way: sharing.Way | str, **options: Any
+) -> Step:
+    """A step that draws how much longer a call takes while neighbours work; see `gain_step`."""
+    return _turns_step(label, x, lambda: turns_async(function, way, **options), _crowd_point)
+
+
+def _turns_step(
     label: str,
     x: float,
-    function: Callable[..., Any],
-    way: sharing.Way | str,
-    *,
-    seconds: float = 20.0,
-    **options: Any,
+    measured: Callable[[], Awaitable[Turns]],
+    drawn: Callable[[Turns], tuple[float, Records]],
 ) -> Step:
-    """A step that draws how much longer a call takes while neighbours work."""
-
     async def run(_: Report) -> Point:
-        found = await turns_async(function, way, **options)
-        alone = found.record("alone", found.alone, 1)
-        crowded = found.record("crowded", found.crowded, found.copies)
-        return Point(x, label + _bound(found), found.slowdown, (crowded, alone))
+        found = await measured()
+        value, records = drawn(found)
+        return Point(x, label + _bound(found), value, records)
 
-    return Step(label, run, seconds)
+    return Step(label, run, STEP_S)
+
+
+def _gain_point(found: Turns) -> tuple[float, Records]:
+    together = found.record("together", found.together, found.copies)
+    return found.gain, (found.record("alone", found.alone, 1), together)
+
+
+def _crowd_point(found: Turns) -> tuple[float, Records]:
+    crowded = found.record("crowded", found.crowded, found.copies)
+    return found.slowdown, (crowded, found.record("alone", found.alone, 1))
 
 
 def _bound(found: Turns) -> str:

@@ -5,18 +5,8 @@ from xml.etree import ElementTree
 import pytest
 
 from labkit import plot_layout
-from labkit.plot_svg import (
-    Axis,
-    Mark,
-    Plot,
-    Series,
-    describe,
-    number,
-    render,
-    rows,
-    table,
-    text_table,
-)
+from labkit.plot import Mark, Plot, Series, describe, number, rows, table, text_table
+from labkit.plot_svg import Axis, render
 
 PLOT = Plot(
     "DP-3: <scaling>",
