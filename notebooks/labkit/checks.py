@@ -1,93 +1,16 @@
-"""The checks of the experiments: the relation, its source, what each tier should show.
+"""The checks of the experiments: every core experiment of a notebook has one.
 
-Each check has a negative control: samples recorded from something deliberately wrong, which must
-contradict it. A check whose control passes checks nothing.
+A table: the relation in words and in code, the band's source, what each tier should show, and the
+recorded samples that must contradict it (`controls.json`).
 """
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import resources
-
-from labkit.errors import NotMeasured
-from labkit.evidence import Judgement
+from labkit.check import Check, Expected, NotApplicable, everywhere, on_gpus
 from labkit.records import Tier, Verdict
-from labkit.relations import AllOf, Data, Exactly, RatioIn, Relation, dips, greater, less
+from labkit.relations import AllOf, Exactly, RatioIn, Relation, dips, greater, less
 
-
-@dataclass(frozen=True)
-class NotApplicable:
-    """A tier on which the relation cannot be asked, and why."""
-
-    reason: str
-
-
-Expected = Mapping[Tier, Verdict | NotApplicable]
-GPU_TIERS = (Tier.SEVERAL_GPUS, Tier.SEVERAL_SLICES, Tier.WHOLE_GPU, Tier.SLICE)
 SUPPORTED, CONTRADICTED = Verdict.SUPPORTED, Verdict.CONTRADICTED
-
-
-@dataclass(frozen=True)
-class Check:
-    """A relation to be measured.
-
-    Attributes:
-        key: the experiment, as in the notebooks.
-        says: the relation in words.
-        source: where the band comes from.
-        expected: what each tier should show; a tier may rightly expect the opposite.
-        control: the name of the recorded samples that must contradict it.
-        roles: which recorded series plays which series of the relation, in the control.
-    """
-
-    key: str
-    says: str
-    relation: Relation
-    source: str
-    expected: Expected
-    control: str
-    roles: Mapping[str, str]
-
-    def judge(self, data: Data, tier: Tier) -> Judgement:
-        """What the measured series say, beside what this tier should show.
-
-        Raises:
-            NotMeasured: a series is missing; the message says to measure first.
-        """
-        missing = [name for name in self.relation.needs if name not in data]
-        if missing:
-            raise NotMeasured(f"{self.key} needs {', '.join(missing)}: measure first")
-        expected = self.expected[tier]
-        if isinstance(expected, NotApplicable):
-            return Judgement(self.key, Verdict.UNDECIDED, expected.reason, "not applicable here")
-        outcome = self.relation.judge(data)
-        return Judgement(self.key, outcome.verdict, outcome.why, expected.value)
-
-    def control_data(self) -> dict[str, list[float]]:
-        """Recorded samples of something deliberately wrong, named as the relation wants them."""
-        recorded = controls()[self.control]
-        return {role: recorded[name] for role, name in self.roles.items()}
-
-
-@functools.cache
-def controls() -> Mapping[str, Mapping[str, list[float]]]:
-    """Recorded samples for negative controls; the file says how each was recorded."""
-    text = resources.files("labkit").joinpath("controls.json").read_text(encoding="utf-8")
-    return {item["name"]: item["series"] for item in json.loads(text)["controls"]}
-
-
-def everywhere(verdict: Verdict) -> Expected:
-    """The same on every tier."""
-    return dict.fromkeys(Tier, verdict)
-
-
-def on_gpus(verdict: Verdict, cpu: Verdict | NotApplicable) -> Expected:
-    """The same on every GPU tier, something else on the CPU."""
-    return {**dict.fromkeys(GPU_TIERS, verdict), Tier.CPU: cpu}
-
 
 NO_GPU = NotApplicable("this is a statement about GPUs, and a CPU cannot show it")
 
@@ -136,6 +59,15 @@ CHECKS: dict[str, Check] = {
             "unwaited",
             own="unwaited",
             labkit="waited",
+        ),
+        _check(
+            "T-4",
+            "Work with many operations per byte runs at five times the rate of work with few",
+            greater("matmul rate", "axpy rate", 5.0),
+            "roofline: left of the ridge memory decides; an H200 gave 0.7 and 786 TFLOP/s",
+            everywhere(SUPPORTED),
+            "same-work",
+            **{"matmul rate": "first", "axpy rate": "second"},
         ),
         _check(
             "MIG-1",
@@ -235,6 +167,23 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
             "loss-scale-backwards",
             **{"zeros at 2^10, %": "small", "zeros at 2^-10, %": "large"},
+        ),
+        _check(
+            "MX-7",
+            "Your scale is GradScaler's at every step, and it falls until nothing overflows",
+            AllOf(
+                (
+                    Exactly("your scale over PyTorch's", "1", lambda value: value == 1),
+                    Exactly("last scale over the first", "below 1", lambda value: value < 1),
+                )
+            ),
+            "the rules are PyTorch's: half at an inf, twice after so many good steps",
+            everywhere(SUPPORTED),
+            "scaler-without-shrinking",
+            **{
+                "your scale over PyTorch's": "own over torch's",
+                "last scale over the first": "last over first",
+            },
         ),
         _check(
             "MX-9",
@@ -343,6 +292,49 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
             "four-times-work",
             **{"1 micro-batch": "less", "the best": "more", "the most": "less"},
+        ),
+        _check(
+            "CH-1",
+            "More SMs make a step shorter, but cost more: SMs x time rises",
+            greater("all: SMs x time", "a part: SMs x time"),
+            "Amdahl: T = a + b/s, so s T = a s + b; an H200 gave 792 and 1507 SM ms",
+            everywhere(SUPPORTED),
+            "time-for-sm-time",
+            **{"all: SMs x time": "all", "a part: SMs x time": "part"},
+        ),
+        _check(
+            "CH-2",
+            "A bigger batch needs more memory, but less than in proportion",
+            AllOf(
+                (
+                    Exactly(
+                        "memory, biggest over smallest batch",
+                        "at least 1",
+                        lambda value: value >= 1,
+                    ),
+                    Exactly(
+                        "memory a sample, biggest over smallest batch",
+                        "below 1",
+                        lambda value: value < 1,
+                    ),
+                )
+            ),
+            "weights, gradients and Adam's state do not grow; an H200: 1068 to 6700 MiB for 16 x",
+            everywhere(SUPPORTED),
+            "batches-exchanged",
+            **{
+                "memory, biggest over smallest batch": "whole",
+                "memory a sample, biggest over smallest batch": "per sample",
+            },
+        ),
+        _check(
+            "CH-3",
+            "In the biggest batch a sample takes less time than in the smallest",
+            less("biggest batch, a sample", "smallest batch, a sample"),
+            "a small batch leaves SMs idle; an H200: 0.77 to 0.13 ms a sample",
+            everywhere(SUPPORTED),
+            "step-for-sample",
+            **{"biggest batch, a sample": "big", "smallest batch, a sample": "small"},
         ),
     )
 }

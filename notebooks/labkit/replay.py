@@ -31,7 +31,9 @@ def recorded(key: str) -> Evidence:
         NotMeasured: none is shipped.
     """
     if not exists(key):
-        raise NotMeasured(f"No recorded run of {key} is shipped with this labkit.")
+        raise NotMeasured(
+            f"No recorded run of {key} is shipped with this labkit: only what you measure is shown."
+        )
     data = json.loads(_file(key).read_text(encoding="utf-8"))
     return mark(data)
 

@@ -61,6 +61,6 @@ def recorded_note(*keys: str) -> str:
 
 def _note(key: str) -> str:
     if not replay.exists(key):
-        return f"{key}: no run on a GPU is recorded in this labkit yet."
+        return f"{key}: no run on a GPU is recorded; what you measure here is all there is to see."
     place = replay.recorded(key).place
     return f"{key}: recorded on {place}, not yours. Predict, then press “Show recorded run”."

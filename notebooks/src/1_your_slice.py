@@ -382,6 +382,10 @@ def roof_step(label):
     return timed_step(label, work.intensity, function, value=rate, seconds=5, options=options)
 
 
+def rates(record):
+    return [record.flops / seconds for seconds in record.samples_s]
+
+
 # %%
 roof = Panel(
     Experiment(
@@ -391,6 +395,8 @@ roof = Panel(
         steps=tuple(roof_step(label) for label in KINDS),
         x_label="operations per byte",
         y_label="GFLOP/s",
+        check="T-4",
+        data=lambda points: {f"{p.label} rate": rates(p.records[0]) for p in points},
         log_x=True,
         log_y=True,
     )

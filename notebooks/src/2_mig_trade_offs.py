@@ -87,6 +87,7 @@ compute = Panel(
         question="How many times longer on the smallest part?",
         steps=tuple(part_step(matmul, size, (0.9, 1.1)) for size in parts.sizes),
         x_label=f"how many times fewer {parts.unit}",
+        gpu_x_label="how many times fewer SMs",  # also of a recorded run shown on a CPU
         y_label="time over the whole's",
         unit="x",
         published=PublishedRow("CERN, fp32, dcgmproftester, A100 slices", CERN_FP32),
@@ -201,6 +202,7 @@ bandwidth = Panel(
         question="How many times longer on the smallest part?",
         steps=tuple(part_step(copy, size, (0.0, 1 / 1.5)) for size in parts.sizes),
         x_label=f"how many times fewer {parts.unit}",
+        gpu_x_label="how many times fewer SMs",  # also of a recorded run shown on a CPU
         y_label="time over the whole's",
         unit="x",
         published=PublishedRow("CERN, bandwidth of real slices over 1g.5gb", CERN_COPY),
@@ -227,31 +229,19 @@ print(recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
 # ## MIG-5: half the slice, twice the time?
 #
 # A real program is neither all arithmetic nor all copying: a training step of a small transformer.
+# Read it with `transformer_step??`: a loss, its gradients, a step of AdamW.
 
 # %%
+from labkit.networks import transformer_step
+
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
 BATCHES = (1, 8, 128) if ROOMY else (1, 4, 32) if ON_GPU else (1, 4, 16)
 BATCHES = BATCHES[1:2] if is_quick() else BATCHES
 
 
-def train(batch, width=MODEL["width"], layers=MODEL["layers"], length=MODEL["length"]):
-    import torch
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    layer = torch.nn.TransformerEncoderLayer(width, width // 64, 4 * width, dropout=0.0, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    batch_of = torch.randn(batch, length, width, device=device)
-
-    def step():
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = model(batch_of).float().square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
+def train(batch, model=MODEL):
+    return transformer_step(batch, **model)
 
 
 # %% [markdown]
@@ -328,7 +318,7 @@ neighbours = Panel(
         title=f"A call with {CROWD - 1} busy neighbour(s), {WAY}",
         question="How many times as long does a call take with busy neighbours?",
         steps=(crowd_step(f"{CROWD} copies", 1, train, WAY, copies=CROWD, batch=CROWD_BATCH),),
-        x_label=f"{CROWD} copies, {WAY}",
+        x_label="copies at work",
         y_label="time over alone",
         unit="x",
         published=NVIDIA_LATENCY,

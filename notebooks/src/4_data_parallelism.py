@@ -62,13 +62,7 @@ print(average_verdict)
 # Now with real ranks. Each computes the whole batch's gradient, too, to compare with.
 
 # %%
-def network_of(width, depth):
-    import torch
-
-    torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    layers = [p for _ in range(depth) for p in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    return torch.nn.Sequential(*layers).to(device), device
+from labkit.networks import mlp  # read it with `mlp??`
 
 
 def flat_gradient(network, x):
@@ -84,7 +78,7 @@ def differences(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = network_of(width, depth)
+    network, device = mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     whole = flat_gradient(network, x)
     own = flat_gradient(network, x[dist.get_rank() :: dist.get_world_size()])
@@ -403,7 +397,7 @@ def alone(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = network_of(width, depth)
+    network, device = mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     return lambda: flat_gradient(network, x) if dist.get_rank() == 0 else None
 
@@ -412,7 +406,7 @@ def shared(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = network_of(width, depth)
+    network, device = mlp(width, depth)
     x = torch.randn(batch // dist.get_world_size(), width, device=device)
 
     def work():
@@ -596,7 +590,7 @@ def ddp_times(width, depth, batch, bucket_mb, times):
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    network, device = network_of(width, depth)
+    network, device = mlp(width, depth)
     ddp = DistributedDataParallel(network, bucket_cap_mb=bucket_mb)
     x = torch.randn(batch, width, device=device)
     payload = torch.ones(sum(p.numel() for p in network.parameters()), device=device)
@@ -647,7 +641,7 @@ if len(evidence.points) == 3:
 
 # %%
 def one_step(width, depth, batch):
-    network, device = network_of(width, depth)
+    network, device = mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     return lambda: flat_gradient(network, x)
 
@@ -684,7 +678,7 @@ print(knee.runner.message)
 def uneven(width, depth, batch, times):
     import torch.distributed as dist
 
-    network, device = network_of(width, depth)
+    network, device = mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     is_last = dist.get_rank() == dist.get_world_size() - 1
 
@@ -795,7 +789,7 @@ def ddp_memory(width, depth, views):
 
     from torch.nn.parallel import DistributedDataParallel
 
-    network, device = network_of(width, depth)
+    network, device = mlp(width, depth)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=views)
     for _ in range(3):
         ddp(torch.randn(8, width, device=device)).square().mean().backward()

@@ -126,6 +126,8 @@ exact = Panel(
         x_label="rows forward, rows backward, columns forward, columns backward",
         y_label="relative difference",
         unit="relative",
+        check="MP-1",
+        data=lambda points: {"relative difference": [point.value for point in points]},
         log_y=True,
     )
 )
@@ -350,13 +352,7 @@ print(f"waiting: {bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
 # But each micro-batch has costs of its own, and small matrices are slow.
 
 # %%
-def stage_of(width, depth):
-    import torch
-
-    torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    layers = [p for _ in range(depth) for p in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    return torch.nn.Sequential(*layers).to(device), device
+from labkit.networks import mlp  # read it with `mlp??`
 
 
 def first_stage(network, parts, order, wires):
@@ -385,7 +381,7 @@ def pipeline_times(width, depth, batch, counts, times):
     import torch.distributed as dist
     from labkit.wires import Wires
 
-    network, device = stage_of(width, depth)
+    network, device = mlp(width, depth)
     rank, wires, x = dist.get_rank(), Wires(), torch.randn(batch, width, device=device)
 
     def step(count):

@@ -20,9 +20,11 @@ card(place)
 # ## The job
 #
 # A small transformer shall be trained for so many steps, and the result is due.
-# Change the numbers to those of a job of your own.
+# Change the numbers to those of a job of your own; read the step with `transformer_step??`.
 
 # %%
+from labkit.networks import transformer_step
+
 HELD = place.devices[0]
 ON_GPU = HELD.backend == "cuda"
 STEPS, DUE_H = 400_000, 3.0
@@ -33,23 +35,8 @@ print(f"{STEPS:,} steps of {BATCH}, due in {DUE_H:g} h{'' if ON_GPU else ' (scal
 
 
 # %%
-def train(batch, width=MODEL["width"], layers=MODEL["layers"], length=MODEL["length"]):
-    import torch
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    layer = torch.nn.TransformerEncoderLayer(width, width // 64, 4 * width, dropout=0.0, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    batch_of = torch.randn(batch, length, width, device=device)
-
-    def step():
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = model(batch_of).float().square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
+def train(batch, model=MODEL):
+    return transformer_step(batch, **model)
 
 
 # %% [markdown]
@@ -75,6 +62,13 @@ from labkit.experiment import Experiment
 from labkit.panel import Panel
 from labkit.steps import together
 
+
+def by_sms(points):
+    """SMs (or threads) times seconds, on all and on the smallest part, where there is one."""
+    costs = [[point.x * seconds for seconds in point.records[0].samples_s] for point in points]
+    return {"all: SMs x time": costs[-1] if len(costs) > 1 else (), "a part: SMs x time": costs[0]}
+
+
 times = Panel(
     Experiment(
         key="CH-1",
@@ -82,8 +76,11 @@ times = Panel(
         question=f"How long does a step take on all {parts.whole} {parts.unit}?",
         steps=together(sweep, SPOTS, value=lambda record: record.median_s * 1e3, seconds=12),
         x_label=parts.unit,
+        gpu_x_label="SMs",  # also of a recorded run shown on a CPU
         y_label="ms",
         unit="ms",
+        check="CH-1",
+        data=by_sms,
     )
 )
 times
@@ -127,12 +124,17 @@ print(split_verdict)
 # fitted on the smallest and the whole, what does it say of the sizes between?
 
 # %%
-WHY_NOT = "measure CH-1 first, and write split_time"
+WHY_NOT = "measure CH-1 first (a recorded run is not yours), and write split_time"
+
+
+def own(panel):
+    """What was measured here; nothing while a recorded run is shown."""
+    return () if panel.evidence.replayed_from else panel.evidence.points
 
 
 def fitted():
     """a and b in milliseconds from the smallest part and the whole, or why there are none yet."""
-    points = times.evidence.points
+    points = own(times)
     if split_verdict != "right" or len(points) < len(SPOTS):
         return WHY_NOT
     first, last = points[0], points[-1]
@@ -181,6 +183,13 @@ def memory(batches=BATCHES):
 
 
 # %%
+def growth(points):
+    more = points[-1].value / points[0].value
+    batches = points[-1].x / points[0].x
+    names = ("memory, biggest over smallest batch", "memory a sample, biggest over smallest batch")
+    return dict(zip(names, ([more], [more / batches])))
+
+
 peaks = Panel(
     Experiment(
         key="CH-2",
@@ -192,6 +201,8 @@ peaks = Panel(
         x_label="batch",
         y_label="MiB",
         unit="MiB",
+        check="CH-2",
+        data=growth,
     )
 )
 peaks
@@ -222,7 +233,7 @@ def shape_row(profile, a, b, need_mib):
 
 
 def table():
-    law, points = fitted(), peaks.evidence.points
+    law, points = fitted(), own(peaks)
     need = next((point.value for point in points if point.x == BATCH), None)
     if isinstance(law, str) or need is None:
         return []
@@ -234,7 +245,7 @@ for row in rows:
     room = "fits" if row["fits"] else "TOO SMALL in memory"
     print(f"{row['shape']:8} {row['hours']:7.2f} h {row['slice_hours']:7.2f} slice-hours, {room}")
 if not rows:
-    print(found if isinstance(found, str) else "measure CH-2 first")
+    print(found if isinstance(found, str) else "measure CH-2 first (a recorded run is not yours)")
 
 # %% [markdown]
 # ## Exercise 2: choose
@@ -300,6 +311,10 @@ def batches(sizes=BATCHES):
     return in_turns({f"batch {batch}": train(batch) for batch in sizes}, rounds())
 
 
+def samples_of(point):
+    return [seconds / point.x for seconds in point.records[0].samples_s]
+
+
 per_sample = Panel(
     Experiment(
         key="CH-3",
@@ -313,6 +328,11 @@ per_sample = Panel(
         ),
         x_label="batch",
         y_label="ms per sample",
+        check="CH-3",
+        data=lambda points: {
+            "biggest batch, a sample": samples_of(points[-1]),
+            "smallest batch, a sample": samples_of(points[0]),
+        },
         log_x=True,
     )
 )

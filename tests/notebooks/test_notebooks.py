@@ -1,6 +1,7 @@
 """Every notebook from end to end: solved, as a student gets it, and with typical wrong answers."""
 
 import importlib.util
+import re
 import statistics
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 from labkit import evidence as store
+from labkit.checks import CHECKS
 from labkit.records import Verdict
 
 pytest.importorskip("torch", reason="the notebooks measure with torch")
@@ -20,7 +22,7 @@ NAMES = [source.stem for source in SOURCES]
 CORE = {
     "1_your_slice": {"T-1", "T-2", "T-3", "T-4"},
     "2_mig_trade_offs": {"MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12"},
-    "3_mixed_precision": {"MX-1", "MX-2", "MX-5", "MX-9"},
+    "3_mixed_precision": {"MX-1", "MX-2", "MX-5", "MX-7", "MX-9"},
     "4_data_parallelism": {"DP-1", "DP-2", "DP-3", "DP-4", "DP-5"},
     "5_model_parallelism": {"MP-1", "MP-2", "MP-5", "MP-6"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
@@ -173,6 +175,14 @@ def test_each_build_gets_its_own_lines():
     text = f"def f():\n{solution}    # <student>\n    # return None\n    # </student>\n"
     assert maker.build_text(text, solutions=True) == "def f():\n    return 1\n"
     assert maker.build_text(text, solutions=False) == "def f():\n    return None\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_core_experiment_has_a_check(name):
+    """What the core measures is judged by the check of its own name."""
+    source = (NOTEBOOKS / "src" / f"{name}.py").read_text()
+    assert set(re.findall(r'check="([^"]+)"', source)) == CORE[name]
+    assert set(CHECKS) >= CORE[name]
 
 
 NEEDS = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from labkit.checks import CHECKS, NotApplicable
+from labkit.check import NotApplicable
+from labkit.checks import CHECKS
 from labkit.errors import NotMeasured
 from labkit.records import Tier, Verdict
 from labkit.relations import AllOf, Exactly, RatioIn

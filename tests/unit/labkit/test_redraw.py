@@ -12,8 +12,9 @@ from labkit import evidence as store
 from labkit.checks import CHECKS
 from labkit.errors import LabError
 from labkit.experiment import plot_of
-from labkit.records import Tier, Verdict
+from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
 from labkit.redraw import definitions, place_of, redraw
+from labkit.replay import recorded
 
 ROOT = Path(__file__).parents[3]
 GALLERY = ROOT / "docs" / "gallery"
@@ -83,6 +84,19 @@ def test_what_is_shipped_is_what_the_gallery_shows():
     shipped = list(RECORDED.glob("*.json"))
     assert shipped
     assert all(file.read_bytes() in shown for file in shipped)
+
+
+@pytest.mark.parametrize("key", ["CH-1", "MIG-1", "MIG-5"])
+def test_a_replay_is_named_as_it_was_recorded(key):
+    """On a CPU's panel the recorded run keeps its title and its SMs: threads are not in it."""
+    cpu = Device("cpu", "a CPU", 1024, cpu_cores=2.0, threads=2)
+    here = Place(Tier.CPU, (cpu,), "none", CpuBudget(2.0, 2), Lease())
+    notebook = SOURCES[5] if key == "CH-1" else SOURCES[1]
+    made = next(one for one in definitions(notebook, here) if one.key == key)
+    shown = plot_of(made, recorded(key))
+    assert "threads" in made.title
+    assert "SMs" in shown.title
+    assert "threads" not in shown.title + shown.x_label
 
 
 def experiment(notebook, machine, key):
