@@ -26,6 +26,7 @@ LIVE_LEASES = frozenset(
         LeaseState.RELEASING,
     }
 )
+LIVE_RESERVATIONS = frozenset({"planned", "kept", "open"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
 
@@ -183,4 +184,51 @@ class LeaseRow:
         return self.state in HELD_LEASES and bool(self.holder)
 
 
-Row = GpuRow | SliceRow | TicketRow | LeaseRow
+@dataclass(frozen=True, slots=True)
+class ReservationRow:
+    """So many of a shape for a course, at a local time; see calendar.py for what the time means.
+
+    Attributes:
+        shape: resolved to profiles; what a ticket's shape must be to draw on it.
+        count: how many leases of that shape.
+        weekdays: bits, Monday is 1; 0 for a single time, on ``first_date``.
+        first_date: ISO date before which it does not take place.
+        last_date: ISO date after which it does not; empty for no end.
+        from_time: ``HH:MM``, local.
+        to_time: ``HH:MM``, local, the same day.
+        tz: the IANA name of the time zone.
+        grace_s: how long after the start what is not taken up stays set aside.
+        state: planned, kept, open, over, cancelled, refused.  Decisions go by the clock: the
+            state is what was noted of it last.
+        reason: why it was refused, one of `refused.REASONS`.
+        message: the same in words, or why it was cancelled.
+    """
+
+    what: ClassVar[str] = "reservation"
+    id: int
+    course: str
+    shape: str
+    count: int
+    weekdays: int
+    first_date: str
+    last_date: str
+    from_time: str
+    to_time: str
+    tz: str
+    grace_s: float
+    made_by: str
+    made_at: float
+    state: str
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def key(self) -> int:
+        return self.id
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_RESERVATIONS
+
+
+Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow

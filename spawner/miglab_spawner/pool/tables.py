@@ -132,3 +132,25 @@ desk = Table(
     Column("id", Integer, primary_key=True),
     Column("paused", Text, nullable=False),
 )
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("course", String, nullable=False),
+    Column("shape", String, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("weekdays", Integer, nullable=False),
+    Column("first_date", String, nullable=False),
+    Column("last_date", String, nullable=False),
+    Column("from_time", String, nullable=False),
+    Column("to_time", String, nullable=False),
+    Column("tz", String, nullable=False),
+    Column("grace_s", Float, nullable=False),
+    Column("made_by", String, nullable=False),
+    Column("made_at", Float, nullable=False),
+    Column("state", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("message", Text, nullable=False),
+    Index("reservations_state", "state"),
+)
