@@ -179,6 +179,7 @@ class LeaseView(Message):
         asked_back_at: when somebody asked for its release; None if nobody did, as when its server
             ended by itself.
         extensions_left: how often the holder may still extend it.
+        extension_s: the most one extension adds.
     """
 
     id: int
@@ -196,6 +197,7 @@ class LeaseView(Message):
     ends_at: float | None = None
     asked_back_at: float | None = None
     extensions_left: int = 0
+    extension_s: float = 0
     reason: str = ""
 
 

@@ -133,6 +133,7 @@ def lease_view(core: Core, row: LeaseRow) -> LeaseView:
         ends_at=row.ends_at,
         asked_back_at=row.releasing_at,
         extensions_left=max(0, core.settings.extensions - row.extensions),
+        extension_s=core.settings.extension_s,
         reason=row.reason,
     )
 
