@@ -14,12 +14,16 @@ SERVER_MAX = 255
 COURSE_MAX = 255
 SHAPE_MAX = 64
 REASON_MAX = 500
+COUNT_MAX = 1000
+AGE_MAX_S = 10 * 366 * 24 * 3600.0
 
 User = Annotated[str, Field(min_length=1, max_length=USER_MAX)]
 Server = Annotated[str, Field(max_length=SERVER_MAX)]
 Course = Annotated[str, Field(min_length=1, max_length=COURSE_MAX)]
 ShapeText = Annotated[str, Field(min_length=1, max_length=SHAPE_MAX)]
 ReasonText = Annotated[str, Field(max_length=REASON_MAX)]
+Age = Annotated[float, Field(ge=0, le=AGE_MAX_S, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
 class Message(BaseModel):
@@ -49,6 +53,15 @@ class LeaseState(StrEnum):
     RELEASING = "releasing"
     RELEASED = "released"
     EXPIRED = "expired"
+
+
+class WarningKind(StrEnum):
+    """Why a lease is about to be taken back: unused, its time, the class's end, maintenance."""
+
+    IDLE = "idle"
+    TIME = "time"
+    CLASS_END = "class-end"
+    MAINTENANCE = "maintenance"
 
 
 class SliceState(StrEnum):
@@ -168,6 +181,25 @@ class TicketView(Message):
     message: str = ""
 
 
+class LeaseWarning(Message):
+    """A lease is about to be taken back unless something happens.
+
+    Attributes:
+        at: when the holder was warned.
+        reclaim_at: when it is taken back; may be put off, never brought forward.
+        reason: why, in words for the holder.
+        kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
+            others with nothing.
+        stays_left: how often "I am still here" still counts before work must be seen.
+    """
+
+    at: float
+    reclaim_at: float
+    reason: str
+    kind: WarningKind
+    stays_left: int = 0
+
+
 class LeaseView(Message):
     """A grant of slices to one server.
 
@@ -218,6 +250,43 @@ class ExtendRequest(Message):
     """Ask for more time, seconds."""
 
     by_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+
+
+class KernelSignal(Message):
+    """What a server says of one kernel.
+
+    Attributes:
+        busy: whether it runs something now; None if it cannot be told.
+        last_execution_age_s: since it last ended something, or since it was started if it never
+            ran anything; None if it cannot be told.
+    """
+
+    busy: bool | None = None
+    last_execution_age_s: Age | None = None
+
+
+class Signals(Message):
+    """What a student's server says of itself; `None` is always "it cannot be told".
+
+    Ages are seconds by the sender's monotonic clock: no two clocks are ever compared.
+
+    Attributes:
+        kernels: all that there are; an empty list is known, None is not.
+        terminals: how many are open.
+        terminal_age_s: since the last input or output of any.
+        browsers: how many pages are connected.
+        browser_age_s: since a person last did something in any.
+        unsaved: documents with changes that are not saved.
+        cpu_s: CPU time used so far by all that the server has started, itself included.
+    """
+
+    kernels: Annotated[tuple[KernelSignal, ...], Field(max_length=COUNT_MAX)] | None = None
+    terminals: Count | None = None
+    terminal_age_s: Age | None = None
+    browsers: Count | None = None
+    browser_age_s: Age | None = None
+    unsaved: Count | None = None
+    cpu_s: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
 
 
 class ShapeOffer(Message):
