@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from miglab_hub import lab_secrets
 from miglab_hub.preflight import make_simulated
 from miglab_hub.reclaimer.end import ServerEnder
+from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.settings import SERVICE_NAME, Settings
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.messages import LeaseState, LeaseView
@@ -89,7 +90,7 @@ def assemble(settings: Settings) -> Parts:
             default_course=settings.students.default_course,
             notices=settings.notices,
         ),
-        student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S))),
+        student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S)), SignalBoard()),
         hub,
         close,
     )

@@ -17,9 +17,10 @@ from miglab_spawner.messages import (
     TicketView,
 )
 
-from . import acts, desk, invariants, leases, offers, tickets, usage, views
+from . import acts, desk, invariants, leases, offers, tickets, usage, views, warnings
 from .acts import Act, ActKind
 from .core import Core
+from .demand import Demand
 from .holders import Holders
 from .ledger import Ledger
 from .observe import Finding
@@ -53,6 +54,7 @@ class Pool:
         self.core = Core(settings, ledger, driver, holders, now)
         self._snapshots = views.Snapshots(self.core)
         self._offers = offers.Shelf(self.core)
+        self._demand = Demand(self.core)
 
     @property
     def version(self) -> int:
@@ -134,6 +136,15 @@ class Pool:
         with self.core.lock:
             return self._view(leases.extend(self.core, lease_id, by_s, by))
 
+    def stay(self, lease_id: int, by: str) -> LeaseView:
+        """The holder is still there: ends an idle warning; without one nothing happens.
+
+        Raises:
+            Refused: ``no-stay``, with why.
+        """
+        with self.core.lock:
+            return self._view(warnings.stay(self.core, lease_id, by))
+
     def lease(self, lease_id: int) -> LeaseView:
         """One lease, live or over."""
         with self.core.lock:
@@ -161,7 +172,7 @@ class Pool:
             return [self._view(row) for row in leases.due(self.core)]
 
     def _view(self, row: LeaseRow) -> LeaseView:
-        return views.lease_view(self.core, row)
+        return views.lease_view(self.core, row, self._demand.others(row))
 
     # -- what there is ------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from miglab_spawner.messages import LeaseState, SliceState, TicketState
@@ -148,7 +148,16 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """A grant of slices to one server; ``generation`` is the fence that attach must present."""
+    """A grant of slices to one server; ``generation`` is the fence that attach must present.
+
+    Attributes:
+        warned_at: when its holder was warned; set exactly while it is ``warned``.
+        reclaim_at: when it is taken back unless something ends the warning.
+        warn_kind: a `WarningKind`; empty without a warning.
+        warn_why: why, in words for the holder.
+        stays: how often the holder said "I am still here" since work was last seen.
+        stay_until: until when the last of these counts.
+    """
 
     what: ClassVar[str] = "lease"
     id: int
@@ -168,6 +177,12 @@ class LeaseRow:
     ends_at: float | None = None
     extensions: int = 0
     reason: str = ""
+    warned_at: float | None = None
+    reclaim_at: float | None = None
+    warn_kind: str = ""
+    warn_why: str = ""
+    stays: int = 0
+    stay_until: float | None = None
     slices: tuple[int, ...] = ()
 
     @property
@@ -177,6 +192,17 @@ class LeaseRow:
     @property
     def is_live(self) -> bool:
         return self.state in LIVE_LEASES
+
+    def without_warning(self) -> "LeaseRow":
+        """The same, running."""
+        return replace(
+            self,
+            state=LeaseState.RUNNING,
+            warned_at=None,
+            reclaim_at=None,
+            warn_kind="",
+            warn_why="",
+        )
 
     @property
     def is_held(self) -> bool:

@@ -97,6 +97,12 @@ leases = Table(
     Column("ends_at", Float),
     Column("extensions", Integer, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("warned_at", Float),
+    Column("reclaim_at", Float),
+    Column("warn_kind", String, nullable=False, server_default=""),
+    Column("warn_why", Text, nullable=False, server_default=""),
+    Column("stays", Integer, nullable=False, server_default="0"),
+    Column("stay_until", Float),
     Index("leases_state", "state"),
     Index("leases_user", "user"),
 )

@@ -7,14 +7,16 @@ from miglab_spawner.messages import (
     GpuView,
     LeaseState,
     LeaseView,
+    LeaseWarning,
     PoolSnapshot,
     SliceState,
     SliceView,
     TicketState,
     TicketView,
+    WarningKind,
 )
 
-from . import tickets
+from . import tickets, warnings
 from .core import Core
 from .rows import GpuRow, LeaseRow, SliceRow, TicketRow
 
@@ -113,7 +115,7 @@ def _message(core: Core, row: TicketRow) -> str:
     return ""
 
 
-def lease_view(core: Core, row: LeaseRow) -> LeaseView:
+def lease_view(core: Core, row: LeaseRow, others_wait: int = 0) -> LeaseView:
     """A lease with its slices."""
     found = [core.ledger.find_slice(number) for number in row.slices]
     rows = [item for item in found if item is not None]
@@ -135,6 +137,20 @@ def lease_view(core: Core, row: LeaseRow) -> LeaseView:
         extensions_left=max(0, core.settings.extensions - row.extensions),
         extension_s=core.settings.extension_s,
         reason=row.reason,
+        warning=_warning(core, row),
+        others_wait=others_wait,
+    )
+
+
+def _warning(core: Core, row: LeaseRow) -> LeaseWarning | None:
+    if row.state != LeaseState.WARNED or row.warned_at is None or row.reclaim_at is None:
+        return None
+    return LeaseWarning(
+        at=row.warned_at,
+        reclaim_at=row.reclaim_at,
+        reason=row.warn_why,
+        kind=WarningKind(row.warn_kind),
+        stays_left=warnings.stays_left(core, row),
     )
 
 

@@ -187,6 +187,10 @@ class FakePool:
         self._changed("extend", number, by_s, by)
         return self.lease(number)
 
+    def stay(self, number: int, by: str) -> LeaseView:
+        self._changed("stay", number, by)
+        return self.lease(number)
+
     def offers(self, courses: Sequence[str]) -> Offers:
         shape = ShapeOffer(
             shape="1g.5gb", sm_count=14, memory_mib=4864, slices=1, good_for="Most.", free_now=2

@@ -1,0 +1,104 @@
+"""Who waits for what a lease would free.  Reads only; worked out once per version of the pool.
+
+A ticket waits for it if one of its slices could lie where the lease's slices lie now, beside
+everything else that is leased; and the first in line, if the place kept for it lies there.
+"""
+
+from collections import Counter
+
+from miglab_spawner.gpu.geometry import Placed, Profile, occupied_mask
+
+from . import tickets
+from .core import Core
+from .queue import Ground, in_line, set_aside
+from .rows import FULL, LeaseRow, SliceRow
+
+
+class Demand:
+    """What is waited for, at one version of the pool."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._version = 0
+        self._wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._whole: Counter[str] = Counter()
+        self._kept: dict[str, int] = {}
+        self._first = ""
+        self._grounds: dict[str, Ground] = {}
+
+    def others(self, lease: LeaseRow) -> int:
+        """How many tickets of other users wait for what this lease would free."""
+        if not lease.is_held:
+            return 0
+        if self._version != self._core.version:
+            self._look()
+            self._version = self._core.version
+        rows = self._core.state.slices_of(lease)
+        if any(row.profile == FULL for row in rows):
+            return sum(self._whole.values()) - self._whole[lease.user]
+        if not self._wanted:
+            return 0
+        count = sum(
+            number
+            for (user, profiles), number in self._wanted.items()
+            if user != lease.user and any(self._helps(profiles, row, rows) for row in rows)
+        )
+        is_kept = self._first not in ("", lease.user) and any(map(self._is_kept, rows))
+        return max(count, int(is_kept))
+
+    def _look(self) -> None:
+        core = self._core
+        line = [] if core.paused else tickets.waiting(core)
+        users = {one.ticket: core.state.tickets[one.ticket].user for one in line}
+        self._wanted = Counter((users[one.ticket], one.profiles) for one in line)
+        self._whole = Counter(
+            ticket.user
+            for ticket in core.state.tickets.values()
+            if ticket.is_queued and ticket.shape == FULL and not core.paused
+        )
+        grounds = core.grounds() if line else []
+        self._grounds = {ground.state.gpu: ground for ground in grounds}
+        self._first, self._kept = "", {}
+        if line:
+            first = in_line(line)[0]
+            self._first = users[first.ticket]
+            self._kept = _kept(first.profiles, grounds)
+
+    def _is_kept(self, row: SliceRow) -> bool:
+        return bool(self._kept.get(row.gpu, 0) & _mask(row))
+
+    def _helps(self, profiles: tuple[str, ...], row: SliceRow, freed: list[SliceRow]) -> bool:
+        """Whether one of the profiles could lie on this slice's place, all of the lease freed."""
+        ground = self._grounds.get(row.gpu)
+        if ground is None or not ground.state.usable:
+            return False
+        gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
+        stays = [
+            one for one in ground.state.live if (one.placement.start, one.profile.name) not in gone
+        ]
+        media = any(one.profile.has_media for one in stays)
+        names = (ground.state.geometry.by_name.get(name) for name in set(profiles))
+        return any(
+            profile is not None
+            and not (profile.has_media and media)
+            and _fits(profile, occupied_mask(stays), _mask(row))
+            for profile in names
+        )
+
+
+def _fits(profile: Profile, occupied: int, place: int) -> bool:
+    return any(p.mask & place and not p.mask & occupied for p in profile.placements)
+
+
+def _mask(row: SliceRow) -> int:
+    return ((1 << row.size) - 1) << row.start
+
+
+def _kept(profiles: tuple[str, ...], grounds: list[Ground]) -> dict[str, int]:
+    """The memory slices of each GPU that are kept for these, as bits."""
+    kept = {}
+    for ground, state in zip(grounds, set_aside(profiles, grounds), strict=True):
+        more: tuple[Placed, ...] = state.live[len(ground.state.live) :]
+        if more:
+            kept[state.gpu] = occupied_mask(more)
+    return kept
