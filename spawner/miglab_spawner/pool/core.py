@@ -5,7 +5,7 @@ call is under way, when to ask again.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from .placement import GpuState
 from .queue import Ground
 from .rows import GPU_OK, GpuRow, SliceRow
 from .settings import PoolSettings
+from .shares import Uses
 
 
 @dataclass
@@ -80,9 +81,12 @@ class Core:
         self.started_at = now()
         self.infos: dict[str, GpuInfo] = {}
         self.possible: dict[str, bool] = {}  # by shape; forgotten when the GPUs are read
+        self.sizes: dict[tuple[str, ...], int] = {}  # memory slices, by profiles; as possible
         self.usage: dict[int, Usage] = {}
+        self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
         self.gpu_usage: dict[str, Usage] = {}
         self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
+        self.uses = Uses(ledger, settings.fair_half_life_s)
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
@@ -99,6 +103,10 @@ class Core:
     def paused(self) -> str:
         """Why nothing is granted; empty: it is granted."""
         return self.state.paused
+
+    def reservations_now(self, at: float) -> Mapping[tuple[str, str], int]:
+        """How many leases of a course and shape the reservations in force still hold for it."""
+        return {}
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Transaction]:

@@ -10,7 +10,7 @@ from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 from . import tickets
 from .core import Core
 from .placement import GpuState, place
-from .queue import Ground, in_line, set_aside
+from .queue import Ground, set_aside
 from .rows import GpuRow
 from .settings import CourseRules
 
@@ -102,7 +102,7 @@ def _for_newcomers(core: Core) -> list[GpuState]:
 
 
 def _first_wants(core: Core) -> tuple[str, ...]:
-    line = in_line(tickets.waiting(core))
+    line = tickets.waiting(core)
     return line[0].profiles if line else ()
 
 

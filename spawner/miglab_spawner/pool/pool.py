@@ -15,10 +15,12 @@ from miglab_spawner.messages import (
     PoolSnapshot,
     TicketRequest,
     TicketView,
+    WarningKind,
 )
 
-from . import acts, desk, invariants, leases, offers, tickets, usage, views, warnings
+from . import acts, cases, desk, invariants, leases, offers, tickets, usage, views, warnings
 from .acts import Act, ActKind
+from .cases import Case
 from .core import Core
 from .demand import Demand
 from .holders import Holders
@@ -136,6 +138,40 @@ class Pool:
         with self.core.lock:
             return self._view(leases.extend(self.core, lease_id, by_s, by))
 
+    def cases(self) -> list[Case]:
+        """The leases in use, as the reclaimer looks at them."""
+        with self.core.lock:
+            return cases.cases(self.core, self._view)
+
+    @property
+    def samples(self) -> int:
+        """How often the slices were read; grows with every `sample` that came back."""
+        return self.core.samples
+
+    def warn(self, lease_id: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
+        """Warn the holder that the lease is taken back at ``reclaim_at``.
+
+        Raises:
+            Refused: the lease is not in use, or warned already.
+        """
+        with self.core.lock:
+            return self._view(warnings.warn(self.core, lease_id, kind, reason, reclaim_at))
+
+    def end_warning(self, lease_id: int, by: str, reason: str) -> LeaseView:
+        """The holder keeps the lease; without a warning nothing happens."""
+        with self.core.lock:
+            return self._view(warnings.end_warning(self.core, lease_id, by, reason))
+
+    def put_off(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Give a warned holder until ``reclaim_at``."""
+        with self.core.lock:
+            return self._view(warnings.put_off(self.core, lease_id, reclaim_at, reason))
+
+    def worked(self, lease_id: int) -> None:
+        """Work was seen on the lease: "I am still here" counts anew."""
+        with self.core.lock:
+            warnings.worked(self.core, lease_id)
+
     def stay(self, lease_id: int, by: str) -> LeaseView:
         """The holder is still there: ends an idle warning; without one nothing happens.
 
@@ -203,6 +239,8 @@ class Pool:
             acts.notice_stuck(self.core, tx)
             tickets.expire(self.core, tx)
             tickets.match(self.core, tx)
+        with self.core.lock:
+            tickets.note_moves(self.core)
 
     def next_act(self, kinds: Iterable[ActKind] = ALL_KINDS) -> Act | None:
         """What must be done next to a GPU or holder; None when nothing is due.
@@ -244,4 +282,4 @@ class Pool:
         desk.clear(self.core, slice_id, by)
 
 
-__all__ = ["Act", "ActKind", "Finding", "Pool"]
+__all__ = ["Act", "ActKind", "Case", "Finding", "Pool"]
