@@ -10,7 +10,7 @@ from miglab_spawner.gpu.geometry import Placed, Profile, occupied_mask
 
 from . import tickets
 from .core import Core
-from .queue import Ground, in_line, set_aside
+from .queue import Ground, set_aside
 from .rows import FULL, LeaseRow, SliceRow
 
 
@@ -60,7 +60,7 @@ class Demand:
         self._grounds = {ground.state.gpu: ground for ground in grounds}
         self._first, self._kept = "", {}
         if line:
-            first = in_line(line)[0]
+            first = line[0]
             self._first = users[first.ticket]
             self._kept = _kept(first.profiles, grounds)
 
