@@ -165,11 +165,18 @@ def _execution_age_s(kernels: tuple[KernelSignal, ...] | None, since: float) -> 
     """Since any kernel last ran something; a busy one ran when it was reported."""
     if kernels is None:
         return None
-    ages = [0.0 if kernel.busy else kernel.last_execution_age_s for kernel in kernels]
+    ages = [_kernel_age_s(kernel) for kernel in kernels]
     known = [age for age in ages if age is not None]
     if len(known) < len(ages) and 0.0 not in known:
         return None
     return min(known, default=NEVER) + since
+
+
+def _kernel_age_s(kernel: KernelSignal) -> float | None:
+    """Of one that may be busy it is not known when it last ran something."""
+    if kernel.busy is None:
+        return None
+    return 0.0 if kernel.busy else kernel.last_execution_age_s
 
 
 def _age_s(count: int | None, age_s: float | None, since: float) -> float | None:
