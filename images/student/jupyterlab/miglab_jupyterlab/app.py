@@ -42,8 +42,10 @@ class LeaseExtension(ExtensionApp):
         """Make the keeper."""
         assert self.serverapp is not None  # linked before anything is initialised
         pace = Pace(self.interval_s, self.warned_s, self.longest_s)
-        shape = os.environ.get("MIGLAB_SHAPE", CPU) if os.environ.get("MIGLAB_LEASE") else CPU
-        self.keeper = Keeper(self._pool(), shape, self.serverapp.web_app.settings, pace, self.log)
+        pool = self._pool()
+        has_slice = pool is not None and bool(os.environ.get("MIGLAB_LEASE"))
+        shape = os.environ.get("MIGLAB_SHAPE", CPU) if has_slice else CPU
+        self.keeper = Keeper(pool, shape, self.serverapp.web_app.settings, pace, self.log)
 
     def initialize_handlers(self) -> None:
         """Put the routes up; the base URL is added by Jupyter Server."""

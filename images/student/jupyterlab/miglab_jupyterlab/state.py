@@ -11,6 +11,7 @@ from typing import Any
 
 LIVE = frozenset({"granted", "attached", "running", "warned"})
 ENDING = "releasing"
+MOST_DOUBLINGS = 20  # of a pause: a pool that is away for a week makes no number too large
 
 
 @dataclass(frozen=True)
@@ -146,4 +147,5 @@ def pause_s(known: Known, interval_s: float, warned_s: float, longest_s: float) 
         return warned_s
     if known.gone:
         return longest_s
-    return min(interval_s * 2.0 ** max(0, known.tried - 1), longest_s)
+    doublings = min(max(0, known.tried - 1), MOST_DOUBLINGS)
+    return min(interval_s * 2.0**doublings, longest_s)
