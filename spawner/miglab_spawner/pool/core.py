@@ -5,9 +5,10 @@ call is under way, when to ask again.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
@@ -20,6 +21,9 @@ from .queue import Ground
 from .rows import GPU_OK, GpuRow, SliceRow
 from .settings import PoolSettings
 from .shares import Uses
+
+if TYPE_CHECKING:
+    from .reserved import Memo
 
 
 @dataclass
@@ -87,6 +91,7 @@ class Core:
         self.gpu_usage: dict[str, Usage] = {}
         self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
         self.uses = Uses(ledger, settings.fair_half_life_s)
+        self.kept: Memo | None = None  # for reservations; see reserved.py
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
@@ -103,10 +108,6 @@ class Core:
     def paused(self) -> str:
         """Why nothing is granted; empty: it is granted."""
         return self.state.paused
-
-    def reservations_now(self, at: float) -> Mapping[tuple[str, str], int]:
-        """How many leases of a course and shape the reservations in force still hold for it."""
-        return {}
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Transaction]:

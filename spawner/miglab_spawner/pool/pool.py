@@ -13,12 +13,26 @@ from miglab_spawner.messages import (
     LeaseView,
     Offers,
     PoolSnapshot,
+    ReservationRequest,
+    ReservationView,
     TicketRequest,
     TicketView,
     WarningKind,
 )
 
-from . import acts, cases, desk, invariants, leases, offers, tickets, usage, views, warnings
+from . import (
+    acts,
+    cases,
+    desk,
+    invariants,
+    leases,
+    offers,
+    reservations,
+    tickets,
+    usage,
+    views,
+    warnings,
+)
 from .acts import Act, ActKind
 from .cases import Case
 from .core import Core
@@ -238,6 +252,7 @@ class Pool:
         with self.core.write(durable=True) as tx:
             acts.notice_stuck(self.core, tx)
             tickets.expire(self.core, tx)
+            reservations.note_phases(self.core, tx)
             tickets.match(self.core, tx)
         with self.core.lock:
             tickets.note_moves(self.core)
@@ -272,6 +287,32 @@ class Pool:
     def resume(self, by: str) -> None:
         """Grant again."""
         desk.pause(self.core, "", by)
+
+    def reserve(self, asked: ReservationRequest, by: str) -> ReservationView:
+        """Reserve slices for a course.
+
+        Raises:
+            Refused: with the reason, which is in the ledger too.
+        """
+        with self.core.lock:
+            return views.reservation_view(self.core, reservations.make(self.core, asked, by))
+
+    def reservations(self) -> list[ReservationView]:
+        """Those in force or ahead, the next in front."""
+        with self.core.lock:
+            rows = self.core.state.reservations.values()
+            found = [views.reservation_view(self.core, row) for row in rows]
+            return sorted(found, key=lambda one: (one.starts_at or 0.0, one.id))
+
+    def unreserve(self, number: int, by: str, reason: str = "") -> ReservationView:
+        """Cancel a reservation; leases drawn from it live on.
+
+        Raises:
+            Refused: there is none, or it is over.
+        """
+        with self.core.lock:
+            row = reservations.cancel(self.core, number, by, reason)
+            return views.reservation_view(self.core, row)
 
     def adopt(self, slice_id: int, by: str) -> None:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""

@@ -76,22 +76,11 @@ class Ground:
 
     Attributes:
         state: the GPU as placement sees it.
-        fixed: the part of ``state.live`` that is foreign or quarantined.
-        kept: places kept by reservations, each with its course: nobody else may use them.
+        fixed: the part of ``state.live`` that is foreign, quarantined, or kept by a reservation.
     """
 
     state: GpuState
     fixed: tuple[Placed, ...] = ()
-    kept: tuple[tuple[str, Placed], ...] = ()
-
-    def seen_by(self, one: Waiting) -> "Ground":
-        """The GPU as this one may use it: what is kept from it counts as foreign."""
-        closed = tuple(
-            placed for course, placed in self.kept if not (one.reserved and one.course == course)
-        )
-        if not closed:
-            return self
-        return Ground(_without(self.state, closed), (*self.fixed, *closed))
 
 
 @dataclass(frozen=True)
@@ -193,19 +182,17 @@ def next_in_line(
 
 def first_that_fits(line: Iterable[Waiting], grounds: Sequence[Ground]) -> Grant | None:
     """The decision for a line whose order is known; as `next_in_line`."""
-    refused: set[tuple[object, ...]] = set()  # room only shrinks within one call
+    refused: set[tuple[str, ...]] = set()  # room only shrinks within one call
     kept: dict[str, tuple[Placed, ...]] = {}
     for one in line:
-        key = (one.profiles, one.course if one.reserved else None)
-        if key in refused:
+        if one.profiles in refused:
             continue
-        seen = [ground.seen_by(one) for ground in grounds]
-        choices = place(one.profiles, _states(seen, kept))
+        choices = place(one.profiles, _states(grounds, kept))
         if choices is not None:
             return Grant(one.ticket, choices)
         if not refused:
-            kept = _keep(one.profiles, seen)
-        refused.add(key)
+            kept = _keep(one.profiles, grounds)
+        refused.add(one.profiles)
     return None
 
 

@@ -1,5 +1,6 @@
 """Tickets: asked for, attended, offered, taken; and the ways they end.  Decisions only."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 
@@ -7,7 +8,7 @@ from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import Shape, ShapeError, parse_shape, resolve
 from miglab_spawner.messages import LeaseState, SliceState, TicketRequest, TicketState
 
-from . import leases
+from . import leases, reserved
 from .core import Core
 from .ledger import Transaction
 from .placement import GpuState, could_ever_place
@@ -296,23 +297,27 @@ def match(core: Core, tx: Transaction) -> None:
     """Grant until nobody in line can be served."""
     if core.paused:
         return
-    line = waiting(core, tx.at)
+    reserved.serve(core, tx)
+    seated = reserved.seated(core, tx.at)
+    line = [one for one in waiting(core, tx.at) if one.ticket not in seated]
     while line:
-        grant = first_that_fits(line, core.grounds())
+        grant = first_that_fits(line, reserved.grounds(core, tx.at))
         if grant is None:
             break
         _grant(core, tx, grant)
         line = [one for one in line if one.ticket != grant.ticket]
-    _match_whole(core, tx)
+    _match_whole(core, tx, seated)
+    reserved.cut(core, tx)
 
 
 def _grant(core: Core, tx: Transaction, grant: Grant) -> None:
     leases.grant(core, tx, core.state.tickets[grant.ticket], grant.choices)
 
 
-def _match_whole(core: Core, tx: Transaction) -> None:
-    free = [row for row in core.state.gpus.values() if core.whole_gpu(row)]
-    wanting = [one for one in served(core, tx.at) if one.profiles == (FULL,)] if free else []
+def _match_whole(core: Core, tx: Transaction, seated: Collection[int]) -> None:
+    free = reserved.free_whole(core, tx.at)
+    line = served(core, tx.at) if free else []
+    wanting = [one for one in line if one.profiles == (FULL,) and one.ticket not in seated]
     for one, gpu in zip(wanting, free, strict=False):
         leases.grant_whole(core, tx, core.state.tickets[one.ticket], gpu)
 
@@ -357,11 +362,11 @@ def queued(core: Core) -> list[TicketRow]:
 
 def _everyone(core: Core, at: float) -> list[Waiting]:
     """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
-    left = dict(core.reservations_now(at))
+    left = reserved.left(core, at)
     found = []
     for ticket in sorted(queued(core), key=lambda ticket: (ticket.created_at, ticket.id)):
         key = (ticket.course, ticket.shape)
-        is_reserved = left.get(key, 0) > 0
+        is_reserved = left[key] > 0
         if is_reserved:
             left[key] -= 1
         found.append(replace(_as_waiting(core, ticket), reserved=is_reserved))

@@ -9,6 +9,8 @@ from miglab_spawner.messages import (
     LeaseView,
     LeaseWarning,
     PoolSnapshot,
+    ReservationState,
+    ReservationView,
     SliceState,
     SliceView,
     TicketState,
@@ -16,9 +18,11 @@ from miglab_spawner.messages import (
     WarningKind,
 )
 
-from . import tickets, warnings
+from . import calendar, tickets, warnings
 from .core import Core
-from .rows import GpuRow, LeaseRow, SliceRow, TicketRow
+from .reservations import kept_until, phase, rule_of
+from .reserved import in_force
+from .rows import GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
 
 
 def slice_view(core: Core, row: SliceRow) -> SliceView:
@@ -151,6 +155,37 @@ def _warning(core: Core, row: LeaseRow) -> LeaseWarning | None:
         reason=row.warn_why,
         kind=WarningKind(row.warn_kind),
         stays_left=warnings.stays_left(core, row),
+    )
+
+
+def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
+    """A reservation, with its time in force or next."""
+    at, lead_s = core.now(), core.settings.reserve_lead_s
+    rule = rule_of(row)
+    state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
+    drawn = next((row.count - n.left for n in in_force(core, at) if n.row.id == row.id), 0)
+    return ReservationView(
+        id=row.id,
+        course=row.course,
+        shape=row.shape,
+        count=row.count,
+        weekdays=calendar.names_of(row.weekdays),
+        date=rule.first,
+        until=rule.last,
+        from_time=row.from_time,
+        to_time=row.to_time,
+        tz=row.tz,
+        grace_s=row.grace_s,
+        state=ReservationState(state),
+        starts_at=found.starts_at if found else None,
+        ends_at=found.ends_at if found else None,
+        kept_from=found.starts_at - lead_s if found else None,
+        kept_until=kept_until(row, found) if found else None,
+        drawn=drawn,
+        made_by=row.made_by,
+        made_at=row.made_at,
+        reason=row.reason,
+        message=row.message,
     )
 
 

@@ -13,7 +13,7 @@ from miglab_spawner.pool.settings import CourseRules
 from miglab_spawner.pool.shares import DAY_S, HOUR_S, Use, Uses, decayed
 
 from .conftest import SETTINGS, World
-from .test_queue import gpu, placed
+from .test_queue import gpu
 
 MakeWorld = Callable[..., World]
 HALF_LIFE_S = 2 * DAY_S
@@ -89,17 +89,6 @@ def test_reserved_go_first() -> None:
     """A holder of a reservation goes before all, aged or not."""
     line = [ticket(1, since=0.0), ticket(2, "heavy", since=90.0, reserved=True)]
     assert order(line, now=100.0, ageing_s=50.0, users={"heavy": 9.0}) == [2, 1]
-
-
-def test_only_its_course_may_use_what_is_reserved() -> None:
-    """Kept memory is closed to others, to those of the course without a reservation as well."""
-    full = gpu("x", *(placed("1g.5gb", n) for n in range(1, 7)))
-    ground = replace(full, kept=(("a", placed("1g.5gb", 0)),))
-    for closed in (ticket(1, course="b", reserved=True), ticket(1, course="a")):
-        assert next_in_line([closed], [ground]) is None
-    own = next_in_line([ticket(1, course="b"), ticket(2, course="a", reserved=True)], [ground])
-    assert own is not None
-    assert own.ticket == 2
 
 
 # -- nobody starves -------------------------------------------------------------------------------
@@ -235,7 +224,9 @@ def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
     fresh = Uses(world.ledger, SETTINGS.fair_half_life_s).standing(world.at, {}, 1.0)
     assert kept.users == pytest.approx(fresh.users)
     assert kept.courses == pytest.approx(fresh.courses)
-    assert kept.users["ada"] == pytest.approx(12 * 0.5 ** (9.5 / 48) + 6 * 0.5 ** (3.5 / 48), rel=1e-3)
+    assert kept.users["ada"] == pytest.approx(
+        12 * 0.5 ** (9.5 / 48) + 6 * 0.5 ** (3.5 / 48), rel=1e-3
+    )
     assert kept.users["cy"] == pytest.approx(2.0, rel=0.1)
 
 
