@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from miglab_jupyterlab.state import Known, pause_s, shown
 
+from miglab_jupyterlab.state import Known, pause_s, shown
 from miglab_spawner.messages import LeaseState, LeaseView
 
 from .standin import NOW, lease_view, warning

@@ -48,17 +48,20 @@ export class Documents {
   /** Beside a document that cannot be saved (it changed on disk, say), leave a copy of its text. */
   async _keepCopy({ path, contentsModel, model }) {
     const text = model.toString();
-    if (!contentsModel || contentsModel.format === 'base64' || this._copies.get(model) === text) {
+    if (contentsModel?.format === 'base64' || this._copies.get(model) === text) {
       return;
     }
     this._copies.set(model, text);
-    const { type, format } = contentsModel;
-    const content = format === 'json' ? model.toJSON() : text;
-    await this._docManager.services.contents.save(copyName(path, new Date()), {
-      type,
-      format,
-      content
-    });
+    const copy =
+      contentsModel?.type === 'notebook'
+        ? { type: 'notebook', format: 'json', content: model.toJSON() }
+        : { type: 'file', format: 'text', content: text };
+    try {
+      await this._docManager.services.contents.save(copyName(path, new Date()), copy);
+    } catch (error) {
+      this._copies.delete(model); // tried again a second later
+      console.warn(`miglab: no copy of ${path} could be kept: ${error.message}`);
+    }
   }
 }
 

@@ -66,7 +66,7 @@ export function warningCard({ app, trans, say }, actions, keys) {
   };
 
   const giveFocusBack = () => {
-    if (cameFrom?.isConnected) {
+    if (cameFrom?.isConnected && cameFrom !== document.body) {
       cameFrom.focus();
     } else if (app.shell.currentWidget) {
       app.shell.activateById(app.shell.currentWidget.id);
