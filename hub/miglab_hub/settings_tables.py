@@ -178,6 +178,16 @@ class Pool(Section):
     )
     extension_s: Seconds = Field(1800, description="How much one extension adds, seconds.")
     extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
+    fair_half_life_s: Seconds = Field(
+        172_800,
+        description="When several wait: after how long the use of a slice counts half, seconds. "
+        "Who used less lately, course first and then student, goes first.",
+    )
+    ageing_s: Seconds = Field(
+        900,
+        description="Who has waited so long, seconds, goes before all who have not, whatever they "
+        "used. Keep it below `longest_wait_s`.",
+    )
     holders_s: Seconds = Field(
         2, description="Time between two looks for servers that ended unannounced, seconds."
     )
@@ -207,12 +217,67 @@ class Course(Section):
         description="Students put into the group at start. The authenticator may add others.",
     )
 
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=1000,
+        description="The course's share of the slices when several courses wait: one of weight 2 "
+        "may use twice as much as one of weight 1.",
+    )
+
     @model_validator(mode="after")
     def _default_is_offered(self) -> Self:
         if self.default not in (*self.shapes, "cpu"):
             raise ValueError(
                 f'default "{self.default}" is not among shapes: {", ".join(self.shapes)}'
             )
+        return self
+
+
+class QuotaTable(Section):
+    """[quotas.NAME]: a limit for each student, for one student, or for a whole course.
+
+    Counted in memory slices: a 1g.5gb is 1, a 3g.20gb is 4, a whole A100 is 8.
+    """
+
+    course: str = Field(
+        "",
+        description="The course it concerns; what is held in other courses does not count. "
+        "Empty: all courses together.",
+    )
+    user: str = Field(
+        "",
+        description="The only student it concerns; takes the place of what holds for each. "
+        "Empty: each student.",
+    )
+    shared: bool = Field(
+        False, description="All whom it concerns use it together, not each for themselves."
+    )
+    live_slices: int = Field(
+        0,
+        ge=0,
+        description="Memory slices held at a time; 0 for no limit. A student who asks for "
+        "more is refused, a course that holds as many waits.",
+    )
+    slice_hours_week: float = Field(
+        0,
+        ge=0,
+        description="Memory slices times hours in any seven days; 0 for no limit. A "
+        "student's lease ends when they are used up; a course's keep new leases out.",
+    )
+    lease_s: float = Field(
+        0,
+        ge=0,
+        description="Longest lease, seconds; takes over from `pool.lease_s`; 0 for none "
+        "of its own. Extensions come on top.",
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.live_slices or self.slice_hours_week or self.lease_s):
+            raise ValueError("it limits nothing: set live_slices, slice_hours_week or lease_s")
+        if self.shared and (self.user or self.lease_s):
+            raise ValueError("a shared quota concerns no single user and no length of leases")
         return self
 
 

@@ -153,6 +153,22 @@ class TicketRequest(Message):
     shape: ShapeText
 
 
+class WaitEstimate(Message):
+    """How long a wait is likely to last from now on; seconds.
+
+    Attributes:
+        low_s: it lasts shorter in one case of twenty.
+        likely_s: as often shorter as longer.
+        high_s: it lasts longer in one case of twenty; None if that cannot be told.
+        why: what the figures were made from, in words.
+    """
+
+    low_s: float
+    likely_s: float | None
+    high_s: float | None
+    why: str
+
+
 class TicketView(Message):
     """A place in the queue.
 
@@ -321,13 +337,33 @@ class ShapeOffer(Message):
     next_end_s: float | None = None
 
 
+class QuotaLeft(Message):
+    """How much of one limit is used.
+
+    Attributes:
+        quota: the quota's name.
+        limit: ``live_slices`` (memory slices at a time), ``slice_hours_week`` (memory slices
+            times hours, in any seven days), or ``lease_s`` (longest lease, seconds).
+        is_shared: whether the whole course uses it together.
+        more_in_s: when all of it is used: seconds until some of it is there again.
+    """
+
+    quota: str
+    limit: Literal["live_slices", "slice_hours_week", "lease_s"]
+    is_shared: bool = False
+    most: float
+    used: float = 0.0
+    more_in_s: float | None = None
+
+
 class CourseOffers(Message):
-    """What one course offers one user; ``held`` is what that user's live leases are."""
+    """What one course offers one user; ``left`` is what that user's quotas leave."""
 
     course: str
     title: str
     shapes: tuple[ShapeOffer, ...]
     default: str
+    left: tuple[QuotaLeft, ...] = ()
 
 
 class Offers(Message):

@@ -319,7 +319,9 @@ async def offers(
     if not asker.sees_names:
         own = (*asker.course_names, request.app.state.default_course)
         course = [name for name in course if name in own]
-    return await host.decide(lambda pool: pool.offers(course))
+    if user is None and not asker.is_spawner:
+        user = asker.name
+    return await host.decide(lambda pool: pool.offers(course, user))
 
 
 @api.get("/pool")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from miglab_spawner.messages import LeaseState, SliceState, TicketState, WarningKind
 from miglab_spawner.processes import BadHolder
 
+from . import allowance
 from .core import Core
 from .holders import check_holder
 from .ledger import Transaction
@@ -158,13 +159,12 @@ def attach(core: Core, number: int, generation: int, holder: str) -> LeaseRow:
 
 
 def _attached(core: Core, tx: Transaction, lease: LeaseRow, holder: str) -> LeaseRow:
-    limit_s = core.settings.lease_s
     lease = replace(
         lease,
         state=LeaseState.ATTACHED,
         holder=holder,
         attached_at=tx.at,
-        ends_at=None if limit_s is None else tx.at + limit_s,
+        ends_at=allowance.ends_at(core, lease, tx.at),
     )
     tx.put(lease, "spawner", f"holder {holder}")
     ticket = core.state.tickets.get(lease.ticket or 0)
@@ -254,6 +254,7 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
         raise Refused(
             "no-extension", f"One extension is at most {settings.extension_s:.0f} s long.", 422
         )
+    allowance.check_end(core, lease, max(lease.ends_at, core.now()) + by_s)
 
 
 # -- the end ------------------------------------------------------------------------------------

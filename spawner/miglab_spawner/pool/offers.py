@@ -7,7 +7,7 @@ from miglab_spawner.gpu.geometry import Placed, legal_placements
 from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
 from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 
-from . import tickets
+from . import allowance, tickets
 from .core import Core
 from .placement import GpuState, place
 from .queue import Ground, set_aside
@@ -26,8 +26,13 @@ class Shelf:
         self._version = 0
         self._made: dict[str, ShapeOffer | None] = {}
 
-    def get(self, courses: Sequence[str]) -> Offers:
-        """The offers of these courses; a name that is no course is left out."""
+    def get(self, courses: Sequence[str], user: str | None = None) -> Offers:
+        """The offers of these courses; a name that is no course is left out.
+
+        Args:
+            courses: the courses' names.
+            user: whose quotas are looked at; None: nobody's.
+        """
         core = self._core
         if self._version != core.version:
             self._made.clear()
@@ -35,14 +40,18 @@ class Shelf:
         known = [name for name in courses if name in core.settings.courses]
         return Offers(
             simulated=core.driver.simulated,
-            courses=tuple(self._course(name, core.settings.courses[name]) for name in known),
+            courses=tuple(self._course(name, core.settings.courses[name], user) for name in known),
             paused=core.paused,
         )
 
-    def _course(self, name: str, rules: CourseRules) -> CourseOffers:
+    def _course(self, name: str, rules: CourseRules, user: str | None) -> CourseOffers:
         shapes = [offer for text in rules.shapes if (offer := self._offer(text)) is not None]
         return CourseOffers(
-            course=name, title=rules.title, shapes=tuple(shapes), default=rules.default
+            course=name,
+            title=rules.title,
+            shapes=tuple(shapes),
+            default=rules.default,
+            left=() if user is None else allowance.left(self._core, user, name),
         )
 
     def _offer(self, text: str) -> ShapeOffer | None:

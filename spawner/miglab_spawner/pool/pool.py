@@ -226,10 +226,10 @@ class Pool:
 
     # -- what there is ------------------------------------------------------------------------
 
-    def offers(self, courses: Sequence[str]) -> Offers:
-        """The spawn page's data for these courses."""
+    def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
+        """The spawn page's data for these courses, with what this user's quotas leave."""
         with self.core.lock:
-            return self._offers.get(courses)
+            return self._offers.get(courses, user)
 
     def snapshot(self) -> PoolSnapshot:
         """The pool as it is, from memory; the same object until something changes."""

@@ -8,6 +8,7 @@ REASONS = {
     "bad-shape": "the shape cannot be read",
     "not-in-course": "the course does not exist here",
     "shape-not-offered": "the course does not offer this shape",
+    "over-quota": "a quota is used up",
     "queue-full": "as many wait as may",
     "waited-too-long": "nothing became free in the longest time one may wait",
     "unattended": "nobody asked after the ticket",

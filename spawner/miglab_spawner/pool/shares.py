@@ -94,6 +94,11 @@ class Uses:
         self._refresh(now)
         return [*self._over.values(), *self._live.values()]
 
+    def live(self) -> list[Use]:
+        """Every live lease."""
+        self._follow()
+        return list(self._live.values())
+
     def standing(self, now: float, weights: Mapping[str, float], ageing_s: float) -> Standing:
         """What courses and users have used lately, for `next_in_line`."""
         self._refresh(now)
@@ -112,6 +117,10 @@ class Uses:
         is_undone = any(number in self._over for number in leases)  # a transaction was rolled back
         if self._at is None or is_undone or now - self._at > self._horizon_s / 2:
             self._read(now)
+        self._follow()
+
+    def _follow(self) -> None:
+        leases = self._ledger.state.leases
         for number in self._live.keys() - leases.keys():
             self._end(self._live.pop(number))
         for lease in leases.values():
@@ -130,10 +139,11 @@ class Uses:
             _add(self._sums, use, decayed(use, now, self._half_life_s))
 
     def _end(self, use: Use) -> None:
+        if self._at is None:
+            return
         row = self._ledger.find_lease(use.lease)
         if row is None or row.attached_at is None or row.ended_at is None:
             return
-        assert self._at is not None
         use = replace(use, began=row.attached_at, ended=row.ended_at)
         self._over[use.lease] = use
         _add(self._sums, use, decayed(use, self._at, self._half_life_s))

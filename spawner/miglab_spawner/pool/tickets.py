@@ -8,11 +8,12 @@ from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import Shape, ShapeError, parse_shape, resolve
 from miglab_spawner.messages import LeaseState, SliceState, TicketRequest, TicketState
 
-from . import leases, reserved
+from . import allowance, leases, reserved
 from .core import Core
 from .ledger import Transaction
 from .placement import GpuState, could_ever_place
 from .queue import Grant, Standing, Waiting, clash, first_that_fits, in_line
+from .quotas import Asked
 from .refused import Refused
 from .rows import FULL, LeaseRow, TicketRow
 
@@ -37,8 +38,7 @@ def request(core: Core, asked: TicketRequest) -> TicketRow:
             ticket = replace(ticket, attended_at=tx.at)
             core.state.tickets[ticket.id] = ticket
             return ticket
-        if why is None and _is_full(core, ticket):
-            why = _queue_full(core)
+        why = why or _why_not_now(core, asked, shape, ticket)
         if why is None and ticket is not None:
             _replace(core, tx, ticket)
         ticket = _new(core, tx, asked, shape, why)
@@ -113,6 +113,18 @@ def _present(core: Core, asked: TicketRequest) -> TicketRow | None:
 
 def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
     return ticket.course == asked.course and shape == ticket.shape
+
+
+def _why_not_now(
+    core: Core, asked: TicketRequest, shape: str, replaced: TicketRow | None
+) -> Refused | None:
+    if _is_full(core, replaced):
+        return _queue_full(core)
+    size = size_of(core, profiles(shape))
+    wants = Asked(asked.user, asked.course, asked.server, size)
+    waiting = [as_waiting(core, ticket) for ticket in queued(core) if ticket.user == asked.user]
+    said = allowance.why_not(core, wants, waiting)
+    return None if said is None else Refused("over-quota", said, 403)
 
 
 def _is_full(core: Core, replaced: TicketRow | None) -> bool:
@@ -340,14 +352,16 @@ def line(core: Core, at: float | None = None) -> list[Waiting]:
 def served(core: Core, at: float | None = None) -> list[Waiting]:
     """Those in line who may be served now, first in front.
 
-    A server whose last lease is not over waits for that first: it never holds two.
+    A server whose last lease is not over waits for that first: it never holds two.  A course that
+    holds all it may waits until it holds less.
     """
     held = {(lease.user, lease.server) for lease in core.state.leases.values()}
-    return [
+    found = [
         one
         for one in line(core, at)
         if (one.user, core.state.tickets[one.ticket].server) not in held
     ]
+    return list(allowance.let_by(core, found))
 
 
 def waiting(core: Core, at: float | None = None) -> list[Waiting]:
@@ -369,11 +383,12 @@ def _everyone(core: Core, at: float) -> list[Waiting]:
         is_reserved = left[key] > 0
         if is_reserved:
             left[key] -= 1
-        found.append(replace(_as_waiting(core, ticket), reserved=is_reserved))
+        found.append(replace(as_waiting(core, ticket), reserved=is_reserved))
     return found
 
 
-def _as_waiting(core: Core, ticket: TicketRow) -> Waiting:
+def as_waiting(core: Core, ticket: TicketRow) -> Waiting:
+    """The ticket as the line sees it."""
     names = profiles(ticket.shape)
     return Waiting(
         ticket.id, names, ticket.created_at, ticket.course, ticket.user, size=size_of(core, names)

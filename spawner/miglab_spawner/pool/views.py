@@ -18,7 +18,7 @@ from miglab_spawner.messages import (
     WarningKind,
 )
 
-from . import calendar, tickets, warnings
+from . import allowance, calendar, tickets, warnings
 from .core import Core
 from .reservations import kept_until, phase, rule_of
 from .reserved import in_force
@@ -116,7 +116,7 @@ def _message(core: Core, row: TicketRow) -> str:
         return "Your slices are being made."
     if any((one.user, one.server) == (row.user, row.server) for one in core.state.leases.values()):
         return "This server's last slices are not free yet: waiting for the old server to end."
-    return ""
+    return allowance.why_held(core, tickets.as_waiting(core, row))
 
 
 def lease_view(core: Core, row: LeaseRow, others_wait: int = 0) -> LeaseView:

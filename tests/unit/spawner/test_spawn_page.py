@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from miglab_spawner.choice import Choice
-from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
+from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_spawner.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
 
@@ -136,3 +136,22 @@ def test_minutes(seconds: float, words: str):
 def test_gib():
     """Memory without needless digits."""
     assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
+
+
+def test_the_page_says_what_the_quotas_leave():
+    """Slices at a time, hours of the week and when some are back, the longest lease; whose."""
+    left = (
+        QuotaLeft(quota="each", limit="live_slices", most=4, used=1),
+        QuotaLeft(quota="each", limit="slice_hours_week", most=10, used=10, more_in_s=7200),
+        QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, most=90, used=12.25),
+        QuotaLeft(quota="each", limit="lease_s", most=5400),
+    )
+    text = " ".join(form(ML.model_copy(update={"left": left})).words)
+    for words in (
+        "Left for you: 3 of 4 memory slices at a time.",
+        "Left for you: 0.0 of 10 slice-hours in seven days; some are back in about 2 hours.",
+        "Left for your course: 77.8 of 90 slice-hours in seven days.",
+        "A slice is yours for at most 2 hours.",
+    ):
+        assert words in text
+    assert "Left for" not in " ".join(form(ML).words)
