@@ -22,6 +22,7 @@ from miglab_hub.settings_tables import (
     Name,
     Pool,
     QuotaTable,
+    Reclaim,
     Section,
     Students,
 )
@@ -47,6 +48,7 @@ class Settings(Section):
     gpus: Gpus = Gpus()
     students: Students = Students()
     pool: Pool = Pool()
+    reclaim: Reclaim = Reclaim()
     courses: dict[Name, Course] = Field(min_length=1)
     quotas: dict[Name, QuotaTable] = Field(default_factory=dict)
     authentication: Authentication = Authentication()
@@ -261,6 +263,9 @@ class Settings(Section):
                 )
                 for name, course in self.courses.items()
             },
+            warning_s=self.reclaim.warning_s,
+            stay_s=self.reclaim.stay_s,
+            stays=self.reclaim.stays,
             fair_half_life_s=pool.fair_half_life_s,
             ageing_s=pool.ageing_s,
             quotas=tuple(self._quota(name, table) for name, table in self.quotas.items()),

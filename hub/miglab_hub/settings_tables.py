@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from miglab_hub.reclaimer.closing import class_end, window
+from miglab_spawner.pool.calendar import is_zone
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
@@ -196,6 +199,77 @@ class Pool(Section):
     )
 
 
+class Reclaim(Section):
+    """[reclaim]: when an unused slice is taken back, and when the lab is closed."""
+
+    enabled: bool = Field(
+        True,
+        description="Take unused slices back, and all at the end of a class and for maintenance. "
+        "Without, only `pool.lease_s` ends a lease.",
+    )
+    dry_run: bool = Field(
+        False, description="Decide and report (`miglab pool reclaim --explain`, log), do nothing."
+    )
+    every_s: Seconds = Field(5, description="Time between two looks at all leases, seconds.")
+    idle_s: Seconds = Field(
+        7200, description="Longest time unused while nobody waits for it, seconds; then a warning."
+    )
+    idle_wanted_s: Seconds = Field(
+        900, description="The same while somebody waits for what it would free, seconds."
+    )
+    holding_factor: float = Field(
+        2,
+        ge=1,
+        le=1000,
+        description="So many times as long while a process or memory is on the slice: that would "
+        "be lost.",
+    )
+    warning_s: Seconds = Field(
+        300, description="From a warning to the reclaim, seconds; a restart begins it anew."
+    )
+    stay_s: Seconds = Field(
+        1800, description='How long one "I am still here" holds off the next warning, seconds.'
+    )
+    stays: int = Field(
+        2,
+        ge=0,
+        le=1000,
+        description='How often "I am still here" counts before something must run again.',
+    )
+    unused_s: Seconds = Field(
+        3600,
+        description="How long looking at the page, or work beside an empty slice, counts as use, "
+        "seconds; whatever a student's server reports, it shields an empty slice no longer.",
+    )
+    stale_s: Seconds = Field(
+        90,
+        description="A report older than this is not known any more, seconds; servers report "
+        "every 15 s. Unknown is never idle.",
+    )
+    cpu_busy_pct: float = Field(
+        10, gt=0, le=10_000, description="CPU use from which a server works, percent of one core."
+    )
+    timezone: str = Field(
+        "UTC", description="Time zone of `maintenance` and of the courses' `ends`: `Europe/Berlin`."
+    )
+    maintenance: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description='When the lab is closed: `"tue 06:00-08:00"`, `"2026-11-24 06:00-08:00"`. '
+        "Leases are taken back at its start, none is granted until its end.",
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.idle_wanted_s > self.idle_s:
+            raise ValueError("idle_wanted_s is longer than idle_s: it is for when others wait")
+        if not is_zone(self.timezone):
+            raise ValueError(f'timezone "{self.timezone}" is not known; write "Europe/Berlin"')
+        for text in self.maintenance:
+            window(text, self.timezone)
+        return self
+
+
 class Course(Section):
     """[courses.NAME]: what the members of the JupyterHub group NAME may ask for."""
 
@@ -216,7 +290,12 @@ class Course(Section):
         strict=False,
         description="Students put into the group at start. The authenticator may add others.",
     )
-
+    ends: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description='When its classes end and its leases are taken back: `"tue 12:00"`, '
+        '`"mon-fri 18:00"`, `"2026-11-24 12:00"`; in `reclaim.timezone`.',
+    )
     weight: float = Field(
         1.0,
         gt=0,
@@ -231,6 +310,8 @@ class Course(Section):
             raise ValueError(
                 f'default "{self.default}" is not among shapes: {", ".join(self.shapes)}'
             )
+        for text in self.ends:
+            class_end(text, "UTC")
         return self
 
 

@@ -103,7 +103,7 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
 def test_the_default_file_says_the_defaults() -> None:
     """What lab.toml shows as the embedded default is what the code takes when a key is left out."""
     shown = load(ROOT / "lab.toml", {})
-    for name in ("lab", "gpus", "students", "pool", "addresses"):
+    for name in ("lab", "gpus", "students", "pool", "reclaim", "addresses"):
         table = getattr(shown, name)
         assert table == type(table)(), name
 

@@ -9,10 +9,11 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from miglab_hub.reclaimer.closing import Closings, closed_now, ends_of
-from miglab_hub.reclaimer.policy import Act, Figure, LeaseFacts, Limits, Verdict, decide
+from miglab_hub.reclaimer.closing import closed_now, ends_of
+from miglab_hub.reclaimer.policy import Act, Figure, LeaseFacts, Verdict, decide
+from miglab_hub.reclaimer.rules import Rules
 from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.reclaimer.states import Activity, Reading
 from miglab_spawner.messages import LeaseState, LeaseWarning, Message, WarningKind
@@ -25,23 +26,6 @@ READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not know
 LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
 JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
 LOG_AGAIN_S = 900.0
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How the reclaimer works; `Limits` are the policy's own.
-
-    Attributes:
-        is_enabled: without, nobody is warned for being idle and nothing is taken back for it.
-        is_dry_run: decide, say and count, and do nothing.
-        limits: how long one may be idle.
-        closings: when classes end and when the lab is closed.
-    """
-
-    is_enabled: bool = True
-    is_dry_run: bool = False
-    limits: Limits = field(default_factory=Limits)
-    closings: Closings = field(default_factory=Closings)
 
 
 class Explanation(Message):
