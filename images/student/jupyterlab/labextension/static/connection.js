@@ -21,7 +21,6 @@ export class Connection {
       const note = () => (this._activeAt = performance.now());
       document.addEventListener(kind, note, { capture: true, passive: true });
     }
-    setInterval(() => this._report(), REPORT_MS);
   }
 
   /** Connect, and again whenever the line breaks, ever more slowly. */
@@ -31,7 +30,7 @@ export class Connection {
     this._socket = new WebSocket(`${wsUrl}miglab/api/watch${query}`);
     this._socket.onopen = () => {
       this._told = {};
-      this._report();
+      this.report();
     };
     this._socket.onmessage = ({ data }) => {
       this._pauseMs = FIRST_PAUSE_MS;
@@ -80,16 +79,17 @@ export class Connection {
     this.onChange();
   }
 
-  /** Say what is new: somebody did something, or the number of unsaved documents changed. */
-  _report() {
+  /** Say what is new, called often: documents at once, keys and pointer now and then. */
+  report() {
+    const now = performance.now();
     const unsaved = this.unsaved();
-    const isNews = unsaved !== this._told.unsaved || this._activeAt !== this._told.activeAt;
-    if (!isNews || this._socket?.readyState !== 1) {
+    const { at = -Infinity, unsaved: before, activeAt } = this._told;
+    const isActive = this._activeAt !== activeAt && now - at >= REPORT_MS;
+    if ((unsaved === before && !isActive) || this._socket?.readyState !== 1) {
       return;
     }
-    this._told = { unsaved, activeAt: this._activeAt };
-    const active_age_s = (performance.now() - this._activeAt) / 1000;
-    this._socket.send(JSON.stringify({ unsaved, active_age_s }));
+    this._told = { at: now, unsaved, activeAt: this._activeAt };
+    this._socket.send(JSON.stringify({ unsaved, active_age_s: (now - this._activeAt) / 1000 }));
   }
 }
 

@@ -3,6 +3,7 @@
 const SAVE_BELOW_S = 20;
 const COPY_BELOW_S = 8;
 const AGAIN_MS = 3000;
+const STUCK_MS = 4000;
 const PATIENCE_MS = 15000;
 
 export class Documents {
@@ -11,6 +12,8 @@ export class Documents {
     this._docManager = docManager;
     this._savedAt = -Infinity;
     this._copies = new WeakMap(); // document → the text of its last copy
+    this._trying = new WeakMap(); // document → since when it is to be saved, and is not
+    this._watched = new WeakSet();
   }
 
   /** The documents with changes that are not saved, each once. */
@@ -24,6 +27,7 @@ export class Documents {
   /** Save everything as "Save All" does; whether nothing unsaved is left. */
   async saveAll() {
     this._savedAt = performance.now();
+    this.unsaved().forEach(context => this._watch(context));
     if (this.unsaved().length) {
       const saving = this._app.commands.execute('docmanager:save-all').catch(() => undefined);
       await Promise.race([saving, patience()]); // a question that nobody answers holds nobody up
@@ -41,7 +45,24 @@ export class Documents {
       void this.saveAll();
     }
     if (left_s < COPY_BELOW_S) {
-      this.unsaved().forEach(context => this._keepCopy(context));
+      this.unsaved()
+        .filter(context => performance.now() - this._trying.get(context) > STUCK_MS)
+        .forEach(context => this._keepCopy(context));
+    }
+  }
+
+  /** Know since when saving a document fails, or waits for an answer. */
+  _watch(context) {
+    if (!this._trying.has(context)) {
+      this._trying.set(context, performance.now());
+    }
+    if (!this._watched.has(context)) {
+      this._watched.add(context);
+      context.saveState.connect((_, state) => {
+        if (state === 'completed') {
+          this._trying.delete(context);
+        }
+      });
     }
   }
 

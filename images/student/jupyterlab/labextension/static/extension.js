@@ -143,6 +143,7 @@ function run({ app, connection, documents, trans, say }, parts) {
     }
     announce(view);
     documents.saveBeforeTheEnd(view);
+    connection.report();
   };
   connection.onChange = render;
   connection.unsaved = () => documents.unsaved().length;

@@ -57,7 +57,7 @@ export function panel({ trans, say }, actions) {
     render: view => {
       setText(problem, say.problem(view));
       renderRows(rows(view));
-      const isHeld = view.state === 'held' && view.lease !== null;
+      const isHeld = view.state === 'held' && view.connected;
       release.hidden = !isHeld;
       extend.hidden = !isHeld || view.lease.left_s === null || !view.lease.extensions_left;
       if (!extend.hidden) {
