@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from miglab_hub.cli import reclaim
 from miglab_hub.pool_api import PoolApi, connect
 from miglab_hub.settings import ENV_CONFIG
 from miglab_spawner.messages import PoolSnapshot, SliceView
@@ -119,6 +120,23 @@ def clear(context: typer.Context, slice_id: int) -> None:
     """Try again to destroy a slice that was set aside."""
     _api(context).call("POST", f"/slices/{slice_id}/clear")
     print(f"slice {slice_id} is tried again")
+
+
+@app.command("reclaim")
+def reclaim_(
+    context: typer.Context,
+    explain: Annotated[
+        str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the reclaimer thinks of each lease in use, and why.  Changes nothing."""
+    query = f"?{urlencode({'user': explain})}" if explain else ""
+    answer = _api(context).call("GET", f"/reclaim{query}")
+    if as_json:
+        print(json.dumps(answer, indent=1))
+        return
+    reclaim.show(answer, Console(), with_figures=explain is not None)
 
 
 def _api(context: typer.Context) -> PoolApi:

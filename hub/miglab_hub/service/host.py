@@ -22,6 +22,7 @@ from .metrics import Metrics
 from .waker import Waker
 
 if TYPE_CHECKING:
+    from miglab_hub.reclaimer.round import Reclaimer
     from miglab_spawner.pool.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Times:
         holders_s: between two looks for servers that ended without anybody saying so.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
+        reclaim_s: between two looks for what is to be warned or taken back.
         stuck_s: how long a call on the GPU thread may last before health says so.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
     """
@@ -49,6 +51,7 @@ class Times:
     holders_s: float = 2.0
     reconcile_s: float = 15.0
     sample_s: float = 5.0
+    reclaim_s: float = 5.0
     stuck_s: float = 30.0
     stop_s: float = 10.0
 
@@ -67,6 +70,7 @@ class PoolHost:
     Attributes:
         waker: wakes whoever waits for a change; its version is the pool's.
         metrics: what is counted on the way.
+        reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
     """
 
     def __init__(
@@ -75,11 +79,13 @@ class PoolHost:
         metrics: Metrics,
         times: Times | None = None,
         end_servers: Callable[[PoolHost], Awaitable[None]] | None = None,
+        reclaimer: Reclaimer | None = None,
     ) -> None:
         self.waker = Waker(pool.version)
         self.metrics = metrics
         self._pool = pool
         self._times = times or Times()
+        self.reclaimer = reclaimer
         self._end_servers = end_servers
         self._decisions = ThreadPoolExecutor(1, "miglab-decide")
         self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
@@ -199,6 +205,7 @@ class PoolHost:
             self._every(self._times.reconcile_s, "reconcile", self._reconcile),
             self._every(self._times.sample_s, "sample", self._sample),
             self._every(self._times.turn_s, "end servers", self._end),
+            self._every(self._times.reclaim_s, "reclaim", self._reclaim),
         ):
             self._tasks.append(asyncio.create_task(loop))
 
@@ -250,6 +257,10 @@ class PoolHost:
     async def _end(self) -> None:
         if self._end_servers is not None:
             await self._end_servers(self)
+
+    async def _reclaim(self) -> None:
+        if self.reclaimer is not None:
+            await self.decide(self.reclaimer.round)
 
     async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
         while not self.waker.closed:

@@ -15,8 +15,10 @@ from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
+from miglab_hub.reclaimer.round import Explanation
 from miglab_spawner.messages import (
     REASON_MAX,
+    USER_MAX,
     AttachRequest,
     ExtendRequest,
     LeaseView,
@@ -365,6 +367,19 @@ async def clear(slice_id: int, asker: Staff, host: Host) -> PoolSnapshot:
 async def invariants(_: Staff, host: Host) -> list[str]:
     """What contradicts the pool's invariants, in words; empty is well."""
     return await host.decide(lambda pool: pool.check_invariants())
+
+
+@api.get("/reclaim")
+async def reclaim(
+    _: Staff,
+    host: Host,
+    user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
+) -> list[Explanation]:
+    """What the reclaimer thinks of every lease in use, or of one user's, and why; asks only."""
+    reclaimer = host.reclaimer
+    if reclaimer is None:
+        return []
+    return await host.decide(lambda pool: reclaimer.explain(pool, user))
 
 
 @api.get("/events", response_class=EventSourceResponse)

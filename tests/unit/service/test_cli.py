@@ -32,6 +32,12 @@ class Service:
         self.pool = FakePool(slices=[slice_view(1, 0, "alice"), slice_view(2, 4)])
         self.pool.request_of_alice()
         self.contradictions: list[str] = []
+        self.told: dict[str, Any] = {
+            "lease": 1, "user": "alice", "server": "", "course": "ml", "shape": "1g.5gb",
+            "state": "running", "act": "keep", "is_acted_on": True, "activity": "unknown",
+            "kind": None, "reason": "Unknown is never idle.", "figures": {"busy": None, "n": 3},
+            "stays": 0, "warning": None,
+        }  # fmt: skip
         self.refuses = False
         self.health: dict[str, Any] = {
             "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False,
@@ -51,6 +57,8 @@ class Service:
             return httpx.Response(200, json=self.contradictions)
         if path.startswith("/leases?") or path == "/leases":
             return httpx.Response(200, json=[lease_view(1, "alice").model_dump(mode="json")])
+        if path.startswith("/reclaim"):
+            return httpx.Response(200, json=[self.told])
         if path == "/pool" or "/pool/" in path or "/slices/" in path:
             return httpx.Response(200, text=self.pool.snapshot().model_dump_json())
         if path.startswith("/tickets"):
@@ -119,6 +127,20 @@ def test_hostile_names_stay_text(service: Service, lab: Path) -> None:
     assert "\x1b" not in said and "[red]" in said
 
 
+def test_what_the_reclaimer_thinks(service: Service, lab: Path) -> None:
+    """A sentence for each lease; explained with every figure, the unknown by name."""
+    assert run(lab, "reclaim") == (
+        "lease 1 of alice, 1g.5gb: unknown, keep. Unknown is never idle.\n"
+    )
+    service.told |= {"is_acted_on": False, "user": "\x1b[2Jeve"}
+    said = run(lab, "reclaim", "--explain", "eve")
+    assert "dry run" in said and "\x1b" not in said
+    assert [line.split() for line in said.splitlines()[1:]] == [
+        ["busy", "unknown"], ["n", "3"], ["stays", "0"],
+    ]  # fmt: skip
+    assert json.loads(run(lab, "reclaim", "--json"))[0]["activity"] == "unknown"
+
+
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
@@ -131,6 +153,8 @@ def test_hostile_names_stay_text(service: Service, lab: Path) -> None:
         ("resume", ("POST", "/pool/resume", None)),
         ("adopt 7", ("POST", "/slices/7/adopt", None)),
         ("clear 7", ("POST", "/slices/7/clear", None)),
+        ("reclaim", ("GET", "/reclaim", None)),
+        ("reclaim --explain a&b", ("GET", "/reclaim?user=a%26b", None)),
     ],
 )
 def test_what_each_command_asks(
