@@ -15,6 +15,7 @@ from miglab_hub.reclaimer.signals import Known
 from miglab_hub.reclaimer.states import Activity, Bounds, Judged, Reading, judge
 from miglab_spawner.messages import WarningKind
 
+LEAD = 1.25  # of a warning's length: a look that comes late must not put the end itself off
 SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
 KEPT = "Your files are kept; what is in memory is lost."
 
@@ -145,7 +146,7 @@ def _by_end(
 ) -> Answer | None:
     """What the next hard end says; None while it is far."""
     end = min(ends, key=lambda end: end.at, default=None)
-    if end is None or now < end.at - limits.warning_s:
+    if end is None or now < end.at - LEAD * limits.warning_s:
         return None
     is_warned = lease.warning is end.kind and lease.reclaim_at is not None
     if is_warned and lease.reclaim_at is not None and now >= max(end.at, lease.reclaim_at):
@@ -171,6 +172,8 @@ def _by_use(
     if judged.activity is Activity.ACTIVE:
         return _keep("It is in use.")
     idle = f"Nothing has happened on it for {in_words(judged.idle_s)}"
+    if judged.empty_s is not None:
+        idle = f"Nothing has run on the slice itself for {in_words(judged.empty_s)}"
     if lease.stay_until is not None and now < lease.stay_until and not is_warned:
         return _keep(f"{idle}, but somebody said to be still there.")
     if judged.idle_s < limit_s:

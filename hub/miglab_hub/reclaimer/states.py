@@ -64,12 +64,14 @@ class Judged:
         idle_s: for how long nothing was done that counts; None if unknown.
         work_age_s: since a kernel, a terminal or the CPU did something; None if unknown.
         unknown: what is not known, in words; empty if nothing is missing.
+        empty_s: for how long the slice was empty, if that alone decides; else None.
     """
 
     activity: Activity
     idle_s: float | None = None
     work_age_s: float | None = None
     unknown: str = ""
+    empty_s: float | None = None
 
 
 def judge(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) -> Judged:
@@ -96,7 +98,13 @@ def judge(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) 
         idle_s = min(work_age_s, max(0.0, held_s))  # what is known is enough: it works
     if idle_s is None:
         return Judged(Activity.UNKNOWN, unknown=missing)
-    return Judged(_state(idle_s, reading, bounds), idle_s, None if missing else work_age_s)
+    is_by_slice = claimed_s is None or idle_s > claimed_s
+    return Judged(
+        _state(idle_s, reading, bounds),
+        idle_s,
+        None if missing else work_age_s,
+        empty_s=reading.free_for_s if is_by_slice and reading.is_free else None,
+    )
 
 
 def _work(known: Known, reading: Reading) -> tuple[float, str]:
