@@ -60,6 +60,22 @@ class PoolMachine(RuleBasedStateMachine):
     def cancels(self, user: str, die_at: int | None) -> None:
         self.do(lambda room: room.cancel_all(user), die_at)
 
+    @rule(
+        course=st.sampled_from(("everyone", "vision")),
+        shape=st.sampled_from(("1g.5gb", "1g.5gb", "3g.20gb")),
+        count=st.integers(1, 9),
+        in_minutes=st.integers(0, 20),
+        die_at=dying,
+    )
+    def reserves(
+        self, course: str, shape: str, count: int, in_minutes: int, die_at: int | None
+    ) -> None:
+        self.do(lambda room: room.reserve(course, shape, count, in_minutes), die_at)
+
+    @rule(die_at=dying)
+    def unreserves(self, die_at: int | None) -> None:
+        self.do(lambda room: room.unreserve_all(), die_at)
+
     @rule(seconds=st.sampled_from((0.5, 61.0, 130.0, 4000.0)))
     def time_passes(self, seconds: float) -> None:
         self.do(lambda room: room.pass_time(seconds))
