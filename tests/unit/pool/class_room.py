@@ -16,7 +16,7 @@ import pynvml
 
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState
+from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState, WarningKind
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.rows import LIVE_LEASES
 
@@ -163,6 +163,23 @@ class ClassRoom(World):
         for number in list(self.ledger.state.reservations):
             self.pool.unreserve(number, "ina")
 
+    def warn(self, user: str, kind: WarningKind) -> None:
+        """The reclaimer warns about whatever this user has in use."""
+        for lease in self.pool.leases(user):
+            self.pool.warn(lease.id, kind, "unused", self.at + 60)
+
+    def warning_ends(self, user: str, how: str) -> None:
+        """By activity, by the holder, put off, or with a reclaim."""
+        for lease in self.pool.leases(user):
+            if how == "stay":
+                self.pool.stay(lease.id, user)
+            elif how == "late":
+                self.pool.put_off(lease.id, self.at + 600, "restarted")
+            elif how == "reclaim" and lease.warning is not None:
+                self.pool.release(lease.id, "reclaimer", lease.warning.reason)
+            else:
+                self.pool.end_warning(lease.id, "reclaimer", "in use")
+
     def cancel_all(self, user: str) -> None:
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user:
@@ -288,6 +305,8 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         lambda: room.fault(dice.randrange(5)),
         lambda: setattr(room.holders, "is_silent", not room.holders.is_silent),
         room.attend_all,
+        lambda: room.warn(user, dice.choice(list(WarningKind))),
+        lambda: room.warning_ends(user, dice.choice(("stay", "late", "reclaim", "work"))),
         lambda: room.reserve("everyone", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         lambda: room.reserve("vision", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         room.unreserve_all,

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from miglab_spawner.messages import WarningKind
+
 from .class_room import ASKED, FAULTS, USERS, ClassRoom
 
 users = st.sampled_from(USERS)
@@ -55,6 +57,14 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(user=users, die_at=dying)
     def releases_early(self, user: str, die_at: int | None) -> None:
         self.do(lambda room: room.release_early(user), die_at)
+
+    @rule(user=users, kind=st.sampled_from(WarningKind), die_at=dying)
+    def is_warned(self, user: str, kind: WarningKind, die_at: int | None) -> None:
+        self.do(lambda room: room.warn(user, kind), die_at)
+
+    @rule(user=users, how=st.sampled_from(("stay", "late", "reclaim", "work")), die_at=dying)
+    def ends_warning(self, user: str, how: str, die_at: int | None) -> None:
+        self.do(lambda room: room.warning_ends(user, how), die_at)
 
     @rule(user=users, die_at=dying)
     def cancels(self, user: str, die_at: int | None) -> None:
