@@ -1,4 +1,4 @@
-"""What the simulated day is made of.  Values only; each is explained in docs/explanation/class-day.md.
+"""What the simulated day is made of.  Values only; docs/explanation/class-day.md explains each.
 
 They were set before the first run, and are the same for every policy.
 """

@@ -7,6 +7,7 @@ from miglab_hub.bench.day.assumptions import HOUR_S
 from miglab_hub.bench.day.student import Student
 
 LONG_WAIT_S = 1800.0
+USEFUL_RATIO = 1.5
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,37 @@ def cost(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Cost
         sum(tally.ended for tally in tallies),
         sum(tally.interrupted for tally in tallies),
     )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What ours has to reach at one number of students.
+
+    Attributes:
+        useful_ratio: our useful slice-hours over those without any reclaim.
+        p95_ratio: our 95th percentile of the wait over the culler's.
+        holds: at least 1.5, less than 1, and nobody cut off who was busy.
+    """
+
+    students: int
+    useful_ratio: float
+    p95_ratio: float
+    holds: bool
+
+
+def bounds(rows: Sequence[Row]) -> list[Bound]:
+    """For each number of students of which all three policies are there."""
+    found = []
+    for students in dict.fromkeys(one.students for one in rows):
+        by = {one.policy: one for one in rows if one.students == students}
+        if not {"miglab", "culler", "none"} <= by.keys():
+            continue
+        ours = by["miglab"]
+        useful = ours.useful_slice_hours / max(by["none"].useful_slice_hours, 0.1)
+        p95 = ours.wait_p95_s / max(by["culler"].wait_p95_s, 1.0)
+        holds = useful >= USEFUL_RATIO and p95 < 1 and not ours.unjust_reclaims
+        found.append(Bound(students, round(useful, 2), round(p95, 2), holds))
+    return found
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -182,7 +182,7 @@ class Lab:
     def attend(self, ticket: int) -> TicketState | None:
         """How the ticket stands, and keep it; None if it is over."""
         row = tickets.attend(self.pool.core, ticket)
-        return row.state if row.is_live else None
+        return TicketState(row.state) if row.is_live else None
 
     def cancel(self, ticket: int, user: str) -> None:
         """Give up the place."""

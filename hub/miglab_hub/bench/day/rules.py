@@ -6,7 +6,8 @@ from typing import Protocol
 from miglab_hub.bench.day.assumptions import Day
 from miglab_hub.bench.day.lab import Lab
 from miglab_hub.bench.day.server import Server
-from miglab_hub.reclaimer.round import Reclaimer, Rules
+from miglab_hub.reclaimer.round import Reclaimer
+from miglab_hub.reclaimer.rules import Rules
 from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_spawner.messages import LeaseState
 

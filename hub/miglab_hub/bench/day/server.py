@@ -24,7 +24,6 @@ class Server:
         run_left_s: what is left of a run that nobody looks at.
         is_silent: whether that run prints nothing.
         cpu_s: what its processes used.
-        done_s: what its variables took to compute.
     """
 
     lease: int
@@ -39,7 +38,6 @@ class Server:
     run_left_s: float = 0.0
     is_silent: bool = False
     cpu_s: float = 0.0
-    done_s: float = 0.0
 
     def ran(self, until: float, seconds: float, *, prints: bool = True) -> None:
         """A kernel has run until then, for so long."""
@@ -68,7 +66,7 @@ class Server:
 
     def signals(self, at: float) -> Signals:
         """What its extension reports."""
-        kernels = ()
+        kernels: tuple[KernelSignal, ...] = ()
         if self.ran_at is not None:
             age_s = 0.0 if self.is_busy else at - self.ran_at
             kernels = (KernelSignal(busy=self.is_busy, last_execution_age_s=age_s),)

@@ -1,4 +1,7 @@
-"""A student through the day: comes, waits, works, is away, leaves.  Every time is since midnight."""
+"""A student through the day: comes, waits, works, is away, leaves.
+
+Every time is in seconds since midnight.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -69,6 +72,7 @@ class Student:
         self._session: Session | None = None
         self._phases: deque[Phase] = deque()
         self._left_s = 0.0  # of the first phase
+        self._done_s = 0.0  # what the variables of this session took to compute
         self._run_done_s = 0.0
         self._wait: _Wait | None = None
 
@@ -106,9 +110,14 @@ class Student:
         if self.server is not None:
             self._spend(self.server, phase, at + seconds, seconds)
         if self._left_s <= 0:
-            self._phases.popleft()
-            self._begin_phase()
+            self._end_phase(phase)
         return at + seconds
+
+    def _end_phase(self, phase: Phase) -> None:
+        if phase.kind is Kind.BUSY and not phase.is_again:
+            self._done_s += phase.s
+        self._phases.popleft()
+        self._begin_phase()
 
     def _spend(self, server: Server, phase: Phase, until: float, seconds: float) -> None:
         if phase.kind is Kind.PAUSE:
@@ -126,7 +135,6 @@ class Student:
             self.tally.redone_s += seconds
         else:
             self.tally.useful_s += seconds
-            server.done_s += seconds
 
     def _begin_phase(self) -> None:
         self._left_s = self._phases[0].s if self._phases else 0.0
@@ -143,22 +151,20 @@ class Student:
             self.tally.useful_s -= self._run_done_s
         if self._phases:
             self.tally.interrupted += 1
-            self._lose(server)
+            self._lose()
         self._end_server(at)
 
-    def _lose(self, server: Server) -> None:
+    def _lose(self) -> None:
         """The cell that ran runs anew, after those whose results it needs."""
         first = self._phases[0]
-        if first.is_again:
-            self._phases.popleft()
-        elif first.kind is Kind.BUSY:
+        if first.kind is Kind.BUSY and not first.is_again:
             self.tally.useful_s -= first.s - self._left_s
-        lost_s = max(server.done_s, first.s / self._day.redo_share if first.is_again else 0.0)
-        again_s = min(self._day.redo_most_s, self._day.redo_share * lost_s)
-        if again_s > 0:
-            where = next((n for n, p in enumerate(self._phases) if p.kind is Kind.BUSY), None)
-            if where is not None:
-                self._phases.insert(where, Phase(Kind.BUSY, again_s, is_again=True))
+        rest = [phase for phase in self._phases if not phase.is_again]
+        where = next((n for n, phase in enumerate(rest) if phase.kind is Kind.BUSY), len(rest))
+        again_s = min(self._day.redo_most_s, self._day.redo_share * self._done_s)
+        if again_s > 0 and where < len(rest):
+            rest.insert(where, Phase(Kind.BUSY, again_s, is_again=True))
+        self._phases = deque(rest)
 
     def _end_server(self, at: float) -> None:
         assert self.server is not None
@@ -185,6 +191,7 @@ class Student:
         if not self._todo or at < self._todo[0].at or is_running:
             return
         self._session = self._todo.popleft()
+        self._done_s = 0.0
         self._phases = deque(self._session.phases)
         self._begin_phase()
         if self.server is None:
@@ -192,7 +199,6 @@ class Student:
         else:
             self.server.open_page()
             self.server.touched_at = at
-            self.server.done_s = 0.0
             self.tally.waits_s.append(0.0)
 
     def _ask(self, at: float, lab: Lab, wait: _Wait, session: Session) -> None:
