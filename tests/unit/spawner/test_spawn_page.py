@@ -28,11 +28,14 @@ class Form(HTMLParser):
         self.radios: list[dict[str, str | None]] = []
         self.hidden: dict[str, str | None] = {}
         self.words: list[str] = []
+        self.buttons: list[str | None] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
-        if tag == "input" and found["type"] == "radio":
+        if tag == "button":
+            self.buttons.append(found["type"])
+        elif tag == "input" and found["type"] == "radio":
             self.radios.append(found)
         elif tag == "input":
             self.hidden[str(found["name"])] = found["value"]
@@ -117,6 +120,13 @@ def test_news_and_pause_are_shown():
     words = " ".join(form(ML, news="It ran out of memory.", paused="maintenance").words)
     assert "It ran out of memory." in words
     assert "The pool is paused: maintenance" in words
+
+
+def test_one_click_returns():
+    """Beside the news one button sends the form, in which the last choice is chosen; else none."""
+    page = form(ALL, ML, saved=Choice("1g.5gb", "ml"), news="Its slice was asked back: unused.")
+    assert page.buttons == ["submit"] and page.chosen == ["1g.5gb@ml"]
+    assert form(ALL, ML, saved=Choice("1g.5gb", "ml")).buttons == []
 
 
 @pytest.mark.parametrize(
