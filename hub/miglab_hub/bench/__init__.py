@@ -5,7 +5,7 @@ Each benchmark is a module of its own with one function, registered here.
 
 import typer
 
-from miglab_hub.bench import labkit, placement, pool
+from miglab_hub.bench import labkit, placement, pool, reclaim
 from miglab_hub.bench.day import command as class_day
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
@@ -19,4 +19,5 @@ def bench() -> None:
 app.command("placement")(placement.bench_placement)
 app.command("pool")(pool.bench_pool)
 app.command("labkit")(labkit.bench_labkit)
+app.command("reclaim")(reclaim.bench_reclaim)
 app.command("class")(class_day.bench_class)
