@@ -257,6 +257,7 @@ class Settings(Section):
             extension_s=pool.extension_s,
             extensions=pool.extensions,
             reconcile_s=pool.reconcile_s,
+            reserve_lead_s=pool.reserve_lead_s,
             courses={
                 name: CourseRules(
                     course.title or name, course.shapes, course.default, course.weight

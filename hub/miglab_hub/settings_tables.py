@@ -191,6 +191,14 @@ class Pool(Section):
         description="Who has waited so long, seconds, goes before all who have not, whatever they "
         "used. Keep it below `longest_wait_s`.",
     )
+    reserve_lead_s: float = Field(
+        900,
+        ge=0,
+        le=86400,
+        description="How long before a reservation begins its places are set aside, seconds: "
+        "nobody else gets a new lease there, who runs there runs on. As long as the longest lease "
+        "with its extensions, and they are surely free when it begins.",
+    )
     holders_s: Seconds = Field(
         2, description="Time between two looks for servers that ended unannounced, seconds."
     )

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
@@ -37,6 +37,8 @@ from .asker import Asker
 from .auth import SignIn
 from .host import PoolHost
 from .pages import page_router
+from .reservations import router as reservations_router
+from .roles import Admin, Host, Spawner, Staff, Who, who
 from .views import visible_snapshot
 
 log = logging.getLogger(__name__)
@@ -76,47 +78,6 @@ class Health(Message):
     failing: tuple[str, ...]
 
 
-async def who(request: Request) -> Asker:
-    """Whoever asks; refuses nobody in particular."""
-    sign_in: SignIn = request.app.state.sign_in
-    return await sign_in.asker(request)
-
-
-async def spawner_only(request: Request) -> Asker:
-    """The spawner; refuses everybody else."""
-    asker = await who(request)
-    if not asker.is_spawner:
-        raise DeniedError(403, "forbidden", "Only the spawner may do this.")
-    return asker
-
-
-async def staff_only(request: Request) -> Asker:
-    """Staff, or the operator with the spawner's secret; refuses everybody else."""
-    asker = await who(request)
-    if not asker.sees_names:
-        raise DeniedError(403, "forbidden", "Only instructors and admins may do this.")
-    return asker
-
-
-async def admin_only(request: Request) -> Asker:
-    """A hub admin, or the operator with the spawner's secret; refuses everybody else."""
-    asker = await who(request)
-    if not asker.may_adopt:
-        raise DeniedError(403, "forbidden", "Only admins may do this.")
-    return asker
-
-
-async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread
-    host: PoolHost = request.app.state.host
-    return host
-
-
-Who = Annotated[Asker, Depends(who)]
-Spawner = Annotated[Asker, Depends(spawner_only)]
-Staff = Annotated[Asker, Depends(staff_only)]
-Admin = Annotated[Asker, Depends(admin_only)]
-Host = Annotated[PoolHost, Depends(_host)]
-
 api = APIRouter(prefix="/api", responses=REFUSED)
 
 
@@ -143,6 +104,7 @@ def management_app(
     app.state.default_course, app.state.notices = default_course, notices
     install(app, host.metrics.refused)
     app.include_router(api, prefix=prefix)
+    app.include_router(reservations_router, prefix=prefix)
     app.include_router(page_router(prefix), prefix=prefix)
     app.add_api_route("/metrics", metrics, response_class=PlainTextResponse)
     return app
