@@ -5,6 +5,7 @@
 
 import { button, make, setText } from './dom.js';
 
+const EXTENDED = ['idle', 'time']; // the end of a class and maintenance come all the same
 const OVER_S = 5; // a line that breaks this close to the end was broken by the end
 
 export function warningCard({ app, trans, say }, actions, keys) {
@@ -57,7 +58,11 @@ export function warningCard({ app, trans, say }, actions, keys) {
     [heading, reason, fate].forEach((element, i) => setText(element, texts[kind][i]));
     setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
     stay.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.stays_left < 1;
-    extend.hidden = kind !== 'warned' || lease.left_s === null || !lease.extensions_left;
+    extend.hidden =
+      kind !== 'warned' ||
+      !EXTENDED.includes(warning.kind) ||
+      lease.left_s === null ||
+      !lease.extensions_left;
     release.hidden = kind !== 'warned';
     toHub.hidden = kind !== 'gone';
     if (!extend.hidden) {
