@@ -1,15 +1,18 @@
 """Who waits for what a lease would free.  Reads only; worked out once per version of the pool.
 
 A ticket waits for it if one of its slices could lie where the lease's slices lie now, beside
-everything else that is leased; and the first in line, if the place kept for it lies there.
+everything else that is leased; and the first in line, if the place kept for it lies there.  So does
+a class whose reservation keeps a place there: it counts as one more.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from miglab_spawner.gpu.geometry import Placed, Profile, occupied_mask
 
-from . import tickets
+from . import reserved, tickets
 from .core import Core
+from .placement import GpuState
 from .queue import Ground, set_aside
 from .rows import FULL, LeaseRow, SliceRow
 
@@ -23,6 +26,7 @@ class Demand:
         self._wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self._whole: Counter[str] = Counter()
         self._kept: dict[str, int] = {}
+        self._reserved: dict[str, int] = {}
         self._first = ""
         self._grounds: dict[str, Ground] = {}
 
@@ -36,36 +40,30 @@ class Demand:
         rows = self._core.state.slices_of(lease)
         if any(row.profile == FULL for row in rows):
             return sum(self._whole.values()) - self._whole[lease.user]
-        if not self._wanted:
+        if not (self._wanted or self._reserved):
             return 0
         count = sum(
             number
             for (user, profiles), number in self._wanted.items()
             if user != lease.user and any(self._helps(profiles, row, rows) for row in rows)
         )
-        is_kept = self._first not in ("", lease.user) and any(map(self._is_kept, rows))
-        return max(count, int(is_kept))
+        is_first = self._first not in ("", lease.user) and _any(self._kept, rows)
+        return max(count, int(is_first)) + int(_any(self._reserved, rows))
 
     def _look(self) -> None:
         core = self._core
-        line = [] if core.paused else tickets.waiting(core)
-        users = {one.ticket: core.state.tickets[one.ticket].user for one in line}
-        self._wanted = Counter((users[one.ticket], one.profiles) for one in line)
-        self._whole = Counter(
-            ticket.user
-            for ticket in core.state.tickets.values()
-            if ticket.is_queued and ticket.shape == FULL and not core.paused
-        )
-        grounds = core.grounds() if line else []
+        everyone = [] if core.paused else tickets.served(core)
+        line = [one for one in everyone if one.profiles != (FULL,)]
+        self._wanted = Counter((one.user, one.profiles) for one in line)
+        self._whole = Counter(one.user for one in everyone if one.profiles == (FULL,))
+        is_reserving = bool(core.state.reservations)
+        grounds = core.grounds() if line or is_reserving else []
         self._grounds = {ground.state.gpu: ground for ground in grounds}
-        self._first, self._kept = "", {}
-        if line:
-            first = line[0]
-            self._first = users[first.ticket]
-            self._kept = _kept(first.profiles, grounds)
-
-    def _is_kept(self, row: SliceRow) -> bool:
-        return bool(self._kept.get(row.gpu, 0) & _mask(row))
+        self._first = line[0].user if line else ""
+        states = set_aside(line[0].profiles, grounds) if line else []
+        self._kept = _more(grounds, states)
+        after = reserved.grounds(core, core.now()) if is_reserving else []
+        self._reserved = _more(grounds, [ground.state for ground in after])
 
     def _helps(self, profiles: tuple[str, ...], row: SliceRow, freed: list[SliceRow]) -> bool:
         """Whether one of the profiles could lie on this slice's place, all of the lease freed."""
@@ -90,15 +88,20 @@ def _fits(profile: Profile, occupied: int, place: int) -> bool:
     return any(p.mask & place and not p.mask & occupied for p in profile.placements)
 
 
+def _any(kept: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
+    """Whether anything of what is kept lies where these slices are."""
+    return any(kept.get(row.gpu, 0) & _mask(row) for row in rows)
+
+
 def _mask(row: SliceRow) -> int:
     return ((1 << row.size) - 1) << row.start
 
 
-def _kept(profiles: tuple[str, ...], grounds: list[Ground]) -> dict[str, int]:
-    """The memory slices of each GPU that are kept for these, as bits."""
-    kept = {}
-    for ground, state in zip(grounds, set_aside(profiles, grounds), strict=True):
-        more: tuple[Placed, ...] = state.live[len(ground.state.live) :]
-        if more:
-            kept[state.gpu] = occupied_mask(more)
-    return kept
+def _more(grounds: Sequence[Ground], states: Sequence[GpuState]) -> dict[str, int]:
+    """The memory slices of each GPU that are live in ``states`` beyond ``grounds``, as bits."""
+    more = {}
+    for ground, state in zip(grounds, states, strict=False):  # no states: nothing is kept
+        added: tuple[Placed, ...] = state.live[len(ground.state.live) :]
+        if added:
+            more[state.gpu] = occupied_mask(added)
+    return more

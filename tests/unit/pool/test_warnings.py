@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from miglab_spawner.messages import LeaseState, LeaseView, WarningKind
+from miglab_spawner.messages import LeaseState, LeaseView, ReservationRequest, WarningKind
 from miglab_spawner.pool.refused import Refused
 
 from .conftest import SETTINGS, World
@@ -134,6 +135,21 @@ def test_a_big_shape_waits_for_its_place_only(world: World) -> None:
     world.ask("big", "3g.20gb")
     inside = {lease.slices[0].start for lease in leases if waits_for(world, lease)}
     assert inside in ({0, 1, 2, 3}, {4, 5, 6})
+
+
+def test_a_class_waits_for_its_reserved_places(world: World) -> None:
+    """From its lead on a reservation counts for the leases that lie in its places, no others."""
+    leases = [world.run(f"student{n}") for n in range(7)]
+    begins = datetime.fromtimestamp(world.at, UTC) + timedelta(minutes=30)
+    asked = ReservationRequest(
+        course="vision", shape="1g.5gb", count=2, date=begins.date(), tz="UTC",
+        from_time=begins.strftime("%H:%M"), to_time=(begins + timedelta(hours=1)).strftime("%H:%M"),
+    )  # fmt: skip
+    world.pool.reserve(asked, "ina")
+    assert sum(waits_for(world, lease) for lease in leases) == 0
+    world.pass_time(29 * 60)
+    world.pool.turn()
+    assert sum(waits_for(world, lease) for lease in leases) == 2
 
 
 def test_who_cannot_use_it_does_not_wait_for_it(make_world: MakeWorld) -> None:
