@@ -139,7 +139,7 @@ class Day:
     redo_most_s: float = 600.0
     cull_timeout_s: float = 3600.0
     cull_every_s: float = 1800.0
-    step_s: float = 30.0
+    step_s: float = 60.0
     report_age_s: float = 5.0
 
 
@@ -202,7 +202,7 @@ def _value(before: Any, new: Any, where: str) -> Any:
     if isinstance(before, tuple) and isinstance(new, list):
         return tuple(_value(before[0], one, where) for one in new)
     is_number = isinstance(new, int | float) and not isinstance(new, bool)
-    if isinstance(before, float) and is_number and new >= 0:
+    if isinstance(before, int | float) and is_number and new >= 0:
         return float(new)
     if isinstance(before, str) and isinstance(new, str):
         return new

@@ -26,8 +26,8 @@ class Row:
     students: int
     policy: str
     useful_slice_hours: float
-    wait_p50_s: float
-    wait_p95_s: float
+    wait_p50_s: int
+    wait_p95_s: int
     waits_over_30min: int
     unjust_reclaims: int
     jain: float
@@ -74,8 +74,8 @@ def row(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Row:
         len(students),
         policy,
         round(useful, 1),
-        quantile(waits_s, 0.5),
-        quantile(waits_s, 0.95),
+        round(quantile(waits_s, 0.5)),
+        round(quantile(waits_s, 0.95)),
         sum(wait > LONG_WAIT_S for wait in waits_s),
         sum(tally.unjust for tally in tallies),
         round(jain([one.tally.useful_s / w for one in students if (w := one.plan.wanted_s)]), 3),

@@ -158,5 +158,7 @@ def _leave(rng: random.Random, day: Day) -> Leave:
 
 def draw(rng: random.Random, spread: Spread) -> float:
     """One duration."""
+    if not spread.median_s:
+        return spread.least_s
     drawn = rng.lognormvariate(math.log(spread.median_s), spread.sigma)
     return min(spread.most_s, max(spread.least_s, drawn))
