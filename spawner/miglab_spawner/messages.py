@@ -157,15 +157,15 @@ class WaitEstimate(Message):
     """How long a wait is likely to last from now on; seconds.
 
     Attributes:
-        low_s: it lasts shorter in one case of twenty.
+        low_s: it hardly lasts shorter.
         likely_s: as often shorter as longer.
-        high_s: it lasts longer in one case of twenty; None if that cannot be told.
+        high_s: it hardly lasts longer; in simulation four of five waits end between the two.
         why: what the figures were made from, in words.
     """
 
     low_s: float
-    likely_s: float | None
-    high_s: float | None
+    likely_s: float
+    high_s: float
     why: str
 
 
@@ -181,6 +181,7 @@ class TicketView(Message):
             ``impossible-shape``, ``not-in-course``, ``cancelled`` …), else empty.
         message: the same in words the student can act on.
         expires_at: when an unattended ticket, or an offer not taken, ends.
+        estimate: how long it is likely to wait; None unless waiting, and where it is not known.
     """
 
     id: int
@@ -191,6 +192,7 @@ class TicketView(Message):
     state: TicketState
     position: int | None = None
     waiting: int = 0
+    estimate: WaitEstimate | None = None
     created_at: float
     expires_at: float | None = None
     lease: int | None = None
@@ -324,6 +326,7 @@ class ShapeOffer(Message):
         is_kept: whether what is free is kept for somebody in line, and only therefore not enough.
         next_end_s: seconds until the next lease that would make room ends, beside the place kept
             for whoever is first in line; None if unknown.
+        wait: how long somebody would wait who asked now; None if free, or if it is not known.
     """
 
     shape: str
@@ -335,6 +338,7 @@ class ShapeOffer(Message):
     waiting: int = 0
     is_kept: bool = False
     next_end_s: float | None = None
+    wait: WaitEstimate | None = None
 
 
 class QuotaLeft(Message):

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from miglab_spawner.choice import CPU, Choice, is_cpu
 from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_spawner.progress import likely_wait
 
 _CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
 
@@ -177,6 +178,8 @@ def _line(offer: ShapeOffer) -> str:
 
 
 def _wait(offer: ShapeOffer) -> str:
+    if offer.wait is not None:
+        return f"The wait is likely to be {likely_wait(offer.wait)}."
     if offer.next_end_s is None:
         return "How long it takes is not known."
     return f"The next one ends in {in_minutes(offer.next_end_s)}."

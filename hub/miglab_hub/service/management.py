@@ -184,6 +184,8 @@ def _looked_after(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
 async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
     """Wait until the ticket is another than ``first``; for those in line by the snapshot alone.
 
+    The first estimate is news, later ones are told with the next answer.
+
     A new state is told at once.  A new place is everybody's behind it too: each is told after
     `PLACE_REST_S` for each place still in front, so that a long line is no herd.
     """
@@ -196,7 +198,8 @@ async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketVi
             now = await host.decide(lambda pool: pool.ticket(first.id))
         if now.state != first.state:
             return now
-        is_moved = now.position != first.position
+        is_new = first.estimate is None and now.estimate is not None
+        is_moved = now.position != first.position or is_new
         rest_s = PLACE_REST_S * (now.position or 0) if is_moved else wait_s
         left_s = began + min(wait_s, rest_s) - loop.time()
         if left_s <= 0 or host.waker.closed:

@@ -14,6 +14,7 @@ from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
 from miglab_spawner.messages import SliceState
 
+from .estimate import Forecast
 from .holders import Holders
 from .ledger import Ledger, State, Transaction
 from .placement import GpuState
@@ -92,6 +93,7 @@ class Core:
         self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
         self.uses = Uses(ledger, settings.fair_half_life_s)
         self.kept: Memo | None = None  # for reservations; see reserved.py
+        self.forecast = Forecast()
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()

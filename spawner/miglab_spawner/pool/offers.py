@@ -7,7 +7,7 @@ from miglab_spawner.gpu.geometry import Placed, legal_placements
 from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
 from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 
-from . import allowance, tickets
+from . import allowance, forecast, tickets
 from .core import Core
 from .placement import GpuState, place
 from .queue import Ground, set_aside
@@ -87,6 +87,7 @@ def make_offer(core: Core, text: str) -> ShapeOffer | None:
         waiting=sum(ticket.shape == str(shape) for ticket in tickets.queued(core)),
         is_kept=not free and not shape.is_full and count_free(shape.profiles, _states(core)) > 0,
         next_end_s=None if free else _next_end_s(core, shape),
+        wait=None if free else forecast.of_shape(core, str(shape)),
     )
 
 

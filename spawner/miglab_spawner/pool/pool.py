@@ -5,6 +5,7 @@ under a lock and may be made from any thread; acts on GPUs and holders are a wor
 service's worker performs, one at a time.  After every restart: `reconcile` first.
 """
 
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,6 +25,8 @@ from . import (
     acts,
     cases,
     desk,
+    estimate,
+    forecast,
     invariants,
     leases,
     offers,
@@ -277,6 +280,17 @@ class Pool:
     def ask_after_holders(self) -> list[Finding]:
         """Notice servers that ended without anybody saying so: one cheap listing, often."""
         return ask_after_holders(self.core)
+
+    def estimate(self) -> None:
+        """Work out anew how long those in line will wait; long, so the lock is held only to look.
+
+        The dice are the same each time: figures move only when what they are made of has moved.
+        """
+        with self.core.lock:
+            scene, newcomers = forecast.look(self.core)
+        found = estimate.forecast(scene, random.Random(0))  # noqa: S311 -- no secret
+        with self.core.lock:
+            forecast.keep(self.core, scene, newcomers, found)
 
     # -- the instructor's desk ----------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class Use:
     size: int
     began: float | None
     ended: float | None
+    shape: str = ""
 
     def slice_hours(self, since: float, until: float) -> float:
         """What was used between two moments, undecayed."""
@@ -151,7 +152,16 @@ class Uses:
     def _use_of(self, lease: LeaseRow) -> Use:
         slices = (self._ledger.find_slice(number) for number in lease.slices)
         size = sum(row.size for row in slices if row is not None)
-        return Use(lease.id, lease.user, lease.course, lease.server, size, lease.attached_at, None)
+        return Use(
+            lease.id,
+            lease.user,
+            lease.course,
+            lease.server,
+            size,
+            lease.attached_at,
+            None,
+            lease.shape,
+        )
 
 
 def _add(sums: dict[tuple[str, str], float], use: Use, counted: float) -> None:
@@ -168,6 +178,7 @@ def read_over(ledger: Ledger, since: float) -> Iterable[Use]:
             leases.user,
             leases.course,
             leases.server,
+            leases.shape,
             func.sum(slices.size).label("size"),
             leases.attached_at.label("began"),
             leases.ended_at.label("ended"),

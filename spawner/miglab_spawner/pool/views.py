@@ -18,7 +18,7 @@ from miglab_spawner.messages import (
     WarningKind,
 )
 
-from . import allowance, calendar, tickets, warnings
+from . import allowance, calendar, forecast, tickets, warnings
 from .core import Core
 from .reservations import kept_until, phase, rule_of
 from .reserved import in_force
@@ -106,6 +106,7 @@ def make_ticket_view(core: Core, row: TicketRow, position: int | None, waiting: 
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
         message=row.message or _message(core, row),
+        estimate=forecast.of_ticket(core, row.id) if position is not None else None,
     )
 
 

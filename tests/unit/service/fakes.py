@@ -227,6 +227,9 @@ class FakePool:
         over = {"state": ReservationState.CANCELLED, "reason": "cancelled", "message": reason}
         return self.reserved.pop(number).model_copy(update=over)
 
+    def estimate(self) -> None:
+        """Nothing is known."""
+
     def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
         shape = ShapeOffer(
             shape="1g.5gb", sm_count=14, memory_mib=4864, slices=1, good_for="Most.", free_now=2

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from miglab_spawner.choice import Choice
-from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer, WaitEstimate
 from miglab_spawner.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
 
@@ -165,3 +165,12 @@ def test_the_page_says_what_the_quotas_leave():
     ):
         assert words in text
     assert "Left for" not in " ".join(form(ML).words)
+
+
+def test_a_card_says_the_likely_wait():
+    """Where the wait can be told its range stands on the card, in place of the next end."""
+    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="")
+    course = ML.model_copy(update={"shapes": (offer("1g.5gb", next_end_s=300.0, wait=wait),)})
+    text = " ".join(form(course).words)
+    assert "The wait is likely to be about 10–25 minutes." in text
+    assert "The next one ends" not in text
