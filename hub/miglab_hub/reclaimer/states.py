@@ -125,11 +125,16 @@ def _work(known: Known, reading: Reading) -> tuple[float, str]:
 
 
 def _claimed_idle_s(known: Known, work_age_s: float, bounds: Bounds) -> float | None:
-    """How long it is idle by what the server says; being looked at counts for `unused_s`."""
-    if known.browser_age_s is None and work_age_s > bounds.stale_s:
-        return None
-    looked_at_s = work_age_s if known.browser_age_s is None else known.browser_age_s
-    return max(min(work_age_s, looked_at_s), work_age_s - bounds.unused_s)
+    """How long it is idle by what the server says; being looked at counts for `unused_s`.
+
+    Is it not known whether somebody looks, that matters only as long as it could count.
+    """
+    least_s = work_age_s - bounds.unused_s
+    if known.browser_age_s is not None:
+        return max(min(work_age_s, known.browser_age_s), least_s)
+    if work_age_s <= bounds.stale_s:
+        return work_age_s
+    return least_s if least_s > bounds.stale_s else None
 
 
 def _idle_s(

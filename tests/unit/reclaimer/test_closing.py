@@ -1,11 +1,12 @@
 """The ends that come whatever anybody does, as people write them."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from miglab_hub.reclaimer.closing import BadTime, Closings, class_end, closed_now, ends_of, window
-from miglab_hub.reclaimer.rules import rules_of
+from miglab_hub.reclaimer.rules import Rules, rules_of
 from miglab_hub.settings import Settings
 from miglab_spawner.messages import WarningKind
 
@@ -98,6 +99,12 @@ def test_settings_are_checked(table: dict[str, object], words: str) -> None:
     whole = {"courses": {"everyone": {"shapes": ["cpu"]}}, **table}
     with pytest.raises(ValueError, match=words):
         Settings.model_validate(whole)
+
+
+def test_the_defaults_are_the_policys() -> None:
+    """Without a word in lab.toml the reclaimer works as its own defaults say."""
+    rules = rules_of(Settings.model_validate({"courses": {"everyone": {"shapes": ["cpu"]}}}))
+    assert replace(rules, closings=Closings()) == Rules()
 
 
 def test_settings_become_rules() -> None:

@@ -61,6 +61,8 @@ def verdict(
         (idle(1000, execution_age_s=None), HOLDS, Activity.UNKNOWN),
         (idle(1000, terminal_age_s=None), HOLDS, Activity.UNKNOWN),
         (idle(1000, browser_age_s=None), HOLDS, Activity.UNKNOWN),
+        (idle(10, browser_age_s=None), HOLDS, Activity.ACTIVE),
+        (idle(5000, browser_age_s=None), HOLDS, Activity.IDLE_HOLDING),
         (idle(1000, cpu_age_s=None), HOLDS, Activity.UNKNOWN),
         (idle(1000, cpu_age_s=None), EMPTY, Activity.IDLE_FREE),
         (idle(10, terminal_age_s=None), HOLDS, Activity.ACTIVE),
