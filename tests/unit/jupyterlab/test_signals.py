@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from miglab_jupyterlab import readings
-from miglab_jupyterlab.signals import Ages, Reading, Tabs, signals
-from miglab_jupyterlab.tabs import MANY, OpenTabs
+from miglab_jupyterlab.signals import MANY, Ages, Reading, Tabs, signals
+from miglab_jupyterlab.tabs import OpenTabs
 from miglab_spawner.messages import Signals
 
 NOBODY = Tabs(open=0, active_age_s=None, unsaved=None)
@@ -119,13 +119,16 @@ def test_nonsense_of_a_tab_changes_nothing(said: dict[str, Any]):
     assert tabs.summary(10.0) == Tabs(1, None, None)
 
 
-def test_many_tabs_stay_within_what_the_pool_takes():
-    """The sum of what is believable is believable too."""
+def test_never_more_than_the_pool_takes():
+    """A report that is refused as a whole would make a busy server an unknown one."""
     tabs = OpenTabs()
-    for tab in range(3):
+    for tab in range(MANY + 1):
         tabs.opened(tab)
         tabs.told(tab, {"unsaved": MANY}, 0.0)
-    Signals.model_validate(signals(reading(), tabs.summary(0.0), Ages(), 0.0))
+    names = [str(number) for number in range(MANY + 1)]
+    look = reading({name: ("busy", 1) for name in names}, dict.fromkeys(names), MANY + 1)
+    said = Signals.model_validate(signals(look, tabs.summary(0.0), Ages(), 0.0))
+    assert (len(said.kernels or ()), said.terminals, said.browsers) == (MANY, MANY, MANY)
 
 
 def test_cpu_time_is_of_the_whole_family():

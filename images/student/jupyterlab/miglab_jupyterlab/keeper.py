@@ -125,9 +125,9 @@ class Keeper:
         while True:
             try:
                 await self.round()
+                self._tell()
             except Exception:  # a loop's outer frame: the next round may go well
                 self._log.exception("miglab: a look at this server failed")
-            self._tell()
             await asyncio.sleep(pause_s(self._known, pace.usual_s, pace.warned_s, pace.longest_s))
 
     async def round(self) -> None:

@@ -7,8 +7,10 @@ is not known is None, never zero.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+MANY = 1000  # of anything; the pool takes no larger count
 _BUSY = {"busy": True, "idle": False}
 
 
@@ -91,11 +93,11 @@ def signals(reading: Reading, tabs: Tabs, ages: Ages, now: float) -> dict[str, A
                 "busy": _BUSY.get(state),
                 "last_execution_age_s": ages.age_s(f"kernel:{name}", mark, now),
             }
-            for name, (state, mark) in reading.kernels.items()
+            for name, (state, mark) in islice(reading.kernels.items(), MANY)
         ],
-        "terminals": None if terminals is None else len(terminals),
+        "terminals": None if terminals is None else min(len(terminals), MANY),
         "terminal_age_s": _youngest(terminals or {}, ages, now),
-        "browsers": max(tabs.open, reading.sockets),
+        "browsers": min(max(tabs.open, reading.sockets), MANY),
         "browser_age_s": tabs.active_age_s,
         "unsaved": tabs.unsaved,
         "cpu_s": reading.cpu_s,

@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from miglab_jupyterlab.signals import Tabs
+from miglab_jupyterlab.signals import MANY, Tabs
 
-MANY = 1000  # documents; the pool takes no larger count
 LONG_S = 366 * 24 * 3600.0
 
 
