@@ -1,9 +1,10 @@
 """Where reserved places are kept.  Pure: what is wanted and what lies on the GPUs in, seats out.
 
-A seat is kept where the fewest leases lie, so that few must end before it is empty, then where its
-slice exists already.  Leases of the class itself are counted first: it must not wait for its own.
-If choosing seat by seat leaves no seat for some, all are chosen at once on the GPUs as they would
-be without any lease: what fits is never given up for a good first seat.
+A seat is kept where the fewest leases lie, so that few must end before it is empty.  Leases of the
+class itself are counted first: it must not wait for its own.  If choosing seat by seat leaves no
+seat for some, all are chosen at once on the GPUs as they would be without any lease: what fits is
+never given up for a good first seat.  Which free slices exist plays no part: so cutting a seat
+never moves another, and comes to an end.
 Knows neither ledger nor clock.
 """
 
@@ -15,7 +16,7 @@ from miglab_spawner.gpu.geometry import Placed
 from .placement import GpuState, place
 from .queue import Ground, clash
 
-Key = tuple[int, int, bool, int, int]
+Key = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,11 @@ class Spot:
         ground: as the queue sees it.
         leased: what of it will be free when a lease ends.
         drawn: the same of leases that are what places are kept for: unlikely to end in time.
-        ready: slices that nobody holds, there or being made.
     """
 
     ground: Ground
     leased: tuple[Placed, ...] = ()
     drawn: tuple[Placed, ...] = ()
-    ready: tuple[Placed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class _Board:
         best = min((one for one in found if one is not None), default=None, key=lambda one: one[0])
         if best is None:
             return None
-        (_, _, _, index, _), placed = best
+        (_, _, index, _), placed = best
         gpu = self.spots[index].ground.state.gpu
         self.kept[gpu] = (*self.kept.get(gpu, ()), placed)
         self._best = {key: value for key, value in self._best.items() if key[1] != index}
@@ -81,8 +80,7 @@ class _Board:
             if not any(clash(placed, other) for other in taken):
                 drawn = sum(clash(placed, other) for other in spot.drawn)
                 leased = sum(clash(placed, other) for other in spot.leased)
-                is_made = any(is_same(placed, other) for other in spot.ready)
-                yield (drawn, leased, not is_made, index, -placement.start), placed
+                yield (drawn, leased, index, -placement.start), placed
 
 
 def is_same(one: Placed, other: Placed) -> bool:
@@ -129,7 +127,7 @@ def _one_by_one(wanted: Iterable[tuple[int, str]], spots: Sequence[Spot]) -> tup
 def _all_at_once(
     wanted: Sequence[tuple[int, str]], spots: Sequence[Spot]
 ) -> tuple[Seat, ...] | None:
-    states = [replace(spot.ground.state, live=spot.ground.fixed, warm=spot.ready) for spot in spots]
+    states = [replace(spot.ground.state, live=spot.ground.fixed, warm=()) for spot in spots]
     choices = place([name for _, name in wanted], states)
     if choices is None:
         return None

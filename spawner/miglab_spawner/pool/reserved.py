@@ -144,15 +144,12 @@ def _work_out(core: Core, keeping: Sequence[InForce], found: Sequence[Ground]) -
 def _spot(core: Core, ground: Ground, drawing: Collection[tuple[str, str]]) -> Spot:
     leased: list[Placed] = []
     drawn: list[Placed] = []
-    ready: list[Placed] = []
     for row in core.state.on_gpu[ground.state.gpu].values():
         lease = core.state.leases.get(row.lease or 0)
         if lease is not None:
             kind = drawn if (lease.course, lease.shape) in drawing else leased
             kind.append(core.placed(row))
-        elif row.state in (SliceState.FREE, SliceState.MAKING):
-            ready.append(core.placed(row))
-    return Spot(ground, tuple(leased), tuple(drawn), tuple(ready))
+    return Spot(ground, tuple(leased), tuple(drawn))
 
 
 # -- serving ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Where reserved places are kept: all that fit, none over another, and where it hurts least."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.pool.clashes import Room, times
-from miglab_spawner.pool.keeping import Seat, Spot, is_same, keep, without
+from miglab_spawner.pool.keeping import Seat, Spot, keep, without
 from miglab_spawner.pool.placement import GpuState, could_ever_place, place
 from miglab_spawner.pool.queue import Ground, clash
 
@@ -42,7 +43,7 @@ def spot(
     fixed: tuple[Placed, ...] = (),
 ) -> Spot:
     state = GpuState(gpu, A100, live=(*leased, *drawn, *fixed), warm=ready)
-    return Spot(Ground(state, fixed), leased, drawn, ready)
+    return Spot(Ground(state, fixed), leased, drawn)
 
 
 def starts(seats: tuple[Seat, ...]) -> list[tuple[str, int]]:
@@ -61,11 +62,6 @@ def test_it_does_not_wait_for_its_own() -> None:
     own = (placed("3g.20gb", 0),)
     strangers = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
     assert starts(keep([("3g.20gb",)], [spot("a", leased=strangers, drawn=own)])) == [("a", 4)]
-
-
-def test_where_the_slice_is_there() -> None:
-    """Between two empty places the one that is cut already."""
-    assert starts(keep([("2g.10gb",)], [spot("a", ready=(placed("2g.10gb", 2),))])) == [("a", 2)]
 
 
 def test_a_good_first_seat_is_given_up_for_all() -> None:
@@ -138,22 +134,12 @@ def test_all_that_fit_and_none_over_another(
 
 @settings(max_examples=60, deadline=None)
 @given(wishes=wishes, spots=spots())
-def test_seats_stay_while_they_are_cut(wishes: list[tuple[str, ...]], spots: list[Spot]) -> None:
-    """Once a seat's slice is made there, the very same seats are chosen again."""
-    seats = keep(wishes, spots)
-    after = [_with_made(one, seats) for one in spots]
-    again = keep(wishes, after)
-    made = [(one.ground.state.gpu, item) for one in after for item in one.ready]
-    for seat in again:
-        was = any(s.gpu == seat.gpu and is_same(s.placed, seat.placed) for s in seats)
-        assert was or (seat.gpu, seat.placed) in made
-
-
-def _with_made(one: Spot, seats: tuple[Seat, ...]) -> Spot:
-    mine = [s.placed for s in seats if s.gpu == one.ground.state.gpu]
-    empty = [p for p in mine if not any(clash(p, x) for x in (*one.leased, *one.drawn))]
-    kept = [item for item in one.ready if not any(clash(item, p) for p in empty)]
-    return Spot(one.ground, one.leased, one.drawn, (*kept, *empty))
+def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot]) -> None:
+    """The seats are the same whichever free slices there are: cutting one comes to an end."""
+    bare = [
+        replace(s, ground=replace(s.ground, state=replace(s.ground.state, warm=()))) for s in spots
+    ]
+    assert keep(wishes, spots) == keep(wishes, bare)
 
 
 # -- whether it fits ----------------------------------------------------------------------------
