@@ -98,6 +98,7 @@ class Core:
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
         self.gpu_backoff = Backoff(settings.retry_s, settings.retry_max_s)
+        self.cut_backoff = Backoff(settings.retry_s, settings.retry_max_s)  # see reserved.cut
         self.probe_backoff = Backoff(settings.probe_s, settings.retry_max_s)
         self._grounds: dict[str, Ground | None] = {}
         self._stale: set[str] = set(ledger.state.gpus)

@@ -241,10 +241,13 @@ def free_whole(core: Core, at: float, but: InForce | None = None) -> list[GpuRow
 
 
 def cut(core: Core, tx: Transaction) -> None:
-    """Make the slices on kept places that have emptied, so that nobody waits for them."""
+    """Make the slices on kept places that have emptied, so that nobody waits for them.
+
+    Where one could not be made it is not tried again at once, as nobody asks for it yet.
+    """
     for number, seats in _kept(core, _keeping(core, tx.at)).items():
         for seat in seats:
-            if _may_be_cut(core, seat):
+            if core.cut_backoff.is_due(seat.gpu, tx.at) and _may_be_cut(core, seat):
                 _cut(core, tx, seat, f"for reservation {number}")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pynvml
 import pytest
 
 from miglab_spawner.messages import ReservationRequest, ReservationView, TicketState
@@ -426,3 +427,19 @@ def test_whole_gpus(make_world: Callable[..., World]) -> None:
     student = lab.ask("d1", "full", course="deep")
     lab.work()
     assert [state_of(lab, one.id) for one in (student, strangers[1])] == ["offered", "waiting"]
+
+
+def test_a_slice_that_cannot_be_cut(lab: World) -> None:
+    """What fails is tried again after a pause, not for ever at once; then the class has it.
+
+    NVML gives what is cut the id of a slice that is gone, but is still to be cleared.
+    """
+    lab.at = TUESDAY - 60
+    lease = lab.run("s1")
+    lab.fail("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE)
+    lab.end(lease)
+    lab.machine.reboot()
+    reserve(lab)
+    lab.work(most=20)
+    go_to(lab, 0)
+    assert [profile for _, profile, _ in lab.raw()] == ["1g.5gb"] * 7
