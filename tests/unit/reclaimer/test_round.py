@@ -203,6 +203,22 @@ def test_forged_activity_is_bounded(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RELEASING
 
 
+def test_use_of_the_slice_begins_the_bound_anew(lab: Lab) -> None:
+    """It counts from when something was last on the slice, and only while that can be read."""
+    lease = lab.run("ada")
+    lab.busy = {lease.id}
+    lab.live(900)
+    lab.hold(lease)
+    lab.live(30)
+    lab.machine.remove_process(4242)
+    lab.live(300)
+    assert lab.told("ada").figures["free_for_s"] == 300
+    lab.fail("nvmlDeviceGetComputeRunningProcesses", times=1000)
+    lab.live(60)
+    assert lab.told("ada").figures["free_for_s"] == 300
+    assert lab.state(lease) is LeaseState.RUNNING
+
+
 def test_busy_with_a_process_is_left_alone(lab: Lab) -> None:
     """The same with a process on the slice is a student who computes."""
     lease = lab.run("ada")

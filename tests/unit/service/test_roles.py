@@ -45,6 +45,7 @@ ROUTES = [
     ("GET", "/api/reservations", None, 200, 200, 200, 200, 403, 401),
     ("POST", "/api/reservations", RESERVE, 201, 201, 403, 403, 403, 401),
     ("DELETE", "/api/reservations/1?reason=ill", None, 200, 200, 403, 403, 403, 401),
+    ("GET", "/api/reclaim?user=alice", None, 200, 200, 403, 403, 403, 401),
     ("GET", "/api/invariants", None, 200, 200, 403, 403, 403, 401),
     ("GET", "/api/health", None, 200, 200, 200, 200, 200, 200),
     ("GET", "/fragment", None, 200, 200, 200, 200, 403, 401),
