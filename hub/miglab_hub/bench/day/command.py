@@ -86,12 +86,13 @@ def _day(assume: Path | None, values: Iterable[str]) -> Day:
 def _how(cases: Sequence[Case], jobs: int, took_s: float) -> str:
     gpus = ", ".join(f"{case.gpus} for {case.students}" for case in dict.fromkeys(_sizes(cases)))
     day, seed = cases[0].day, cases[0].seed
+    cpu_s = sum(os.times()[:4])  # ours and that of the processes that are over
     is_usual = "as documented" if day == Day() else "changed"
     return (
         f"how: one day, seed {seed}, assumptions {is_usual}, steps of {day.step_s:.0f} s; the "
         f"pool's own queue and ledger over simulated {day.model} without delays ({gpus} students); "
         f"the reclaimer as set by default; Python {sys.version.split()[0]}; {jobs} processes, "
-        f"{took_s:.0f} s"
+        f"{took_s:.0f} s, {cpu_s:.0f} s of CPU"
     )
 
 
