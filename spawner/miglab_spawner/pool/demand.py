@@ -7,6 +7,7 @@ a class whose reservation keeps a place there: it counts as one more.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from miglab_spawner.gpu.geometry import Placed, Profile, occupied_mask
 
@@ -23,7 +24,7 @@ class Demand:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._version = 0
-        self._wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._wanted: dict[tuple[str, ...], Counter[str]] = {}  # by profiles: who waits, how often
         self._whole: Counter[str] = Counter()
         self._kept: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
@@ -39,13 +40,13 @@ class Demand:
             self._version = self._core.version
         rows = self._core.state.slices_of(lease)
         if any(row.profile == FULL for row in rows):
-            return sum(self._whole.values()) - self._whole[lease.user]
+            return self._whole.total() - self._whole[lease.user]
         if not (self._wanted or self._reserved):
             return 0
         count = sum(
-            number
-            for (user, profiles), number in self._wanted.items()
-            if user != lease.user and any(self._helps(profiles, row, rows) for row in rows)
+            users.total() - users[lease.user]
+            for profiles, users in self._wanted.items()
+            if any(self._helps(profiles, row, rows) for row in rows)
         )
         is_first = self._first not in ("", lease.user) and _any(self._kept, rows)
         return max(count, int(is_first)) + int(_any(self._reserved, rows))
@@ -54,7 +55,9 @@ class Demand:
         core = self._core
         everyone = [] if core.paused else tickets.served(core)
         line = [one for one in everyone if one.profiles != (FULL,)]
-        self._wanted = Counter((one.user, one.profiles) for one in line)
+        self._wanted = {one.profiles: Counter() for one in line}
+        for one in line:
+            self._wanted[one.profiles][one.user] += 1
         self._whole = Counter(one.user for one in everyone if one.profiles == (FULL,))
         is_reserving = bool(core.state.reservations)
         grounds = core.grounds() if line or is_reserving else []
@@ -74,18 +77,23 @@ class Demand:
         stays = [
             one for one in ground.state.live if (one.placement.start, one.profile.name) not in gone
         ]
-        media = any(one.profile.has_media for one in stays)
+        media, occupied = any(one.profile.has_media for one in stays), occupied_mask(stays)
         names = (ground.state.geometry.by_name.get(name) for name in set(profiles))
         return any(
             profile is not None
             and not (profile.has_media and media)
-            and _fits(profile, occupied_mask(stays), _mask(row))
+            and _fits(profile, occupied, _mask(row))
             for profile in names
         )
 
 
 def _fits(profile: Profile, occupied: int, place: int) -> bool:
-    return any(p.mask & place and not p.mask & occupied for p in profile.placements)
+    return any(mask & place and not mask & occupied for mask in _masks(profile))
+
+
+@lru_cache(maxsize=1024)
+def _masks(profile: Profile) -> tuple[int, ...]:
+    return tuple(placement.mask for placement in profile.placements)
 
 
 def _any(kept: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
