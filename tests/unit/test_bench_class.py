@@ -237,7 +237,7 @@ def test_quantile(values: list[float], share: float, is_: float) -> None:
     ("useful", "p95", "unjust", "holds"),
     [(15, 50, 0, True), (14, 50, 0, False), (15, 100, 0, False), (15, 50, 1, False)],
 )
-def test_bounds(useful: float, p95: float, unjust: int, holds: bool) -> None:
+def test_bounds(useful: float, p95: int, unjust: int, holds: bool) -> None:
     """Each of the three breaks alone."""
     rows = [
         Row(30, "none", 10, 0, 0, 0, 0, 1),
