@@ -324,6 +324,8 @@ class ShapeOffer(Message):
         free_now: how many such leases could be granted right now; None for cpu.
         waiting: how many tickets wait for this shape.
         is_kept: whether what is free is kept for somebody in line, and only therefore not enough.
+        reserved_s: how long what is free may yet be kept for a class that has reserved it, if only
+            therefore it is not enough; else None.
         next_end_s: seconds until the next lease that would make room ends, beside the place kept
             for whoever is first in line; None if unknown.
         wait: how long somebody would wait who asked now; None if free, or if it is not known.
@@ -337,6 +339,7 @@ class ShapeOffer(Message):
     free_now: int | None
     waiting: int = 0
     is_kept: bool = False
+    reserved_s: float | None = None
     next_end_s: float | None = None
     wait: WaitEstimate | None = None
 

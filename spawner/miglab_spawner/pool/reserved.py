@@ -20,7 +20,7 @@ from .keeping import Seat, Spot, is_empty, is_same, keep, without
 from .ledger import Transaction
 from .placement import Choice, place
 from .queue import Ground, clash
-from .reservations import phase, profiles
+from .reservations import kept_until, phase, profiles
 from .rows import FULL, GPU_OK, GpuRow, ReservationRow, SliceRow, TicketRow
 
 NO_WISH = -1
@@ -99,9 +99,38 @@ def left(core: Core, at: float) -> Counter[tuple[str, str]]:
 
 def grounds(core: Core, at: float) -> list[Ground]:
     """Every GPU that can be cut, for those who draw on nothing: what is kept is closed to them."""
-    found = core.grounds()
+    return closed(core, at, core.grounds())
+
+
+def closed(core: Core, at: float, found: list[Ground]) -> list[Ground]:
+    """These GPUs without the places that are kept now."""
     seats = [seat for mine in _kept(core, _keeping(core, at)).values() for seat in mine]
     return [without(ground, _on(ground, seats)) for ground in found] if seats else found
+
+
+def kept_s(core: Core, at: float) -> float | None:
+    """How long places are kept yet; None while none are."""
+    ends = [kept_until(one.row, one.time) for one in _keeping(core, at)]
+    return max(ends) - at if ends else None
+
+
+def ready(core: Core, at: float, course: str, shape: str) -> int:
+    """How many who ask now would find a place of their course's reservations empty."""
+    total = 0
+    for one in in_force(core, at):
+        if one.is_kept and (one.row.course, one.row.shape) == (course, shape):
+            total += max(0, _count_ready(core, at, one) - len(claims(core, one)))
+    return total
+
+
+def _count_ready(core: Core, at: float, one: InForce) -> int:
+    if one.row.shape == FULL:
+        whole = len(free_whole(core, at, but=one)) - len(free_whole(core, at))
+        return min(one.left, whole)
+    _, mine = _seats_beside(core, at, one)
+    states = {ground.state.gpu: ground.state for ground in core.grounds()}
+    taken = {seat.wish for seat in mine if not is_empty(states[seat.gpu], seat.placed)}
+    return len({seat.wish for seat in mine} - taken)
 
 
 def _keeping(core: Core, at: float) -> list[InForce]:

@@ -311,7 +311,7 @@ def match(core: Core, tx: Transaction) -> None:
         return
     reserved.serve(core, tx)
     seated = reserved.seated(core, tx.at)
-    line = [one for one in waiting(core, tx.at) if one.ticket not in seated]
+    line = unseated(core, tx.at)
     while line:
         grant = first_that_fits(line, reserved.grounds(core, tx.at))
         if grant is None:
@@ -367,6 +367,12 @@ def served(core: Core, at: float | None = None) -> list[Waiting]:
 def waiting(core: Core, at: float | None = None) -> list[Waiting]:
     """Those of `served` who want slices of a cut GPU."""
     return [one for one in served(core, at) if one.profiles != (FULL,)]
+
+
+def unseated(core: Core, at: float) -> list[Waiting]:
+    """Those of `waiting` for whom no reservation keeps a place already."""
+    seated = reserved.seated(core, at)
+    return [one for one in waiting(core, at) if one.ticket not in seated]
 
 
 def queued(core: Core) -> list[TicketRow]:

@@ -18,11 +18,11 @@ from miglab_spawner.messages import (
     WarningKind,
 )
 
-from . import allowance, calendar, forecast, tickets, warnings
+from . import allowance, calendar, forecast, reserved, tickets, warnings
 from .core import Core
+from .placement import place
 from .reservations import kept_until, phase, rule_of
-from .reserved import in_force
-from .rows import GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
+from .rows import FULL, GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
 
 
 def slice_view(core: Core, row: SliceRow) -> SliceView:
@@ -117,7 +117,22 @@ def _message(core: Core, row: TicketRow) -> str:
         return "Your slices are being made."
     if any((one.user, one.server) == (row.user, row.server) for one in core.state.leases.values()):
         return "This server's last slices are not free yet: waiting for the old server to end."
-    return allowance.why_held(core, tickets.as_waiting(core, row))
+    return allowance.why_held(core, tickets.as_waiting(core, row)) or _why_reserved(core, row)
+
+
+def _why_reserved(core: Core, row: TicketRow) -> str:
+    """What to tell somebody who would be served but for a reservation."""
+    kept_s = reserved.kept_s(core, core.now())
+    if kept_s is None or row.shape == FULL or row.id in reserved.seated(core, core.now()):
+        return ""
+    names = tickets.profiles(row.shape)
+    now, then = reserved.grounds(core, core.now()), core.grounds()
+    if place(names, [g.state for g in now]) or not place(names, [g.state for g in then]):
+        return ""
+    return (
+        "What is free is kept for a class that has reserved it; what the class does not take is "
+        f"free for all in at most {max(1, round(kept_s / 60))} min."
+    )
 
 
 def lease_view(core: Core, row: LeaseRow, others_wait: int = 0) -> LeaseView:
@@ -164,7 +179,7 @@ def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
     at, lead_s = core.now(), core.settings.reserve_lead_s
     rule = rule_of(row)
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
-    drawn = next((row.count - n.left for n in in_force(core, at) if n.row.id == row.id), 0)
+    drawn = next((row.count - n.left for n in reserved.in_force(core, at) if n.row.id == row.id), 0)
     return ReservationView(
         id=row.id,
         course=row.course,

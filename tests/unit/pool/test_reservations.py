@@ -189,6 +189,45 @@ def test_no_gpu_has_answered(make_world: Callable[..., World]) -> None:
     assert refusal(lab).reason == "gpus-unknown"
 
 
+# -- what people are told ------------------------------------------------------------------------
+
+
+def offered(lab: World, course: str, shape: str = "1g.5gb") -> Any:
+    (found,) = lab.pool.offers([course]).courses
+    return next(one for one in found.shapes if one.shape == shape)
+
+
+def test_offers_while_places_are_kept(lab: World) -> None:
+    """The class sees its places as free; others see that a class keeps them, and until when."""
+    reserve(lab, count=5)
+    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 7
+    go_to(lab, 0)
+    assert (offered(lab, "everyone").free_now, offered(lab, "deep").free_now) == (2, 7)
+    big, own = offered(lab, "everyone", "3g.20gb"), offered(lab, "deep", "3g.20gb")
+    assert (big.free_now, big.reserved_s, big.is_kept) == (0, 900.0, False)
+    assert own.free_now == 0
+    lab.run("d1", course="deep")
+    assert offered(lab, "deep").free_now == 6
+    go_to(lab, 900)
+    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 6
+
+
+def test_who_waits_for_a_class_is_told(lab: World) -> None:
+    """A stranger reads why what is free is not for them; a student of the class need not."""
+    reserve(lab)
+    leases = [lab.run(f"s{n}") for n in range(7)]
+    go_to(lab, 300)
+    student = lab.ask("d1", course="deep")
+    stranger = lab.ask("s8")
+    lab.work()
+    assert lab.pool.ticket(stranger.id).message == ""
+    lab.pool.cancel(student.id, "d1")
+    lab.end(leases[0])
+    message = lab.pool.ticket(stranger.id).message
+    assert message.startswith("What is free is kept for a class")
+    assert message.endswith("free for all in at most 10 min.")
+
+
 # -- kept, drawn, released ----------------------------------------------------------------------
 
 
