@@ -8,8 +8,9 @@ a class whose reservation keeps a place there: it counts as one more.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
-from miglab_spawner.gpu.geometry import Placed, Profile, occupied_mask
+from miglab_spawner.gpu.geometry import Geometry, Placed, Profile, occupied_mask
 
 from . import reserved, tickets
 from .core import Core
@@ -43,10 +44,11 @@ class Demand:
             return self._whole.total() - self._whole[lease.user]
         if not (self._wanted or self._reserved):
             return 0
+        rooms = [room for row in rows if (room := self._room(row, rows)) is not None]
         count = sum(
             users.total() - users[lease.user]
             for profiles, users in self._wanted.items()
-            if any(self._helps(profiles, row, rows) for row in rows)
+            if any(_helps(profiles, room) for room in rooms)
         )
         is_first = self._first not in ("", lease.user) and _any(self._kept, rows)
         return max(count, int(is_first)) + int(_any(self._reserved, rows))
@@ -68,23 +70,35 @@ class Demand:
         after = reserved.grounds(core, core.now()) if is_reserving else []
         self._reserved = _more(grounds, [ground.state for ground in after])
 
-    def _helps(self, profiles: tuple[str, ...], row: SliceRow, freed: list[SliceRow]) -> bool:
-        """Whether one of the profiles could lie on this slice's place, all of the lease freed."""
+    def _room(self, row: SliceRow, freed: list[SliceRow]) -> "_Room | None":
+        """The place of a slice, all of its lease freed; None if nobody could get it."""
         ground = self._grounds.get(row.gpu)
         if ground is None or not ground.state.usable:
-            return False
+            return None
         gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
         stays = [
             one for one in ground.state.live if (one.placement.start, one.profile.name) not in gone
         ]
-        media, occupied = any(one.profile.has_media for one in stays), occupied_mask(stays)
-        names = (ground.state.geometry.by_name.get(name) for name in set(profiles))
-        return any(
-            profile is not None
-            and not (profile.has_media and media)
-            and _fits(profile, occupied, _mask(row))
-            for profile in names
-        )
+        media = any(one.profile.has_media for one in stays)
+        return _Room(ground.state.geometry, occupied_mask(stays), media, _mask(row))
+
+
+class _Room(NamedTuple):
+    geometry: Geometry
+    occupied: int
+    has_media: bool
+    place: int
+
+
+def _helps(profiles: tuple[str, ...], room: _Room) -> bool:
+    """Whether one of the profiles could lie there."""
+    names = (room.geometry.by_name.get(name) for name in set(profiles))
+    return any(
+        profile is not None
+        and not (profile.has_media and room.has_media)
+        and _fits(profile, room.occupied, room.place)
+        for profile in names
+    )
 
 
 def _fits(profile: Profile, occupied: int, place: int) -> bool:
