@@ -21,8 +21,8 @@ from itertools import count
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import WaitEstimate
 
-from .placement import Choice
-from .queue import CHARGE_H, Ground, Standing, Waiting, first_that_fits, in_line
+from .placement import Choice, place
+from .queue import CHARGE_H, Ground, Standing, Waiting, first_that_fits, in_line, set_aside
 
 RUNS = 60
 LEAST_KNOWN = 5  # leases over; fewer are no history
@@ -277,6 +277,9 @@ class _Run:
         self._order = count()
         self._ends: list[tuple[float, int, tuple[tuple[str, Placed], ...]]] = []
         self._asking = dict(scene.asking)
+        self._may_serve = True  # something has changed that lets somebody go
+        self._first: int | None = None
+        self._refused: set[tuple[str, ...]] = set()
         self._left = {one.ticket for one in scene.line}
         self._waits: dict[int, float] = {}
         for holding in scene.holdings:
@@ -288,7 +291,8 @@ class _Run:
         comer = next(comers, None)
         at_s = 0.0
         while (self._left or self._asking) and at_s <= self._scene.longest_wait_s:
-            self._serve(at_s)
+            if self._may_serve:
+                self._serve(at_s)
             end_s = self._ends[0][0] if self._ends else None
             if comer is not None and (end_s is None or comer[0] < end_s):
                 at_s = comer[0]
@@ -306,6 +310,7 @@ class _Run:
             heapq.heappush(self._ends, (end_s, next(self._order), places))
 
     def _free(self) -> None:
+        self._may_serve = True
         for gpu, placed in heapq.heappop(self._ends)[2]:
             ground = self._grounds[gpu]
             live = list(ground.state.live)
@@ -317,11 +322,13 @@ class _Run:
         new = replace(comer, ticket=-1 - next(self._order), since=self._now + at_s)
         if (comer.course, comer.user) not in self._passing:
             self._line.append(new)  # last, but may take room that the first leaves
-            return
-        standing = replace(
-            self._scene.standing, now=self._now + at_s, courses=self._courses, users=self._users
-        )
-        self._line = in_line([*self._line, new], standing)
+        else:
+            standing = replace(
+                self._scene.standing, now=self._now + at_s, courses=self._courses, users=self._users
+            )
+            self._line = in_line([*self._line, new], standing)
+        is_same_first = self._line[0].ticket == self._first
+        self._may_serve = not is_same_first or new.profiles not in self._refused
 
     def _serve(self, at_s: float) -> None:
         grounds = list(self._grounds.values())
@@ -329,9 +336,20 @@ class _Run:
             self._note(next(one for one in self._line if one.ticket == grant.ticket), at_s)
             self._take(grant.choices, at_s)
             grounds = list(self._grounds.values())
-        for number, profiles in list(self._asking.items()):
-            last = Waiting(number, profiles, self._now)
-            if first_that_fits([*self._line, last], grounds) is not None:
+        self._may_serve = False
+        self._first = self._line[0].ticket if self._line else None
+        self._refused = {one.profiles for one in self._line}
+        self._serve_asking(at_s, grounds)
+
+    def _serve_asking(self, at_s: float, grounds: Sequence[Ground]) -> None:
+        """Let those who might ask stand at the end; who wants what somebody in line wants waits."""
+        asking = [one for one in self._asking if self._asking[one] not in self._refused]
+        if not asking:
+            return
+        wanted = self._line[0].profiles if self._line else ()
+        states = set_aside(wanted, grounds)
+        for number in asking:
+            if place(self._asking[number], states) is not None:
                 self._waits[number] = at_s
                 del self._asking[number]
 

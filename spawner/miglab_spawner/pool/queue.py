@@ -241,8 +241,11 @@ def _seats(
             continue
         gpu, geometry = ground.state.gpu, ground.state.geometry
         taken = (*ground.fixed, *kept.get(gpu, ()))
+        live = [(item.placement.mask, item.profile.has_media) for item in ground.state.live]
+        has_media = geometry.by_name[name].has_media
         for placed in _legal(geometry, name, taken):
-            leased = sum(clash(placed, other) for other in ground.state.live)
+            mask = placed.placement.mask
+            leased = sum(1 for other, media in live if mask & other or (media and has_media))
             same = 0 if gpu in kept else 1
             yield (leased, same, index, placed.placement.start), gpu, placed
 

@@ -126,9 +126,10 @@ def test_the_idle_may_go_sooner() -> None:
 
 def test_nobody_waits_longer_than_one_may() -> None:
     """The range ends where the ticket would be refused."""
-    found = estimate(scene(*[None] * 7, lately=KNOWN, longest_wait_s=200.0))
+    one = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, standing=Standing(now=950.0))
+    found = estimate(one)
     assert found is not None
-    assert found.high_s <= 200.0
+    assert found.high_s <= 50.0
 
 
 def test_lighter_newcomers_are_reckoned_with() -> None:
@@ -153,7 +154,7 @@ def test_who_might_ask_is_told_too() -> None:
 
 # -- calibration ----------------------------------------------------------------------------------
 
-SEEDS = (1, 2)
+SEEDS = (1, 2, 3, 4)
 RUN_S = 24 * HOUR_S
 
 Duration = Callable[[random.Random], float]

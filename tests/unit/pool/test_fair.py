@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from miglab_spawner.gpu.geometry import Placed
-from miglab_spawner.messages import TicketState
+from miglab_spawner.messages import LeaseState, TicketState
 from miglab_spawner.pool.queue import Ground, Standing, Waiting, in_line, next_in_line
 from miglab_spawner.pool.settings import CourseRules
 from miglab_spawner.pool.shares import DAY_S, HOUR_S, Use, Uses, decayed
 
-from .conftest import SETTINGS, World
+from .conftest import SETTINGS, Crash, World
 from .test_queue import gpu
 
 MakeWorld = Callable[..., World]
@@ -241,11 +241,12 @@ def test_a_rolled_back_end_is_undone(world: World) -> None:
     lease = world.run("ada")
     uses = world.pool.core.uses
     uses.at(world.at)
-    row = world.ledger.state.leases.pop(lease.id)
-    world.ledger.state.store(row)
-    del world.ledger.state.leases[lease.id]
-    uses.at(world.at)
-    world.ledger.state.store(row)
+    row = world.ledger.state.leases[lease.id]
+    over = replace(row, state=LeaseState.RELEASED, ended_at=world.at)
+    with pytest.raises(Crash), world.pool.core.write() as tx:
+        tx.put(over)
+        assert [one.ended for one in uses.at(world.at)] == [world.at]
+        raise Crash
     assert [one.ended for one in uses.at(world.at)] == [None]
 
 
