@@ -1,5 +1,6 @@
 """The server extension in a real Jupyter Server, against a stand-in for the student listener."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from .standin import StandIn, lease_view, warning
 
 TOKEN = "only-for-this-test"
 BASE = "/user/ada/lab%202/"
+PATIENCE_S = 20.0  # a message that never comes fails the test
 MINE = {"Authorization": f"token {TOKEN}"}
 
 
@@ -101,7 +103,8 @@ async def start(
 
 
 async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
-    message = await tab.read_message()
+    async with asyncio.timeout(PATIENCE_S):
+        message = await tab.read_message()
     assert message is not None
     view: dict[str, Any] = json.loads(message)
     return view
@@ -254,8 +257,9 @@ async def test_what_a_tab_reports_reaches_the_pool(start: Callable[..., Server],
     await received(tab)
     for message in ("not json", "[1]", "x" * 2000, '{"unsaved": 2, "active_age_s": 4.0}'):
         await tab.write_message(message)
-    while server.keeper.tabs.summary(0.0).unsaved is None:
-        await server.client.get("miglab/api/lease", headers=MINE)  # lets the message arrive
+    async with asyncio.timeout(PATIENCE_S):
+        while server.keeper.tabs.summary(0.0).unsaved is None:
+            await server.client.get("miglab/api/lease", headers=MINE)  # lets the message arrive
     await server.keeper.round()
     said = pool.told[-1]
     assert (said.browsers, said.unsaved) == (1, 2)
@@ -269,8 +273,9 @@ async def test_a_tab_that_is_closed_is_not_counted(start: Callable[..., Server],
     tab = await server.watch(MINE)
     await received(tab)
     tab.close()
-    while server.keeper.tabs.summary(0.0).open:
-        await server.client.get("miglab/api/lease", headers=MINE)
+    async with asyncio.timeout(PATIENCE_S):
+        while server.keeper.tabs.summary(0.0).open:
+            await server.client.get("miglab/api/lease", headers=MINE)
     await server.keeper.round()
     assert pool.told[-1].browsers == 0
 
