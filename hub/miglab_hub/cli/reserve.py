@@ -41,7 +41,7 @@ def sentence(one: ReservationView) -> str:
     """One reservation, for people."""
     return (
         f"reservation {one.id}: {one.count} times {one.shape} for {one.course}, {_when(one)}: "
-        f"{_state(one)}; {_next(one)}"
+        f"{_state(one)}{f'; next {_next(one)}' if one.starts_at else ''}"
     )
 
 
@@ -62,9 +62,8 @@ def _when(one: ReservationView) -> str:
 def _next(one: ReservationView) -> str:
     """When it begins, by a clock of its own time zone."""
     if one.starts_at is None:
-        return "never again"
-    starts = datetime.fromtimestamp(one.starts_at, ZoneInfo(one.tz))
-    return f"next {starts:%Y-%m-%d %H:%M}"
+        return ""
+    return f"{datetime.fromtimestamp(one.starts_at, ZoneInfo(one.tz)):%Y-%m-%d %H:%M}"
 
 
 def _state(one: ReservationView) -> str:
