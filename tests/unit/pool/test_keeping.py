@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.pool.clashes import Room, times
-from miglab_spawner.pool.keeping import Seat, Spot, keep, without
+from miglab_spawner.pool.keeping import FEW, Seat, Spot, keep, without
 from miglab_spawner.pool.placement import GpuState, could_ever_place, place
 from miglab_spawner.pool.queue import Ground, clash
 
@@ -27,6 +27,7 @@ A100 = Geometry(
     ),
 )
 A30 = Geometry(4, (Profile("1g.5gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
+ALL = [profile.name for profile in A100.profiles]
 PLAIN = [profile.name for profile in A100.profiles if not profile.has_media]
 
 
@@ -94,7 +95,15 @@ def test_closed_to_others() -> None:
 
 
 names = st.sampled_from(PLAIN)
-wishes = st.lists(st.lists(names, min_size=1, max_size=2).map(tuple), max_size=8)
+
+
+def _lists(names: list[str], most: int) -> st.SearchStrategy[list[tuple[str, ...]]]:
+    return st.lists(
+        st.lists(st.sampled_from(names), min_size=1, max_size=2).map(tuple), max_size=most
+    )
+
+
+wishes = _lists(PLAIN, 8) | _lists(ALL, FEW // 2)
 
 
 @st.composite
