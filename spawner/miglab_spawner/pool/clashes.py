@@ -10,7 +10,9 @@ from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import FULL
 
 from .calendar import Occurrence, Rule, occurrences
-from .placement import GpuState, could_ever_place, packs
+from .keeping import Spot, keep
+from .placement import GpuState, packs
+from .queue import Ground
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -30,7 +32,8 @@ class Room:
     def holds(self, profiles: Mapping[str, int]) -> bool:
         """Whether so many of each profile (``full`` for a whole GPU) fit together.
 
-        By the closed form where it holds; GPUs of several kinds, and ``+me`` slices, are tried.
+        By the closed form where it holds; for GPUs of several kinds and ``+me`` slices by keeping
+        places on them.
         """
         wanted = {name: n for name, n in profiles.items() if n and name != FULL}
         if profiles.get(FULL, 0) > self.whole:
@@ -48,8 +51,13 @@ class Room:
         )
         if len(kinds) == 1 and not has_media:
             return packs(wanted, len(self.geometries), self.geometries[0])
-        states = [GpuState(str(index), kind) for index, kind in enumerate(self.geometries)]
-        return could_ever_place(list(Counter(wanted).elements()), states)
+        spots = [
+            Spot(Ground(GpuState(str(index), kind))) for index, kind in enumerate(self.geometries)
+        ]
+        names = list(Counter(wanted).elements())
+        if len(names) > sum(kind.memory_slices for kind in self.geometries):
+            return False
+        return len(keep([(name,) for name in names], spots)) == len(names)
 
 
 def times(profiles: Iterable[str], count: int) -> Counter[str]:
