@@ -21,12 +21,14 @@ from miglab_hub.settings_tables import (
     Limits,
     Name,
     Pool,
+    QuotaTable,
+    Reclaim,
     Section,
     Students,
 )
 
 if TYPE_CHECKING:
-    from miglab_spawner.pool.settings import PoolSettings
+    from miglab_spawner.pool.settings import PoolSettings, Quota
 
 ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
@@ -46,7 +48,9 @@ class Settings(Section):
     gpus: Gpus = Gpus()
     students: Students = Students()
     pool: Pool = Pool()
+    reclaim: Reclaim = Reclaim()
     courses: dict[Name, Course] = Field(min_length=1)
+    quotas: dict[Name, QuotaTable] = Field(default_factory=dict)
     authentication: Authentication = Authentication()
     limits: dict[str, Limits] = Field(default_factory=dict)
     file: Path = Field(Path("lab.toml"), exclude=True)
@@ -59,6 +63,16 @@ class Settings(Section):
                 f'students.default_course "{self.students.default_course}" is not among the '
                 f"courses: {', '.join(self.courses)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _quotas_name_courses(self) -> Self:
+        for name, quota in self.quotas.items():
+            if quota.course and quota.course not in self.courses:
+                raise ValueError(
+                    f'quotas.{name}.course "{quota.course}" is not among the courses: '
+                    f"{', '.join(self.courses)}"
+                )
         return self
 
     # Where things lie.
@@ -243,10 +257,32 @@ class Settings(Section):
             extension_s=pool.extension_s,
             extensions=pool.extensions,
             reconcile_s=pool.reconcile_s,
+            reserve_lead_s=pool.reserve_lead_s,
             courses={
-                name: CourseRules(course.title or name, course.shapes, course.default)
+                name: CourseRules(
+                    course.title or name, course.shapes, course.default, course.weight
+                )
                 for name, course in self.courses.items()
             },
+            warning_s=self.reclaim.warning_s,
+            stay_s=self.reclaim.stay_s,
+            stays=self.reclaim.stays,
+            fair_half_life_s=pool.fair_half_life_s,
+            ageing_s=pool.ageing_s,
+            quotas=tuple(self._quota(name, table) for name, table in self.quotas.items()),
+        )
+
+    def _quota(self, name: str, table: QuotaTable) -> "Quota":
+        from miglab_spawner.pool.settings import Quota  # hub and proxy do without
+
+        return Quota(
+            name,
+            table.course,
+            table.user,
+            table.shared,
+            table.live_slices or None,
+            table.slice_hours_week or None,
+            table.lease_s or None,
         )
 
 

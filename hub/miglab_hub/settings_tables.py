@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from miglab_hub.reclaimer.closing import class_end, window
+from miglab_spawner.pool.calendar import is_zone
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
@@ -178,12 +181,101 @@ class Pool(Section):
     )
     extension_s: Seconds = Field(1800, description="How much one extension adds, seconds.")
     extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
+    fair_half_life_s: Seconds = Field(
+        172_800,
+        description="When several wait: after how long the use of a slice counts half, seconds. "
+        "Who used less lately, course first and then student, goes first.",
+    )
+    ageing_s: Seconds = Field(
+        900,
+        description="Who has waited so long, seconds, goes before all who have not, whatever they "
+        "used. Keep it below `longest_wait_s`.",
+    )
+    reserve_lead_s: float = Field(
+        900,
+        ge=0,
+        le=86400,
+        description="How long before a reservation begins its places are set aside, seconds: "
+        "nobody else gets a new lease there, who runs there runs on. As long as the longest lease "
+        "with its extensions, and they are surely free when it begins.",
+    )
     holders_s: Seconds = Field(
         2, description="Time between two looks for servers that ended unannounced, seconds."
     )
     reconcile_s: Seconds = Field(
         15, description="Time between two comparisons of ledger, GPUs and servers, seconds."
     )
+
+
+class Reclaim(Section):
+    """[reclaim]: when an unused slice is taken back, and when the lab is closed."""
+
+    enabled: bool = Field(
+        True,
+        description="Take unused slices back, and all at the end of a class and for maintenance. "
+        "Without, only `pool.lease_s` ends a lease.",
+    )
+    dry_run: bool = Field(
+        False, description="Decide and report (`miglab pool reclaim --explain`, log), do nothing."
+    )
+    every_s: Seconds = Field(5, description="Time between two looks at all leases, seconds.")
+    idle_s: Seconds = Field(
+        7200, description="Longest time unused while nobody waits for it, seconds; then a warning."
+    )
+    idle_wanted_s: Seconds = Field(
+        900, description="The same while somebody waits for what it would free, seconds."
+    )
+    holding_factor: float = Field(
+        2,
+        ge=1,
+        le=1000,
+        description="So many times as long while a process or memory is on the slice: that would "
+        "be lost.",
+    )
+    warning_s: Seconds = Field(
+        300, description="From a warning to the reclaim, seconds; a restart begins it anew."
+    )
+    stay_s: Seconds = Field(
+        1800, description='How long one "I am still here" holds off the next warning, seconds.'
+    )
+    stays: int = Field(
+        2,
+        ge=0,
+        le=1000,
+        description='How often "I am still here" counts before something must run again.',
+    )
+    unused_s: Seconds = Field(
+        3600,
+        description="How long looking at the page, or work beside an empty slice, counts as use, "
+        "seconds; whatever a student's server reports, it shields an empty slice no longer.",
+    )
+    stale_s: Seconds = Field(
+        90,
+        description="A report older than this is not known any more, seconds; servers report "
+        "every 15 s. Unknown is never idle.",
+    )
+    cpu_busy_pct: float = Field(
+        10, gt=0, le=10_000, description="CPU use from which a server works, percent of one core."
+    )
+    timezone: str = Field(
+        "UTC", description="Time zone of `maintenance` and of the courses' `ends`: `Europe/Berlin`."
+    )
+    maintenance: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description='When the lab is closed: `"tue 06:00-08:00"`, `"2026-11-24 06:00-08:00"`. '
+        "Leases are taken back at its start, none is granted until its end.",
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.idle_wanted_s > self.idle_s:
+            raise ValueError("idle_wanted_s is longer than idle_s: it is for when others wait")
+        if not is_zone(self.timezone):
+            raise ValueError(f'timezone "{self.timezone}" is not known; write "Europe/Berlin"')
+        for text in self.maintenance:
+            window(text, self.timezone)
+        return self
 
 
 class Course(Section):
@@ -206,6 +298,19 @@ class Course(Section):
         strict=False,
         description="Students put into the group at start. The authenticator may add others.",
     )
+    ends: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description='When its classes end and its leases are taken back: `"tue 12:00"`, '
+        '`"mon-fri 18:00"`, `"2026-11-24 12:00"`; in `reclaim.timezone`.',
+    )
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=1000,
+        description="The course's share of the slices when several courses wait: one of weight 2 "
+        "may use twice as much as one of weight 1.",
+    )
 
     @model_validator(mode="after")
     def _default_is_offered(self) -> Self:
@@ -213,6 +318,55 @@ class Course(Section):
             raise ValueError(
                 f'default "{self.default}" is not among shapes: {", ".join(self.shapes)}'
             )
+        for text in self.ends:
+            class_end(text, "UTC")
+        return self
+
+
+class QuotaTable(Section):
+    """[quotas.NAME]: a limit for each student, for one student, or for a whole course.
+
+    Counted in memory slices: a 1g.5gb is 1, a 3g.20gb is 4, a whole A100 is 8.
+    """
+
+    course: str = Field(
+        "",
+        description="The course it concerns; what is held in other courses does not count. "
+        "Empty: all courses together.",
+    )
+    user: str = Field(
+        "",
+        description="The only student it concerns; takes the place of what holds for each. "
+        "Empty: each student.",
+    )
+    shared: bool = Field(
+        False, description="All whom it concerns use it together, not each for themselves."
+    )
+    live_slices: int = Field(
+        0,
+        ge=0,
+        description="Memory slices held at a time; 0 for no limit. A student who asks for "
+        "more is refused, a course that holds as many waits.",
+    )
+    slice_hours_week: float = Field(
+        0,
+        ge=0,
+        description="Memory slices times hours in any seven days; 0 for no limit. A "
+        "student's lease ends when they are used up; a course's keep new leases out.",
+    )
+    lease_s: float = Field(
+        0,
+        ge=0,
+        description="Longest lease, seconds; takes over from `pool.lease_s`; 0 for none "
+        "of its own. Extensions come on top.",
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.live_slices or self.slice_hours_week or self.lease_s):
+            raise ValueError("it limits nothing: set live_slices, slice_hours_week or lease_s")
+        if self.shared and (self.user or self.lease_s):
+            raise ValueError("a shared quota concerns no single user and no length of leases")
         return self
 
 

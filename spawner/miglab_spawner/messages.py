@@ -4,8 +4,9 @@ Times are seconds since the epoch (UTC); durations carry ``_s``, memory ``_mib``
 not known is ``None``, never zero.  A sender may not add keys; a receiver refuses unknown ones.
 """
 
+import datetime as dt
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,12 +15,16 @@ SERVER_MAX = 255
 COURSE_MAX = 255
 SHAPE_MAX = 64
 REASON_MAX = 500
+COUNT_MAX = 1000
+AGE_MAX_S = 10 * 366 * 24 * 3600.0
 
 User = Annotated[str, Field(min_length=1, max_length=USER_MAX)]
 Server = Annotated[str, Field(max_length=SERVER_MAX)]
 Course = Annotated[str, Field(min_length=1, max_length=COURSE_MAX)]
 ShapeText = Annotated[str, Field(min_length=1, max_length=SHAPE_MAX)]
 ReasonText = Annotated[str, Field(max_length=REASON_MAX)]
+Age = Annotated[float, Field(ge=0, le=AGE_MAX_S, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
 class Message(BaseModel):
@@ -49,6 +54,15 @@ class LeaseState(StrEnum):
     RELEASING = "releasing"
     RELEASED = "released"
     EXPIRED = "expired"
+
+
+class WarningKind(StrEnum):
+    """Why a lease is about to be taken back: unused, its time, the class's end, maintenance."""
+
+    IDLE = "idle"
+    TIME = "time"
+    CLASS_END = "class-end"
+    MAINTENANCE = "maintenance"
 
 
 class SliceState(StrEnum):
@@ -139,6 +153,22 @@ class TicketRequest(Message):
     shape: ShapeText
 
 
+class WaitEstimate(Message):
+    """How long a wait is likely to last from now on; seconds.
+
+    Attributes:
+        low_s: it hardly lasts shorter.
+        likely_s: as often shorter as longer.
+        high_s: it hardly lasts longer; in simulation four of five waits end between the two.
+        why: what the figures were made from, in words.
+    """
+
+    low_s: float
+    likely_s: float
+    high_s: float
+    why: str
+
+
 class TicketView(Message):
     """A place in the queue.
 
@@ -151,6 +181,7 @@ class TicketView(Message):
             ``impossible-shape``, ``not-in-course``, ``cancelled`` …), else empty.
         message: the same in words the student can act on.
         expires_at: when an unattended ticket, or an offer not taken, ends.
+        estimate: how long it is likely to wait; None unless waiting, and where it is not known.
     """
 
     id: int
@@ -161,11 +192,31 @@ class TicketView(Message):
     state: TicketState
     position: int | None = None
     waiting: int = 0
+    estimate: WaitEstimate | None = None
     created_at: float
     expires_at: float | None = None
     lease: int | None = None
     reason: str = ""
     message: str = ""
+
+
+class LeaseWarning(Message):
+    """A lease is about to be taken back unless something happens.
+
+    Attributes:
+        at: when the holder was warned.
+        reclaim_at: when it is taken back; may be put off, never brought forward.
+        reason: why, in words for the holder.
+        kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
+            others with nothing.
+        stays_left: how often "I am still here" still counts before work must be seen.
+    """
+
+    at: float
+    reclaim_at: float
+    reason: str
+    kind: WarningKind
+    stays_left: int = 0
 
 
 class LeaseView(Message):
@@ -179,6 +230,9 @@ class LeaseView(Message):
         asked_back_at: when somebody asked for its release; None if nobody did, as when its server
             ended by itself.
         extensions_left: how often the holder may still extend it.
+        extension_s: the most one extension adds.
+        warning: that it is about to be taken back, and when; None unless ``state`` is ``warned``.
+        others_wait: how many of the others in line could use what this lease would free.
     """
 
     id: int
@@ -196,7 +250,10 @@ class LeaseView(Message):
     ends_at: float | None = None
     asked_back_at: float | None = None
     extensions_left: int = 0
+    extension_s: float = 0
     reason: str = ""
+    warning: LeaseWarning | None = None
+    others_wait: int = 0
 
 
 class AttachRequest(Message):
@@ -218,6 +275,43 @@ class ExtendRequest(Message):
     by_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
 
 
+class KernelSignal(Message):
+    """What a server says of one kernel.
+
+    Attributes:
+        busy: whether it runs something now; None if it cannot be told.
+        last_execution_age_s: since it last ended something, or since it was started if it never
+            ran anything; None if it cannot be told.
+    """
+
+    busy: bool | None = None
+    last_execution_age_s: Age | None = None
+
+
+class Signals(Message):
+    """What a student's server says of itself; `None` is always "it cannot be told".
+
+    Ages are seconds by the sender's monotonic clock: no two clocks are ever compared.
+
+    Attributes:
+        kernels: all that there are; an empty list is known, None is not.
+        terminals: how many are open.
+        terminal_age_s: since the last input or output of any.
+        browsers: how many pages are connected.
+        browser_age_s: since a person last did something in any.
+        unsaved: documents with changes that are not saved.
+        cpu_s: CPU time used so far by all that the server has started, itself included.
+    """
+
+    kernels: Annotated[tuple[KernelSignal, ...], Field(max_length=COUNT_MAX)] | None = None
+    terminals: Count | None = None
+    terminal_age_s: Age | None = None
+    browsers: Count | None = None
+    browser_age_s: Age | None = None
+    unsaved: Count | None = None
+    cpu_s: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
+
+
 class ShapeOffer(Message):
     """A shape as the spawn page offers it.
 
@@ -230,8 +324,11 @@ class ShapeOffer(Message):
         free_now: how many such leases could be granted right now; None for cpu.
         waiting: how many tickets wait for this shape.
         is_kept: whether what is free is kept for somebody in line, and only therefore not enough.
+        reserved_s: how long what is free may yet be kept for a class that has reserved it, if only
+            therefore it is not enough; else None.
         next_end_s: seconds until the next lease that would make room ends, beside the place kept
             for whoever is first in line; None if unknown.
+        wait: how long somebody would wait who asked now; None if free, or if it is not known.
     """
 
     shape: str
@@ -242,16 +339,38 @@ class ShapeOffer(Message):
     free_now: int | None
     waiting: int = 0
     is_kept: bool = False
+    reserved_s: float | None = None
     next_end_s: float | None = None
+    wait: WaitEstimate | None = None
+
+
+class QuotaLeft(Message):
+    """How much of one limit is used.
+
+    Attributes:
+        quota: the quota's name.
+        limit: ``live_slices`` (memory slices at a time), ``slice_hours_week`` (memory slices
+            times hours, in any seven days), or ``lease_s`` (longest lease, seconds).
+        is_shared: whether the whole course uses it together.
+        more_in_s: when all of it is used: seconds until some of it is there again.
+    """
+
+    quota: str
+    limit: Literal["live_slices", "slice_hours_week", "lease_s"]
+    is_shared: bool = False
+    most: float
+    used: float = 0.0
+    more_in_s: float | None = None
 
 
 class CourseOffers(Message):
-    """What one course offers one user; ``held`` is what that user's live leases are."""
+    """What one course offers one user; ``left`` is what that user's quotas leave."""
 
     course: str
     title: str
     shapes: tuple[ShapeOffer, ...]
     default: str
+    left: tuple[QuotaLeft, ...] = ()
 
 
 class Offers(Message):
@@ -260,6 +379,94 @@ class Offers(Message):
     simulated: bool
     courses: tuple[CourseOffers, ...]
     paused: str = ""
+
+
+class ReservationState(StrEnum):
+    """planned → kept → open → planned … → over; planned, kept or open → cancelled; refused.
+
+    planned: ahead.  kept: its places are set aside.  open: it takes place, and what was not taken
+    up in time is free for all, its students first.
+    """
+
+    PLANNED = "planned"
+    KEPT = "kept"
+    OPEN = "open"
+    OVER = "over"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WallTime = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+ZoneName = Annotated[str, Field(min_length=1, max_length=64)]
+RESERVED_MAX = 10_000
+
+
+class ReservationRequest(Message):
+    """Reserve slices for a course, every week or once.
+
+    Attributes:
+        shape: what a student asks for, as in a `TicketRequest`.
+        count: how many students may hold it.
+        weekdays: the days of every week; empty for once.
+        date: the day of a single time, or the first day from which the weekly ones count.
+        until: the last day that a weekly one may take place; None for no end.
+        from_time: ``HH:MM``, local.
+        to_time: ``HH:MM``, local, later on the same day.
+        tz: the time zone's IANA name, such as ``Europe/Berlin``.
+        grace_s: how long after the start what is not taken up stays set aside.
+        reason: what it is for; staff read it.
+    """
+
+    course: Course
+    shape: ShapeText
+    count: Annotated[int, Field(ge=1, le=RESERVED_MAX)]
+    weekdays: Annotated[tuple[Weekday, ...], Field(max_length=7)] = ()
+    date: dt.date | None = None
+    until: dt.date | None = None
+    from_time: WallTime
+    to_time: WallTime
+    tz: ZoneName
+    grace_s: Annotated[float, Field(ge=0, le=24 * 3600)] = 900.0
+    reason: ReasonText = ""
+
+
+class ReservationView(Message):
+    """A reservation, and its time in force or next.
+
+    Attributes:
+        date: the day of a single time, or the first day that counts.
+        starts_at: when the time in force, or else the next, begins; None if there is none.
+        ends_at: when it ends.
+        kept_from: from when on its places are set aside.
+        kept_until: until when what is not taken up stays set aside.
+        drawn: how many live leases draw on it, of ``count``.
+        made_by: who made it; for staff only.
+        reason: for one that was cancelled or refused, a word; else empty.
+        message: what it is for, or why it was cancelled or refused; for staff only.
+    """
+
+    id: int
+    course: str
+    shape: str
+    count: int
+    weekdays: tuple[Weekday, ...]
+    date: dt.date
+    until: dt.date | None
+    from_time: str
+    to_time: str
+    tz: str
+    grace_s: float
+    state: ReservationState
+    starts_at: float | None = None
+    ends_at: float | None = None
+    kept_from: float | None = None
+    kept_until: float | None = None
+    drawn: int = 0
+    made_by: str | None = None
+    made_at: float
+    reason: str = ""
+    message: str = ""
 
 
 class PoolSnapshot(Message):

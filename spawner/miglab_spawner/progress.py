@@ -4,10 +4,11 @@ Words and numbers are made here, pure; the spawner only says which step it is at
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from miglab_spawner.messages import TicketView
+from miglab_spawner.messages import TicketView, WaitEstimate
 
 ASKED, OFFERED, CREATING, ATTACHING, STARTING, ANSWERING = 5, 50, 60, 70, 80, 90
 _IN_LINE_FROM, _IN_LINE_TO = 10, 45
@@ -70,6 +71,21 @@ def ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
+def likely_wait(estimate: WaitEstimate) -> str:
+    """A range in words: "about 10–25 minutes"; rounded outwards, so that it still holds."""
+    low, high = estimate.low_s / 60, estimate.high_s / 60
+    if high < 1:
+        return "less than a minute"
+    unit, step = ("minute", 1 if high <= 10 else 5) if high <= 90 else ("hour", 1)
+    if unit == "hour":
+        low, high = low / 60, high / 60
+    least, most = math.floor(low / step) * step, math.ceil(high / step) * step
+    plural = "" if most == 1 else "s"
+    if least == 0:
+        return f"at most {most} {unit}{plural}"
+    return f"about {most} {unit}{plural}" if least == most else f"about {least}–{most} {unit}s"
+
+
 def in_line(ticket: TicketView) -> Note:
     """The note for a ticket that waits: its position, and what leaving this page means.
 
@@ -81,6 +97,14 @@ def in_line(ticket: TicketView) -> Note:
     return Note(
         max(_IN_LINE_FROM, pct),
         f"You are {ordinal(ticket.position)} of {ticket.waiting} in line for {ticket.shape}. "
-        "This page moves on by itself. "
+        f"{_wait(ticket)}This page moves on by itself. "
         "“Stop Server” ends the wait; your place is kept for a short while.",
     )
+
+
+def _wait(ticket: TicketView) -> str:
+    if ticket.message:  # it waits for something else than room
+        return f"{ticket.message} "
+    if ticket.estimate is None:
+        return ""
+    return f"The wait is likely to be {likely_wait(ticket.estimate)} ({ticket.estimate.why}). "

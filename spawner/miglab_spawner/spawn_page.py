@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from miglab_spawner.choice import CPU, Choice, is_cpu
-from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
+from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_spawner.progress import likely_wait
 
 _CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
 
@@ -45,11 +46,17 @@ class Card:
 
 @dataclass(frozen=True)
 class Section:
-    """The cards of one course; ``course`` is what the form sends back, empty if the cards do."""
+    """The cards of one course.
+
+    Attributes:
+        course: what the form sends back; empty if the cards do.
+        left: what the quotas leave, a sentence each.
+    """
 
     title: str
     course: str
     cards: tuple[Card, ...]
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,26 @@ def _section(offers: CourseOffers, chosen: str | None, several: bool) -> Section
         chosen = CPU
     cards = [_card(offer, offer.shape + suffix, offer.shape == chosen) for offer in gpu_offers]
     cards.append(_cpu_card(CPU + suffix, chosen == CPU))
-    return Section(offers.title or offers.course, "" if several else offers.course, tuple(cards))
+    return Section(
+        offers.title or offers.course,
+        "" if several else offers.course,
+        tuple(cards),
+        tuple(_left(quota) for quota in offers.left),
+    )
+
+
+def _left(quota: QuotaLeft) -> str:
+    """What a quota leaves, as one sentence."""
+    if quota.limit == "lease_s":
+        return f"A slice is yours for at most {in_minutes(quota.most).removeprefix('about ')}."
+    who = "Left for your course" if quota.is_shared else "Left for you"
+    left = max(0.0, quota.most - quota.used)
+    if quota.limit == "live_slices":
+        return f"{who}: {left:g} of {quota.most:g} memory slices at a time."
+    said = f"{who}: {left:.1f} of {quota.most:g} slice-hours in seven days"
+    if quota.more_in_s is None:
+        return said + "."
+    return f"{said}; some are back in {in_minutes(quota.more_in_s)}."
 
 
 def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> Card:
@@ -146,12 +172,17 @@ def _now(offer: ShapeOffer) -> str:
 
 def _line(offer: ShapeOffer) -> str:
     waiting = f"{offer.waiting} waiting" if offer.waiting else ""
+    if offer.reserved_s is not None:
+        free = f"what it does not take is free in {in_minutes(offer.reserved_s)}"
+        return ", ".join(filter(None, (waiting, f"the room there is is kept for a class; {free}")))
     if offer.is_kept:
         return ", ".join(filter(None, (waiting, "the room there is is kept for somebody in line")))
     return waiting or "nobody waiting yet"
 
 
 def _wait(offer: ShapeOffer) -> str:
+    if offer.wait is not None:
+        return f"The wait is likely to be {likely_wait(offer.wait)}."
     if offer.next_end_s is None:
         return "How long it takes is not known."
     return f"The next one ends in {in_minutes(offer.next_end_s)}."

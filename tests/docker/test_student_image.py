@@ -74,6 +74,16 @@ def test_jupyterlab_asks_nothing_and_looks_for_nothing(idle: Container):
     assert found["LanguageServerManager"]["autodetect"] is False
 
 
+def test_the_slice_is_shown_in_jupyterlab(idle: Container):
+    """Both halves of the extension are there and enabled, and CPU time can be told."""
+    ask = "jupyter labextension list 2>&1; jupyter server extension list 2>&1"
+    listed = lines(idle, "sh", "-c", ask)
+    assert "@miglab/jupyterlab" in listed
+    assert "miglab_jupyterlab" in listed
+    told = "from miglab_jupyterlab.readings import process_cpu_s as s; print(s() > 0)"
+    assert lines(idle, "python", "-c", told).strip() == "True"
+
+
 def test_it_runs_as_a_student(idle: Container):
     """The server is no root, cannot become root, and owns its home."""
     assert lines(idle, "id", "-u").strip() == "1000"

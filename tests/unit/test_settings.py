@@ -27,6 +27,15 @@ WRONG = {
     "no course": ("", ["courses", "required"]),
     "no shape": ("[courses.everyone]\nshapes = []\n", ["courses.everyone.shapes", "at least 1"]),
     "default not offered": (COURSE + 'default = "7g.40gb"\n', ["courses.everyone", "7g.40gb"]),
+    "quota of no course": (
+        COURSE + '[quotas.q]\ncourse = "ml"\nlive_slices = 1\n',
+        ["quotas.q.course", "everyone"],
+    ),
+    "quota of nothing": (COURSE + "[quotas.q]\n", ["quotas.q", "limits nothing"]),
+    "shared by one": (
+        COURSE + '[quotas.q]\nuser = "ada"\nshared = true\nlive_slices = 1\n',
+        ["quotas.q", "no single user"],
+    ),
     "default course missing": ('[courses.ml]\nshapes = ["cpu"]\n', ["default_course", "ml"]),
     "course without a name": ('[courses." "]\nshapes = ["cpu"]\n' + COURSE, ["courses"]),
     "open HTTP": ('[lab]\nhost = "0.0.0.0"\n' + COURSE, ["plain HTTP on 0.0.0.0", "tls_key"]),
@@ -94,7 +103,7 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
 def test_the_default_file_says_the_defaults() -> None:
     """What lab.toml shows as the embedded default is what the code takes when a key is left out."""
     shown = load(ROOT / "lab.toml", {})
-    for name in ("lab", "gpus", "students", "pool", "addresses"):
+    for name in ("lab", "gpus", "students", "pool", "reclaim", "addresses"):
         table = getattr(shown, name)
         assert table == type(table)(), name
 
@@ -155,3 +164,13 @@ def test_every_setting_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
     assert page == reference()
     assert all(f"`{key.rsplit('.', 1)[1]}`" in page for key in keys())
+
+
+def test_the_pool_gets_its_quotas(tmp_path: Path) -> None:
+    """A quota's limits reach the pool, none where the file says none; so do the weights."""
+    file = tmp_path / "lab.toml"
+    file.write_text(COURSE + "weight = 2.0\n[quotas.each]\nlive_slices = 3\n", encoding="utf-8")
+    pool = load(file, {}).pool_settings()
+    assert pool.courses["everyone"].weight == 2.0
+    (quota,) = pool.quotas
+    assert (quota.name, quota.live_slices, quota.slice_hours_week) == ("each", 3, None)

@@ -5,7 +5,8 @@ Each benchmark is a module of its own with one function, registered here.
 
 import typer
 
-from miglab_hub.bench import hub, labkit, placement, pool, spawn
+from miglab_hub.bench import hub, labkit, placement, pool, reclaim, spawn
+from miglab_hub.bench.day import command as class_day
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -20,3 +21,5 @@ app.command("pool")(pool.bench_pool)
 app.command("labkit")(labkit.bench_labkit)
 app.command("hub")(hub.bench_hub)
 app.command("spawn")(spawn.bench_spawn)
+app.command("reclaim")(reclaim.bench_reclaim)
+app.command("class")(class_day.bench_class)

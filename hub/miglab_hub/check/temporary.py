@@ -43,11 +43,14 @@ network = "{name}"
 [pool]
 reconcile_s = 2
 attend_grace_s = 300
+{pool}
 
 [courses.everyone]
 title = "Open lab"
 shapes = {shapes}
 default = "{default}"
+
+{more}
 """
 PARTS = {"hub": ["jupyterhub", "-f"], "pool": ["miglab_hub.service", "--config"]}
 
@@ -143,20 +146,24 @@ class TemporaryLab:
 
 
 @contextmanager
-def temporary_lab(*, docker: bool, shapes: Sequence[str] = SHAPES) -> Iterator[TemporaryLab]:
+def temporary_lab(
+    *, docker: bool, shapes: Sequence[str] = SHAPES, pool: str = "", more: str = ""
+) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails.
 
     Args:
         docker: students in containers, else in local processes.
         shapes: what the course offers; the first is preselected.
+        pool: more lines of [pool], such as shorter times.
+        more: more tables of lab.toml.
     """
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
     name = folder.name.lower().replace("_", "-")
     file = folder / "lab.toml"
     port = free_ports()
     spawner = "docker" if docker else "local"
-    offer = {"shapes": json.dumps(shapes), "default": shapes[0]}
-    file.write_text(TOML.format(name=name, port=port, spawner=spawner, **offer))
+    given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
+    file.write_text(TOML.format(name=name, port=port, spawner=spawner, **given))
     settings = load(file, {})
     with ExitStack() as stack:
         if docker:

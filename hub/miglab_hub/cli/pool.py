@@ -10,9 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from miglab_hub.cli import reclaim, reserve
 from miglab_hub.pool_api import PoolApi, connect
 from miglab_hub.settings import ENV_CONFIG
-from miglab_spawner.messages import PoolSnapshot, SliceView
+from miglab_spawner.messages import PoolSnapshot, ReservationView, SliceView
 
 app = typer.Typer(help="The pool: who holds what, who waits.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's answer as JSON.")]
@@ -119,6 +120,79 @@ def clear(context: typer.Context, slice_id: int) -> None:
     """Try again to destroy a slice that was set aside."""
     _api(context).call("POST", f"/slices/{slice_id}/clear")
     print(f"slice {slice_id} is tried again")
+
+
+@app.command("reclaim")
+def reclaim_(
+    context: typer.Context,
+    explain: Annotated[
+        str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the reclaimer thinks of each lease in use, and why.  Changes nothing."""
+    query = f"?{urlencode({'user': explain})}" if explain else ""
+    answer = _api(context).call("GET", f"/reclaim{query}")
+    if as_json:
+        print(json.dumps(answer, indent=1))
+        return
+    reclaim.show(answer, Console(), with_figures=explain is not None)
+
+
+@app.command("reserve")
+def reserve_(
+    context: typer.Context,
+    course: str,
+    shape: Annotated[str, typer.Argument(help="What a student asks for, such as 1g.5gb.")],
+    from_time: Annotated[str, typer.Option("--from", help="Local time, HH:MM.")],
+    to_time: Annotated[str, typer.Option("--to", help="Local time, HH:MM, the same day.")],
+    tz: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")],
+    count: Annotated[int, typer.Option(help="For how many students.", min=1)],
+    weekly: Annotated[
+        list[str] | None, typer.Option(help="Weekdays, such as tue or mon,wed.")
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(help="Date of a single time, or first day of a weekly one.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Last day of a weekly one.")] = None,
+    grace: Annotated[
+        str, typer.Option(help="How long after the start what is not taken up is kept.")
+    ] = "15m",
+    reason: Annotated[str, typer.Option(help="What it is for; staff read it.")] = "",
+) -> None:
+    """Reserve slices for a course: kept before and at the start, each week or once."""
+    body = {
+        "course": course, "shape": shape, "count": count,
+        "weekdays": reserve.weekdays(weekly or ()), "date": on, "until": until,
+        "from_time": from_time, "to_time": to_time, "tz": tz,
+        "grace_s": reserve.seconds(grace), "reason": reason,
+    }  # fmt: skip
+    answer = _api(context).call("POST", "/reservations", body)
+    print(reserve.sentence(ReservationView.model_validate(answer)))
+
+
+@app.command()
+def reservations(context: typer.Context, as_json: AsJson = False) -> None:
+    """List what is reserved, the next in front."""
+    answer = _api(context).call("GET", "/reservations")
+    if as_json:
+        print(json.dumps(answer, indent=1))
+        return
+    table = _table("id", "course", "shape", "taken up", "when", "next", "state")
+    reserve.fill(table, [ReservationView.model_validate(one) for one in answer])
+    Console().print(table if answer else "Nothing is reserved.")
+
+
+@app.command()
+def unreserve(
+    context: typer.Context,
+    reservation: int,
+    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger.")] = "",
+) -> None:
+    """Cancel a reservation; who has a slice of it keeps it."""
+    query = f"?{urlencode({'reason': reason})}" if reason else ""
+    answer = _api(context).call("DELETE", f"/reservations/{reservation}{query}")
+    print(reserve.sentence(ReservationView.model_validate(answer)))
 
 
 def _api(context: typer.Context) -> PoolApi:

@@ -31,6 +31,7 @@ REASONS = {
     "no-such-page": "there is nothing at this address",
     "not-signed-in": "no token or session, or one that is not known (any more)",
     "sign-in-failed": "the way back from the hub was not this browser's",
+    "too-often": "a server reports faster than it may",
     "unforeseen": "the service failed at something nobody foresaw; its log says at what",
     "wrong-method": "the address does not take this method",
     "xsrf": "a write by a browser without the page's token",
@@ -47,7 +48,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         409: "Its state does not allow it.",
         413: "The request is too long.",
         422: "The request makes no sense.",
-        429: "The queue is full.",
+        429: "The queue is full, or this comes too often.",
         500: "Something nobody foresaw.",
         503: "The pool or the hub cannot answer now.",
     }.items()

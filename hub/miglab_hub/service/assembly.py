@@ -11,10 +11,14 @@ from fastapi import FastAPI
 
 from miglab_hub import lab_secrets
 from miglab_hub.preflight import make_simulated
+from miglab_hub.reclaimer.closing import TIME_IS_UP
 from miglab_hub.reclaimer.end import ServerEnder
+from miglab_hub.reclaimer.round import Reclaimer
+from miglab_hub.reclaimer.rules import rules_of
+from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.settings import SERVICE_NAME, Settings
 from miglab_spawner.gpu import open_gpus
-from miglab_spawner.messages import LeaseState, LeaseView
+from miglab_spawner.messages import LeaseState, LeaseView, WarningKind
 from miglab_spawner.pool.holders import AnyHolders, DockerHolders, Holders, ProcessHolders
 from miglab_spawner.pool.ledger import Ledger, LedgerError
 from miglab_spawner.pool.pool import Pool
@@ -29,7 +33,6 @@ log = logging.getLogger(__name__)
 
 STUDENT_CACHE_S = 10
 HUB_TIMEOUT_S = 30.0
-TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
 
 
 @dataclass(frozen=True)
@@ -70,17 +73,25 @@ def assemble(settings: Settings) -> Parts:
     access = _access(settings)
     hub = _hub_client(access)
     ender = ServerEnder(hub, time.time)
+    shapes = {shape for course in settings.courses.values() for shape in course.shapes}
+    metrics = Metrics(shapes)
+    board = SignalBoard(settings.reclaim.cpu_busy_pct)
 
     async def end_servers(host: PoolHost) -> None:
-        await ender.ask(await host.decide(release_what_is_due))
+        leases = await host.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
+        await ender.ask(leases)
 
     def close() -> None:
         ledger.close()
         driver.close()
 
-    shapes = {shape for course in settings.courses.values() for shape in course.shapes}
-    times = Times(holders_s=settings.pool.holders_s, reconcile_s=settings.pool.reconcile_s)
-    host = PoolHost(pool, Metrics(shapes), times, end_servers)
+    times = Times(
+        holders_s=settings.pool.holders_s,
+        reconcile_s=settings.pool.reconcile_s,
+        reclaim_s=settings.reclaim.every_s,
+    )
+    reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
+    host = PoolHost(pool, metrics, times, end_servers, reclaimer)
     return Parts(
         host,
         management_app(
@@ -89,17 +100,20 @@ def assemble(settings: Settings) -> Parts:
             default_course=settings.students.default_course,
             notices=settings.notices,
         ),
-        student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S))),
+        student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S)), board),
         hub,
         close,
     )
 
 
-def release_what_is_due(pool: Pool) -> list[LeaseView]:
+def release_what_is_due(
+    pool: Pool, count: Callable[[str], None] = lambda _kind: None
+) -> list[LeaseView]:
     """Ask for the leases back whose time is up; returns all live leases."""
     for lease in pool.due():
         if lease.state is not LeaseState.RELEASING:
             pool.release(lease.id, "pool", TIME_IS_UP)
+            count(WarningKind.TIME.value)
     return pool.leases()
 
 

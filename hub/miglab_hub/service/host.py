@@ -22,11 +22,13 @@ from .metrics import Metrics
 from .waker import Waker
 
 if TYPE_CHECKING:
+    from miglab_hub.reclaimer.round import Reclaimer
     from miglab_spawner.pool.pool import Pool
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 HOLDER_ACTS = frozenset({ActKind.PROBE})
+FORECAST_REST = 10  # times what a forecast took: so it costs at most a tenth of one core
 GPU_ACTS = frozenset(ActKind) - HOLDER_ACTS
 
 
@@ -40,6 +42,8 @@ class Times:
         holders_s: between two looks for servers that ended without anybody saying so.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
+        estimate_s: between two forecasts of the waits; more if one takes long.
+        reclaim_s: between two looks for what is to be warned or taken back.
         stuck_s: how long a call on the GPU thread may last before health says so.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
     """
@@ -49,6 +53,8 @@ class Times:
     holders_s: float = 2.0
     reconcile_s: float = 15.0
     sample_s: float = 5.0
+    estimate_s: float = 3.0
+    reclaim_s: float = 5.0
     stuck_s: float = 30.0
     stop_s: float = 10.0
 
@@ -67,6 +73,7 @@ class PoolHost:
     Attributes:
         waker: wakes whoever waits for a change; its version is the pool's.
         metrics: what is counted on the way.
+        reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
     """
 
     def __init__(
@@ -75,15 +82,18 @@ class PoolHost:
         metrics: Metrics,
         times: Times | None = None,
         end_servers: Callable[[PoolHost], Awaitable[None]] | None = None,
+        reclaimer: Reclaimer | None = None,
     ) -> None:
         self.waker = Waker(pool.version)
         self.metrics = metrics
         self._pool = pool
         self._times = times or Times()
+        self.reclaimer = reclaimer
         self._end_servers = end_servers
         self._decisions = ThreadPoolExecutor(1, "miglab-decide")
         self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
+        self._forecasts = ThreadPoolExecutor(1, "miglab-forecast")
         self._drawn: Drawn | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._gpu_since: float | None = None
@@ -198,7 +208,9 @@ class PoolHost:
             self._every(self._times.holders_s, "holders", self._ask_after_holders),
             self._every(self._times.reconcile_s, "reconcile", self._reconcile),
             self._every(self._times.sample_s, "sample", self._sample),
+            self._every(self._times.estimate_s, "estimate", self._estimate),
             self._every(self._times.turn_s, "end servers", self._end),
+            self._every(self._times.reclaim_s, "reclaim", self._reclaim),
         ):
             self._tasks.append(asyncio.create_task(loop))
 
@@ -212,7 +224,7 @@ class PoolHost:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        threads = (self._gpu, self._holders, self._decisions)
+        threads = (self._gpu, self._holders, self._forecasts, self._decisions)
         loop = asyncio.get_running_loop()
         last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
         for thread in threads:  # what was asked is answered, what is asked from now on is refused
@@ -247,9 +259,19 @@ class PoolHost:
     async def _sample(self) -> None:
         await self.on_gpu_thread(lambda pool: pool.sample())
 
+    async def _estimate(self) -> None:
+        """Forecast the waits, on a thread of its own, and rest in proportion to what it cost."""
+        began = perf_counter()
+        await self._on(self._forecasts, lambda pool: pool.estimate())
+        await asyncio.sleep(FORECAST_REST * (perf_counter() - began))
+
     async def _end(self) -> None:
         if self._end_servers is not None:
             await self._end_servers(self)
+
+    async def _reclaim(self) -> None:
+        if self.reclaimer is not None:
+            await self.decide(self.reclaimer.round)
 
     async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
         while not self.waker.closed:

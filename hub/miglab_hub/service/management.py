@@ -10,13 +10,15 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
+from miglab_hub.reclaimer.round import Explanation
 from miglab_spawner.messages import (
     REASON_MAX,
+    USER_MAX,
     AttachRequest,
     ExtendRequest,
     LeaseView,
@@ -35,6 +37,8 @@ from .asker import Asker
 from .auth import SignIn
 from .host import PoolHost
 from .pages import page_router
+from .reservations import router as reservations_router
+from .roles import Admin, Host, Spawner, Staff, Who, who
 from .views import visible_snapshot
 
 log = logging.getLogger(__name__)
@@ -74,47 +78,6 @@ class Health(Message):
     failing: tuple[str, ...]
 
 
-async def who(request: Request) -> Asker:
-    """Whoever asks; refuses nobody in particular."""
-    sign_in: SignIn = request.app.state.sign_in
-    return await sign_in.asker(request)
-
-
-async def spawner_only(request: Request) -> Asker:
-    """The spawner; refuses everybody else."""
-    asker = await who(request)
-    if not asker.is_spawner:
-        raise DeniedError(403, "forbidden", "Only the spawner may do this.")
-    return asker
-
-
-async def staff_only(request: Request) -> Asker:
-    """Staff, or the operator with the spawner's secret; refuses everybody else."""
-    asker = await who(request)
-    if not asker.sees_names:
-        raise DeniedError(403, "forbidden", "Only instructors and admins may do this.")
-    return asker
-
-
-async def admin_only(request: Request) -> Asker:
-    """A hub admin, or the operator with the spawner's secret; refuses everybody else."""
-    asker = await who(request)
-    if not asker.may_adopt:
-        raise DeniedError(403, "forbidden", "Only admins may do this.")
-    return asker
-
-
-async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread
-    host: PoolHost = request.app.state.host
-    return host
-
-
-Who = Annotated[Asker, Depends(who)]
-Spawner = Annotated[Asker, Depends(spawner_only)]
-Staff = Annotated[Asker, Depends(staff_only)]
-Admin = Annotated[Asker, Depends(admin_only)]
-Host = Annotated[PoolHost, Depends(_host)]
-
 api = APIRouter(prefix="/api", responses=REFUSED)
 
 
@@ -141,6 +104,7 @@ def management_app(
     app.state.default_course, app.state.notices = default_course, notices
     install(app, host.metrics.refused)
     app.include_router(api, prefix=prefix)
+    app.include_router(reservations_router, prefix=prefix)
     app.include_router(page_router(prefix), prefix=prefix)
     app.add_api_route("/metrics", metrics, response_class=PlainTextResponse)
     return app
@@ -220,6 +184,8 @@ def _looked_after(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
 async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
     """Wait until the ticket is another than ``first``; for those in line by the snapshot alone.
 
+    The first estimate is news, later ones are told with the next answer.
+
     A new state is told at once.  A new place is everybody's behind it too: each is told after
     `PLACE_REST_S` for each place still in front, so that a long line is no herd.
     """
@@ -232,7 +198,8 @@ async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketVi
             now = await host.decide(lambda pool: pool.ticket(first.id))
         if now.state != first.state:
             return now
-        is_moved = now.position != first.position
+        is_new = first.estimate is None and now.estimate is not None
+        is_moved = now.position != first.position or is_new
         rest_s = PLACE_REST_S * (now.position or 0) if is_moved else wait_s
         left_s = began + min(wait_s, rest_s) - loop.time()
         if left_s <= 0 or host.waker.closed:
@@ -319,7 +286,9 @@ async def offers(
     if not asker.sees_names:
         own = (*asker.course_names, request.app.state.default_course)
         course = [name for name in course if name in own]
-    return await host.decide(lambda pool: pool.offers(course))
+    if user is None and not asker.is_spawner:
+        user = asker.name
+    return await host.decide(lambda pool: pool.offers(course, user))
 
 
 @api.get("/pool")
@@ -363,6 +332,19 @@ async def clear(slice_id: int, asker: Staff, host: Host) -> PoolSnapshot:
 async def invariants(_: Staff, host: Host) -> list[str]:
     """What contradicts the pool's invariants, in words; empty is well."""
     return await host.decide(lambda pool: pool.check_invariants())
+
+
+@api.get("/reclaim")
+async def reclaim(
+    _: Staff,
+    host: Host,
+    user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
+) -> list[Explanation]:
+    """What the reclaimer thinks of every lease in use, or of one user's, and why; asks only."""
+    reclaimer = host.reclaimer
+    if reclaimer is None:
+        return []
+    return await host.decide(lambda pool: reclaimer.explain(pool, user))
 
 
 @api.get("/events", response_class=EventSourceResponse)

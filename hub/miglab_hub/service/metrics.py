@@ -56,6 +56,12 @@ class Metrics:
             ["loop"],
             registry=self.registry,
         )
+        self.reclaims = Counter(
+            "miglab_reclaims",
+            "Leases taken back, by the reclaimer or because their time was up.",
+            ["reason"],
+            registry=self.registry,
+        )
         self._leases = self._gauge("miglab_leases", "Live leases.", "state", "shape")
         self._waiting = self._gauge("miglab_tickets_waiting", "Tickets that wait.")
         self._slices = self._gauge("miglab_slices", "Slices that exist.", "state")
@@ -64,6 +70,10 @@ class Metrics:
     def refused(self, reason: str) -> None:
         """Count a refusal."""
         self.refusals.labels(reason if reason in REASONS else "other").inc()
+
+    def reclaimed(self, kind: str) -> None:
+        """Count a lease that was taken back; ``kind`` is a `WarningKind`."""
+        self.reclaims.labels(kind).inc()
 
     def render(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView]) -> bytes:
         """The metrics as Prometheus reads them, with what the pool holds now."""

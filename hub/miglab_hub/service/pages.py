@@ -18,6 +18,7 @@ from miglab_spawner.messages import (
     SliceView,
     TicketState,
 )
+from miglab_spawner.progress import likely_wait
 
 from .answers import DeniedError
 from .asker import Asker
@@ -99,7 +100,8 @@ def own_line(snapshot: PoolSnapshot, leases: list[LeaseView], asker: Asker) -> s
                 return f"Your {ticket.shape} is ready: start your server."
             if ticket.position is None:
                 return f"Your {ticket.shape} is being made."
-            return f"You are number {ticket.position} in line for {ticket.shape}."
+            wait = f", {likely_wait(ticket.estimate)}" if ticket.estimate else ""
+            return f"You are number {ticket.position} in line for {ticket.shape}{wait}."
     return "You hold no GPU slice and are not waiting for one."
 
 
@@ -115,6 +117,7 @@ def _environment() -> Environment:
     environment.filters["iso"] = lambda at: datetime.fromtimestamp(at, UTC).isoformat(
         "T", "seconds"
     )
+    environment.filters["likely"] = likely_wait
     environment.globals["cells"] = cells
     environment.globals["state_words"] = STATE_WORDS
     return environment

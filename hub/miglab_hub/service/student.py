@@ -1,4 +1,4 @@
-"""The student application: a server sees, extends and releases its own lease, and nothing else.
+"""The student application: a server sees and steers its own lease, and nothing else.
 
 The only listener of the pool that students' containers reach.  A request carries the server's own
 hub token; the hub says which server that is.
@@ -8,7 +8,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 
-from miglab_spawner.messages import ExtendRequest, LeaseView, ReleaseRequest
+from miglab_hub.reclaimer.signals import SignalBoard, TooOften
+from miglab_spawner.messages import ExtendRequest, LeaseView, ReleaseRequest, Signals
 
 from .answers import REFUSED, DeniedError, install
 from .auth import HubTokens, bearer, server_of
@@ -17,8 +18,8 @@ from .host import PoolHost
 api = APIRouter(prefix="/api", responses=REFUSED)
 
 
-def student_app(host: PoolHost, tokens: HubTokens) -> FastAPI:
-    """The student application over the same pool."""
+def student_app(host: PoolHost, tokens: HubTokens, board: SignalBoard) -> FastAPI:
+    """The student application over the same pool; ``board`` takes what servers say."""
     app = FastAPI(
         title="miglab pool: student",
         version="1",
@@ -26,7 +27,7 @@ def student_app(host: PoolHost, tokens: HubTokens) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    app.state.host, app.state.tokens = host, tokens
+    app.state.host, app.state.tokens, app.state.board = host, tokens, board
     install(app, host.metrics.refused)
     app.include_router(api)
     return app
@@ -65,6 +66,31 @@ Own = Annotated[LeaseView, Depends(own_lease)]
 async def lease(own: Own) -> LeaseView:
     """The server's lease."""
     return own
+
+
+@api.post("/lease/signals")
+async def signals(own: Own, said: Signals, request: Request) -> LeaseView:
+    """What the server says of itself, every few seconds; answers with its lease as it stands.
+
+    It can only make the lease look busier for a while: see docs/explanation/reclaim.md.
+    """
+    board: SignalBoard = request.app.state.board
+    try:
+        board.take(own.id, said)
+    except TooOften:
+        raise DeniedError(
+            429,
+            "too-often",
+            "Signals come faster than anybody reads them: one every 15 s is enough.",
+        ) from None
+    return own
+
+
+@api.post("/lease/stay")
+async def stay(own: Own, request: Request) -> LeaseView:
+    """Say "I am still here": it ends a warning about an unused slice, so often without work."""
+    host: PoolHost = request.app.state.host
+    return await host.decide(lambda pool: pool.stay(own.id, _by(own)))
 
 
 @api.post("/lease/extend")

@@ -1,6 +1,6 @@
 """What each asker may see of the pool.  Pure: views in, views out."""
 
-from miglab_spawner.messages import GpuView, PoolSnapshot, SliceView, TicketView
+from miglab_spawner.messages import GpuView, PoolSnapshot, ReservationView, SliceView, TicketView
 
 from .asker import Asker
 
@@ -40,3 +40,10 @@ def _visible_slice(item: SliceView, asker: Asker) -> SliceView:
     return item.model_copy(
         update={"user": None, "server": None, "course": None, "uuid": None, "why": ""}
     )
+
+
+def visible_reservation(one: ReservationView, asker: Asker) -> ReservationView:
+    """The reservation; who made it and what for, staff and the spawner alone see."""
+    if asker.sees_names:
+        return one
+    return one.model_copy(update={"made_by": None, "message": ""})

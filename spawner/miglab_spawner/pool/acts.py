@@ -201,7 +201,9 @@ def _record_made(core: Core, tx: Transaction, row: SliceRow, reading: SliceReadi
     core.gpu_backoff.clear(row.gpu)
     if core.state.gpus[row.gpu].state == GPU_UNKNOWN:
         core.mark_gpu(tx, row.gpu, GPU_OK)
-    if lease is not None:
+    if lease is None:
+        core.cut_backoff.clear(row.gpu)
+    else:
         leases.offer_if_ready(core, tx, lease)
 
 
@@ -219,6 +221,8 @@ def _create_failed_in(
     lease = core.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
         tickets.back_in_line(core, tx, lease, f"a slice could not be made: {error}")
+    if lease is None:
+        core.cut_backoff.fail(row.gpu, tx.at)
     row = core.state.slices[row.id]
     if row.profile != FULL and is_made:
         leases.scrub(tx, row, str(error), remake=False)

@@ -8,17 +8,23 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
 from miglab_spawner.messages import SliceState
 
+from .estimate import Forecast
 from .holders import Holders
 from .ledger import Ledger, State, Transaction
 from .placement import GpuState
 from .queue import Ground
 from .rows import GPU_OK, GpuRow, SliceRow
 from .settings import PoolSettings
+from .shares import Uses
+
+if TYPE_CHECKING:
+    from .reserved import Memo
 
 
 @dataclass
@@ -80,13 +86,19 @@ class Core:
         self.started_at = now()
         self.infos: dict[str, GpuInfo] = {}
         self.possible: dict[str, bool] = {}  # by shape; forgotten when the GPUs are read
+        self.sizes: dict[tuple[str, ...], int] = {}  # memory slices, by profiles; as possible
         self.usage: dict[int, Usage] = {}
+        self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
         self.gpu_usage: dict[str, Usage] = {}
         self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
+        self.uses = Uses(ledger, settings.fair_half_life_s)
+        self.kept: Memo | None = None  # for reservations; see reserved.py
+        self.forecast = Forecast()
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
         self.gpu_backoff = Backoff(settings.retry_s, settings.retry_max_s)
+        self.cut_backoff = Backoff(settings.retry_s, settings.retry_max_s)  # see reserved.cut
         self.probe_backoff = Backoff(settings.probe_s, settings.retry_max_s)
         self._grounds: dict[str, Ground | None] = {}
         self._stale: set[str] = set(ledger.state.gpus)

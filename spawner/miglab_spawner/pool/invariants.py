@@ -16,6 +16,7 @@ def check(core: Core) -> list[str]:
         *_holders(core),
         *_overlaps(core),
         *_reasons(core),
+        *_warnings(core),
     ]
 
 
@@ -83,3 +84,14 @@ def _reasons(core: Core) -> Iterator[str]:
     for ticket in core.state.tickets.values():
         if ticket.state in (TicketState.OFFERED, TicketState.TAKEN) and ticket.lease is None:
             yield f"1: ticket {ticket.id} is {ticket.state}, and has no lease"
+
+
+def _warnings(core: Core) -> Iterator[str]:
+    """5: a lease says that it is warned, when and why, exactly while it is."""
+    for lease in core.state.leases.values():
+        is_warned = lease.state == LeaseState.WARNED
+        said = (lease.warned_at, lease.reclaim_at, lease.warn_kind or None, lease.warn_why or None)
+        if is_warned and None in said:
+            yield f"5: lease {lease.id} is warned, and does not say when and why"
+        if lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING) and any(said):
+            yield f"5: lease {lease.id} is {lease.state}, and has a warning"

@@ -6,9 +6,10 @@ Nothing here talks to NVML or asks a holder: what must be done follows from the 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from miglab_spawner.messages import LeaseState, SliceState, TicketState
+from miglab_spawner.messages import LeaseState, SliceState, TicketState, WarningKind
 from miglab_spawner.processes import BadHolder
 
+from . import allowance
 from .core import Core
 from .holders import check_holder
 from .ledger import Transaction
@@ -158,13 +159,12 @@ def attach(core: Core, number: int, generation: int, holder: str) -> LeaseRow:
 
 
 def _attached(core: Core, tx: Transaction, lease: LeaseRow, holder: str) -> LeaseRow:
-    limit_s = core.settings.lease_s
     lease = replace(
         lease,
         state=LeaseState.ATTACHED,
         holder=holder,
         attached_at=tx.at,
-        ends_at=None if limit_s is None else tx.at + limit_s,
+        ends_at=allowance.ends_at(core, lease, tx.at),
     )
     tx.put(lease, "spawner", f"holder {holder}")
     ticket = core.state.tickets.get(lease.ticket or 0)
@@ -227,8 +227,9 @@ def extend(core: Core, number: int, by_s: float, by: str) -> LeaseRow:
         _check_extension(core, lease, by_s)
         assert lease.ends_at is not None
         ends_at = max(lease.ends_at, tx.at) + by_s
-        state = LeaseState.RUNNING if lease.state == LeaseState.WARNED else lease.state
-        lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1, state=state)
+        if lease.state == LeaseState.WARNED:
+            lease = replace(lease.without_warning(), stay_until=tx.at + core.settings.stay_s)
+        lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
         tx.put(lease, by, "extended")
         tx.note(lease, by, f"extended by {by_s:.0f} s")
     return lease
@@ -238,6 +239,9 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
     settings = core.settings
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state}; there is no more to it.")
+    if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE):
+        why = f"That does not put this end off: {lease.warn_why} Save your work in time."
+        raise Refused("no-extension", why)
     if lease.ends_at is None:
         raise Refused("no-extension", "This lease has no end: there is nothing to extend.")
     if lease.extensions >= settings.extensions:
@@ -250,6 +254,7 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
         raise Refused(
             "no-extension", f"One extension is at most {settings.extension_s:.0f} s long.", 422
         )
+    allowance.check_end(core, lease, max(lease.ends_at, core.now()) + by_s)
 
 
 # -- the end ------------------------------------------------------------------------------------

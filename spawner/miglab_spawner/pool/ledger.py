@@ -32,11 +32,22 @@ from sqlalchemy import (
 from sqlalchemy.pool import StaticPool
 
 from . import tables
-from .rows import LIVE_LEASES, LIVE_TICKETS, GpuRow, LeaseRow, Row, SliceRow, TicketRow
+from .rows import (
+    LIVE_LEASES,
+    LIVE_RESERVATIONS,
+    LIVE_TICKETS,
+    GpuRow,
+    LeaseRow,
+    ReservationRow,
+    Row,
+    SliceRow,
+    TicketRow,
+)
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 REASON_KEPT = 500
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
+NUMBERED = ("slice", "ticket", "lease", "reservation")
 LARGEST_ID = 2**63 - 1  # of SQLite
 
 
@@ -64,6 +75,7 @@ class State:
         self.slices: dict[int, SliceRow] = {}
         self.tickets: dict[int, TicketRow] = {}
         self.leases: dict[int, LeaseRow] = {}
+        self.reservations: dict[int, ReservationRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
         self.paused = ""
@@ -100,12 +112,19 @@ class State:
         return [self.slices[number] for number in lease.slices if number in self.slices]
 
 
-_PLURAL = {"gpu": "gpus", "slice": "slices", "ticket": "tickets", "lease": "leases"}
+_PLURAL = {
+    "gpu": "gpus",
+    "slice": "slices",
+    "ticket": "tickets",
+    "lease": "leases",
+    "reservation": "reservations",
+}
 _TABLES = {
     "gpu": tables.gpus,
     "slice": tables.slices,
     "ticket": tables.tickets,
     "lease": tables.leases,
+    "reservation": tables.reservations,
 }
 _COLUMNS = {what: tuple(column.name for column in table.c) for what, table in _TABLES.items()}
 _INSERTS = {what: insert(table) for what, table in _TABLES.items()}
@@ -230,10 +249,10 @@ class Ledger:
             self._migrate(version)
         self._synchronous = ""
         self.state = self._load()
-        self._next = {what: self._last_id(what) + 1 for what in ("slice", "ticket", "lease")}
+        self._next = {what: self._last_id(what) + 1 for what in NUMBERED}
 
     def new_id(self, what: str) -> int:
-        """The next id for a slice, ticket or lease; never given twice."""
+        """The next id for a slice, ticket, lease or reservation; never given twice."""
         number = self._next[what]
         self._next[what] = number + 1
         return number
@@ -290,6 +309,11 @@ class Ledger:
         live = self.state.leases.get(number)
         return live or self._by_id(LeaseRow, tables.leases, number)
 
+    def find_reservation(self, number: int) -> ReservationRow | None:
+        """A reservation, live or long over."""
+        live = self.state.reservations.get(number)
+        return live or self._by_id(ReservationRow, tables.reservations, number)
+
     def find_slice(self, number: int) -> SliceRow | None:
         """A slice, live or long gone."""
         live = self.state.slices.get(number)
@@ -299,7 +323,7 @@ class Ledger:
         """The transitions, newest first.
 
         Args:
-            what: ``gpu``, ``slice``, ``ticket`` or ``lease``; empty for all.
+            what: ``gpu``, ``slice``, ``ticket``, ``lease`` or ``reservation``; empty for all.
             thing: the id of one; empty for all.
             limit: at most so many.
         """
@@ -333,6 +357,10 @@ class Ledger:
         ended = columns.state.in_(("cancelled", "refused", "expired"))
         silent = (columns.reason == "") | (columns.message == "")
         return [row["id"] for row in self._read(select(columns.id).where(ended & silent))]
+
+    def read(self, query: Any) -> Sequence[Any]:
+        """The answer of any query over `tables`, row by row; changes nothing."""
+        return self._read(query)
 
     def _by_id(self, kind: Any, table: Table, number: int) -> Any:
         if abs(number) > LARGEST_ID:  # anybody may ask for any number
@@ -369,6 +397,9 @@ class Ledger:
         for row in self._rows(LeaseRow, tables.leases, live):
             state.store(row)
         for row in self._rows(TicketRow, tables.tickets, _live_tickets(state)):
+            state.store(row)
+        planned = tables.reservations.c.state.in_(sorted(LIVE_RESERVATIONS))
+        for row in self._rows(ReservationRow, tables.reservations, planned):
             state.store(row)
         state.paused = self._read(select(tables.desk.c.paused))[0]["paused"]
         return state

@@ -73,6 +73,7 @@ def read_gpus(core: Core) -> list[Finding]:
             core.gpu_backoff.fail(gpu, tx.at)
             core.mark_gpu(tx, gpu, GPU_LOST, "it is not among the GPUs given to miglab any more")
         core.possible.clear()
+        core.sizes.clear()
         core.redraw(list(core.state.gpus))
     return []
 

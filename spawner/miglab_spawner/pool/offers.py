@@ -7,10 +7,10 @@ from miglab_spawner.gpu.geometry import Placed, legal_placements
 from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
 from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 
-from . import tickets
+from . import allowance, forecast, reserved, tickets
 from .core import Core
 from .placement import GpuState, place
-from .queue import Ground, in_line, set_aside
+from .queue import Ground, set_aside
 from .rows import GpuRow
 from .settings import CourseRules
 
@@ -24,10 +24,15 @@ class Shelf:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._version = 0
-        self._made: dict[str, ShapeOffer | None] = {}
+        self._made: dict[tuple[str, str], ShapeOffer | None] = {}
 
-    def get(self, courses: Sequence[str]) -> Offers:
-        """The offers of these courses; a name that is no course is left out."""
+    def get(self, courses: Sequence[str], user: str | None = None) -> Offers:
+        """The offers of these courses; a name that is no course is left out.
+
+        Args:
+            courses: the courses' names.
+            user: whose quotas are looked at; None: nobody's.
+        """
         core = self._core
         if self._version != core.version:
             self._made.clear()
@@ -35,24 +40,30 @@ class Shelf:
         known = [name for name in courses if name in core.settings.courses]
         return Offers(
             simulated=core.driver.simulated,
-            courses=tuple(self._course(name, core.settings.courses[name]) for name in known),
+            courses=tuple(self._course(name, core.settings.courses[name], user) for name in known),
             paused=core.paused,
         )
 
-    def _course(self, name: str, rules: CourseRules) -> CourseOffers:
-        shapes = [offer for text in rules.shapes if (offer := self._offer(text)) is not None]
+    def _course(self, name: str, rules: CourseRules, user: str | None) -> CourseOffers:
+        found = (self._offer(text, name) for text in rules.shapes)
+        shapes = [offer for offer in found if offer is not None]
         return CourseOffers(
-            course=name, title=rules.title, shapes=tuple(shapes), default=rules.default
+            course=name,
+            title=rules.title,
+            shapes=tuple(shapes),
+            default=rules.default,
+            left=() if user is None else allowance.left(self._core, user, name),
         )
 
-    def _offer(self, text: str) -> ShapeOffer | None:
-        if text not in self._made:
-            self._made[text] = make_offer(self._core, text)
-        return self._made[text]
+    def _offer(self, text: str, course: str) -> ShapeOffer | None:
+        holder = course if self._core.state.reservations else ""  # else they are all alike
+        if (text, holder) not in self._made:
+            self._made[text, holder] = make_offer(self._core, text, holder)
+        return self._made[text, holder]
 
 
-def make_offer(core: Core, text: str) -> ShapeOffer | None:
-    """One shape's offer; None for a shape that no GPU here has."""
+def make_offer(core: Core, text: str, course: str = "") -> ShapeOffer | None:
+    """One shape's offer, to whom has reserved what; None for a shape that no GPU here has."""
     try:
         shape = resolve(text, [info.geometry for info in core.infos.values()])
     except ShapeError:
@@ -67,7 +78,7 @@ def make_offer(core: Core, text: str) -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(core, shape)
-    free = _free_whole(core) if shape.is_full else count_free(shape.profiles, _for_newcomers(core))
+    free = _count_now(core, shape) + reserved.ready(core, core.now(), course, str(shape))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -77,8 +88,27 @@ def make_offer(core: Core, text: str) -> ShapeOffer | None:
         free_now=free,
         waiting=sum(ticket.shape == str(shape) for ticket in tickets.queued(core)),
         is_kept=not free and not shape.is_full and count_free(shape.profiles, _states(core)) > 0,
+        reserved_s=None if free else _reserved_s(core, shape),
         next_end_s=None if free else _next_end_s(core, shape),
+        wait=None if free else forecast.of_shape(core, str(shape)),
     )
+
+
+def _count_now(core: Core, shape: Shape) -> int:
+    """How many who have reserved nothing could have it now."""
+    if shape.is_full:
+        return len(reserved.free_whole(core, core.now()))
+    return count_free(shape.profiles, _for_newcomers(core))
+
+
+def _reserved_s(core: Core, shape: Shape) -> float | None:
+    """For how long a class may keep what is free; None if that is not why there is none."""
+    if shape.is_full:
+        free = sum(core.whole_gpu(row) for row in _whole(core))
+    else:
+        free = count_free(shape.profiles, [ground.state for ground in core.grounds()])
+        free -= count_free(shape.profiles, _states(core))
+    return reserved.kept_s(core, core.now()) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:
@@ -93,16 +123,16 @@ def good_for(sm_count: int, slices: int) -> str:
 
 
 def _states(core: Core) -> list[GpuState]:
-    return [ground.state for ground in core.grounds()]
+    return [ground.state for ground in reserved.grounds(core, core.now())]
 
 
 def _for_newcomers(core: Core) -> list[GpuState]:
     """The GPUs without the place that is kept for the first in line."""
-    return _without_kept(_first_wants(core), core.grounds())
+    return _without_kept(_first_wants(core), reserved.grounds(core, core.now()))
 
 
 def _first_wants(core: Core) -> tuple[str, ...]:
-    line = in_line(tickets.waiting(core))
+    line = tickets.unseated(core, core.now())
     return line[0].profiles if line else ()
 
 
@@ -112,10 +142,6 @@ def _without_kept(wanted: Sequence[str], grounds: Sequence[Ground]) -> list[GpuS
 
 def _whole(core: Core) -> list[GpuRow]:
     return [row for row in core.state.gpus.values() if core.is_whole(row)]
-
-
-def _free_whole(core: Core) -> int:
-    return sum(core.whole_gpu(row) for row in _whole(core))
 
 
 def _per_slice(core: Core, shape: Shape) -> tuple[int, int]:
@@ -184,7 +210,8 @@ def _next_end_s(core: Core, shape: Shape) -> float | None:
         for row in core.state.slices_of(core.state.leases[lease]):
             if row.gpu in grounds:
                 grounds[row.gpu] = _freed(grounds[row.gpu], core.placed(row))
-        if count_free(shape.profiles, _without_kept(kept_for, list(grounds.values()))):
+        left = reserved.closed(core, core.now(), list(grounds.values()))
+        if count_free(shape.profiles, _without_kept(kept_for, left)):
             return max(0.0, end - core.now())
     return None
 

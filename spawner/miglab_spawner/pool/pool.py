@@ -5,6 +5,7 @@ under a lock and may be made from any thread; acts on GPUs and holders are a wor
 service's worker performs, one at a time.  After every restart: `reconcile` first.
 """
 
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -13,13 +14,32 @@ from miglab_spawner.messages import (
     LeaseView,
     Offers,
     PoolSnapshot,
+    ReservationRequest,
+    ReservationView,
     TicketRequest,
     TicketView,
+    WarningKind,
 )
 
-from . import acts, desk, invariants, leases, offers, tickets, usage, views
+from . import (
+    acts,
+    cases,
+    desk,
+    estimate,
+    forecast,
+    invariants,
+    leases,
+    offers,
+    reservations,
+    tickets,
+    usage,
+    views,
+    warnings,
+)
 from .acts import Act, ActKind
+from .cases import Case
 from .core import Core
+from .demand import Demand
 from .holders import Holders
 from .ledger import Ledger
 from .observe import Finding
@@ -53,6 +73,7 @@ class Pool:
         self.core = Core(settings, ledger, driver, holders, now)
         self._snapshots = views.Snapshots(self.core)
         self._offers = offers.Shelf(self.core)
+        self._demand = Demand(self.core)
 
     @property
     def version(self) -> int:
@@ -134,6 +155,49 @@ class Pool:
         with self.core.lock:
             return self._view(leases.extend(self.core, lease_id, by_s, by))
 
+    def cases(self) -> list[Case]:
+        """The leases in use, as the reclaimer looks at them."""
+        with self.core.lock:
+            return cases.cases(self.core, self._view)
+
+    @property
+    def samples(self) -> int:
+        """How often the slices were read; grows with every `sample` that came back."""
+        return self.core.samples
+
+    def warn(self, lease_id: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
+        """Warn the holder that the lease is taken back at ``reclaim_at``.
+
+        Raises:
+            Refused: the lease is not in use, or warned already.
+        """
+        with self.core.lock:
+            return self._view(warnings.warn(self.core, lease_id, kind, reason, reclaim_at))
+
+    def end_warning(self, lease_id: int, by: str, reason: str) -> LeaseView:
+        """The holder keeps the lease; without a warning nothing happens."""
+        with self.core.lock:
+            return self._view(warnings.end_warning(self.core, lease_id, by, reason))
+
+    def put_off(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Give a warned holder until ``reclaim_at``."""
+        with self.core.lock:
+            return self._view(warnings.put_off(self.core, lease_id, reclaim_at, reason))
+
+    def worked(self, lease_id: int) -> None:
+        """Work was seen on the lease: "I am still here" counts anew."""
+        with self.core.lock:
+            warnings.worked(self.core, lease_id)
+
+    def stay(self, lease_id: int, by: str) -> LeaseView:
+        """The holder is still there: ends an idle warning; without one nothing happens.
+
+        Raises:
+            Refused: ``no-stay``, with why.
+        """
+        with self.core.lock:
+            return self._view(warnings.stay(self.core, lease_id, by))
+
     def lease(self, lease_id: int) -> LeaseView:
         """One lease, live or over."""
         with self.core.lock:
@@ -161,14 +225,14 @@ class Pool:
             return [self._view(row) for row in leases.due(self.core)]
 
     def _view(self, row: LeaseRow) -> LeaseView:
-        return views.lease_view(self.core, row)
+        return views.lease_view(self.core, row, self._demand.others(row))
 
     # -- what there is ------------------------------------------------------------------------
 
-    def offers(self, courses: Sequence[str]) -> Offers:
-        """The spawn page's data for these courses."""
+    def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
+        """The spawn page's data for these courses, with what this user's quotas leave."""
         with self.core.lock:
-            return self._offers.get(courses)
+            return self._offers.get(courses, user)
 
     def snapshot(self) -> PoolSnapshot:
         """The pool as it is, from memory; the same object until something changes."""
@@ -191,7 +255,10 @@ class Pool:
         with self.core.write(durable=True) as tx:
             acts.notice_stuck(self.core, tx)
             tickets.expire(self.core, tx)
+            reservations.note_phases(self.core, tx)
             tickets.match(self.core, tx)
+        with self.core.lock:
+            tickets.note_moves(self.core)
 
     def next_act(self, kinds: Iterable[ActKind] = ALL_KINDS) -> Act | None:
         """What must be done next to a GPU or holder; None when nothing is due.
@@ -214,6 +281,17 @@ class Pool:
         """Notice servers that ended without anybody saying so: one cheap listing, often."""
         return ask_after_holders(self.core)
 
+    def estimate(self) -> None:
+        """Work out anew how long those in line will wait; long, so the lock is held only to look.
+
+        The dice are the same each time: figures move only when what they are made of has moved.
+        """
+        with self.core.lock:
+            scene, newcomers = forecast.look(self.core)
+        found = estimate.forecast(scene, random.Random(0))  # noqa: S311 -- no secret
+        with self.core.lock:
+            forecast.keep(self.core, scene, newcomers, found)
+
     # -- the instructor's desk ----------------------------------------------------------------
 
     def pause(self, why: str, by: str) -> None:
@@ -224,6 +302,32 @@ class Pool:
         """Grant again."""
         desk.pause(self.core, "", by)
 
+    def reserve(self, asked: ReservationRequest, by: str) -> ReservationView:
+        """Reserve slices for a course.
+
+        Raises:
+            Refused: with the reason, which is in the ledger too.
+        """
+        with self.core.lock:
+            return views.reservation_view(self.core, reservations.make(self.core, asked, by))
+
+    def reservations(self) -> list[ReservationView]:
+        """Those in force or ahead, the next in front."""
+        with self.core.lock:
+            rows = self.core.state.reservations.values()
+            found = [views.reservation_view(self.core, row) for row in rows]
+            return sorted(found, key=lambda one: (one.starts_at or 0.0, one.id))
+
+    def unreserve(self, number: int, by: str, reason: str = "") -> ReservationView:
+        """Cancel a reservation; leases drawn from it live on.
+
+        Raises:
+            Refused: there is none, or it is over.
+        """
+        with self.core.lock:
+            row = reservations.cancel(self.core, number, by, reason)
+            return views.reservation_view(self.core, row)
+
     def adopt(self, slice_id: int, by: str) -> None:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
         desk.adopt(self.core, slice_id, by)
@@ -233,4 +337,4 @@ class Pool:
         desk.clear(self.core, slice_id, by)
 
 
-__all__ = ["Act", "ActKind", "Finding", "Pool"]
+__all__ = ["Act", "ActKind", "Case", "Finding", "Pool"]

@@ -8,6 +8,7 @@ REASONS = {
     "bad-shape": "the shape cannot be read",
     "not-in-course": "the course does not exist here",
     "shape-not-offered": "the course does not offer this shape",
+    "over-quota": "a quota is used up",
     "queue-full": "as many wait as may",
     "waited-too-long": "nothing became free in the longest time one may wait",
     "unattended": "nobody asked after the ticket",
@@ -21,10 +22,17 @@ REASONS = {
     "stale-lease": "the lease is over, or its generation is an old one",
     "bad-holder": "the holder cannot be read or holds another lease",
     "no-extension": "it cannot be extended, or not again",
+    "no-stay": "“I am still here” does not put this end off, or not again",
     "gpus-unknown": "no GPU has answered yet",
     "paused": "new leases are paused",
     "not-foreign": "only what is foreign can be adopted",
     "not-quarantined": "only what is quarantined can be cleared",
+    "bad-time": "a reservation's days or times make no sense",
+    "in-the-past": "a reservation's time has begun or is over",
+    "impossible-reservation": "so many of that shape do not fit on the empty GPUs",
+    "reservation-clash": "with what is reserved at the same time it does not fit",
+    "unknown-reservation": "no such reservation",
+    "reservation-over": "the reservation is over already",
 }
 
 

@@ -3,7 +3,7 @@
 A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from miglab_spawner.messages import LeaseState, SliceState, TicketState
@@ -26,6 +26,7 @@ LIVE_LEASES = frozenset(
         LeaseState.RELEASING,
     }
 )
+LIVE_RESERVATIONS = frozenset({"planned", "kept", "open"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
 
@@ -147,7 +148,16 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """A grant of slices to one server; ``generation`` is the fence that attach must present."""
+    """A grant of slices to one server; ``generation`` is the fence that attach must present.
+
+    Attributes:
+        warned_at: when its holder was warned; set exactly while it is ``warned``.
+        reclaim_at: when it is taken back unless something ends the warning.
+        warn_kind: a `WarningKind`; empty without a warning.
+        warn_why: why, in words for the holder.
+        stays: how often the holder said "I am still here" since work was last seen.
+        stay_until: until when the last of these counts.
+    """
 
     what: ClassVar[str] = "lease"
     id: int
@@ -167,6 +177,12 @@ class LeaseRow:
     ends_at: float | None = None
     extensions: int = 0
     reason: str = ""
+    warned_at: float | None = None
+    reclaim_at: float | None = None
+    warn_kind: str = ""
+    warn_why: str = ""
+    stays: int = 0
+    stay_until: float | None = None
     slices: tuple[int, ...] = ()
 
     @property
@@ -177,10 +193,68 @@ class LeaseRow:
     def is_live(self) -> bool:
         return self.state in LIVE_LEASES
 
+    def without_warning(self) -> "LeaseRow":
+        """The same, running."""
+        return replace(
+            self,
+            state=LeaseState.RUNNING,
+            warned_at=None,
+            reclaim_at=None,
+            warn_kind="",
+            warn_why="",
+        )
+
     @property
     def is_held(self) -> bool:
         """Whether a holder was attached that is not confirmed gone."""
         return self.state in HELD_LEASES and bool(self.holder)
 
 
-Row = GpuRow | SliceRow | TicketRow | LeaseRow
+@dataclass(frozen=True, slots=True)
+class ReservationRow:
+    """So many of a shape for a course, at a local time; see calendar.py for what the time means.
+
+    Attributes:
+        shape: resolved to profiles; what a ticket's shape must be to draw on it.
+        count: how many leases of that shape.
+        weekdays: bits, Monday is 1; 0 for a single time, on ``first_date``.
+        first_date: ISO date before which it does not take place.
+        last_date: ISO date after which it does not; empty for no end.
+        from_time: ``HH:MM``, local.
+        to_time: ``HH:MM``, local, the same day.
+        tz: the IANA name of the time zone.
+        grace_s: how long after the start what is not taken up stays set aside.
+        state: planned, kept, open, over, cancelled, refused.  Decisions go by the clock: the
+            state is what was noted of it last.
+        reason: why it was refused, one of `refused.REASONS`.
+        message: the same in words, or why it was cancelled.
+    """
+
+    what: ClassVar[str] = "reservation"
+    id: int
+    course: str
+    shape: str
+    count: int
+    weekdays: int
+    first_date: str
+    last_date: str
+    from_time: str
+    to_time: str
+    tz: str
+    grace_s: float
+    made_by: str
+    made_at: float
+    state: str
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def key(self) -> int:
+        return self.id
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_RESERVATIONS
+
+
+Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow

@@ -1,16 +1,19 @@
 """Tickets: asked for, attended, offered, taken; and the ways they end.  Decisions only."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 
+from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import Shape, ShapeError, parse_shape, resolve
 from miglab_spawner.messages import LeaseState, SliceState, TicketRequest, TicketState
 
-from . import leases
+from . import allowance, leases, reserved
 from .core import Core
 from .ledger import Transaction
 from .placement import GpuState, could_ever_place
-from .queue import Grant, Waiting, clash, in_line, next_in_line
+from .queue import Grant, Standing, Waiting, clash, first_that_fits, in_line
+from .quotas import Asked
 from .refused import Refused
 from .rows import FULL, LeaseRow, TicketRow
 
@@ -35,8 +38,7 @@ def request(core: Core, asked: TicketRequest) -> TicketRow:
             ticket = replace(ticket, attended_at=tx.at)
             core.state.tickets[ticket.id] = ticket
             return ticket
-        if why is None and _is_full(core, ticket):
-            why = _queue_full(core)
+        why = why or _why_not_now(core, asked, shape, ticket)
         if why is None and ticket is not None:
             _replace(core, tx, ticket)
         ticket = _new(core, tx, asked, shape, why)
@@ -111,6 +113,18 @@ def _present(core: Core, asked: TicketRequest) -> TicketRow | None:
 
 def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
     return ticket.course == asked.course and shape == ticket.shape
+
+
+def _why_not_now(
+    core: Core, asked: TicketRequest, shape: str, replaced: TicketRow | None
+) -> Refused | None:
+    if _is_full(core, replaced):
+        return _queue_full(core)
+    size = size_of(core, profiles(shape))
+    wants = Asked(asked.user, asked.course, asked.server, size)
+    waiting = [as_waiting(core, ticket) for ticket in queued(core) if ticket.user == asked.user]
+    said = allowance.why_not(core, wants, waiting)
+    return None if said is None else Refused("over-quota", said, 403)
 
 
 def _is_full(core: Core, replaced: TicketRow | None) -> bool:
@@ -295,51 +309,111 @@ def match(core: Core, tx: Transaction) -> None:
     """Grant until nobody in line can be served."""
     if core.paused:
         return
-    line = waiting(core)
+    reserved.serve(core, tx)
+    seated = reserved.seated(core, tx.at)
+    line = unseated(core, tx.at)
     while line:
-        grant = next_in_line(line, core.grounds())
+        grant = first_that_fits(line, reserved.grounds(core, tx.at))
         if grant is None:
             break
         _grant(core, tx, grant)
         line = [one for one in line if one.ticket != grant.ticket]
-    _match_whole(core, tx)
+    _match_whole(core, tx, seated)
+    reserved.cut(core, tx)
 
 
 def _grant(core: Core, tx: Transaction, grant: Grant) -> None:
     leases.grant(core, tx, core.state.tickets[grant.ticket], grant.choices)
 
 
-def waiting(core: Core) -> list[Waiting]:
-    """Those who wait for slices of a cut GPU and may be served now.
+def _match_whole(core: Core, tx: Transaction, seated: Collection[int]) -> None:
+    free = reserved.free_whole(core, tx.at)
+    line = served(core, tx.at) if free else []
+    wanting = [one for one in line if one.profiles == (FULL,) and one.ticket not in seated]
+    for one, gpu in zip(wanting, free, strict=False):
+        leases.grant_whole(core, tx, core.state.tickets[one.ticket], gpu)
 
-    A server whose last lease is not over waits for that first: it never holds two.
+
+# -- the line -----------------------------------------------------------------------------------
+
+
+def standing(core: Core, at: float) -> Standing:
+    """What everybody has used lately, and what the rule needs besides."""
+    weights = {name: rules.weight for name, rules in core.settings.courses.items()}
+    return core.uses.standing(at, weights, core.settings.ageing_s)
+
+
+def line(core: Core, at: float | None = None) -> list[Waiting]:
+    """Everyone who waits, first in front: the order in which it is decided who is next."""
+    at = core.now() if at is None else at
+    return in_line(_everyone(core, at), standing(core, at))
+
+
+def served(core: Core, at: float | None = None) -> list[Waiting]:
+    """Those in line who may be served now, first in front.
+
+    A server whose last lease is not over waits for that first: it never holds two.  A course that
+    holds all it may waits until it holds less.
     """
     held = {(lease.user, lease.server) for lease in core.state.leases.values()}
-    return [
-        Waiting(ticket.id, profiles(ticket.shape), ticket.created_at)
-        for ticket in core.state.tickets.values()
-        if ticket.is_queued and ticket.shape != FULL and (ticket.user, ticket.server) not in held
+    found = [
+        one
+        for one in line(core, at)
+        if (one.user, core.state.tickets[one.ticket].server) not in held
     ]
+    return list(allowance.let_by(core, found))
 
 
-def _match_whole(core: Core, tx: Transaction) -> None:
-    held = {(lease.user, lease.server) for lease in core.state.leases.values()}
-    free = [row for row in core.state.gpus.values() if core.whole_gpu(row)]
-    for ticket in queued(core) if free else ():
-        if not free:
-            return
-        if ticket.shape == FULL and (ticket.user, ticket.server) not in held:
-            leases.grant_whole(core, tx, ticket, free.pop(0))
+def waiting(core: Core, at: float | None = None) -> list[Waiting]:
+    """Those of `served` who want slices of a cut GPU."""
+    return [one for one in served(core, at) if one.profiles != (FULL,)]
+
+
+def unseated(core: Core, at: float) -> list[Waiting]:
+    """Those of `waiting` for whom no reservation keeps a place already."""
+    seated = reserved.seated(core, at)
+    return [one for one in waiting(core, at) if one.ticket not in seated]
 
 
 def queued(core: Core) -> list[TicketRow]:
-    """Everyone who waits, first in front."""
-    line = in_line(
-        Waiting(ticket.id, (), ticket.created_at)
-        for ticket in core.state.tickets.values()
-        if ticket.is_queued
+    """Everyone who waits, in no order."""
+    return [ticket for ticket in core.state.tickets.values() if ticket.is_queued]
+
+
+def _everyone(core: Core, at: float) -> list[Waiting]:
+    """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
+    left = reserved.left(core, at)
+    found = []
+    for ticket in sorted(queued(core), key=lambda ticket: (ticket.created_at, ticket.id)):
+        key = (ticket.course, ticket.shape)
+        is_reserved = left[key] > 0
+        if is_reserved:
+            left[key] -= 1
+        found.append(replace(as_waiting(core, ticket), reserved=is_reserved))
+    return found
+
+
+def as_waiting(core: Core, ticket: TicketRow) -> Waiting:
+    """The ticket as the line sees it."""
+    names = profiles(ticket.shape)
+    return Waiting(
+        ticket.id, names, ticket.created_at, ticket.course, ticket.user, size=size_of(core, names)
     )
-    return [core.state.tickets[one.ticket] for one in line]
+
+
+def size_of(core: Core, names: tuple[str, ...]) -> int:
+    """The memory slices of a shape: of the largest GPU where GPUs differ."""
+    if names not in core.sizes:
+        geometries = [info.geometry for info in core.infos.values()]
+        core.sizes[names] = sum(_slice_size(name, geometries) for name in names)
+    return core.sizes[names]
+
+
+def _slice_size(name: str, geometries: list[Geometry]) -> int:
+    if name == FULL:
+        return max((geometry.memory_slices for geometry in geometries), default=1)
+    known = [g.by_name[name].size for g in geometries if name in g.by_name]
+    return max(known, default=1)
 
 
 def places(core: Core) -> dict[int, int]:
@@ -348,8 +422,16 @@ def places(core: Core) -> dict[int, int]:
     Not for use inside a transaction, which changes the line before it changes the version.
     """
     if core.places[0] != core.version:
-        core.places = (core.version, {one.id: n for n, one in enumerate(queued(core), 1)})
+        found = {one.ticket: place for place, one in enumerate(line(core), 1)}
+        core.places = (core.version, found)
     return core.places[1]
+
+
+def note_moves(core: Core) -> None:
+    """Time alone moves people in line: when it has, that is a change like any other."""
+    version, told = core.places
+    if version == core.version and list(told) != [one.ticket for one in line(core)]:
+        core.version += 1
 
 
 @lru_cache(maxsize=1024)

@@ -25,6 +25,7 @@ def sample(core: Core) -> None:
         changed = {row.gpu for row in rows if slices.get(row.id, UNKNOWN) != core.usage.get(row.id)}
         changed |= {gpu for gpu, usage in gpus.items() if usage != core.gpu_usage.get(gpu)}
         core.usage = slices
+        core.samples += 1
         core.gpu_usage.update(gpus)
         if changed:
             core.redraw(changed)

@@ -7,16 +7,22 @@ from miglab_spawner.messages import (
     GpuView,
     LeaseState,
     LeaseView,
+    LeaseWarning,
     PoolSnapshot,
+    ReservationState,
+    ReservationView,
     SliceState,
     SliceView,
     TicketState,
     TicketView,
+    WarningKind,
 )
 
-from . import tickets
+from . import allowance, calendar, forecast, reserved, tickets, warnings
 from .core import Core
-from .rows import GpuRow, LeaseRow, SliceRow, TicketRow
+from .placement import place
+from .reservations import kept_until, phase, rule_of
+from .rows import FULL, GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
 
 
 def slice_view(core: Core, row: SliceRow) -> SliceView:
@@ -100,6 +106,7 @@ def make_ticket_view(core: Core, row: TicketRow, position: int | None, waiting: 
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
         message=row.message or _message(core, row),
+        estimate=forecast.of_ticket(core, row.id) if position is not None else None,
     )
 
 
@@ -110,10 +117,25 @@ def _message(core: Core, row: TicketRow) -> str:
         return "Your slices are being made."
     if any((one.user, one.server) == (row.user, row.server) for one in core.state.leases.values()):
         return "This server's last slices are not free yet: waiting for the old server to end."
-    return ""
+    return allowance.why_held(core, tickets.as_waiting(core, row)) or _why_reserved(core, row)
 
 
-def lease_view(core: Core, row: LeaseRow) -> LeaseView:
+def _why_reserved(core: Core, row: TicketRow) -> str:
+    """What to tell somebody who would be served but for a reservation."""
+    kept_s = reserved.kept_s(core, core.now())
+    if kept_s is None or row.shape == FULL or row.id in reserved.seated(core, core.now()):
+        return ""
+    names = tickets.profiles(row.shape)
+    now, then = reserved.grounds(core, core.now()), core.grounds()
+    if place(names, [g.state for g in now]) or not place(names, [g.state for g in then]):
+        return ""
+    return (
+        "What is free is kept for a class that has reserved it; what the class does not take is "
+        f"free for all in at most {max(1, round(kept_s / 60))} min."
+    )
+
+
+def lease_view(core: Core, row: LeaseRow, others_wait: int = 0) -> LeaseView:
     """A lease with its slices."""
     found = [core.ledger.find_slice(number) for number in row.slices]
     rows = [item for item in found if item is not None]
@@ -133,7 +155,53 @@ def lease_view(core: Core, row: LeaseRow) -> LeaseView:
         ends_at=row.ends_at,
         asked_back_at=row.releasing_at,
         extensions_left=max(0, core.settings.extensions - row.extensions),
+        extension_s=core.settings.extension_s,
         reason=row.reason,
+        warning=_warning(core, row),
+        others_wait=others_wait,
+    )
+
+
+def _warning(core: Core, row: LeaseRow) -> LeaseWarning | None:
+    if row.state != LeaseState.WARNED or row.warned_at is None or row.reclaim_at is None:
+        return None
+    return LeaseWarning(
+        at=row.warned_at,
+        reclaim_at=row.reclaim_at,
+        reason=row.warn_why,
+        kind=WarningKind(row.warn_kind),
+        stays_left=warnings.stays_left(core, row),
+    )
+
+
+def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
+    """A reservation, with its time in force or next."""
+    at, lead_s = core.now(), core.settings.reserve_lead_s
+    rule = rule_of(row)
+    state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
+    drawn = next((row.count - n.left for n in reserved.in_force(core, at) if n.row.id == row.id), 0)
+    return ReservationView(
+        id=row.id,
+        course=row.course,
+        shape=row.shape,
+        count=row.count,
+        weekdays=calendar.names_of(row.weekdays),
+        date=rule.first,
+        until=rule.last,
+        from_time=row.from_time,
+        to_time=row.to_time,
+        tz=row.tz,
+        grace_s=row.grace_s,
+        state=ReservationState(state),
+        starts_at=found.starts_at if found else None,
+        ends_at=found.ends_at if found else None,
+        kept_from=found.starts_at - lead_s if found else None,
+        kept_until=kept_until(row, found) if found else None,
+        drawn=drawn,
+        made_by=row.made_by,
+        made_at=row.made_at,
+        reason=row.reason,
+        message=row.message,
     )
 
 

@@ -7,6 +7,7 @@ slices miglab did not make.  `verify` compares it with raw NVML and the ledger a
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pynvml
 
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.messages import LeaseView, TicketState
+from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState, WarningKind
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.rows import LIVE_LEASES
 
@@ -143,6 +144,42 @@ class ClassRoom(World):
         for lease in self.pool.leases(user):
             self.pool.release(lease.id, user, "asked")
 
+    def reserve(self, course: str, shape: str, count: int, in_minutes: int) -> None:
+        """Somebody reserves an hour, soon."""
+        begins = datetime.fromtimestamp(self.at, UTC) + timedelta(minutes=in_minutes)
+        ends = begins + timedelta(hours=1)
+        request = ReservationRequest(
+            course=course,
+            shape=shape,
+            count=count,
+            date=begins.date(),
+            from_time=begins.strftime("%H:%M"),
+            to_time=ends.strftime("%H:%M"),
+            tz="UTC",
+        )
+        self.pool.reserve(request, "ina")
+
+    def unreserve_all(self) -> None:
+        for number in list(self.ledger.state.reservations):
+            self.pool.unreserve(number, "ina")
+
+    def warn(self, user: str, kind: WarningKind) -> None:
+        """The reclaimer warns about whatever this user has in use."""
+        for lease in self.pool.leases(user):
+            self.pool.warn(lease.id, kind, "unused", self.at + 60)
+
+    def warning_ends(self, user: str, how: str) -> None:
+        """By activity, by the holder, put off, or with a reclaim."""
+        for lease in self.pool.leases(user):
+            if how == "stay":
+                self.pool.stay(lease.id, user)
+            elif how == "late":
+                self.pool.put_off(lease.id, self.at + 600, "restarted")
+            elif how == "reclaim" and lease.warning is not None:
+                self.pool.release(lease.id, "reclaimer", lease.warning.reason)
+            else:
+                self.pool.end_warning(lease.id, "reclaimer", "in use")
+
     def cancel_all(self, user: str) -> None:
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user:
@@ -166,13 +203,20 @@ class ClassRoom(World):
             server.has_slices = False
 
     def admin_cuts(self, start: int) -> None:
-        """Somebody makes a slice with nvidia-smi."""
+        """Somebody makes a slice with nvidia-smi.
+
+        After a driver reload NVML may give it the very id and UUID of one of ours that is gone and
+        whose loss nobody has seen yet: then nobody can tell them apart, and it is not foreign.
+        """
         info = self.driver.gpus()[start % len(self.driver.gpus())]
         profile = info.geometry.by_name["1g.5gb"]
         placement = profile.placements[start % 7]
         self.foreign.add((info.uuid, profile.name, placement.start))
         try:
-            self.driver.create(info.uuid, profile, placement)
+            made = self.driver.create(info.uuid, profile, placement)
+            ours = {(row.gi_id, row.uuid) for row in self.ledger.state.slices.values()}
+            if (made.gi_id, made.uuid) in ours:
+                self.foreign.discard((info.uuid, profile.name, placement.start))
         except (Crash, GpuError):
             self.foreign.discard((info.uuid, profile.name, placement.start))
 
@@ -261,5 +305,10 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         lambda: room.fault(dice.randrange(5)),
         lambda: setattr(room.holders, "is_silent", not room.holders.is_silent),
         room.attend_all,
+        lambda: room.warn(user, dice.choice(list(WarningKind))),
+        lambda: room.warning_ends(user, dice.choice(("stay", "late", "reclaim", "work"))),
+        lambda: room.reserve("everyone", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
+        lambda: room.reserve("vision", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
+        room.unreserve_all,
     ]
     return dice.choice(everyday if dice.random() < 0.7 else rare)

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from miglab_spawner.messages import WarningKind
+
 from .class_room import ASKED, FAULTS, USERS, ClassRoom
 
 users = st.sampled_from(USERS)
@@ -56,9 +58,33 @@ class PoolMachine(RuleBasedStateMachine):
     def releases_early(self, user: str, die_at: int | None) -> None:
         self.do(lambda room: room.release_early(user), die_at)
 
+    @rule(user=users, kind=st.sampled_from(WarningKind), die_at=dying)
+    def is_warned(self, user: str, kind: WarningKind, die_at: int | None) -> None:
+        self.do(lambda room: room.warn(user, kind), die_at)
+
+    @rule(user=users, how=st.sampled_from(("stay", "late", "reclaim", "work")), die_at=dying)
+    def ends_warning(self, user: str, how: str, die_at: int | None) -> None:
+        self.do(lambda room: room.warning_ends(user, how), die_at)
+
     @rule(user=users, die_at=dying)
     def cancels(self, user: str, die_at: int | None) -> None:
         self.do(lambda room: room.cancel_all(user), die_at)
+
+    @rule(
+        course=st.sampled_from(("everyone", "vision")),
+        shape=st.sampled_from(("1g.5gb", "1g.5gb", "3g.20gb")),
+        count=st.integers(1, 9),
+        in_minutes=st.integers(0, 20),
+        die_at=dying,
+    )
+    def reserves(
+        self, course: str, shape: str, count: int, in_minutes: int, die_at: int | None
+    ) -> None:
+        self.do(lambda room: room.reserve(course, shape, count, in_minutes), die_at)
+
+    @rule(die_at=dying)
+    def unreserves(self, die_at: int | None) -> None:
+        self.do(lambda room: room.unreserve_all(), die_at)
 
     @rule(seconds=st.sampled_from((0.5, 61.0, 130.0, 4000.0)))
     def time_passes(self, seconds: float) -> None:

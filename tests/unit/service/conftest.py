@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.service.auth import SignIn
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.management import management_app
@@ -62,9 +63,16 @@ async def client(host: PoolHost, sign_in: SignIn) -> AsyncIterator[httpx.AsyncCl
 
 
 @pytest.fixture
-async def student(host: PoolHost, tokens: FakeTokens) -> AsyncIterator[httpx.AsyncClient]:
+def board() -> SignalBoard:
+    return SignalBoard()
+
+
+@pytest.fixture
+async def student(
+    host: PoolHost, tokens: FakeTokens, board: SignalBoard
+) -> AsyncIterator[httpx.AsyncClient]:
     """The student listener."""
-    transport = httpx.ASGITransport(student_app(host, tokens))
+    transport = httpx.ASGITransport(student_app(host, tokens, board))
     async with httpx.AsyncClient(transport=transport, base_url="http://student") as client:
         yield client
 

@@ -1,5 +1,6 @@
 """A hub and a pool that answer from memory, and refuse when told to."""
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,9 @@ from miglab_spawner.messages import (
     LeaseView,
     Offers,
     PoolSnapshot,
+    ReservationRequest,
+    ReservationState,
+    ReservationView,
     ShapeOffer,
     SliceState,
     SliceView,
@@ -92,6 +96,19 @@ def slice_view(number: int, start: int, user: str | None = None, **more: Any) ->
     return SliceView(**{**values, **more})
 
 
+def reservation_view(number: int, **more: Any) -> ReservationView:
+    """Seven slices for ml, Tuesdays from 10 to 12 in Berlin."""
+    values: dict[str, Any] = {
+        "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ("tue",), "until": None,
+        "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin", "grace_s": 900.0,
+        "state": ReservationState.PLANNED, "starts_at": 1_780_387_200.0, "made_by": "ina",
+        "ends_at": 1_780_394_400.0, "kept_from": 1_780_386_300.0, "kept_until": 1_780_388_100.0,
+        "made_at": 990.0, "message": more.pop("reason", "week 1"),
+    } | more  # fmt: skip
+    values["date"] = values.get("date") or dt.date(2026, 6, 2)
+    return ReservationView(id=number, **values)
+
+
 @dataclass
 class FakePool:
     """Keeps what it is told; decides nothing but who is refused."""
@@ -100,6 +117,7 @@ class FakePool:
     slices: list[SliceView] = field(default_factory=list)
     held: dict[int, LeaseView] = field(default_factory=dict)
     tickets: dict[int, TicketView] = field(default_factory=dict)
+    reserved: dict[int, ReservationView] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     turns: int = 0
     queue_full: bool = False
@@ -187,7 +205,32 @@ class FakePool:
         self._changed("extend", number, by_s, by)
         return self.lease(number)
 
-    def offers(self, courses: Sequence[str]) -> Offers:
+    def stay(self, number: int, by: str) -> LeaseView:
+        self._changed("stay", number, by)
+        return self.lease(number)
+
+    def reserve(self, asked: ReservationRequest, by: str) -> ReservationView:
+        if asked.count > 7:
+            raise Refused("reservation-clash", "It clashes with reservation 1. Reserve fewer.")
+        number = len(self.reserved) + 1
+        self.reserved[number] = reservation_view(number, made_by=by, **asked.model_dump())
+        self._changed("reserve", number, by)
+        return self.reserved[number]
+
+    def reservations(self) -> list[ReservationView]:
+        return list(self.reserved.values())
+
+    def unreserve(self, number: int, by: str, reason: str = "") -> ReservationView:
+        if number not in self.reserved:
+            raise Refused("unknown-reservation", f"There is no reservation {number}.", 404)
+        self._changed("unreserve", number, by, reason)
+        over = {"state": ReservationState.CANCELLED, "reason": "cancelled", "message": reason}
+        return self.reserved.pop(number).model_copy(update=over)
+
+    def estimate(self) -> None:
+        """Nothing is known."""
+
+    def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
         shape = ShapeOffer(
             shape="1g.5gb", sm_count=14, memory_mib=4864, slices=1, good_for="Most.", free_now=2
         )

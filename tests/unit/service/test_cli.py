@@ -17,9 +17,9 @@ from miglab_hub.lab_secrets import make_all
 from miglab_hub.preflight import make_simulated
 from miglab_hub.settings import Settings, load
 from miglab_spawner.gpu.sim_machine import Break, SimulatedMachine
-from miglab_spawner.messages import SliceState
+from miglab_spawner.messages import ReservationRequest, SliceState
 
-from .fakes import FakePool, lease_view, slice_view
+from .fakes import FakePool, lease_view, reservation_view, slice_view
 
 LAB = '[lab]\nport = 9000\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
@@ -32,6 +32,13 @@ class Service:
         self.pool = FakePool(slices=[slice_view(1, 0, "alice"), slice_view(2, 4)])
         self.pool.request_of_alice()
         self.contradictions: list[str] = []
+        self.reserved = [reservation_view(1, drawn=3)]
+        self.told: dict[str, Any] = {
+            "lease": 1, "user": "alice", "server": "", "course": "ml", "shape": "1g.5gb",
+            "state": "running", "act": "keep", "is_acted_on": True, "activity": "unknown",
+            "kind": None, "reason": "Unknown is never idle.", "figures": {"busy": None, "n": 3},
+            "stays": 0, "warning": None,
+        }  # fmt: skip
         self.refuses = False
         self.health: dict[str, Any] = {
             "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False,
@@ -51,6 +58,12 @@ class Service:
             return httpx.Response(200, json=self.contradictions)
         if path.startswith("/leases?") or path == "/leases":
             return httpx.Response(200, json=[lease_view(1, "alice").model_dump(mode="json")])
+        if path == "/reservations" and request.method == "GET":
+            return httpx.Response(200, json=[one.model_dump(mode="json") for one in self.reserved])
+        if path.startswith("/reservations"):
+            return httpx.Response(200, text=reservation_view(1).model_dump_json())
+        if path.startswith("/reclaim"):
+            return httpx.Response(200, json=[self.told])
         if path == "/pool" or "/pool/" in path or "/slices/" in path:
             return httpx.Response(200, text=self.pool.snapshot().model_dump_json())
         if path.startswith("/tickets"):
@@ -119,6 +132,20 @@ def test_hostile_names_stay_text(service: Service, lab: Path) -> None:
     assert "\x1b" not in said and "[red]" in said
 
 
+def test_what_the_reclaimer_thinks(service: Service, lab: Path) -> None:
+    """A sentence for each lease; explained with every figure, the unknown by name."""
+    assert run(lab, "reclaim") == (
+        "lease 1 of alice, 1g.5gb: unknown, keep. Unknown is never idle.\n"
+    )
+    service.told |= {"is_acted_on": False, "user": "\x1b[2Jeve"}
+    said = run(lab, "reclaim", "--explain", "eve")
+    assert "dry run" in said and "\x1b" not in said
+    assert [line.split() for line in said.splitlines()[1:]] == [
+        ["busy", "unknown"], ["n", "3"], ["stays", "0"],
+    ]  # fmt: skip
+    assert json.loads(run(lab, "reclaim", "--json"))[0]["activity"] == "unknown"
+
+
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
@@ -131,6 +158,11 @@ def test_hostile_names_stay_text(service: Service, lab: Path) -> None:
         ("resume", ("POST", "/pool/resume", None)),
         ("adopt 7", ("POST", "/slices/7/adopt", None)),
         ("clear 7", ("POST", "/slices/7/clear", None)),
+        ("reservations", ("GET", "/reservations", None)),
+        ("unreserve 3", ("DELETE", "/reservations/3", None)),
+        ("unreserve 3 --reason a&b", ("DELETE", "/reservations/3?reason=a%26b", None)),
+        ("reclaim", ("GET", "/reclaim", None)),
+        ("reclaim --explain a&b", ("GET", "/reclaim?user=a%26b", None)),
     ],
 )
 def test_what_each_command_asks(
@@ -139,6 +171,53 @@ def test_what_each_command_asks(
     """Each command is one call of the API."""
     run(lab, *words.split())
     assert service.asked == [asked]
+
+
+RESERVE = "reserve ml 1g.5gb --count 7 --from 10:00 --to 12:00 --tz Europe/Berlin"
+ASKED = {
+    "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ["tue"], "date": None,
+    "until": None, "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin",
+    "grace_s": 900.0, "reason": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        ("--weekly tue", {}),
+        ("--weekly Tuesday --grace 1.5h", {"grace_s": 5400.0}),
+        ("--weekly wed,mon --weekly fri", {"weekdays": ["mon", "wed", "fri"]}),
+        ("--on 2026-06-02 --reason exam", {"weekdays": [], "date": "2026-06-02", "reason": "exam"}),
+        ("--weekly tue --until 2026-07-31 --grace 0", {"until": "2026-07-31", "grace_s": 0.0}),
+    ],
+)
+def test_what_reserve_asks(service: Service, lab: Path, words: str, more: dict[str, Any]) -> None:
+    """Days and durations as people write them become what the API takes, which it can read."""
+    said = run(lab, *RESERVE.split(), *words.split())
+    assert service.asked == [("POST", "/reservations", ASKED | more)]
+    ReservationRequest.model_validate(service.asked[0][2])
+    assert said == (
+        "reservation 1: 7 times 1g.5gb for ml, tue 10:00-12:00 Europe/Berlin: planned; "
+        "next 2026-06-02 10:00\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["--weekly someday", "--weekly tue --grace soon"])
+def test_what_reserve_cannot_read(service: Service, lab: Path, words: str) -> None:
+    """Nothing is asked, and the message says what can be read."""
+    result = CliRunner().invoke(pool.app, ["--config", str(lab), *RESERVE.split(), *words.split()])
+    assert result.exit_code == 2
+    assert service.asked == []
+
+
+def test_reservations_for_people_and_programs(service: Service, lab: Path) -> None:
+    """A plain table in a pipe, hostile names defused; the API's answer as JSON; or that none is."""
+    service.reserved = [reservation_view(1, drawn=3, course="[red]\x1b[2Jml")]
+    said = run(lab, "reservations")
+    assert "3 of 7" in said and "[red]" in said and "\x1b" not in said and "│" not in said
+    assert json.loads(run(lab, "reservations", "--json"))[0]["count"] == 7
+    service.reserved = []
+    assert run(lab, "reservations") == "Nothing is reserved.\n"
 
 
 def test_the_operator_comes_with_the_secret(

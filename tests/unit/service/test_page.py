@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from miglab_hub.service.pages import cells, in_words
-from miglab_spawner.messages import GpuView, SliceState
+from miglab_spawner.messages import GpuView, SliceState, WaitEstimate
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view
@@ -130,6 +130,20 @@ async def test_waiting_is_shown_with_the_own_place(
     assert (
         'data-act="tickets/1"' not in (await client.get("/fragment", headers=as_("bob-token"))).text
     )
+
+
+async def test_the_likely_wait_is_shown(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """The range stands with the place where it is known; where it is not, that is said."""
+    pool.held.clear()
+    pool.request_of_alice()
+    page = (await client.get("/fragment", headers=as_("alice-token"))).text
+    assert "<td>not known</td>" in page
+    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
+    pool.tickets[1] = pool.tickets[1].model_copy(update={"estimate": wait})
+    pool.version += 1
+    page = (await client.get("/fragment", headers=as_("alice-token"))).text
+    assert "in line for 1g.5gb, about 10–25 minutes." in page
+    assert '<span title="from 50 leases">about 10–25 minutes</span>' in page
 
 
 @pytest.mark.parametrize("name", ["pool.css", "pool.js", "icon.svg"])

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from miglab_hub.service import management, student
+from miglab_hub.service import management, reservations, student
 from miglab_hub.service.answers import REASONS
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.metrics import GPU_STATES, Metrics
@@ -30,11 +30,15 @@ def served(router: object) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("title", "module"), [("Management listener", management), ("Student listener", student)]
+    ("title", "routers"),
+    [
+        ("Management listener", (management.api, reservations.router)),
+        ("Student listener", (student.api,)),
+    ],
 )
-def test_every_route_is_described(title: str, module: object) -> None:
+def test_every_route_is_described(title: str, routers: tuple[object, ...]) -> None:
     """The tables list exactly the routes there are."""
-    assert described(title) == served(module.api)  # type: ignore[attr-defined]
+    assert described(title) == set().union(*map(served, routers))
 
 
 def test_every_reason_is_described() -> None:

@@ -14,10 +14,14 @@ from miglab_hub.service.management import management_app
 from miglab_hub.service.metrics import Metrics
 
 from .conftest import as_
-from .fakes import PREFIX, SECRET, FakePool, FakeTokens
+from .fakes import PREFIX, SECRET, FakePool, FakeTokens, reservation_view
 
 TICKET = {"user": "alice", "server": "", "course": "ml", "shape": "1g.5gb"}
 ATTACH = {"generation": 1, "holder": "process:1,1,boot"}
+RESERVE = {
+    "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ["tue"],
+    "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin", "reason": "week 1",
+}  # fmt: skip
 #           method, path, body, then the status for:
 #           spawner, staff, alice (owner), bob (other), outsider, nobody
 ROUTES = [
@@ -38,6 +42,10 @@ ROUTES = [
     ("POST", "/api/pool/resume", None, 200, 200, 403, 403, 403, 401),
     ("POST", "/api/slices/1/adopt", None, 200, 403, 403, 403, 403, 401),
     ("POST", "/api/slices/1/clear", None, 200, 200, 403, 403, 403, 401),
+    ("GET", "/api/reservations", None, 200, 200, 200, 200, 403, 401),
+    ("POST", "/api/reservations", RESERVE, 201, 201, 403, 403, 403, 401),
+    ("DELETE", "/api/reservations/1?reason=ill", None, 200, 200, 403, 403, 403, 401),
+    ("GET", "/api/reclaim?user=alice", None, 200, 200, 403, 403, 403, 401),
     ("GET", "/api/invariants", None, 200, 200, 403, 403, 403, 401),
     ("GET", "/api/health", None, 200, 200, 200, 200, 200, 200),
     ("GET", "/fragment", None, 200, 200, 200, 200, 403, 401),
@@ -65,6 +73,7 @@ async def test_every_route_and_role(
 ) -> None:
     """Each route lets in whom the table says, and nobody else."""
     pool.request_of_alice()
+    pool.reserved[1] = reservation_view(1)
     answer = await client.request(method, path, json=body, headers=as_(token) if token else {})
     assert answer.status_code == status, answer.text
     if status >= 400 and not path.endswith(("/", "callback")):
@@ -104,6 +113,37 @@ async def test_names_are_for_staff(client: httpx.AsyncClient, token: str) -> Non
     """Staff and admins see who holds what."""
     answer = await client.get("/api/pool", headers=as_(token))
     assert [s["user"] for s in answer.json()["gpus"][0]["slices"]] == ["alice", "bob", None]
+
+
+async def test_what_everybody_sees_of_a_reservation(client: httpx.AsyncClient) -> None:
+    """Course, shape and times are for all; who made it and what for, for staff."""
+    made = await client.post("/api/reservations", json=RESERVE, headers=as_("staff-token"))
+    assert (made.json()["made_by"], made.json()["message"]) == ("person:ina", "week 1")
+    (seen,) = (await client.get("/api/reservations", headers=as_("bob-token"))).json()
+    assert (seen["made_by"], seen["message"]) == (None, "")
+    assert (seen["course"], seen["shape"], seen["count"]) == ("ml", "1g.5gb", 7)
+    assert seen["starts_at"] < seen["ends_at"]
+
+
+async def test_a_refused_reservation_says_why(client: httpx.AsyncClient) -> None:
+    """The pool's refusal reaches who asked: its word, its sentence, its status."""
+    asked = RESERVE | {"count": 8}
+    answer = await client.post("/api/reservations", json=asked, headers=as_("staff-token"))
+    assert (answer.status_code, answer.json()["reason"]) == (409, "reservation-clash")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"from_time": "24:00"}, {"from_time": "9:00"}, {"weekdays": ["tuesday"]}, {"count": 0},
+     {"grace_s": -1}, {"date": "2026-02-30"}, {"tz": ""}, {"colour": "red"}],
+)  # fmt: skip
+async def test_a_reservation_that_cannot_be_read(
+    client: httpx.AsyncClient, pool: FakePool, more: dict[str, object]
+) -> None:
+    """What has not the form of a reservation does not reach the pool."""
+    answer = await client.post("/api/reservations", json=RESERVE | more, headers=as_("staff-token"))
+    assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
+    assert pool.reserved == {}
 
 
 async def test_an_admin_adopts(client: httpx.AsyncClient) -> None:

@@ -3,8 +3,11 @@
 import httpx
 import pytest
 
+from miglab_hub.reclaimer.signals import SignalBoard
+from miglab_spawner.messages import LeaseState, LeaseWarning, WarningKind
+
 from .conftest import as_
-from .fakes import SECRET, FakePool, FakeTokens
+from .fakes import SECRET, FakePool, FakeTokens, lease_view
 
 
 async def test_the_own_lease(student: httpx.AsyncClient) -> None:
@@ -30,7 +33,12 @@ async def test_any_other_token(
     student: httpx.AsyncClient, pool: FakePool, token: str, status: int
 ) -> None:
     """Neither a person's token nor the spawner's secret nor two servers' token opens it."""
-    for method, path in (("GET", "/api/lease"), ("POST", "/api/lease/release")):
+    for method, path in (
+        ("GET", "/api/lease"),
+        ("POST", "/api/lease/release"),
+        ("POST", "/api/lease/signals"),
+        ("POST", "/api/lease/stay"),
+    ):
         answer = await student.request(method, path, json={}, headers=as_(token) if token else {})
         assert answer.status_code == status
     assert pool.names() == []
@@ -74,3 +82,76 @@ async def test_a_silent_hub(student: httpx.AsyncClient, tokens: FakeTokens, pool
 async def test_health(student: httpx.AsyncClient) -> None:
     """Health needs no token and tells nothing."""
     assert (await student.get("/api/health")).json() == {"ok": True}
+
+
+SAID = {
+    "kernels": [{"busy": True, "last_execution_age_s": 3.5}, {"busy": None}],
+    "terminals": 0,
+    "terminal_age_s": None,
+    "browsers": 1,
+    "browser_age_s": 12.0,
+    "unsaved": 2,
+    "cpu_s": 81.5,
+}
+
+
+async def test_signals(student: httpx.AsyncClient, pool: FakePool, board: SignalBoard) -> None:
+    """What a server says is kept for its own lease, and answered with how that stands."""
+    answer = await student.post("/api/lease/signals", json=SAID, headers=as_("alice-lab2"))
+    assert (answer.status_code, answer.json()["id"]) == (200, 3)
+    known = board.known(3)
+    assert known is not None and known.busy is True and known.unsaved == 2
+    assert board.known(1) is None and pool.names() == []
+
+
+async def test_a_warning_is_in_the_answer(student: httpx.AsyncClient, pool: FakePool) -> None:
+    """Whoever reports learns in the same breath that the lease is to be taken back, and why."""
+    warning = LeaseWarning(
+        at=1000.0, reclaim_at=1300.0, reason="Unused.", kind=WarningKind.IDLE, stays_left=1
+    )
+    pool.held[1] = lease_view(1, "alice", state=LeaseState.WARNED, warning=warning, others_wait=2)
+    said = (await student.post("/api/lease/signals", json={}, headers=as_("alice-server"))).json()
+    assert said["warning"] == {
+        "at": 1000.0, "reclaim_at": 1300.0, "reason": "Unused.", "kind": "idle", "stays_left": 1,
+    }  # fmt: skip
+    assert said["others_wait"] == 2
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [{"browser_age_s": -1}, {"terminals": 10**12}, {"gpu_busy": True}, {"kernels": [{}] * 5000}],
+)
+async def test_absurd_signals(
+    student: httpx.AsyncClient, board: SignalBoard, absurd: dict[str, object]
+) -> None:
+    """They are refused with what is wrong, and nothing of them is kept."""
+    answer = await student.post("/api/lease/signals", json=absurd, headers=as_("alice-server"))
+    assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
+    assert next(iter(absurd)) in answer.json()["message"]
+    assert len(board) == 0
+
+
+async def test_endless_numbers(student: httpx.AsyncClient, board: SignalBoard) -> None:
+    """What JSON allows and no clock says is refused too."""
+    headers = as_("alice-server") | {"Content-Type": "application/json"}
+    for number in ("1e999", "NaN"):
+        body = f'{{"cpu_s": {number}}}'
+        answer = await student.post("/api/lease/signals", content=body, headers=headers)
+        assert answer.status_code == 422
+    assert len(board) == 0
+
+
+async def test_a_flood_of_signals(student: httpx.AsyncClient) -> None:
+    """Reports beyond any need are refused, in words."""
+    answers = [
+        await student.post("/api/lease/signals", json={}, headers=as_("alice-server"))
+        for _ in range(12)
+    ]
+    assert answers[0].status_code == 200
+    assert (answers[-1].status_code, answers[-1].json()["reason"]) == (429, "too-often")
+
+
+async def test_still_here(student: httpx.AsyncClient, pool: FakePool) -> None:
+    """It is said for the own lease, in the server's name."""
+    await student.post("/api/lease/stay", headers=as_("alice-lab2"))
+    assert pool.calls == [("stay", 3, "server:alice/lab2")]

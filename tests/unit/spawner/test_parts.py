@@ -5,7 +5,7 @@ import pytest
 from miglab_spawner import choice, endings, limits, progress
 from miglab_spawner.containers import gpu_environment, hard_host_config, literal, soft_host_config
 from miglab_spawner.labels import Grant, container_holder, container_of, from_labels, to_labels
-from miglab_spawner.messages import TicketState, TicketView
+from miglab_spawner.messages import TicketState, TicketView, WaitEstimate
 
 GRANT = Grant(7, 3, "ada", "", ("MIG-a", "MIG-b"))
 GIB = 2**30
@@ -174,3 +174,37 @@ def test_the_sites_own_limits_win():
 def test_braces_in_a_name_stay_braces():
     """DockerSpawner formats these values; a user called ``{prefix}`` keeps the name."""
     assert literal({"miglab.user": "{prefix}"})["miglab.user"].format(prefix="x") == "{prefix}"
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s", "words"),
+    [
+        (0, 40, "less than a minute"),
+        (0, 400, "at most 7 minutes"),
+        (250, 400, "about 4–7 minutes"),
+        (660, 1400, "about 10–25 minutes"),
+        (600, 600, "about 10 minutes"),
+        (0, 1500, "at most 25 minutes"),
+        (4000, 9000, "about 1–3 hours"),
+        (0, 3600 * 1.9, "at most 2 hours"),
+    ],
+)
+def test_a_range_in_words(low_s, high_s, words):
+    """A range is rounded outwards, to what people plan by."""
+    estimate = WaitEstimate(low_s=low_s, likely_s=high_s, high_s=high_s, why="")
+    assert progress.likely_wait(estimate) == words
+
+
+def test_the_line_says_how_long_and_from_what():
+    """The likely wait stands beside the place, with what it was made from; unknown: nothing."""
+    estimate = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
+    waits = ticket(2, 5).model_copy(update={"estimate": estimate})
+    said = progress.in_line(waits).message
+    assert "The wait is likely to be about 10–25 minutes (from 50 leases)." in said
+    assert "likely" not in progress.in_line(ticket(2, 5)).message
+
+
+def test_who_waits_for_something_else_is_told_what():
+    """Who waits for the course's quota or the old server reads that instead of an estimate."""
+    held = ticket(2, 5).model_copy(update={"message": "Your course holds 2 of the 2."})
+    assert "Your course holds 2 of the 2. This page" in progress.in_line(held).message

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from miglab_spawner.choice import Choice
-from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
+from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer, WaitEstimate
 from miglab_spawner.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
 
@@ -28,11 +28,14 @@ class Form(HTMLParser):
         self.radios: list[dict[str, str | None]] = []
         self.hidden: dict[str, str | None] = {}
         self.words: list[str] = []
+        self.buttons: list[str | None] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
-        if tag == "input" and found["type"] == "radio":
+        if tag == "button":
+            self.buttons.append(found["type"])
+        elif tag == "input" and found["type"] == "radio":
             self.radios.append(found)
         elif tag == "input":
             self.hidden[str(found["name"])] = found["value"]
@@ -95,6 +98,7 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: Choice):
         ({}, "None free now, nobody waiting yet. How long it takes is not known."),
         ({"waiting": 2, "next_end_s": 600.0}, "2 waiting. The next one ends in about 10 minutes."),
         ({"is_kept": True}, "None free now, the room there is is kept for somebody in line. How"),
+        ({"reserved_s": 600.0}, "is kept for a class; what it does not take is free in about 10 m"),
         ({"is_kept": True, "waiting": 2}, "None free now, 2 waiting, the room there is is kept"),
     ],
 )
@@ -119,6 +123,13 @@ def test_news_and_pause_are_shown():
     assert "The pool is paused: maintenance" in words
 
 
+def test_one_click_returns():
+    """Beside the news one button sends the form, in which the last choice is chosen; else none."""
+    page = form(ALL, ML, saved=Choice("1g.5gb", "ml"), news="Its slice was asked back: unused.")
+    assert page.buttons == ["submit"] and page.chosen == ["1g.5gb@ml"]
+    assert form(ALL, ML, saved=Choice("1g.5gb", "ml")).buttons == []
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
@@ -136,3 +147,31 @@ def test_minutes(seconds: float, words: str):
 def test_gib():
     """Memory without needless digits."""
     assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
+
+
+def test_the_page_says_what_the_quotas_leave():
+    """Slices at a time, hours of the week and when some are back, the longest lease; whose."""
+    left = (
+        QuotaLeft(quota="each", limit="live_slices", most=4, used=1),
+        QuotaLeft(quota="each", limit="slice_hours_week", most=10, used=10, more_in_s=7200),
+        QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, most=90, used=12.25),
+        QuotaLeft(quota="each", limit="lease_s", most=5400),
+    )
+    text = " ".join(form(ML.model_copy(update={"left": left})).words)
+    for words in (
+        "Left for you: 3 of 4 memory slices at a time.",
+        "Left for you: 0.0 of 10 slice-hours in seven days; some are back in about 2 hours.",
+        "Left for your course: 77.8 of 90 slice-hours in seven days.",
+        "A slice is yours for at most 2 hours.",
+    ):
+        assert words in text
+    assert "Left for" not in " ".join(form(ML).words)
+
+
+def test_a_card_says_the_likely_wait():
+    """Where the wait can be told its range stands on the card, in place of the next end."""
+    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="")
+    course = ML.model_copy(update={"shapes": (offer("1g.5gb", next_end_s=300.0, wait=wait),)})
+    text = " ".join(form(course).words)
+    assert "The wait is likely to be about 10–25 minutes." in text
+    assert "The next one ends" not in text

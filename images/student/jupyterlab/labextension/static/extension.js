@@ -1,0 +1,158 @@
+// The plugin: makes the parts and joins them.  Each part is a room of its own, beside this file.
+
+import { announcer } from './announcer.js';
+import { Connection } from './connection.js';
+import { Documents } from './documents.js';
+import { panel } from './panel.js';
+import { statusItem } from './status.js';
+import { warningCard } from './warning.js';
+import { words } from './words.js';
+
+const TICK_MS = 1000;
+const KEYS = 'Alt Shift G';
+
+/** The plugin, made of what JupyterLab lends (`lab`, by the names in remoteEntry.js). */
+export function plugin(lab, style) {
+  return {
+    id: '@miglab/jupyterlab:lease',
+    description: 'Shows the GPU slice of this server and warns before it goes back.',
+    autoStart: true,
+    requires: [lab.docmanager.IDocumentManager, lab.translation.ITranslator],
+    optional: [
+      lab.statusbar.IStatusBar,
+      lab.application.ILayoutRestorer,
+      lab.apputils.ICommandPalette
+    ],
+    activate: (app, docManager, translator, statusBar, restorer, palette) => {
+      const trans = translator.load('miglab');
+      addStyle(style);
+      const connection = new Connection(lab.services.ServerConnection, app.serviceManager);
+      const documents = new Documents(app, docManager);
+      const site = { app, lab, trans, connection, documents, say: words(trans) };
+      const actions = makeActions(site);
+      const parts = {
+        status: statusItem(site, () => app.commands.execute('miglab:panel')),
+        panel: panel(site, actions),
+        card: warningCard(site, actions, KEYS)
+      };
+      place(site, parts, { statusBar, restorer });
+      addCommands(site, parts, palette);
+      run(site, parts);
+    }
+  };
+}
+
+function addStyle(href) {
+  const link = document.createElement('link');
+  link.rel = 'stylesheet';
+  link.href = href;
+  document.head.append(link);
+}
+
+/** What buttons do.  Each answers a sentence to be said when there is one. */
+function makeActions({ app, lab, trans, connection, documents }) {
+  const ask = async () => {
+    const { Dialog, showDialog } = lab.apputils;
+    const answer = await showDialog({
+      title: trans.__('Give the GPU slice back?'),
+      body: trans.__(
+        'All open documents are saved. Then this server stops: the variables of running notebooks are lost, your files are not.'
+      ),
+      defaultButton: 0,
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Keep it') }),
+        Dialog.warnButton({ label: trans.__('Save all and release') })
+      ]
+    });
+    return answer.button.accept;
+  };
+  const release = async () => {
+    if (await documents.saveAll()) {
+      return connection.act('release');
+    }
+    throw new Error(trans.__('Not released: a document could not be saved. Save it, or close it.'));
+  };
+  return {
+    stay: () => connection.act('stay'),
+    extend: () => connection.act('extend', { by_s: connection.view.lease.extension_s }),
+    release,
+    askAndRelease: async () => ((await ask()) ? release() : undefined),
+    toHub: () => {
+      const { hubHost = '', hubPrefix } = app.paths.urls;
+      window.location.assign(`${hubHost}${hubPrefix ?? '/hub/'}home`);
+    }
+  };
+}
+
+function place({ app, lab }, parts, { statusBar, restorer }) {
+  const { Widget } = lab.widgets;
+  const side = new Widget({ node: parts.panel.node });
+  side.id = 'miglab-panel';
+  side.title.icon = new lab.ui.LabIcon({ name: 'miglab:slice', svgstr: ICON });
+  side.title.caption = parts.panel.title;
+  side.hide();
+  parts.side = side;
+  parts.item = new Widget({ node: parts.status.node });
+  parts.place = () => {
+    app.shell.add(side, 'right', { rank: 800, type: 'GPU slice' });
+    restorer?.add(side, 'miglab-panel');
+    statusBar?.registerStatusItem('@miglab/jupyterlab:lease', {
+      item: parts.item,
+      align: 'left',
+      rank: 100
+    });
+    document.body.append(parts.card.node);
+  };
+}
+
+function addCommands({ app, trans }, parts, palette) {
+  app.commands.addCommand('miglab:panel', {
+    label: trans.__('GPU slice: details'),
+    isEnabled: () => parts.isPlaced === true,
+    execute: () => {
+      app.shell.activateById(parts.side.id);
+      parts.panel.focus();
+    }
+  });
+  app.commands.addCommand('miglab:warning', {
+    label: trans.__('GPU slice: go to the warning'),
+    isEnabled: () => !parts.card.node.hidden,
+    execute: () => parts.card.focus()
+  });
+  app.commands.addKeyBinding({ command: 'miglab:warning', keys: [KEYS], selector: 'body' });
+  for (const command of ['miglab:panel', 'miglab:warning']) {
+    palette?.addItem({ command, category: trans.__('GPU slice') });
+  }
+}
+
+/** Show what comes, every second anew; nothing at all on a server that has no slice. */
+function run({ app, connection, documents, trans, say }, parts) {
+  const announce = announcer(say);
+  const render = () => {
+    const view = connection.now();
+    if (!view || view.state === 'none') {
+      return;
+    }
+    if (!parts.isPlaced) {
+      parts.isPlaced = true;
+      parts.place();
+      app.commands.notifyCommandChanged('miglab:panel');
+    }
+    for (const part of [parts.status, parts.panel, parts.card]) {
+      part.render(view);
+    }
+    announce(view);
+    documents.saveBeforeTheEnd(view);
+    connection.report();
+  };
+  connection.onChange = render;
+  connection.unsaved = () => documents.unsaved().length;
+  setInterval(render, TICK_MS);
+  void app.restored.then(() => connection.open());
+}
+
+const ICON = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 16 16">
+  <g class="jp-icon3" fill="#616161">
+    <path d="M2 3h12v10H2zm1.5 1.5v7h9v-7z"/><path d="M4.5 5.5h2v5h-2z"/><path d="M7.5 5.5h1v5h-1zM9.5 5.5h2v5h-2z" opacity=".45"/>
+  </g>
+</svg>`;

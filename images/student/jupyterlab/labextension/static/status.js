@@ -1,0 +1,41 @@
+// The status-bar item: shape, memory, time left, who waits; in words, colour only on top.
+
+import { make, setText } from './dom.js';
+
+export function statusItem({ trans, say }, open) {
+  const node = make('button', { type: 'button', class: 'miglab-status jp-mod-highlighted' });
+  node.addEventListener('click', open);
+
+  const text = view => {
+    const problem = say.problem(view);
+    if (problem) {
+      return trans.__('%1 · %2', view.shape, problem);
+    }
+    switch (view.state) {
+      case 'held':
+        return view.warning
+          ? trans.__('%1 · goes back in %2', view.shape, say.duration(view.warning.left_s))
+          : [
+              view.shape,
+              say.memory(view.lease),
+              say.time(view.lease.left_s),
+              say.waiting(view.lease.others_wait)
+            ].join(' · ');
+      case 'ending':
+        return trans.__('%1 · is being given back', view.shape);
+      case 'gone':
+        return trans.__('No GPU slice any more');
+      default:
+        return trans.__('%1 · asking the pool', view.shape);
+    }
+  };
+
+  return {
+    node,
+    render: view => {
+      setText(node, text(view));
+      node.classList.toggle('miglab-urgent', Boolean(view.warning) || view.state === 'gone');
+      node.title = trans.__('GPU slice: show the details');
+    }
+  };
+}

@@ -1,0 +1,106 @@
+// The card over the page: the slice is about to go back, is going, or has gone.
+//
+// It never takes the focus: somebody may be typing, and a space would press a button.  A key leads
+// to it and its text names that key.
+
+import { button, make, setText } from './dom.js';
+
+const EXTENDED = ['idle', 'time']; // the end of a class and maintenance come all the same
+const OVER_S = 5; // a line that breaks this close to the end was broken by the end
+
+export function warningCard({ app, trans, say }, actions, keys) {
+  const heading = make('h2', { id: 'miglab-card-title' });
+  const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
+  const reason = make('p');
+  const fate = make('p');
+  const hint = make('p', { class: 'miglab-hint' }, trans.__('From the keyboard: %1', keys));
+  const error = make('p', { role: 'alert', class: 'miglab-problem' });
+  const fail = message => setText(error, message);
+  const stay = button(trans.__('I am still here'), actions.stay, fail, 'miglab-first');
+  const extend = button('', actions.extend, fail);
+  const release = button(trans.__('Save all and release now'), actions.release, fail);
+  const toHub = button(trans.__('To the hub page'), actions.toHub, fail, 'miglab-first');
+  const buttons = make('div', { class: 'miglab-buttons' }, stay, extend, release, toHub);
+  const node = make(
+    'section',
+    { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
+    make('div', { class: 'miglab-title' }, heading, clock),
+    reason,
+    fate,
+    buttons,
+    hint,
+    error
+  );
+  let cameFrom = null;
+
+  const show = view => {
+    const wasHere = node.contains(document.activeElement);
+    const kind = kindOf(view);
+    node.hidden = kind === '';
+    if (kind) {
+      fill(kind, view);
+    }
+    if (wasHere && (node.hidden || document.activeElement?.hidden)) {
+      giveFocusBack();
+    }
+  };
+
+  const fill = (kind, { warning, lease, why }) => {
+    const texts = {
+      warned: [trans.__('Your GPU slice goes back in'), warning?.reason ?? '', say.lostAndKept],
+      ending: [trans.__('Your GPU slice is being given back'), why, trans.__('This server stops.')],
+      gone: [
+        trans.__('Your GPU slice was taken back'),
+        warning?.reason ?? why,
+        trans.__('Your files are kept. The hub page gets you a new server.')
+      ]
+    };
+    [heading, reason, fate].forEach((element, i) => setText(element, texts[kind][i]));
+    setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
+    stay.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.stays_left < 1;
+    extend.hidden =
+      kind !== 'warned' ||
+      !EXTENDED.includes(warning.kind) ||
+      lease.left_s === null ||
+      !lease.extensions_left;
+    release.hidden = kind !== 'warned';
+    toHub.hidden = kind !== 'gone';
+    if (!extend.hidden) {
+      setText(extend, say.extension(lease));
+    }
+  };
+
+  const giveFocusBack = () => {
+    if (cameFrom?.isConnected && cameFrom !== document.body) {
+      cameFrom.focus();
+    } else if (app.shell.currentWidget) {
+      app.shell.activateById(app.shell.currentWidget.id);
+    }
+  };
+
+  node.addEventListener('keydown', event => {
+    if (event.key === 'Escape') {
+      giveFocusBack();
+    }
+  });
+  return {
+    node,
+    render: show,
+    focus: () => {
+      cameFrom = document.activeElement;
+      [...buttons.children].find(one => !one.hidden)?.focus();
+    }
+  };
+}
+
+/** `warned`, `ending`, `gone`, or empty for nothing to say. */
+function kindOf({ state, warning, connected }) {
+  const isOver = state === 'ending' || (warning !== null && warning.left_s <= OVER_S);
+  if (state === 'gone' || (!connected && isOver)) {
+    return 'gone';
+  }
+  if (state === 'ending') {
+    return 'ending';
+  }
+  return warning ? 'warned' : '';
+}

@@ -1,0 +1,64 @@
+"""The extension as Jupyter Server knows it: settings, routes, start and stop."""
+
+import os
+from typing import Any
+
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Float
+
+from miglab_jupyterlab.handlers import routes
+from miglab_jupyterlab.keeper import Keeper, Pace
+from miglab_jupyterlab.pool import Pool
+
+CPU = "cpu"
+
+
+class LeaseExtension(ExtensionApp):
+    """``c.LeaseExtension``: silent unless the spawner said where the pool is (``MIGLAB_API``)."""
+
+    name = "miglab_jupyterlab"
+
+    interval_s = Float(15.0, min=0.1, help="Seconds between two reports to the pool.").tag(
+        config=True
+    )
+    warned_s = Float(
+        5.0,
+        min=0.1,
+        help="""Seconds between two reports while the slice is about to be taken back.
+
+        Open documents are saved when less than 20 s are left; keep it well below that.
+        """,
+    ).tag(config=True)
+    longest_s = Float(
+        60.0,
+        min=0.1,
+        help="Seconds: how far apart the attempts get while the pool does not answer.",
+    ).tag(config=True)
+    patience_s = Float(
+        10.0, min=0.1, help="Seconds that one answer of the pool may take; then it is silent."
+    ).tag(config=True)
+
+    def initialize_settings(self) -> None:
+        """Make the keeper."""
+        assert self.serverapp is not None  # linked before anything is initialised
+        pace = Pace(self.interval_s, self.warned_s, self.longest_s)
+        pool = self._pool()
+        has_slice = pool is not None and bool(os.environ.get("MIGLAB_LEASE"))
+        shape = os.environ.get("MIGLAB_SHAPE", CPU) if has_slice else CPU
+        self.keeper = Keeper(pool, shape, self.serverapp.web_app.settings, pace, self.log)
+
+    def initialize_handlers(self) -> None:
+        """Put the routes up; the base URL is added by Jupyter Server."""
+        self.handlers.extend(routes(self.keeper))
+
+    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
+        """The event loop runs: begin."""
+        self.keeper.start()
+
+    async def stop_extension(self) -> None:
+        """The server ends."""
+        await self.keeper.stop()
+
+    def _pool(self) -> Pool | None:
+        url, token = os.environ.get("MIGLAB_API", ""), os.environ.get("JUPYTERHUB_API_TOKEN", "")
+        return Pool(url, token, self.patience_s) if url and token else None

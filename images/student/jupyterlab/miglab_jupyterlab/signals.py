@@ -1,0 +1,109 @@
+"""How much a server is used, as ages: plain values in, the ``Signals`` message out.
+
+No clock is read here.  Ages are seconds by the caller's monotonic clock since a value was last seen
+to change, so that a wall clock that jumps, here or at the pool, makes nobody idle or busy.  What
+is not known is None, never zero.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+MANY = 1000  # of anything; the pool takes no larger count
+_BUSY = {"busy": True, "idle": False}
+
+
+@dataclass
+class Ages:
+    """When each thing was last seen to change.
+
+    Attributes:
+        seen: by name, the last value and when it was first seen, seconds of a monotonic clock.
+    """
+
+    seen: dict[str, tuple[object, float]] = field(default_factory=dict)
+
+    def age_s(self, name: str, value: object, now: float) -> float:
+        """Seconds since ``value`` was first seen; a name not seen before starts now."""
+        before = self.seen.get(name)
+        if before is None or before[0] != value:
+            self.seen[name] = (value, now)
+            return 0.0
+        return now - before[1]
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget what is not there any more."""
+        wanted = set(names)
+        self.seen = {name: value for name, value in self.seen.items() if name in wanted}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one look at the server found.
+
+    Attributes:
+        kernels: kernel id to (state in Jupyter's words, a mark that changes with each activity).
+        terminals: terminal name to such a mark; None if the server does not tell.
+        sockets: open connections to kernels, from whatever front end.
+        cpu_s: CPU seconds that the server's processes used so far; None if unknown.
+    """
+
+    kernels: Mapping[str, tuple[str, object]]
+    terminals: Mapping[str, object] | None
+    sockets: int
+    cpu_s: float | None
+
+
+@dataclass(frozen=True)
+class Tabs:
+    """What the open JupyterLab tabs report.
+
+    Attributes:
+        open: how many there are.
+        active_age_s: since the last key or pointer in any of them; None if none ever told.
+        unsaved: documents with changes that are not saved; None if none ever told.
+    """
+
+    open: int
+    active_age_s: float | None
+    unsaved: int | None
+
+
+def signals(reading: Reading, tabs: Tabs, ages: Ages, now: float) -> dict[str, Any]:
+    """The body of ``POST /api/lease/signals``.
+
+    Args:
+        reading: the server's own look at itself.
+        tabs: what the front ends say.
+        ages: what was seen before; brought up to date.
+        now: seconds of the monotonic clock that ``ages`` goes by.
+
+    Returns:
+        ``miglab_spawner.messages.Signals`` as JSON; ``cpu_s`` is a total that only grows while
+        the server lives.
+    """
+    terminals = reading.terminals
+    names = {f"kernel:{name}" for name in reading.kernels}
+    names |= {f"terminal:{name}" for name in terminals or ()}
+    ages.keep(names)
+    return {
+        "kernels": [
+            {
+                "busy": _BUSY.get(state),
+                "last_execution_age_s": ages.age_s(f"kernel:{name}", mark, now),
+            }
+            for name, (state, mark) in islice(reading.kernels.items(), MANY)
+        ],
+        "terminals": None if terminals is None else min(len(terminals), MANY),
+        "terminal_age_s": _youngest(terminals or {}, ages, now),
+        "browsers": min(max(tabs.open, reading.sockets), MANY),
+        "browser_age_s": tabs.active_age_s,
+        "unsaved": tabs.unsaved,
+        "cpu_s": reading.cpu_s,
+    }
+
+
+def _youngest(terminals: Mapping[str, object], ages: Ages, now: float) -> float | None:
+    found = [ages.age_s(f"terminal:{name}", mark, now) for name, mark in terminals.items()]
+    return min(found, default=None)

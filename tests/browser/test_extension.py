@@ -1,0 +1,163 @@
+"""The slice in a real JupyterLab: what it says, the warning, and the text that outlives the slice.
+
+The lab is the whole one with its times shortened by settings: a lease ends after 90 s, and its
+holder is warned 70 s before, which is about when JupyterLab has opened.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from tests.browser.people import picture, serious_problems, sign_in, start
+
+from miglab_hub.check.student import wait_for
+from miglab_hub.check.temporary import TemporaryLab, temporary_lab
+from miglab_spawner.local import home_name
+
+pytestmark = pytest.mark.browser
+
+POOL = """
+lease_s = 90
+extension_s = 90
+extensions = 2
+"""
+RECLAIM = """
+[reclaim]
+every_s = 1
+warning_s = 70
+"""
+KEYS = "Alt+Shift+G"
+TYPED = "this was never saved by hand"
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[TemporaryLab]:
+    """A lab where time is short; students' servers report every three seconds."""
+    with temporary_lab(docker=False, pool=POOL, more=RECLAIM) as running:
+        yield running
+
+
+@pytest.fixture
+def home(lab: TemporaryLab) -> Callable[[str, str], Path]:
+    """Makes a student's home: quick reports, a theme, and a text to open."""
+
+    def make(name: str, theme: str) -> Path:
+        folder: Path = lab.settings.homes / home_name(name)
+        themes = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+        for file, content in {
+            "jupyter_server_config.json": {"LeaseExtension": {"interval_s": 3, "warned_s": 3}},
+            themes: {"theme": theme},
+        }.items():
+            config = folder / ".jupyter" / file
+            config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            config.write_text(json.dumps(content))
+        (folder / "essay.txt").write_text("A beginning.\n")
+        return folder
+
+    return make
+
+
+def work(page: Page, lab: TemporaryLab, name: str) -> None:
+    """Sign in, get a slice, and open the text."""
+    sign_in(page, lab, name)
+    start(page, "1g.5gb")
+    page.wait_for_url(f"**/user/{name}/lab**", wait_until="commit")
+    page.goto(f"{lab.settings.public_url}user/{name}/lab/tree/essay.txt")
+    expect(page.locator(".cm-content")).to_be_visible()
+
+
+def status(page: Page) -> Locator:
+    """The item of the status bar."""
+    return page.locator(".miglab-status")
+
+
+def card(page: Page) -> Locator:
+    """What is shown over the page when the slice is about to go."""
+    return page.get_by_role("region", name="Your GPU slice")
+
+
+def open_panel(page: Page) -> Locator:
+    """Press the status bar's item: the panel with the details."""
+    status(page).click()
+    return page.get_by_role("region", name="GPU slice", exact=True)
+
+
+def problems(page: Page) -> list[str]:
+    """What axe finds in our parts of the page."""
+    ours = (".miglab-card", ".miglab-panel", ".miglab-status")
+    return [problem for part in ours for problem in serious_problems(page, part)]
+
+
+def test_warned_extended_and_released(
+    page: Page, lab: TemporaryLab, home: Callable[[str, str], Path]
+):
+    """Warned in every tab, put off in all by keys alone; the panel releases; the dark theme."""
+    home("ada", "JupyterLab Dark")
+    work(page, lab, "ada")
+    other = page.context.new_page()
+    other.goto(page.url, wait_until="commit")
+    expect(card(page)).to_contain_text("The lease's time is up")
+    expect(card(page)).to_contain_text("Lost then: the variables")
+    expect(card(page)).to_contain_text("Kept: all files")
+    expect(page.get_by_role("alert").filter(has_text="goes back in")).to_be_attached()
+    expect(card(other)).to_be_visible()
+    panel = open_panel(page)
+    assert problems(page) == []
+
+    page.locator(".cm-content").click()
+    page.keyboard.press(KEYS)
+    expect(card(page).get_by_role("button", name="Extend by 1:30 (2 left)")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(card(page)).to_be_hidden()
+    expect(card(other)).to_be_hidden()
+    expect(page.locator(".cm-content")).to_be_focused()
+    assert lab.leases()["ada"].extensions_left == 1
+    other.close()
+
+    expect(status(page)).to_have_text(
+        re.compile(r"^1g\.5gb · .* of 4\.8 GiB · .* left · nobody waits$")
+    )
+    expect(panel).to_contain_text(lab.leases()["ada"].uuids[0])
+    picture(page, "jupyterlab-slice")
+
+    panel.get_by_role("button", name="Release…").click()
+    page.get_by_role("button", name="Save all and release", exact=True).click()
+    wait_for(lambda: "ada" not in lab.leases(), "the slice to be given back")
+
+
+def test_text_that_nobody_saved_outlives_the_slice(
+    page: Page, lab: TemporaryLab, home: Callable[[str, str], Path]
+):
+    """Typed, warned, not answered: saved in the last seconds, and said so; the light theme."""
+    essay = home("bo", "JupyterLab Light") / "essay.txt"
+    work(page, lab, "bo")
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(TYPED)
+    expect(card(page)).to_be_visible()
+    assert TYPED not in essay.read_text()
+    open_panel(page)
+    picture(page, "jupyterlab-warning")
+    assert problems(page) == []
+    wait_for(lambda: "bo" not in lab.leases(), "the slice to be taken back")
+    assert TYPED in essay.read_text()
+    expect(card(page)).to_contain_text("Your GPU slice was taken back")
+    expect(card(page).get_by_role("button", name="To the hub page")).to_be_visible()
+
+
+def test_without_a_slice_there_is_nothing(page: Page, lab: TemporaryLab):
+    """A server on CPU shows no item, and nothing on the page complains."""
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    sign_in(page, lab, "cy")
+    page.locator("input[name=shape][value=cpu]").check()
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/user/cy/lab**")
+    expect(page.locator(".jp-Launcher, .jp-DirListing-content").first).to_be_visible()
+    shown = page.request.get(f"{lab.settings.public_url}user/cy/miglab/api/lease")
+    assert shown.json()["state"] == "none"
+    expect(status(page)).to_have_count(0)
+    assert errors == []

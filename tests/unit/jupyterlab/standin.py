@@ -1,0 +1,156 @@
+"""A pool's student listener for one server, made of the pool's own messages."""
+
+import asyncio
+import socket
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from miglab_spawner.messages import (
+    ExtendRequest,
+    LeaseState,
+    LeaseView,
+    LeaseWarning,
+    Refusal,
+    ReleaseRequest,
+    Signals,
+    SliceState,
+    SliceView,
+    WarningKind,
+)
+
+NOW = 1_700_000_000.0  # the pool's clock, years away from any other
+
+
+def slice_view(used_mib: int | None = 600) -> SliceView:
+    """The one slice of the lease."""
+    return SliceView(
+        slice_id=1,
+        gpu=0,
+        uuid="MIG-1",
+        profile="1g.5gb",
+        start=0,
+        size=1,
+        generation=1,
+        state=SliceState.LEASED,
+        sm_count=14,
+        memory_mib=4864,
+        memory_used_mib=used_mib,
+    )
+
+
+def warning(left_s: float = 60.0) -> LeaseWarning:
+    """Idle, and to be taken back in so many seconds."""
+    reason = "Nothing ran for 20 min."
+    return LeaseWarning(
+        at=NOW, reclaim_at=NOW + left_s, reason=reason, kind=WarningKind.IDLE, stays_left=1
+    )
+
+
+def lease_view(
+    state: LeaseState = LeaseState.RUNNING,
+    *,
+    left_s: float | None = 600.0,
+    warned: LeaseWarning | None = None,
+    used_mib: int | None = 600,
+    reason: str = "",
+) -> LeaseView:
+    """Ada's lease."""
+    return LeaseView(
+        id=7,
+        ticket=1,
+        generation=1,
+        user="ada",
+        server="",
+        course="everyone",
+        shape="1g.5gb",
+        state=LeaseState.WARNED if warned else state,
+        slices=(slice_view(used_mib),),
+        granted_at=NOW - 60,
+        ends_at=None if left_s is None else NOW + left_s,
+        extensions_left=2,
+        extension_s=1800,
+        others_wait=3,
+        warning=warned,
+        reason=reason,
+    )
+
+
+class StandIn:
+    """What the listener answers now, and what it was told.
+
+    Attributes:
+        lease: the lease; None: the server has none.
+        broken: an HTTP status to fail with, as when the pool restarts.
+        refuses: what an extension is refused with.
+        told: every report, as the pool would understand it.
+        asked: path and bearer token of every request.
+    """
+
+    def __init__(self) -> None:
+        self.lease: LeaseView | None = lease_view()
+        self.broken = 0
+        self.refuses: Refusal | None = None
+        self.told: list[Signals] = []
+        self.asked: list[tuple[str, str]] = []
+        self.url = ""
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        config = uvicorn.Config(
+            self._app(), log_level="error", lifespan="off", date_header=False, ws="none"
+        )
+        self._server = uvicorn.Server(config)
+        place = socket.socket()
+        place.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{place.getsockname()[1]}"
+        self._task = asyncio.create_task(self._server._serve([place]))
+        while not self._server.started:
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """End it."""
+        self._server.should_exit = True
+        await self._task
+
+    def _app(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.middleware("http")
+        async def stamp(request: Request, go_on: object) -> object:
+            self.asked.append((request.url.path, request.headers.get("authorization", "")))
+            if self.broken:
+                no = Refusal(reason="not-now", message="Not now.")
+                answer = JSONResponse(no.model_dump(), self.broken)
+            elif self.lease is None:
+                gone = Refusal(reason="unknown-lease", message="This server holds no GPU slice.")
+                answer = JSONResponse(gone.model_dump(), 404)
+            else:
+                answer = await go_on(request)  # type: ignore[operator]
+            answer.headers["Date"] = "Tue, 14 Nov 2023 22:13:20 GMT"  # NOW
+            return answer
+
+        @app.post("/api/lease/signals")
+        async def signals(said: Signals) -> LeaseView | None:
+            self.told.append(said)
+            return self.lease
+
+        @app.post("/api/lease/stay")
+        async def stay() -> LeaseView | None:
+            self.lease = lease_view()
+            return self.lease
+
+        @app.post("/api/lease/extend")
+        async def extend(asked: ExtendRequest) -> object:
+            if self.refuses:
+                return JSONResponse(self.refuses.model_dump(), 409)
+            self.lease = lease_view(left_s=600 + asked.by_s)
+            return self.lease
+
+        @app.post("/api/lease/release")
+        async def release(asked: ReleaseRequest) -> LeaseView | None:
+            self.lease = lease_view(LeaseState.RELEASING, reason=asked.reason)
+            return self.lease
+
+        return app

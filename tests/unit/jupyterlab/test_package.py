@@ -1,0 +1,100 @@
+"""What is shipped: enabled by being installed, whole, described, and without a build."""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from miglab_jupyterlab.app import LeaseExtension
+from miglab_jupyterlab.handlers import routes
+from miglab_spawner.messages import KernelSignal, Signals
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "images/student/jupyterlab"
+STATIC = SOURCE / "labextension/static"
+PAGE = (ROOT / "docs/howto/jupyterlab.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The distribution, built as the image builds it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, SOURCE]
+    subprocess.run(command, check=True)
+    (file,) = folder.glob("*.whl")
+    return zipfile.ZipFile(file)
+
+
+def test_installed_is_enabled(wheel: zipfile.ZipFile):
+    """The wheel puts both halves where Jupyter looks for them."""
+    names = {name.partition(".data/data/")[2]: name for name in wheel.namelist()}
+    enabled = json.loads(
+        wheel.read(names["etc/jupyter/jupyter_server_config.d/miglab_jupyterlab.json"])
+    )
+    assert enabled == {"ServerApp": {"jpserver_extensions": {"miglab_jupyterlab": True}}}
+    lab = "share/jupyter/labextensions/@miglab/jupyterlab/"
+    package = json.loads(wheel.read(names[f"{lab}package.json"]))
+    assert lab + package["jupyterlab"]["_build"]["load"] in names
+    assert {name.name for name in STATIC.iterdir()} == {
+        name.removeprefix(f"{lab}static/") for name in names if name.startswith(f"{lab}static/")
+    }
+
+
+def test_each_module_imports_what_is_there():
+    """There is no bundler to notice a wrong name."""
+    for file in STATIC.glob("*.js"):
+        for names, module in re.findall(r"import \{([^}]+)\} from '\./(.+)';", file.read_text()):
+            exported = (STATIC / module).read_text()
+            for name in names.split(","):
+                pattern = rf"export (async )?(function|class|const) {name.strip()}\b"
+                assert re.search(pattern, exported), f"{file.name}: {name} of {module}"
+
+
+def test_every_borrowed_package_is_declared():
+    """What the front end takes from JupyterLab, its package.json names with a version."""
+    borrowed = set(re.findall(r"'(@(?:jupyterlab|lumino)/[\w-]+)'", _read("remoteEntry.js")))
+    declared = json.loads((SOURCE / "labextension/package.json").read_text())["dependencies"]
+    assert borrowed == set(declared)
+
+
+def test_the_page_names_every_signal():
+    """Who reads what is sent reads all of it."""
+    for message in (Signals, KernelSignal):
+        for name in message.model_fields:
+            assert f"`{name}`" in PAGE
+
+
+def test_the_page_names_every_setting_with_its_default():
+    """And no other."""
+    listed = re.findall(r"`c\.LeaseExtension\.(\w+)` \| (\d+) \|", PAGE)
+    own = LeaseExtension.class_own_traits().items()
+    defaults = {name: trait.default_value for name, trait in own if name.endswith("_s")}
+    assert {name: float(value) for name, value in listed} == defaults
+
+
+def test_the_page_names_every_route():
+    """As a person would call them."""
+    listed = re.findall(r"`(?:GET|POST) (miglab/\S+)`", PAGE)
+    patterns = [pattern for pattern, *_ in routes(None)]  # type: ignore[arg-type]
+    assert len(listed) == 5
+    for path in listed:
+        assert any(re.fullmatch(pattern, path) for pattern in patterns), path
+    for pattern in patterns:
+        assert any(re.fullmatch(pattern, path) for path in listed), pattern
+
+
+def test_every_sentence_goes_through_the_translator():
+    """No text of ours is set but by `trans`."""
+    for file in STATIC.glob("*.js"):
+        text = re.sub(r"//.*|/\*.*?\*/", "", file.read_text(), flags=re.DOTALL)
+        bare = re.findall(r"(?:setText|make|button)\([^()]*'([A-Z][a-z]+ [^']*)'", text)
+        assert bare == [], file.name
+
+
+def _read(name: str) -> str:
+    return (STATIC / name).read_text()

@@ -1,0 +1,290 @@
+"""The server extension in a real Jupyter Server, against a stand-in for the student listener."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jupyter_server.serverapp import ServerApp
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from miglab_spawner.messages import Refusal
+
+from .standin import StandIn, lease_view, warning
+
+TOKEN = "only-for-this-test"
+BASE = "/user/ada/lab%202/"
+PATIENCE_S = 20.0  # a message that never comes fails the test
+MINE = {"Authorization": f"token {TOKEN}"}
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[StandIn]:
+    pool = StandIn()
+    await pool.start()
+    yield pool
+    await pool.stop()
+
+
+class Server:
+    """A Jupyter Server with the extension, on a port."""
+
+    def __init__(self, app: ServerApp) -> None:
+        self.app = app
+        self.tabs: list[WebSocketClientConnection] = []
+        (self.extension,) = app.extension_manager.extension_apps["miglab_jupyterlab"]
+        place, self.port = bind_unused_port()
+        self.http = HTTPServer(app.web_app)
+        self.http.add_socket(place)
+        self.client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.port}{BASE}", trust_env=False
+        )
+
+    @property
+    def keeper(self) -> Any:
+        return self.extension.keeper
+
+    async def watch(self, headers: dict[str, str]) -> WebSocketClientConnection:
+        url = f"ws://127.0.0.1:{self.port}{BASE}miglab/api/watch"
+        self.tabs.append(await websocket_connect(HTTPRequest(url, headers=headers)))
+        return self.tabs[-1]
+
+    async def close(self) -> None:
+        for tab in self.tabs:
+            tab.close()
+            while await tab.read_message() is not None:
+                pass
+        await self.client.aclose()
+        await self.extension.stop_extension()
+        self.http.stop()
+        await self.http.close_all_connections()
+        await self.app.kernel_manager.shutdown_all()
+
+
+@pytest.fixture
+async def start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: StandIn
+) -> AsyncIterator[Callable[..., Server]]:
+    """Makes a server with the environment a spawner would give it; its loop is not started."""
+    made: list[Server] = []
+    for name in ("JUPYTER_CONFIG_PATH", "MIGLAB_API", "MIGLAB_LEASE", "MIGLAB_SHAPE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "servers-own-token")
+
+    def make(**given: str) -> Server:
+        env = {"MIGLAB_API": pool.url, "MIGLAB_LEASE": "7", "MIGLAB_SHAPE": "1g.5gb"} | given
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        app = ServerApp(
+            base_url=BASE,
+            root_dir=str(tmp_path),
+            jpserver_extensions={"miglab_jupyterlab": True},
+            open_browser=False,
+            allow_root=True,
+            log_level="ERROR",
+        )
+        app.config.IdentityProvider.token = TOKEN
+        app.initialize(argv=[], new_httpserver=False)
+        made.append(Server(app))
+        return made[-1]
+
+    yield make
+    for server in made:
+        await server.close()
+    ServerApp.clear_instance()
+
+
+async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        message = await tab.read_message()
+    assert message is not None
+    view: dict[str, Any] = json.loads(message)
+    return view
+
+
+async def test_a_round_tells_and_learns(start: Callable[..., Server], pool: StandIn):
+    """The pool hears of this server, by its own token; the front end hears of the lease."""
+    server = start()
+    await server.keeper.round()
+    assert pool.asked == [("/api/lease/signals", "Bearer servers-own-token")]
+    assert (pool.told[0].kernels, pool.told[0].terminals) == ((), 0)
+    assert pool.told[0].cpu_s is not None
+    shown = (await server.client.get("miglab/api/lease", headers=MINE)).json()
+    assert (shown["state"], shown["shape"]) == ("held", "1g.5gb")
+    assert shown["lease"]["others_wait"] == 3
+    assert 0 < shown["lease"]["left_s"] <= 600
+
+
+async def test_nobody_else_gets_in(start: Callable[..., Server], pool: StandIn):
+    """Without the server's own authentication no route answers, and nothing is asked."""
+    server = start()
+    assert (await server.client.get("miglab/api/lease")).status_code == 403
+    for what in ("extend", "stay", "release"):
+        assert (await server.client.post(f"miglab/api/{what}", json={})).status_code == 403
+    with pytest.raises(HTTPClientError, match="403"):
+        await server.watch({})
+    assert pool.asked == []
+
+
+async def test_a_cookie_alone_changes_nothing(start: Callable[..., Server], pool: StandIn):
+    """Another site's form, sent with the browser's cookie, lacks the XSRF token."""
+    server = start()
+    await server.client.get(f"lab?token={TOKEN}")  # now there is a cookie
+    assert (await server.client.get("miglab/api/lease")).status_code == 200
+    assert (await server.client.post("miglab/api/release", json={})).status_code == 403
+    assert pool.asked == []
+    xsrf = {"X-XSRFToken": server.client.cookies["_xsrf"]}
+    answer = await server.client.post("miglab/api/release", json={}, headers=xsrf)
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "state"),
+    [("stay", {}, "held"), ("extend", {"by_s": 1800}, "held"), ("release", {}, "ending")],
+)
+async def test_what_a_button_does_is_seen_in_every_tab(
+    start: Callable[..., Server], pool: StandIn, what: str, body: dict[str, Any], state: str
+):
+    """One acts; the others are told at once, without a round."""
+    pool.lease = lease_view(warned=warning())
+    server = start()
+    await server.keeper.round()
+    one, other = await server.watch(MINE), await server.watch(MINE)
+    assert (await received(one))["warning"]["kind"] == "idle"
+    await received(other)
+    answer = await server.client.post(f"miglab/api/{what}", json=body, headers=MINE)
+    for told in (answer.json(), await received(one), await received(other)):
+        assert (told["state"], told["warning"]) == (state, None)
+    assert pool.asked[-1][0] == f"/api/lease/{what}"
+
+
+async def test_a_refusal_comes_through_in_the_pools_words(
+    start: Callable[..., Server], pool: StandIn
+):
+    """The person who pressed the button reads why."""
+    pool.refuses = Refusal(reason="no-extension", message="It was extended twice.")
+    answer = await start().client.post("miglab/api/extend", json={"by_s": 60}, headers=MINE)
+    assert (answer.status_code, answer.json()) == (409, pool.refuses.model_dump())
+
+
+@pytest.mark.parametrize("body", [{"by_s": "long"}, {"by_s": True}, {"by_s": None}])
+async def test_an_extension_of_nonsense_is_not_passed_on(
+    start: Callable[..., Server], pool: StandIn, body: dict[str, Any]
+):
+    """400, and the pool is not asked."""
+    answer = await start().client.post("miglab/api/extend", json=body, headers=MINE)
+    assert (answer.status_code, pool.asked) == (400, [])
+
+
+@pytest.mark.parametrize("status", [429, 502, 503])
+async def test_a_pool_that_restarts_is_said_and_survived(
+    start: Callable[..., Server], pool: StandIn, status: int
+):
+    """What was known stays shown with its age; a button says to try again; then all is well."""
+    server = start()
+    await server.keeper.round()
+    pool.broken = status
+    await server.keeper.round()
+    shown = server.keeper.shown()
+    assert (shown["state"], shown["problem"]) == ("held", "silent")
+    answer = await server.client.post("miglab/api/stay", headers=MINE, json={})
+    assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
+    pool.broken = 0
+    await server.keeper.round()
+    assert server.keeper.shown()["problem"] == ""
+
+
+async def test_no_pool_at_all(start: Callable[..., Server], pool: StandIn):
+    """Nobody listens at the address: known to be silent, nothing else."""
+    server = start(MIGLAB_API="http://127.0.0.1:9")
+    await server.keeper.round()
+    assert (server.keeper.shown()["state"], server.keeper.shown()["problem"]) == (
+        "unknown",
+        "silent",
+    )
+
+
+async def test_a_token_that_is_not_accepted(start: Callable[..., Server], pool: StandIn):
+    """It is said as such: waiting would not help."""
+    pool.broken = 403
+    server = start()
+    await server.keeper.round()
+    assert server.keeper.shown()["problem"] == "refused"
+
+
+async def test_a_lease_that_is_gone(start: Callable[..., Server], pool: StandIn):
+    """The pool knows of none: the slice was taken back."""
+    server = start()
+    await server.keeper.round()
+    pool.lease = None
+    await server.keeper.round()
+    assert server.keeper.shown()["state"] == "gone"
+
+
+@pytest.mark.parametrize("given", [{"MIGLAB_API": ""}, {"MIGLAB_LEASE": ""}])
+async def test_silent_without_a_pool_or_a_slice(
+    start: Callable[..., Server], pool: StandIn, given: dict[str, str]
+):
+    """Nothing is sent, nothing is shown, nothing fails."""
+    server = start(**given)
+    await server.extension._start_jupyter_server_extension(server.app)
+    shown = await server.client.get("miglab/api/lease", headers=MINE)
+    assert (shown.json()["state"], pool.asked) == ("none", [])
+    assert server.keeper._task is None
+
+
+async def test_the_loop_starts_with_the_server(start: Callable[..., Server], pool: StandIn):
+    """The first tab learns of the lease without anybody asking; the end of the server ends it."""
+    server = start()
+    tab = await server.watch(MINE)
+    assert (await received(tab))["state"] == "unknown"
+    await server.extension._start_jupyter_server_extension(server.app)
+    assert (await received(tab))["state"] == "held"
+
+
+async def test_what_a_tab_reports_reaches_the_pool(start: Callable[..., Server], pool: StandIn):
+    """Unsaved documents and the last key press; what cannot be read is passed over."""
+    server = start()
+    tab = await server.watch(MINE)
+    await received(tab)
+    for message in ("not json", "[1]", "x" * 2000, '{"unsaved": 2, "active_age_s": 4.0}'):
+        await tab.write_message(message)
+    async with asyncio.timeout(PATIENCE_S):
+        while server.keeper.tabs.summary(0.0).unsaved is None:
+            await server.client.get("miglab/api/lease", headers=MINE)  # lets the message arrive
+    await server.keeper.round()
+    said = pool.told[-1]
+    assert (said.browsers, said.unsaved) == (1, 2)
+    assert said.browser_age_s is not None
+    assert said.browser_age_s >= 4.0
+
+
+async def test_a_tab_that_is_closed_is_not_counted(start: Callable[..., Server], pool: StandIn):
+    """Nobody is there any more, and nobody is written to."""
+    server = start()
+    tab = await server.watch(MINE)
+    await received(tab)
+    tab.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while server.keeper.tabs.summary(0.0).open:
+            await server.client.get("miglab/api/lease", headers=MINE)
+    await server.keeper.round()
+    assert pool.told[-1].browsers == 0
+
+
+async def test_a_kernel_is_seen(start: Callable[..., Server], pool: StandIn):
+    """A real kernel manager's answer is understood; the kernel is not touched."""
+    server = start()
+    models = [{"id": "k", "execution_state": "busy", "last_activity": "t", "connections": 1}]
+    server.app.kernel_manager.list_kernels = lambda: models
+    await server.keeper.round()
+    (kernel,) = pool.told[-1].kernels or ()
+    assert (kernel.busy, kernel.last_execution_age_s) == (True, 0.0)

@@ -1,0 +1,161 @@
+"""What a server says of itself: ages by one clock, unknown where it is unknown."""
+
+import os
+from typing import Any
+
+import psutil
+import pytest
+
+from miglab_jupyterlab import readings
+from miglab_jupyterlab.signals import MANY, Ages, Reading, Tabs, signals
+from miglab_jupyterlab.tabs import OpenTabs
+from miglab_spawner.messages import Signals
+
+NOBODY = Tabs(open=0, active_age_s=None, unsaved=None)
+
+
+def reading(
+    kernels: dict[str, tuple[str, object]] | None = None,
+    terminals: dict[str, object] | None = None,
+    sockets: int = 0,
+) -> Reading:
+    return Reading(kernels or {}, terminals, sockets, cpu_s=1.5)
+
+
+def test_what_is_sent_is_the_pools_message():
+    """The pool's own class takes it, and understands it."""
+    ages = Ages()
+    look = reading({"a": ("busy", 1), "b": ("idle", 1)}, {"1": "x"}, sockets=2)
+    said = Signals.model_validate(signals(look, Tabs(1, 3.0, 2), ages, 10.0))
+    assert [kernel.busy for kernel in said.kernels or ()] == [True, False]
+    assert (said.terminals, said.browsers, said.unsaved) == (1, 2, 2)
+    assert (said.browser_age_s, said.cpu_s) == (3.0, 1.5)
+
+
+@pytest.mark.parametrize("state", ["starting", "unknown", "dead", "", "новый"])
+def test_a_state_that_is_neither_busy_nor_idle_is_unknown(state: str):
+    """Unknown is never idle."""
+    body = signals(reading({"a": (state, 1)}), NOBODY, Ages(), 0.0)
+    assert body["kernels"][0]["busy"] is None
+
+
+def test_an_age_grows_until_there_is_activity():
+    """It starts when a change is seen, whatever the mark itself says about time."""
+    ages = Ages()
+
+    def age(mark: object, now: float) -> Any:
+        body = signals(reading({"a": ("idle", mark)}), NOBODY, ages, now)
+        return body["kernels"][0]["last_execution_age_s"]
+
+    marks = ["2030-01-01", "2030-01-01", "1999-01-01", "1999-01-01"]  # a wall clock jumps back
+    assert [age(mark, now) for mark, now in zip(marks, (5, 20, 35, 36), strict=True)] == [
+        0,
+        15,
+        0,
+        1,
+    ]
+
+
+def test_the_youngest_terminal_counts():
+    """One that is used keeps the age small; with none there is no age."""
+    ages = Ages()
+    signals(reading(terminals={"1": "a", "2": "a"}), NOBODY, ages, 0.0)
+    body = signals(reading(terminals={"1": "a", "2": "b"}), NOBODY, ages, 30.0)
+    assert (body["terminals"], body["terminal_age_s"]) == (2, 0)
+    body = signals(reading(terminals={"1": "a"}), NOBODY, ages, 40.0)
+    assert (body["terminals"], body["terminal_age_s"]) == (1, 40)
+    assert signals(reading(terminals={}), NOBODY, ages, 50.0)["terminal_age_s"] is None
+
+
+def test_terminals_that_cannot_be_told_are_unknown():
+    """None, not zero."""
+    body = signals(reading(terminals=None), NOBODY, Ages(), 0.0)
+    assert (body["terminals"], body["terminal_age_s"]) == (None, None)
+
+
+def test_what_ended_is_forgotten():
+    """A kernel of the same name later starts anew, and nothing is kept for ever."""
+    ages = Ages()
+    signals(reading({"a": ("idle", 1)}), NOBODY, ages, 0.0)
+    signals(reading(), NOBODY, ages, 10.0)
+    assert ages.seen == {}
+
+
+def test_other_front_ends_are_seen_by_their_kernels():
+    """A connection without our tab is somebody all the same."""
+    assert signals(reading(sockets=1), NOBODY, Ages(), 0.0)["browsers"] == 1
+
+
+def test_tabs_add_up():
+    """Unsaved documents are summed; the last key press counts, even of a tab that was closed."""
+    tabs = OpenTabs()
+    tabs.opened("a")
+    tabs.opened("b")
+    assert tabs.summary(0.0) == Tabs(2, None, None)
+    tabs.told("a", {"unsaved": 2, "active_age_s": 4.0}, 10.0)
+    tabs.told("b", {"unsaved": 1, "active_age_s": 60.0}, 11.0)
+    assert tabs.summary(20.0) == Tabs(2, 14.0, 3)
+    tabs.closed("a")
+    assert tabs.summary(20.0) == Tabs(1, 14.0, 1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"unsaved": -1, "active_age_s": -5},
+        {"unsaved": "many", "active_age_s": "now"},
+        {"unsaved": True, "active_age_s": False},
+        {"unsaved": 1e400, "active_age_s": float("nan")},
+        {"unsaved": MANY + 1, "active_age_s": 1e12},
+        {"unsaved": [1], "active_age_s": {"s": 1}},
+    ],
+)
+def test_nonsense_of_a_tab_changes_nothing(said: dict[str, Any]):
+    """What the pool would refuse is not believed in the first place."""
+    tabs = OpenTabs()
+    tabs.opened("a")
+    tabs.told("a", said, 10.0)
+    assert tabs.summary(10.0) == Tabs(1, None, None)
+
+
+def test_never_more_than_the_pool_takes():
+    """A report that is refused as a whole would make a busy server an unknown one."""
+    tabs = OpenTabs()
+    for tab in range(MANY + 1):
+        tabs.opened(tab)
+        tabs.told(tab, {"unsaved": MANY}, 0.0)
+    names = [str(number) for number in range(MANY + 1)]
+    look = reading({name: ("busy", 1) for name in names}, dict.fromkeys(names), MANY + 1)
+    said = Signals.model_validate(signals(look, tabs.summary(0.0), Ages(), 0.0))
+    assert (len(said.kernels or ()), said.terminals, said.browsers) == (MANY, MANY, MANY)
+
+
+def test_cpu_time_is_of_the_whole_family():
+    """This process and what it started; never less than its own."""
+    own = psutil.Process().cpu_times()
+    found = readings.process_cpu_s(os.getpid())
+    assert found is not None
+    assert found >= own.user + own.system
+
+
+def test_without_psutil_cpu_time_is_unknown(monkeypatch: pytest.MonkeyPatch):
+    """None, not zero."""
+    monkeypatch.setattr(readings, "psutil", None)
+    assert readings.process_cpu_s() is None
+
+
+class Kernels:
+    """A kernel manager, as far as it is read."""
+
+    def list_kernels(self) -> list[dict[str, Any]]:
+        model = {"id": "a", "execution_state": "busy", "last_activity": "t"}
+        return [model | {"connections": 2}, model | {"id": "b"}]
+
+
+def test_a_server_without_terminals_has_none():
+    """Switched off is known to be zero; on but not there is unknown."""
+    off = readings.read({"kernel_manager": Kernels()}, None)
+    assert (off.terminals, off.sockets, off.kernels["a"]) == ({}, 2, ("busy", "t"))
+    on = readings.read({"kernel_manager": Kernels(), "terminals_available": True}, None)
+    assert on.terminals is None

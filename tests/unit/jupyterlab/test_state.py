@@ -1,0 +1,116 @@
+"""What the front end is told: durations by one clock, and never more than is known."""
+
+from typing import Any
+
+import pytest
+
+from miglab_jupyterlab.state import Known, pause_s, shown
+from miglab_spawner.messages import LeaseState, LeaseView
+
+from .standin import NOW, lease_view, warning
+
+
+def known(view: LeaseView, now: float = 100.0) -> Known:
+    return Known("1g.5gb").heard(view.model_dump(mode="json"), NOW, now)
+
+
+def test_before_the_first_answer_nothing_is_known():
+    """The shape is the spawner's word; the rest is not made up."""
+    told = shown(Known("1g.5gb"), 0.0)
+    assert (told["state"], told["shape"]) == ("unknown", "1g.5gb")
+    assert (told["lease"], told["warning"]) == (None, None)
+
+
+def test_a_server_without_a_slice():
+    """It has none, and none was lost."""
+    assert shown(Known("cpu"), 0.0)["state"] == "none"
+
+
+def test_time_left_is_counted_by_one_clock():
+    """The pool's clock is compared with itself alone, then seconds go by here."""
+    told = shown(known(lease_view(left_s=600), now=100.0), 130.0)
+    assert told["state"] == "held"
+    assert told["lease"]["left_s"] == 570
+    assert shown(known(lease_view(left_s=None)), 130.0)["lease"]["left_s"] is None
+
+
+@pytest.mark.parametrize(("used", "shows"), [(600, 600), (0, 0), (None, None)])
+def test_memory_that_is_not_known_is_not_zero(used: int | None, shows: int | None):
+    """NVML's None comes through."""
+    told = shown(known(lease_view(used_mib=used)), 100.0)["lease"]
+    assert (told["memory_mib"], told["memory_used_mib"]) == (4864, shows)
+
+
+def test_a_warning_says_why_and_how_long():
+    """With what still helps against it."""
+    told = shown(known(lease_view(warned=warning(60))), 110.0)
+    assert told["warning"] == {
+        "kind": "idle",
+        "reason": "Nothing ran for 20 min.",
+        "left_s": 50,
+        "stays_left": 1,
+    }
+
+
+def test_while_the_pool_is_silent_what_was_known_ages():
+    """Time goes on, and it is said how old it all is."""
+    silent = known(lease_view(left_s=600, warned=warning(60))).no_news("silent")
+    told = shown(silent, 145.0)
+    assert (told["problem"], told["silent_s"]) == ("silent", 45)
+    assert (told["state"], told["lease"]["left_s"], told["warning"]["left_s"]) == ("held", 555, 15)
+
+
+def test_an_answer_ends_the_silence():
+    """Nothing of the problem is left."""
+    again = known(lease_view()).no_news("silent").heard(lease_view().model_dump(), NOW, 120.0)
+    told = shown(again, 120.0)
+    assert (told["problem"], told["silent_s"], again.tried) == ("", None, 0)
+
+
+def test_a_slice_that_goes_keeps_its_reason():
+    """On the way, at its end, and when the pool has forgotten the lease."""
+    ending = known(lease_view(LeaseState.RELEASING, reason="the class is over"))
+    assert shown(ending, 100.0)["state"] == "ending"
+    for gone in (
+        known(lease_view(LeaseState.RELEASED, reason="the class is over")),
+        ending.has_none("This server holds no GPU slice."),
+    ):
+        told = shown(gone, 100.0)
+        assert (told["state"], told["why"]) == ("gone", "the class is over")
+
+
+def test_a_lease_never_seen_is_gone_in_the_pools_words():
+    """Without a reason of its own."""
+    told = shown(Known("1g.5gb").has_none("This server holds no GPU slice."), 0.0)
+    assert (told["state"], told["why"]) == ("gone", "This server holds no GPU slice.")
+
+
+def test_gone_outlives_a_warning():
+    """Nothing is warned of that has happened."""
+    gone = known(lease_view(warned=warning())).has_none("none")
+    assert shown(gone, 100.0)["warning"] is None
+
+
+def _after(times: int) -> Known:
+    state = known(lease_view())
+    for _ in range(times):
+        state = state.no_news("silent")
+    return state
+
+
+@pytest.mark.parametrize(
+    ("state", "pause"),
+    [
+        (known(lease_view()), 15),
+        (_after(1), 15),
+        (_after(2), 30),
+        (_after(3), 60),
+        (_after(2000), 60),
+        (known(lease_view(warned=warning())), 5),
+        (known(lease_view(warned=warning())).no_news("silent").no_news("silent"), 5),
+        (Known("1g.5gb").has_none("none"), 60),
+    ],
+)
+def test_how_soon_the_pool_is_asked_again(state: Known, pause: Any):
+    """Ever later while it is silent, soon while warned whether it answers or not."""
+    assert pause_s(state, 15, 5, 60) == pause

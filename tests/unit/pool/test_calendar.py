@@ -1,0 +1,223 @@
+"""When a class takes place: readings of the wall clock, whatever the clocks do."""
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miglab_spawner.pool.calendar import (
+    DAY_S,
+    WEEKDAYS,
+    Occurrence,
+    Rule,
+    first_overlap,
+    is_zone,
+    local_day,
+    mask_of,
+    names_of,
+    next_occurrence,
+    occurrence,
+    occurrences,
+)
+
+BERLIN = "Europe/Berlin"
+ZONES = (BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "America/Santiago")
+SPRING, AUTUMN = date(2026, 3, 29), date(2026, 10, 25)  # Berlin's clocks change
+
+
+def weekly(day: str, starts: str, ends: str, first: str = "2026-01-01", **more: object) -> Rule:
+    """A rule in few words."""
+    values = {"last": None, "tz": BERLIN} | more
+    return Rule(
+        weekdays=mask_of(day.split("+")) if day else 0,
+        first=date.fromisoformat(first),
+        starts=time.fromisoformat(starts),
+        ends=time.fromisoformat(ends),
+        **values,  # type: ignore[arg-type]
+    )
+
+
+def utc(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def test_ten_is_ten_in_summer_and_winter() -> None:
+    """Tuesday's class moves by an hour of UTC when the clocks change, and stays at 10:00."""
+    rule = weekly("tue", "10:00", "12:00")
+    found = list(occurrences(rule, utc("2026-03-24"), utc("2026-04-01")))
+    assert found == [
+        (utc("2026-03-24T09:00"), utc("2026-03-24T11:00")),
+        (utc("2026-03-31T08:00"), utc("2026-03-31T10:00")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("day", "starts", "ends", "begun", "over"),
+    [
+        (SPRING, "02:30", "03:15", "01:00", "01:15"),  # begins when the clocks jump
+        (SPRING, "01:30", "02:30", "00:30", "01:00"),  # ends when the clocks jump
+        (SPRING, "01:00", "04:00", "00:00", "02:00"),  # an hour shorter
+        (AUTUMN, "02:15", "02:45", "00:15", "01:45"),  # first 02:15 until last 02:45
+        (AUTUMN, "01:00", "02:00", "23:00", "00:00"),  # 02:00 is not read in it: no hour more
+        (AUTUMN, "01:00", "04:00", "23:00", "03:00"),  # an hour longer
+    ],
+)
+def test_clocks_change(day: date, starts: str, ends: str, begun: str, over: str) -> None:
+    """What the module says of missing and repeated times, by hand."""
+    found = occurrence(weekly("sun", starts, ends), day)
+    assert found is not None
+    times = [datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in found]
+    assert times == [begun, over]
+
+
+def test_class_in_the_missing_hour() -> None:
+    """It does not take place that Sunday, and the next one it does."""
+    rule = weekly("sun", "02:10", "02:50")
+    assert occurrence(rule, SPRING) is None
+    following = next_occurrence(rule, utc("2026-03-28T12:00"))
+    assert following == (utc("2026-04-05T00:10"), utc("2026-04-05T00:50"))
+
+
+def test_once() -> None:
+    """A single class takes place on its day and then never again."""
+    rule = weekly("", "10:00", "11:00", "2026-06-01")
+    assert next_occurrence(rule, utc("2026-01-01")) == (
+        utc("2026-06-01T08:00"),
+        utc("2026-06-01T09:00"),
+    )
+    assert next_occurrence(rule, utc("2026-06-01T09:00")) is None
+    assert len(list(occurrences(rule, utc("2026-01-01"), utc("2027-01-01")))) == 1
+
+
+def test_term() -> None:
+    """A weekly class keeps within its first and last day, both included."""
+    rule = weekly("mon", "10:00", "11:00", "2026-06-08", last=date(2026, 6, 22))
+    days = [local_day(one.starts_at, BERLIN).day for one in occurrences(rule, 0, utc("2027-01-01"))]
+    assert days == [8, 15, 22]
+    assert next_occurrence(rule, utc("2026-06-23")) is None
+
+
+def test_in_force_until_its_end() -> None:
+    """The end is not part of it: at noon the class of 10 to 12 is over."""
+    rule = weekly("tue", "10:00", "12:00")
+    found = next_occurrence(rule, utc("2026-03-24T10:59:59"))
+    assert found is not None
+    assert found.starts_at == utc("2026-03-24T09:00")
+    assert next_occurrence(rule, utc("2026-03-24T11:00")) == (
+        utc("2026-03-31T08:00"),
+        utc("2026-03-31T10:00"),
+    )
+
+
+def test_zones() -> None:
+    """Names of time zones, and nothing that looks like a path."""
+    assert is_zone(BERLIN)
+    for name in ("", "Europe", "../etc/passwd", "Mars/Olympus", "/etc/localtime"):
+        assert not is_zone(name)
+
+
+def test_weekday_names() -> None:
+    """Names and bits are the same thing; naming a day twice changes nothing."""
+    assert names_of(mask_of(["sun", "mon", "mon"])) == ("mon", "sun")
+    assert [mask_of([name]) for name in WEEKDAYS] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_overlap_across_zones_comes_with_summer() -> None:
+    """Two classes that only meet while Berlin has summer time and New York has not."""
+    berlin = weekly("mon", "16:00", "17:00")
+    new_york = weekly("mon", "11:00", "12:00", tz="America/New_York")
+    found = first_overlap(berlin, new_york, utc("2026-01-01"), utc("2027-01-01"))
+    assert found == (utc("2026-03-09T15:00"), utc("2026-03-09T16:00"))
+
+
+def test_back_to_back() -> None:
+    """One ends as the other begins: no overlap."""
+    early, late = weekly("mon", "08:00", "10:00"), weekly("mon+tue", "10:00", "12:00")
+    assert first_overlap(early, late, utc("2026-01-01"), utc("2027-01-01")) is None
+
+
+times = st.builds(time, st.integers(0, 23), st.sampled_from((0, 1, 15, 30, 45, 59)))
+spans = st.tuples(times, times).filter(lambda pair: pair[0] < pair[1])
+days = st.dates(date(2026, 1, 1), date(2027, 12, 31))
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rule:
+    starts, ends = draw(spans)
+    first = draw(st.dates(date(2025, 12, 1), date(2026, 6, 30)))
+    last = draw(st.none() | st.dates(first, date(2027, 12, 31)))
+    return Rule(draw(st.integers(0, 127)), first, last, starts, ends, draw(st.sampled_from(ZONES)))
+
+
+def _read_minutes(rule: Rule, day: date) -> Iterator[float]:
+    """The minutes of two days in which the wall clock reads a time of the class on that day."""
+    zone = ZoneInfo(rule.tz)
+    at = datetime.combine(day, time(), UTC) - timedelta(hours=15)
+    for minute in (at + timedelta(minutes=n) for n in range(54 * 60)):
+        wall = minute.astimezone(zone)
+        if wall.date() == day and rule.starts <= wall.time() < rule.ends:
+            yield minute.timestamp()
+
+
+def _changes(tz: str) -> list[date]:
+    """The days of two years that are not 24 hours long."""
+    zone = ZoneInfo(tz)
+    every = [date(2026, 1, 1) + timedelta(days=n) for n in range(730)]
+    midnights = [datetime.combine(day, time(), zone).utcoffset() for day in every]
+    pairs = zip(every, midnights, midnights[1:], strict=False)
+    return [day for day, offset, following in pairs if offset != following]
+
+
+odd_days = st.sampled_from(ZONES).flatmap(
+    lambda tz: st.tuples(st.just(tz), st.sampled_from([*_changes(tz), date(2026, 5, 5)]))
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(span=spans, where=odd_days)
+def test_an_occurrence_is_what_the_wall_clock_reads(
+    span: tuple[time, time], where: tuple[str, date]
+) -> None:
+    """From the first to the last minute that reads a time of the class, on odd days above all."""
+    tz, day = where
+    rule = Rule(0, day, None, *span, tz)
+    minutes = list(_read_minutes(rule, day))
+    expected = (minutes[0], minutes[-1] + 60) if minutes else None
+    assert occurrence(rule, day) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(rule=rules(), days=st.integers(0, 800))
+def test_next_is_the_first_of_all(rule: Rule, days: int) -> None:
+    """`next_occurrence` and `occurrences` agree, in order and without overlap."""
+    at = utc("2025-12-15T10:30") + days * DAY_S
+    every = list(occurrences(rule, at, at + 420 * DAY_S))
+    assert every == sorted(every)
+    assert all(one.ends_at <= two.starts_at for one, two in itertools.pairwise(every))
+    assert all(one.ends_at > at for one in every)
+    following = next_occurrence(rule, at)
+    if every:
+        assert following == every[0]
+    elif following is not None:
+        assert following.starts_at > at + 420 * DAY_S
+
+
+@settings(max_examples=40, deadline=None)
+@given(one=rules(), other=rules())
+def test_overlap_is_symmetric_and_exact(one: Rule, other: Rule) -> None:
+    """Over a year, `first_overlap` finds what comparing every pair finds."""
+    since = utc("2026-02-01")
+    until = since + 366 * DAY_S
+    pairs = [
+        Occurrence(max(a.starts_at, b.starts_at), min(a.ends_at, b.ends_at))
+        for a in occurrences(one, since, until)
+        for b in occurrences(other, since, until)
+        if a.overlaps(b)
+    ]
+    expected = min(pairs, default=None)
+    assert first_overlap(one, other, since, until) == expected
+    assert first_overlap(other, one, since, until) == expected

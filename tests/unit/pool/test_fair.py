@@ -1,0 +1,304 @@
+"""Fair share: who used less goes first, courses take turns, and nobody starves."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from miglab_spawner.gpu.geometry import Placed
+from miglab_spawner.messages import LeaseState, TicketState
+from miglab_spawner.pool.queue import Ground, Standing, Waiting, in_line, next_in_line
+from miglab_spawner.pool.settings import CourseRules
+from miglab_spawner.pool.shares import DAY_S, HOUR_S, Use, Uses, decayed
+
+from .conftest import SETTINGS, Crash, World
+from .test_queue import gpu
+
+MakeWorld = Callable[..., World]
+HALF_LIFE_S = 2 * DAY_S
+
+
+def ticket(number: int, user: str = "", course: str = "a", **more: object) -> Waiting:
+    values: dict[str, object] = {"profiles": ("1g.5gb",), "since": float(number), **more}
+    return Waiting(number, course=course, user=user or f"u{number}", **values)  # type: ignore[arg-type]
+
+
+def order(waiting: list[Waiting], **standing: object) -> list[int]:
+    return [one.ticket for one in in_line(waiting, Standing(**standing))]  # type: ignore[arg-type]
+
+
+# -- the order ------------------------------------------------------------------------------------
+
+
+def test_light_user_goes_before_heavy() -> None:
+    """Of two in one course who used less goes first, though later in line."""
+    line = [ticket(1, "heavy"), ticket(2, "light")]
+    assert order(line, users={"heavy": 9.0, "light": 1.0}) == [2, 1]
+
+
+def test_small_differences_leave_arrival() -> None:
+    """A few minutes more or less decide nothing: who came first goes first."""
+    line = [ticket(1, "one"), ticket(2, "other")]
+    assert order(line, users={"one": 2.2, "other": 2.1}) == [1, 2]
+
+
+def test_course_before_user() -> None:
+    """The course that used less goes first, whatever its user used."""
+    line = [ticket(1, "light", "busy"), ticket(2, "heavy", "idle")]
+    standing = {"users": {"heavy": 9.0}, "courses": {"busy": 5.0, "idle": 1.0}}
+    assert order(line, **standing) == [2, 1]
+
+
+def test_equal_courses_take_turns() -> None:
+    """Of two courses that used the same the earlier does not take all there is."""
+    line = [ticket(n, course="a") for n in (1, 2, 3)] + [ticket(n, course="b") for n in (4, 5, 6)]
+    assert order(line) == [1, 4, 2, 5, 3, 6]
+
+
+def test_weight_is_a_share() -> None:
+    """A course of twice the weight gets two turns for the other's one."""
+    line = [ticket(n, course="a") for n in range(1, 7)]
+    line += [ticket(n, course="b") for n in range(11, 17)]
+    first = order(line, weights={"a": 2.0})[:6]
+    assert sum(number < 10 for number in first) == 4
+
+
+def test_big_shapes_cost_more() -> None:
+    """A place is charged by its memory slices: after one of eight come eight of one."""
+    line = [ticket(1, course="a", size=8), ticket(2, course="a")]
+    line += [ticket(n, course="b") for n in range(3, 12)]
+    assert order(line) == [1, 3, 4, 5, 6, 7, 8, 9, 10, 2, 11]
+
+
+def test_second_server_waits_for_the_others_first() -> None:
+    """Somebody's second ticket stands behind everybody's first."""
+    line = [ticket(1, "ada"), ticket(2, "ada"), ticket(3, "bob")]
+    assert order(line) == [1, 3, 2]
+
+
+def test_aged_go_by_arrival() -> None:
+    """Who has waited `ageing_s` goes before who has not, the earliest first, whatever was used."""
+    line = [ticket(n, since=t) for n, t in ((1, 0.0), (2, 10.0), (3, 95.0))]
+    users = {"u1": 50.0, "u2": 5.0}
+    assert order(line, now=99.0, ageing_s=100.0, users=users) == [3, 2, 1]
+    assert order(line, now=115.0, ageing_s=100.0, users=users) == [1, 2, 3]
+
+
+def test_reserved_go_first() -> None:
+    """A holder of a reservation goes before all, aged or not."""
+    line = [ticket(1, since=0.0), ticket(2, "heavy", since=90.0, reserved=True)]
+    assert order(line, now=100.0, ageing_s=50.0, users={"heavy": 9.0}) == [2, 1]
+
+
+# -- nobody starves -------------------------------------------------------------------------------
+
+LONGEST_S = 2 * HOUR_S
+AGEING_S = 900.0
+EVERY_S = 200.0  # somebody comes; so often that the line only grows
+
+
+@dataclass
+class Lease:
+    one: Waiting
+    gpu: str
+    placed: Placed
+    began: float
+    ends: float
+
+
+class Lab:
+    """Two A100s on which small leases never cease to be asked for, in simulated time."""
+
+    def __init__(self, dice: random.Random, ageing_s: float) -> None:
+        self.dice, self.ageing_s = dice, ageing_s
+        self.now, self.number = 0.0, 100
+        self.line: list[Waiting] = []
+        self.live: list[Lease] = []
+        self.used: list[Use] = []
+        self.waited: dict[int, float] = {}
+
+    def run(self, watched: int, until: float) -> float:
+        """How long the watched ticket waits; until the end if it is not served."""
+        while watched not in self.waited and self.now < until:
+            self.now += EVERY_S
+            self.number += 1
+            self.line.append(ticket(self.number, f"new{self.number}", since=self.now, size=1))
+            self._end()
+            while self._grant():
+                pass
+        return self.waited.get(watched, until)
+
+    def _end(self) -> None:
+        for lease in [lease for lease in self.live if lease.ends <= self.now]:
+            self.live.remove(lease)
+
+    def _grant(self) -> bool:
+        grounds = [self._ground(name) for name in ("x", "y")]
+        grant = next_in_line(self.line, grounds, self._standing())
+        if grant is None:
+            return False
+        (choice,) = grant.choices
+        one = next(each for each in self.line if each.ticket == grant.ticket)
+        self.line.remove(one)
+        self.waited[one.ticket] = self.now - one.since
+        ends = self.now + self.dice.uniform(0.3, 1.0) * LONGEST_S
+        made = Placed(choice.profile, choice.placement)
+        self.live.append(Lease(one, choice.gpu, made, self.now, ends))
+        return True
+
+    def _ground(self, name: str) -> Ground:
+        return gpu(name, *(lease.placed for lease in self.live if lease.gpu == name))
+
+    def _standing(self) -> Standing:
+        users = {"heavy": 300.0}
+        for lease in self.live:
+            users[lease.one.user] = float(lease.one.size)
+        return Standing(self.now, {}, users, {}, self.ageing_s)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("shape", "size"), [("1g.5gb", 1), ("7g.40gb", 8)])
+def test_heavy_user_and_big_shape_wait_a_bounded_time(seed: int, shape: str, size: int) -> None:
+    """The heaviest user, small shape or whole GPU, waits at most the ageing and one lease.
+
+    Without ageing the newcomers, all lighter, go before for ever.
+    """
+    waits = []
+    for ageing_s in (AGEING_S, float("inf")):
+        lab = Lab(random.Random(seed), ageing_s)
+        lab.run(-1, 1.5 * HOUR_S)  # every slice is held, and a line has formed
+        earlier = len(lab.line)
+        lab.line.append(ticket(1, "heavy", profiles=(shape,), since=lab.now, size=size))
+        began = lab.now
+        waits.append(lab.run(1, began + 5 * HOUR_S) - (began if 1 not in lab.waited else 0.0))
+    rounds = 1 + earlier / 14
+    assert waits[0] <= AGEING_S + rounds * LONGEST_S
+    assert waits[1] >= 5 * HOUR_S
+
+
+# -- slice-hours ----------------------------------------------------------------------------------
+
+
+def use(number: int, began: float | None, ended: float | None, size: int = 1) -> Use:
+    return Use(number, "ada", "everyone", "", size, began, ended)
+
+
+def test_use_decays_by_half() -> None:
+    """One slice-hour of one half-life ago counts half, of two a quarter."""
+    now = 10 * DAY_S
+    for lives in (1, 2):
+        then = now - lives * HALF_LIFE_S
+        counted = decayed(use(1, then - 1800, then + 1800), now, HALF_LIFE_S)
+        assert counted == pytest.approx(0.5**lives, rel=1e-4)
+
+
+def test_decay_is_the_integral() -> None:
+    """The closed form agrees with summing up minute by minute."""
+    began, ended, now = 0.0, 5 * HOUR_S, 3 * DAY_S
+    minutes = (began + 60 * (n + 0.5) for n in range(300))
+    summed = sum(4 / 60 * 0.5 ** ((now - t) / HALF_LIFE_S) for t in minutes)
+    assert decayed(use(1, began, ended, 4), now, HALF_LIFE_S) == pytest.approx(summed, rel=1e-6)
+
+
+def test_what_never_ran_costs_nothing() -> None:
+    """A grant that no server was attached to counts nothing once it is over."""
+    assert decayed(use(1, None, None), 99.0, HALF_LIFE_S) == 0.0
+
+
+def heavy_world(make_world: MakeWorld, **more: object) -> World:
+    return make_world(replace(SETTINGS, **more))  # type: ignore[arg-type]
+
+
+def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
+    """What is kept up lease by lease is what a fresh reading of the ledger gives."""
+    world = heavy_world(make_world)
+    for user, shape in (("ada", "3g.20gb"), ("bob", "1g.5gb"), ("ada", "2x1g.5gb")):
+        lease = world.run(user, shape)
+        world.pool.core.uses.standing(world.at, {}, 1.0)
+        world.pass_time(3 * HOUR_S)
+        world.end(lease)
+    world.run("cy", "1g.5gb")
+    world.pass_time(2 * HOUR_S)
+    kept = world.pool.core.uses.standing(world.at, {}, 1.0)
+    fresh = Uses(world.ledger, SETTINGS.fair_half_life_s).standing(world.at, {}, 1.0)
+    assert kept.users == pytest.approx(fresh.users)
+    assert kept.courses == pytest.approx(fresh.courses)
+    assert kept.users["ada"] == pytest.approx(
+        12 * 0.5 ** (9.5 / 48) + 6 * 0.5 ** (3.5 / 48), rel=1e-3
+    )
+    assert kept.users["cy"] == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_grant_counts_at_once(world: World) -> None:
+    """Who was just granted slices has a lease on the account, before a minute has passed."""
+    world.run("ada", "3g.20gb")
+    assert world.pool.core.uses.standing(world.at, {}, 1.0).users["ada"] == 4.0
+
+
+def test_a_rolled_back_end_is_undone(world: World) -> None:
+    """A lease that seemed to end in a transaction that failed counts as live again."""
+    lease = world.run("ada")
+    uses = world.pool.core.uses
+    uses.at(world.at)
+    row = world.ledger.state.leases[lease.id]
+    over = replace(row, state=LeaseState.RELEASED, ended_at=world.at)
+    with pytest.raises(Crash), world.pool.core.write() as tx:
+        tx.put(over)
+        assert [one.ended for one in uses.at(world.at)] == [world.at]
+        raise Crash
+    assert [one.ended for one in uses.at(world.at)] == [None]
+
+
+# -- in the pool ----------------------------------------------------------------------------------
+
+
+def full_world(make_world: MakeWorld, **more: object) -> tuple[World, list[object]]:
+    courses = {"everyone": SETTINGS.courses["everyone"], "b": CourseRules("B", ("1g.5gb",))}
+    world = heavy_world(make_world, courses=courses, **more)
+    return world, [world.run(f"student{n}") for n in range(7)]
+
+
+def test_who_used_less_is_served_first(make_world: MakeWorld) -> None:
+    """The place in line that a student sees is the order of the decision."""
+    world, leases = full_world(make_world, ageing_s=1e9)
+    world.pass_time(HOUR_S)
+    world.end(leases[0])  # type: ignore[arg-type]
+    world.run("other")
+    heavy, light = world.ask("student0"), world.ask("new")
+    assert (world.pool.ticket(heavy.id).position, world.pool.ticket(light.id).position) == (2, 1)
+    world.end(leases[1])  # type: ignore[arg-type]
+    assert world.pool.ticket(light.id).state == TicketState.OFFERED
+    assert world.pool.ticket(heavy.id).state == TicketState.WAITING
+
+
+def test_time_alone_moves_people(make_world: MakeWorld) -> None:
+    """When somebody has aged the places change, and who waits for news is told."""
+    world, leases = full_world(make_world, ageing_s=60.0)
+    world.pass_time(HOUR_S)
+    world.end(leases[0])  # type: ignore[arg-type]
+    world.run("other")
+    heavy = world.ask("student0")
+    world.pass_time(30)
+    light = world.ask("new")
+    assert world.pool.ticket(heavy.id).position == 2
+    before = world.pool.version
+    world.pass_time(31)
+    world.pool.turn()
+    assert world.pool.version > before
+    assert world.pool.ticket(heavy.id).position == 1
+    assert world.pool.ticket(light.id).position == 2
+
+
+def test_two_courses_share_a_moment(make_world: MakeWorld) -> None:
+    """Slices that become free together are not all given to the course that asked first."""
+    world = heavy_world(make_world, courses=full_courses())
+    first = [world.ask(f"a{n}") for n in range(7)]
+    second = [world.ask(f"b{n}", course="b") for n in range(7)]
+    world.work()
+    served = [world.pool.ticket(one.id).state == TicketState.OFFERED for one in first + second]
+    assert (sum(served[:7]), sum(served[7:])) == (4, 3)
+
+
+def full_courses() -> dict[str, CourseRules]:
+    return {"everyone": SETTINGS.courses["everyone"], "b": CourseRules("B", ("1g.5gb",))}

@@ -1,0 +1,183 @@
+"""Where reserved places are kept: all that fit, none over another, and where it hurts least."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_spawner.pool.clashes import Room, times
+from miglab_spawner.pool.keeping import FEW, Seat, Spot, keep, without
+from miglab_spawner.pool.placement import GpuState, could_ever_place, place
+from miglab_spawner.pool.queue import Ground, clash
+
+A100 = Geometry(
+    8,
+    (
+        Profile("1g.5gb", 19, 0, 1, 1, 14, 4864, 7, tuple(range(7))),
+        Profile("1g.5gb+me", 20, 7, 1, 1, 14, 4864, 1, tuple(range(7))),
+        Profile("1g.10gb", 15, 9, 1, 2, 14, 9856, 4, (0, 2, 4, 6)),
+        Profile("2g.10gb", 14, 1, 2, 2, 28, 9856, 3, (0, 2, 4)),
+        Profile("3g.20gb", 9, 2, 3, 4, 42, 19968, 2, (0, 4)),
+        Profile("4g.20gb", 5, 3, 4, 4, 56, 19968, 1, (0,)),
+        Profile("7g.40gb", 0, 4, 7, 8, 98, 40192, 1, (0,)),
+    ),
+)
+A30 = Geometry(4, (Profile("1g.5gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
+ALL = [profile.name for profile in A100.profiles]
+PLAIN = [profile.name for profile in A100.profiles if not profile.has_media]
+
+
+def placed(name: str, start: int) -> Placed:
+    profile = A100.by_name[name]
+    return Placed(profile, Placement(start, profile.size))
+
+
+def spot(
+    gpu: str,
+    leased: tuple[Placed, ...] = (),
+    drawn: tuple[Placed, ...] = (),
+    ready: tuple[Placed, ...] = (),
+    fixed: tuple[Placed, ...] = (),
+) -> Spot:
+    state = GpuState(gpu, A100, live=(*leased, *drawn, *fixed), warm=ready)
+    return Spot(Ground(state, fixed), leased, drawn)
+
+
+def starts(seats: tuple[Seat, ...]) -> list[tuple[str, int]]:
+    return [(seat.gpu, seat.placed.placement.start) for seat in seats]
+
+
+def test_where_the_fewest_leases_lie() -> None:
+    """A place that one lease must leave is kept before one that three must leave."""
+    few = (placed("2g.10gb", 0),)
+    many = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
+    assert starts(keep([("3g.20gb",)], [spot("a", leased=(*few, *many))])) == [("a", 0)]
+
+
+def test_it_does_not_wait_for_its_own() -> None:
+    """The class's own lease is no place to wait for: three strangers' leases are."""
+    own = (placed("3g.20gb", 0),)
+    strangers = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
+    assert starts(keep([("3g.20gb",)], [spot("a", leased=strangers, drawn=own)])) == [("a", 4)]
+
+
+def test_a_good_first_seat_is_given_up_for_all() -> None:
+    """The 1g.10gb at 0 empties first, but only at 6 do six 1g.5gb fit beside it."""
+    leased = (placed("1g.10gb", 6), *(placed("1g.5gb", n) for n in (2, 3, 4, 5)))
+    seats = keep([("1g.10gb",), *[("1g.5gb",)] * 6], [spot("a", leased=leased)])
+    assert len(seats) == 7
+    assert next(s.placed.placement.start for s in seats if s.wish == 0) == 6
+
+
+def test_unusable_and_full() -> None:
+    """No seat on a GPU that does not answer or is foreign; what can be had is kept all the same."""
+    foreign = spot("a", fixed=(placed("7g.40gb", 0),))
+    silent = Spot(Ground(GpuState("b", A100, usable=False)))
+    assert keep([("1g.5gb",)], [foreign, silent]) == ()
+    half = spot("c", fixed=(placed("3g.20gb", 0),))
+    assert len(keep([("3g.20gb",), ("3g.20gb",)], [foreign, half])) == 1
+    assert keep([("9g.90gb",)], [half]) == ()
+    assert keep([], [half]) == ()
+
+
+def test_closed_to_others() -> None:
+    """What is kept is neither free, warm, nor freed by a lease's end, for those who draw not."""
+    ground = spot("a", ready=(placed("1g.5gb", 0), placed("1g.5gb", 4))).ground
+    closed = without(ground, [placed("3g.20gb", 0)])
+    assert closed.fixed == (placed("3g.20gb", 0),)
+    assert closed.state.warm == (placed("1g.5gb", 4),)
+    assert place(("7g.40gb",), [closed.state]) is None
+    assert without(ground, ()) is ground
+
+
+names = st.sampled_from(PLAIN)
+
+
+def _lists(names: list[str], most: int) -> st.SearchStrategy[list[tuple[str, ...]]]:
+    return st.lists(
+        st.lists(st.sampled_from(names), min_size=1, max_size=2).map(tuple), max_size=most
+    )
+
+
+wishes = _lists(PLAIN, 8) | _lists(ALL, FEW // 2)
+
+
+@st.composite
+def spots(draw: st.DrawFn) -> list[Spot]:
+    """One or two GPUs with slices of every kind, none over another."""
+    found = []
+    for gpu in ("a", "b")[: draw(st.integers(1, 2))]:
+        kinds: dict[str, list[Placed]] = {"leased": [], "drawn": [], "ready": [], "fixed": []}
+        on_gpu: list[Placed] = []
+        for name in draw(st.lists(names, max_size=5)):
+            item = placed(name, draw(st.sampled_from(A100.by_name[name].starts)))
+            if not any(clash(item, other) for other in on_gpu):
+                on_gpu.append(item)
+                kinds[draw(st.sampled_from(sorted(kinds)))].append(item)
+        found.append(spot(gpu, **{kind: tuple(items) for kind, items in kinds.items()}))
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(wishes=wishes, spots=spots())
+def test_all_that_fit_and_none_over_another(
+    wishes: list[tuple[str, ...]], spots: list[Spot]
+) -> None:
+    """Every slice gets a seat exactly if all fit once the leases are over; seats never overlap."""
+    seats = keep(wishes, spots)
+    wanted = [name for names in wishes for name in names]
+    bare = [GpuState(s.ground.state.gpu, A100, live=s.ground.fixed) for s in spots]
+    assert (len(seats) == len(wanted)) == (place(wanted, bare) is not None)
+    for one, other in combinations(seats, 2):
+        assert one.gpu != other.gpu or not clash(one.placed, other.placed)
+    for seat in seats:
+        fixed = next(s.ground.fixed for s in spots if s.ground.state.gpu == seat.gpu)
+        assert not any(clash(seat.placed, item) for item in fixed)
+    asked = Counter((wish, name) for wish, names in enumerate(wishes) for name in names)
+    assert Counter((s.wish, s.placed.profile.name) for s in seats) <= asked
+
+
+@settings(max_examples=60, deadline=None)
+@given(wishes=wishes, spots=spots())
+def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot]) -> None:
+    """The seats are the same whichever free slices there are: cutting one comes to an end."""
+    bare = [
+        replace(s, ground=replace(s.ground, state=replace(s.ground.state, warm=()))) for s in spots
+    ]
+    assert keep(wishes, spots) == keep(wishes, bare)
+
+
+# -- whether it fits ----------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(wanted=st.lists(st.tuples(names, st.integers(1, 6)), max_size=4), gpus=st.integers(1, 2))
+def test_closed_form_is_what_can_be_placed(wanted: list[tuple[str, int]], gpus: int) -> None:
+    """Accepted exactly if the slices can be placed on the empty GPUs."""
+    total = sum((times([name], count) for name, count in wanted), Counter[str]())
+    states = [GpuState(str(n), A100) for n in range(gpus)]
+    expected = could_ever_place(list(total.elements()), states)
+    assert Room((A100,) * gpus).holds(total) == expected
+
+
+@pytest.mark.parametrize(
+    ("room", "profiles", "holds"),
+    [
+        (Room((A100,)), {}, True),
+        (Room((A100,)), {"1g.5gb+me": 1, "1g.5gb": 6}, True),
+        (Room((A100,)), {"1g.5gb+me": 2}, False),
+        (Room((A100, A30)), {"1g.5gb": 11}, True),
+        (Room((A100, A30)), {"1g.5gb": 12}, False),
+        (Room((A30,)), {"7g.40gb": 1}, False),
+        (Room((), whole=2), {"full": 2}, True),
+        (Room((A100,), whole=2), {"full": 3}, False),
+        (Room(()), {"1g.5gb": 1}, False),
+    ],
+)
+def test_room(room: Room, profiles: dict[str, int], holds: bool) -> None:
+    """Media slices, GPUs of two kinds and whole ones, which the closed form does not know."""
+    assert room.holds(profiles) == holds

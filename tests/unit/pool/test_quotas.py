@@ -1,0 +1,248 @@
+"""Quotas: whom they concern, what they count, and what is said when they are used up."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from miglab_spawner.messages import TicketState
+from miglab_spawner.pool import quotas
+from miglab_spawner.pool.quotas import Asked, in_words, longest_s, why_not
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.settings import CourseRules, Quota
+from miglab_spawner.pool.shares import DAY_S, HOUR_S, Use
+
+from .conftest import SETTINGS, World
+from .test_pool import refusal
+
+MakeWorld = Callable[..., World]
+NOW = 100 * DAY_S
+ADA = Asked("ada", "vision", "", 1)
+
+
+def held(size: int = 1, hours: float = 1.0, **more: object) -> Use:
+    """A live lease of ada's, of another server than the one asked for."""
+    values = {"user": "ada", "course": "vision", "server": "other", **more}
+    return Use(1, size=size, began=NOW - hours * HOUR_S, ended=None, **values)  # type: ignore[arg-type]
+
+
+def used(hours: float, ago_s: float = DAY_S, **more: object) -> Use:
+    """A lease of one slice that ended a while ago."""
+    live = held(1, hours, **more)
+    assert live.began is not None
+    return replace(live, began=live.began - ago_s, ended=NOW - ago_s)
+
+
+def refused(quota: Quota, *uses: Use, asked: Asked = ADA) -> str | None:
+    return why_not([quota], asked, uses, NOW)
+
+
+# -- slices at a time -----------------------------------------------------------------------------
+
+
+def test_slices_at_a_time() -> None:
+    """As many memory slices as the quota says may be held, and not one more."""
+    quota = Quota("each", live_slices=4)
+    assert refused(quota, held(3)) is None
+    said = refused(quota, held(4))
+    assert said is not None
+    for words in ("4 of the 4 memory slices", "“each”", "Stop another server", "smaller shape"):
+        assert words in said
+
+
+def test_the_server_itself_is_not_counted() -> None:
+    """A server that starts anew gives up what it holds, so that does not count against it."""
+    assert refused(Quota("each", live_slices=1), held(1, server="")) is None
+
+
+def test_a_shape_beyond_the_quota() -> None:
+    """What is larger than the quota is refused with the advice to choose a smaller shape."""
+    said = refused(Quota("each", live_slices=2), asked=replace(ADA, size=4))
+    assert said is not None
+    assert "Choose a smaller shape" in said
+
+
+def test_others_do_not_count() -> None:
+    """A quota for each student counts neither other students nor other courses."""
+    quota = Quota("each", course="vision", live_slices=1)
+    assert refused(quota, held(user="bob"), held(course="audio")) is None
+    assert refused(replace(quota, course=""), held(course="audio")) is not None
+
+
+def test_a_course_that_is_full_waits() -> None:
+    """A shared quota refuses nobody who could have it later: the student waits in line."""
+    quota = Quota("all", course="vision", is_shared=True, live_slices=1)
+    assert refused(quota, held(user="bob")) is None
+    said = refused(quota, asked=replace(ADA, size=2))
+    assert said is not None
+    assert "your course may hold at most 1" in said
+
+
+# -- hours of a week ------------------------------------------------------------------------------
+
+
+def test_hours_of_a_week() -> None:
+    """Used slice-hours refuse, and the refusal says how much, of how much, and until when."""
+    said = refused(Quota("each", slice_hours_week=10), used(10, ago_s=2 * DAY_S))
+    assert said is not None
+    assert "10.0 of 10 slice-hours" in said
+    assert "again in about 5 days" in said
+
+
+def test_hours_of_last_week_are_forgiven() -> None:
+    """What was used more than seven days ago does not count."""
+    assert refused(Quota("each", slice_hours_week=10), used(10, ago_s=7 * DAY_S)) is None
+
+
+def test_the_end_of_the_limit_is_exact() -> None:
+    """At the moment that is named there is enough, and a minute before there is not."""
+    quota = Quota("each", slice_hours_week=10)
+    uses = [used(7, ago_s=3 * DAY_S), used(4, ago_s=2 * DAY_S)]
+    (limit,) = quotas.limits([quota], ADA, uses, NOW)
+    wait_s = quotas.more_in_s(limit, ADA, uses, NOW)
+    assert wait_s is not None
+    assert why_not([quota], ADA, uses, NOW + wait_s + 1) is None
+    assert why_not([quota], ADA, uses, NOW + wait_s - 60) is not None
+
+
+def test_a_course_shares_its_hours() -> None:
+    """With a shared quota everybody's hours count, and the refusal says whose they are."""
+    quota = Quota("all", course="vision", is_shared=True, slice_hours_week=5)
+    said = refused(quota, used(3), used(2, user="bob"))
+    assert said is not None
+    assert "Your course has used 5.0 of 5" in said
+
+
+def test_the_most_exact_quota_counts() -> None:
+    """A quota that names the student takes the place of the course's and of everybody's."""
+    found = [
+        Quota("every", slice_hours_week=1),
+        Quota("course", course="vision", slice_hours_week=2),
+        Quota("ada", user="ada", slice_hours_week=50),
+    ]
+    assert why_not(found, ADA, [used(10)], NOW) is None
+    said = why_not(found[:2], ADA, [used(10)], NOW)
+    assert said is not None
+    assert "“course”" in said
+
+
+# -- the length of a lease ------------------------------------------------------------------------
+
+
+def test_longest_lease() -> None:
+    """A quota's longest lease takes over from the pool's, also where it is longer."""
+    assert longest_s([], ADA, [], NOW, 3600.0) == 3600.0
+    assert longest_s([Quota("each", lease_s=7200)], ADA, [], NOW, 3600.0) == 7200.0
+    assert longest_s([], ADA, [], NOW, None) is None
+
+
+def test_hours_end_a_lease() -> None:
+    """A lease ends when the student's hours are used up, the sooner the more is held."""
+    quota = Quota("each", slice_hours_week=10)
+    asked = replace(ADA, size=2)
+    assert longest_s([quota], asked, [used(6)], NOW, None) == pytest.approx(2 * HOUR_S)
+    both = [used(5), held(2, hours=0.5)]
+    assert longest_s([quota], asked, both, NOW, None) == pytest.approx(HOUR_S)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (5, "about 1 minute"),
+        (600, "about 10 minutes"),
+        (3 * HOUR_S, "about 3 hours"),
+        (5 * DAY_S, "about 5 days"),
+    ],
+)
+def test_times_in_words(seconds: float, words: str) -> None:
+    """Minutes, hours or days, whichever people would say."""
+    assert in_words(seconds) == words
+
+
+# -- in the pool ----------------------------------------------------------------------------------
+
+
+def limited(make_world: MakeWorld, *found: Quota) -> World:
+    courses = {**SETTINGS.courses, "b": CourseRules("B", ("1g.5gb",))}
+    return make_world(replace(SETTINGS, quotas=found, courses=courses, extension_s=7 * DAY_S))
+
+
+def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
+    """A second server beyond the quota is refused, in words that the ledger keeps."""
+    world = limited(make_world, Quota("each", live_slices=1))
+    world.run("ada")
+    error = refusal(lambda: world.ask("ada", server="second"))
+    assert error.reason == "over-quota"
+    (last,) = world.ledger.history("ticket", limit=1)
+    assert (last["to_state"], last["reason"]) == ("refused", error.message)
+    assert isinstance(world.ask("bob").id, int)
+
+
+def test_who_waits_counts_as_holding(make_world: MakeWorld) -> None:
+    """Nobody queues up for more than the quota; the same ticket may be asked for again."""
+    world = limited(make_world, Quota("each", live_slices=1))
+    ticket = world.ask("ada")
+    assert refusal(lambda: world.ask("ada", server="second")).reason == "over-quota"
+    assert world.ask("ada").id == ticket.id
+    world.pool.cancel(ticket.id, "ada")
+    assert world.ask("ada", server="second").id != ticket.id
+
+
+def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
+    """A course that holds all it may waits, is told so, and keeps nobody else from the GPUs."""
+    world = limited(make_world, Quota("b", course="b", is_shared=True, live_slices=2))
+    leases = [world.run(f"b{n}", course="b") for n in range(2)]
+    held_back = world.ask("b2", course="b")
+    other = world.ask("ada", "3g.20gb")
+    world.work()
+    assert world.pool.ticket(other.id).state == TicketState.OFFERED
+    view = world.pool.ticket(held_back.id)
+    assert view.state == TicketState.WAITING
+    assert "holds 2 of the 2 memory slices" in view.message
+    world.end(leases[0])
+    assert world.pool.ticket(held_back.id).state == TicketState.OFFERED
+
+
+def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
+    """Of a course that asks all at once no more are served than its quota allows."""
+    world = limited(make_world, Quota("b", course="b", is_shared=True, live_slices=3))
+    for n in range(6):
+        world.ask(f"b{n}", course="b")
+    world.work()
+    assert len(world.pool.leases()) == 3
+
+
+def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
+    """A lease ends when the week's hours are used up, and cannot be extended beyond."""
+    world = limited(make_world, Quota("each", slice_hours_week=2))
+    lease = world.run("ada")
+    assert lease.ends_at == pytest.approx(world.at + 2 * HOUR_S)
+    world.pass_time(HOUR_S)
+    with pytest.raises(Refused) as caught:
+        world.pool.extend(lease.id, 600, "ada")
+    assert caught.value.reason == "no-extension"
+    assert "last for about 60 minutes more" in caught.value.message
+
+
+def test_an_extension_within_the_hours(make_world: MakeWorld) -> None:
+    """Within the week's hours a lease can be extended."""
+    world = limited(make_world, Quota("each", slice_hours_week=2, lease_s=1800))
+    lease = world.run("ada")
+    assert world.pool.extend(lease.id, 1800, "ada").ends_at == pytest.approx(world.at + 3600)
+
+
+def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
+    """The spawn page's data hold what is used of every limit, for the user it is shown to."""
+    world = limited(make_world, Quota("each", live_slices=4, slice_hours_week=2, lease_s=3600))
+    lease = world.run("ada", "2x1g.5gb")
+    world.pass_time(HOUR_S)
+    (course,) = world.pool.offers(["everyone"], "ada").courses
+    assert {one.limit: (one.used, one.most) for one in course.left} == {
+        "live_slices": (2, 4),
+        "slice_hours_week": (2, 2),
+        "lease_s": (0, 3600),
+    }
+    (week,) = (one for one in course.left if one.limit == "slice_hours_week")
+    assert week.more_in_s == pytest.approx(6 * DAY_S + 23 * HOUR_S + 300, abs=2)
+    assert world.pool.offers(["everyone"]).courses[0].left == ()
+    assert lease.ends_at is not None

@@ -1,0 +1,484 @@
+"""A class has its slices at its time: while strangers wait, over restarts, and not for longer."""
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pynvml
+import pytest
+
+from miglab_spawner.messages import ReservationRequest, ReservationView, TicketState
+from miglab_spawner.pool.placement import packs
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.settings import CourseRules
+
+from .conftest import SETTINGS, SHAPES, World
+
+LEAD_S = 900.0
+TUESDAY = dt.datetime(2026, 6, 2, 8, 0, tzinfo=dt.UTC).timestamp()  # 10:00 in Berlin
+RULES = replace(
+    SETTINGS,
+    courses=dict(SETTINGS.courses) | {"deep": CourseRules("Deep learning", SHAPES)},
+    attend_grace_s=7200.0,
+    offer_s=7200.0,
+    longest_wait_s=24 * 3600.0,
+    reserve_lead_s=LEAD_S,
+)
+
+
+def asked(**more: Any) -> ReservationRequest:
+    """Tuesdays from 10 to 12 in Berlin, seven of the smallest."""
+    values: dict[str, Any] = {
+        "course": "deep",
+        "shape": "1g.5gb",
+        "count": 7,
+        "weekdays": ("tue",),
+        "from_time": "10:00",
+        "to_time": "12:00",
+        "tz": "Europe/Berlin",
+        "grace_s": 900.0,
+    }
+    return ReservationRequest(**(values | more))
+
+
+@pytest.fixture
+def lab(make_world: Callable[..., World]) -> World:
+    """One A100, an hour before the class on a Tuesday."""
+    world = make_world(RULES)
+    world.at = TUESDAY - 3600
+    world.pool.reconcile()
+    return world
+
+
+def reserve(lab: World, **more: Any) -> ReservationView:
+    return lab.pool.reserve(asked(**more), "ina")
+
+
+def go_to(lab: World, seconds: float) -> None:
+    """To so many seconds after the class begins, with everybody's ticket attended."""
+    lab.at = TUESDAY + seconds
+    lab.attend_all()
+    lab.work()
+
+
+def state_of(lab: World, ticket: int) -> TicketState:
+    return lab.pool.ticket(ticket).state
+
+
+def refusal(lab: World, **more: Any) -> Refused:
+    with pytest.raises(Refused) as error:
+        reserve(lab, **more)
+    return error.value
+
+
+# -- making -------------------------------------------------------------------------------------
+
+
+def test_made(lab: World) -> None:
+    """A reservation says when it is next, and from when to when its places are kept."""
+    made = reserve(lab, reason="week 1")
+    assert (made.starts_at, made.ends_at) == (TUESDAY, TUESDAY + 7200)
+    assert (made.kept_from, made.kept_until) == (TUESDAY - LEAD_S, TUESDAY + 900)
+    assert (made.state, made.drawn, made.made_by, made.message) == ("planned", 0, "ina", "week 1")
+    assert lab.pool.reservations() == [made]
+
+
+def test_a_need_is_resolved(lab: World) -> None:
+    """What is reserved by need is what students get who ask by need."""
+    made = reserve(lab, course="vision", shape="at least 9 GiB", count=3)
+    assert made.shape == "1g.10gb"
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"course": "nowhere"}, "not-in-course"),
+        ({"shape": "9g.1gb"}, "bad-shape"),
+        ({"shape": "nonsense"}, "bad-shape"),
+        ({"shape": "cpu"}, "bad-shape"),
+        ({"course": "vision", "shape": "3g.20gb"}, "shape-not-offered"),
+        ({"tz": "Mars/Olympus"}, "bad-time"),
+        ({"tz": "../../etc/passwd"}, "bad-time"),
+        ({"from_time": "12:00", "to_time": "12:00"}, "bad-time"),
+        ({"from_time": "22:00", "to_time": "02:00"}, "bad-time"),
+        ({"weekdays": ()}, "bad-time"),
+        ({"weekdays": (), "date": "2026-06-09", "until": "2026-06-10"}, "bad-time"),
+        ({"date": "2026-06-20", "until": "2026-06-10"}, "bad-time"),
+        ({"date": "9999-12-31"}, "bad-time"),
+        (
+            {"weekdays": (), "date": "2027-03-28", "from_time": "02:00", "to_time": "03:00"},
+            "bad-time",
+        ),
+        ({"weekdays": (), "date": "2026-06-01"}, "in-the-past"),
+        ({"weekdays": (), "date": "0001-01-01"}, "in-the-past"),
+        ({"weekdays": (), "date": "2026-06-02", "from_time": "08:59"}, "in-the-past"),
+        ({"until": "2026-06-01", "date": "2026-01-01"}, "in-the-past"),
+        ({"count": 8}, "impossible-reservation"),
+        ({"shape": "3g.20gb", "count": 3}, "impossible-reservation"),
+        ({"shape": "full", "count": 1}, "impossible-reservation"),
+    ],
+)
+def test_refused_with_the_reason(lab: World, more: dict[str, Any], reason: str) -> None:
+    """What makes no sense is refused when it is made, in words, and the ledger has it."""
+    error = refusal(lab, **more)
+    assert error.reason == reason
+    assert len(error.message) > 20
+    noted = lab.ledger.history("reservation")[0]
+    assert (noted["to_state"], noted["by"], noted["reason"]) == ("refused", "ina", error.message)
+    assert lab.pool.reservations() == []
+
+
+def test_clash_is_refused(lab: World) -> None:
+    """Two classes that do not fit at the same time: the second hears with whom, and when."""
+    first = reserve(lab, count=4)
+    error = refusal(lab, weekdays=("mon", "tue"), from_time="11:30", to_time="13:00", count=4)
+    assert error.reason == "reservation-clash"
+    assert f"reservation {first.id} (4 times 1g.5gb for deep" in error.message
+    assert "2026-06-02 at 11:30" in error.message
+    assert reserve(lab, from_time="11:30", to_time="13:00", count=3).count == 3
+
+
+def test_clash_of_three(lab: World) -> None:
+    """Each two would fit; the three of them do not."""
+    reserve(lab, shape="2g.10gb", count=1, from_time="10:00", to_time="11:00")
+    reserve(lab, shape="2g.10gb", count=1, from_time="10:30", to_time="11:30")
+    assert refusal(lab, shape="4g.20gb", count=1).reason == "reservation-clash"
+    assert refusal(lab, shape="2g.10gb", count=2).reason == "reservation-clash"
+    assert reserve(lab, shape="2g.10gb", count=1).id
+
+
+def test_back_to_back_is_no_clash(lab: World) -> None:
+    """A class may begin as another ends, and on other days; a cancelled one is in nobody's way."""
+    one = reserve(lab)
+    reserve(lab, from_time="12:00", to_time="14:00")
+    reserve(lab, weekdays=("wed",))
+    assert refusal(lab).reason == "reservation-clash"
+    lab.pool.unreserve(one.id, "ina")
+    assert reserve(lab).state == "planned"
+
+
+def test_clash_in_winter_only(lab: World) -> None:
+    """Another zone's class that comes to lie beside it only after the clocks have changed."""
+    reserve(lab, weekdays=("mon",), from_time="16:00", to_time="17:00")
+    error = refusal(
+        lab, weekdays=("mon",), from_time="11:00", to_time="12:00", tz="America/New_York"
+    )
+    assert error.reason == "reservation-clash"
+    assert "2026-10-26" in error.message
+
+
+def test_the_sum_is_the_closed_form(lab: World) -> None:
+    """What is accepted beside each other packs on the GPU, and one more of anything does not."""
+    geometry = next(iter(lab.pool.core.infos.values())).geometry
+    counts: dict[str, int] = {}
+    for shape in ("3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb", "2g.10gb", "1g.5gb"):
+        more = counts | {shape: counts.get(shape, 0) + 1}
+        if packs(more, 1, geometry):
+            reserve(lab, shape=shape, count=1)
+            counts = more
+        else:
+            assert refusal(lab, shape=shape, count=1).reason == "reservation-clash"
+    assert counts == {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}
+
+
+def test_no_gpu_has_answered(make_world: Callable[..., World]) -> None:
+    """Without any GPU's answer nothing can be promised."""
+    lab = make_world(RULES)
+    lab.pool.core.infos.clear()
+    assert refusal(lab).reason == "gpus-unknown"
+
+
+# -- what people are told ------------------------------------------------------------------------
+
+
+def offered(lab: World, course: str, shape: str = "1g.5gb") -> Any:
+    (found,) = lab.pool.offers([course]).courses
+    return next(one for one in found.shapes if one.shape == shape)
+
+
+def test_offers_while_places_are_kept(lab: World) -> None:
+    """The class sees its places as free; others see that a class keeps them, and until when."""
+    reserve(lab, count=5)
+    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 7
+    go_to(lab, 0)
+    assert (offered(lab, "everyone").free_now, offered(lab, "deep").free_now) == (2, 7)
+    big, own = offered(lab, "everyone", "3g.20gb"), offered(lab, "deep", "3g.20gb")
+    assert (big.free_now, big.reserved_s, big.is_kept) == (0, 900.0, False)
+    assert own.free_now == 0
+    lab.run("d1", course="deep")
+    assert offered(lab, "deep").free_now == 6
+    go_to(lab, 900)
+    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 6
+
+
+def test_who_waits_for_a_class_is_told(lab: World) -> None:
+    """A stranger reads why what is free is not for them; a student of the class need not."""
+    reserve(lab)
+    leases = [lab.run(f"s{n}") for n in range(7)]
+    go_to(lab, 300)
+    student = lab.ask("d1", course="deep")
+    stranger = lab.ask("s8")
+    lab.work()
+    assert lab.pool.ticket(stranger.id).message == ""
+    lab.pool.cancel(student.id, "d1")
+    lab.end(leases[0])
+    message = lab.pool.ticket(stranger.id).message
+    assert message.startswith("What is free is kept for a class")
+    assert message.endswith("free for all in at most 10 min.")
+
+
+# -- kept, drawn, released ----------------------------------------------------------------------
+
+
+def test_honoured_while_strangers_wait(lab: World) -> None:
+    """The class finds its seven at once, though strangers were there first; then they go on."""
+    reserve(lab)
+    go_to(lab, -LEAD_S)
+    strangers = [lab.ask(f"s{n}") for n in range(3)]
+    lab.work()
+    assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
+    go_to(lab, 60)
+    students = [lab.ask(f"d{n}", course="deep") for n in range(8)]
+    lab.pool.turn()
+    told = [state_of(lab, one.id) for one in students]
+    assert told == ["offered"] * 7 + ["waiting"], "they were cut before"
+    assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
+    assert lab.pool.reservations()[0].drawn == 7
+
+
+def test_no_shows_are_everybodys_after_the_grace(lab: World) -> None:
+    """What is not taken up in time goes to who waits; a second earlier it does not."""
+    reserve(lab)
+    go_to(lab, 0)
+    strangers = [lab.ask(f"s{n}") for n in range(6)]
+    lab.ask("d1", course="deep")
+    go_to(lab, 899)
+    assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
+    go_to(lab, 900)
+    assert {state_of(lab, one.id) for one in strangers} == {"offered"}
+    noted = [one["to_state"] for one in lab.ledger.history("reservation")]
+    assert noted == ["open", "kept", "planned"]
+
+
+def test_until_its_end_the_class_goes_first(lab: World) -> None:
+    """After the grace a student of the class is next when something becomes free."""
+    reserve(lab)
+    go_to(lab, 1000)
+    leases = [lab.run(f"s{n}") for n in range(7)]
+    stranger = lab.ask("s8")
+    student = lab.ask("d1", course="deep")
+    assert lab.pool.ticket(student.id).position == 1
+    lab.end(leases[0])
+    assert (state_of(lab, student.id), state_of(lab, stranger.id)) == ("offered", "waiting")
+    go_to(lab, 7200)
+    late = lab.ask("d2", course="deep")
+    lab.end(leases[1])
+    assert (state_of(lab, stranger.id), state_of(lab, late.id)) == ("offered", "waiting")
+
+
+def test_nobody_is_cut_off(lab: World) -> None:
+    """Who runs there runs on; their places come to the class as they end."""
+    leases = [lab.run(f"s{n}") for n in range(7)]
+    reserve(lab)
+    go_to(lab, 0)
+    student = lab.ask("d1", course="deep")
+    lab.work()
+    assert {lease.state for lease in lab.pool.leases()} == {"running"}
+    lab.end(leases[3])
+    stranger = lab.ask("s8")
+    lab.work()
+    assert (state_of(lab, student.id), state_of(lab, stranger.id)) == ("offered", "waiting")
+
+
+def test_drained_from_the_lead_on(lab: World) -> None:
+    """Before the lead anybody gets a slice; from then on nobody else does."""
+    reserve(lab)
+    go_to(lab, -LEAD_S - 1)
+    early = lab.ask("s1")
+    lab.work()
+    assert state_of(lab, early.id) == "offered"
+    go_to(lab, -LEAD_S)
+    late = lab.ask("s2")
+    lab.work()
+    assert state_of(lab, late.id) == "waiting"
+
+
+def test_beside_what_is_kept_life_goes_on(lab: World) -> None:
+    """Strangers get what is not reserved, and no more."""
+    reserve(lab, shape="3g.20gb", count=1)
+    go_to(lab, 0)
+    strangers = [lab.ask(f"s{n}") for n in range(5)]
+    lab.work()
+    told = [state_of(lab, one.id) for one in strangers]
+    assert told == ["offered"] * 4 + ["waiting"]
+    student = lab.ask("d1", "3g.20gb", course="deep")
+    lab.pool.turn()
+    assert state_of(lab, student.id) == "offered"
+
+
+def test_cut_before_the_start(lab: World) -> None:
+    """When the class begins its slices exist, whatever lay there, and nobody holds them."""
+    lab.end(lab.run("s1", "7g.40gb"))
+    assert [row.profile for row in lab.ledger.state.slices.values()] == ["7g.40gb"]
+    reserve(lab, shape="2g.10gb", count=3)
+    go_to(lab, -LEAD_S)
+    assert sorted((profile, start) for _, profile, start in lab.raw()) == [
+        ("2g.10gb", 0),
+        ("2g.10gb", 2),
+        ("2g.10gb", 4),
+    ]
+    assert set(lab.states()) == {"free"}
+
+
+def test_its_own_course_only(lab: World) -> None:
+    """A reservation is its course's; the same person in another course waits."""
+    reserve(lab)
+    go_to(lab, 0)
+    other, own = lab.ask("ada"), lab.ask("ada", server="b", course="deep")
+    lab.work()
+    assert (state_of(lab, other.id), state_of(lab, own.id)) == ("waiting", "offered")
+
+
+def test_only_as_many_as_reserved(lab: World) -> None:
+    """The course's next student is one among others."""
+    reserve(lab, count=2)
+    go_to(lab, 0)
+    first = [lab.ask(f"d{n}", course="deep") for n in range(2)]
+    strangers = [lab.ask(f"s{n}") for n in range(5)]
+    third = lab.ask("d3", course="deep")
+    lab.work()
+    assert {state_of(lab, one.id) for one in first} == {"offered"}
+    told = sorted(state_of(lab, one.id) for one in (*strangers, third))
+    assert told == ["offered"] * 5 + ["waiting"]
+
+
+def test_a_lease_that_runs_already_counts(lab: World) -> None:
+    """The course holds seven in all: who came early is one of them."""
+    reserve(lab)
+    lab.run("d1", course="deep")
+    go_to(lab, 0)
+    assert lab.pool.reservations()[0].drawn == 1
+    students = [lab.ask(f"e{n}", course="deep") for n in range(6)]
+    lab.work()
+    assert {state_of(lab, one.id) for one in students} == {"offered"}
+
+
+def test_given_back_in_the_grace(lab: World) -> None:
+    """A student who restarts within the grace finds the place kept."""
+    reserve(lab)
+    go_to(lab, 0)
+    lease = lab.run("d1", course="deep")
+    strangers = [lab.ask(f"s{n}") for n in range(2)]
+    lab.end(lease)
+    again = lab.ask("d1", course="deep")
+    lab.work()
+    assert state_of(lab, again.id) == "offered"
+    assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
+
+
+def test_pool_restarts_in_the_middle(lab: World) -> None:
+    """What is kept is worked out from the ledger and the clock: a restart forgets nothing."""
+    reserve(lab)
+    go_to(lab, -60)
+    stranger = lab.ask("s1")
+    lab.crash()
+    lab.work()
+    assert state_of(lab, stranger.id) == "waiting"
+    go_to(lab, 60)
+    lab.crash()
+    student = lab.ask("d1", course="deep")
+    lab.work()
+    assert (state_of(lab, student.id), state_of(lab, stranger.id)) == ("offered", "waiting")
+    lab.at = TUESDAY + 901
+    lab.crash()
+    lab.attend_all()
+    lab.work()
+    assert state_of(lab, stranger.id) == "offered"
+
+
+def test_cancelled(lab: World) -> None:
+    """Cancelling frees what was kept at once, says by whom and why, and ends no lease."""
+    made = reserve(lab)
+    go_to(lab, 0)
+    lease = lab.run("d1", course="deep")
+    stranger = lab.ask("s1")
+    lab.work()
+    gone = lab.pool.unreserve(made.id, "olaf", "the class is ill")
+    assert (gone.state, gone.message) == ("cancelled", "the class is ill")
+    lab.work()
+    assert state_of(lab, stranger.id) == "offered"
+    assert lab.pool.lease(lease.id).state == "running"
+    noted = lab.ledger.history("reservation")[0]
+    assert (noted["by"], noted["reason"], noted["course"]) == ("olaf", "the class is ill", "deep")
+    with pytest.raises(Refused, match="cancelled already"):
+        lab.pool.unreserve(made.id, "olaf")
+    with pytest.raises(Refused, match="no reservation 99"):
+        lab.pool.unreserve(99, "olaf")
+
+
+def test_once_and_over(lab: World) -> None:
+    """A single class is over after its end, and no longer listed; a weekly one is planned again."""
+    once = reserve(lab, weekdays=(), date="2026-06-02", count=3)
+    weekly = reserve(lab, count=4)
+    go_to(lab, 7200)
+    assert [one.id for one in lab.pool.reservations()] == [weekly.id]
+    assert lab.pool.reservations()[0].starts_at == TUESDAY + 7 * 86400
+    assert lab.ledger.history("reservation", str(once.id))[0]["to_state"] == "over"
+    with pytest.raises(Refused, match="over already"):
+        lab.pool.unreserve(once.id, "ina")
+
+
+def test_a_class_goes_before_the_next_ones_lead(lab: World) -> None:
+    """Its student who restarts is served though the next class is about to begin."""
+    reserve(lab)
+    reserve(lab, course="everyone", from_time="12:00", to_time="14:00")
+    go_to(lab, 7200 - 60)
+    student, early = lab.ask("d1", course="deep"), lab.ask("x1", course="vision")
+    lab.work()
+    assert (state_of(lab, student.id), state_of(lab, early.id)) == ("offered", "waiting")
+
+
+def test_two_classes_at_once(lab: World) -> None:
+    """Neither takes the other's, whoever comes first."""
+    reserve(lab, shape="3g.20gb", count=1)
+    reserve(lab, course="everyone", shape="1g.5gb", count=3)
+    go_to(lab, 0)
+    first = [lab.ask(f"e{n}") for n in range(3)]
+    lab.work()
+    last = lab.ask("d1", "3g.20gb", course="deep")
+    lab.work()
+    assert {state_of(lab, one.id) for one in (*first, last)} == {"offered"}
+
+
+def test_whole_gpus(make_world: Callable[..., World]) -> None:
+    """GPUs with MIG off are reserved by number."""
+    lab = make_world(RULES, gpus=2, mig=False)
+    lab.at = TUESDAY - 3600
+    lab.pool.reconcile()
+    lab.pool.sample()
+    assert refusal(lab, shape="full", count=3).reason == "impossible-reservation"
+    reserve(lab, shape="full", count=1)
+    go_to(lab, 0)
+    strangers = [lab.ask(f"s{n}", "full") for n in range(2)]
+    lab.work()
+    assert [state_of(lab, one.id) for one in strangers] == ["offered", "waiting"]
+    student = lab.ask("d1", "full", course="deep")
+    lab.work()
+    assert [state_of(lab, one.id) for one in (student, strangers[1])] == ["offered", "waiting"]
+
+
+def test_a_slice_that_cannot_be_cut(lab: World) -> None:
+    """What fails is tried again after a pause, not for ever at once; then the class has it.
+
+    NVML gives what is cut the id of a slice that is gone, but is still to be cleared.
+    """
+    lab.at = TUESDAY - 60
+    lease = lab.run("s1")
+    lab.fail("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE)
+    lab.end(lease)
+    lab.machine.reboot()
+    reserve(lab)
+    lab.work(most=20)
+    go_to(lab, 0)
+    assert [profile for _, profile, _ in lab.raw()] == ["1g.5gb"] * 7

@@ -1,0 +1,163 @@
+"""Warned before it is taken back: what the states allow, and who waits for what."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from miglab_spawner.messages import LeaseState, LeaseView, ReservationRequest, WarningKind
+from miglab_spawner.pool.refused import Refused
+
+from .conftest import SETTINGS, World
+
+MakeWorld = Callable[..., World]
+IDLE, TIME, CLASS_END = WarningKind.IDLE, WarningKind.TIME, WarningKind.CLASS_END
+
+
+def warned(world: World, kind: WarningKind = IDLE) -> LeaseView:
+    lease = world.run("ada")
+    return world.pool.warn(lease.id, kind, "Unused.", world.at + 60)
+
+
+def test_a_warning_says_when_and_why(world: World) -> None:
+    """It is in the view and in the ledger, and a restart forgets nothing of it."""
+    lease = warned(world)
+    assert lease.state is LeaseState.WARNED and lease.warning is not None
+    assert (lease.warning.at, lease.warning.reclaim_at) == (world.at, world.at + 60)
+    assert (lease.warning.reason, lease.warning.stays_left) == ("Unused.", 2)
+    note = world.ledger.history("lease", str(lease.id))[0]
+    assert (note["to_state"], note["by"], note["reason"]) == ("warned", "reclaimer", "Unused.")
+    world.crash()
+    assert world.pool.lease(lease.id).warning == lease.warning
+
+
+def test_it_ends_without_a_trace_in_the_view(world: World) -> None:
+    """A warning that is over is over; why is in the ledger."""
+    lease = warned(world)
+    after = world.pool.end_warning(lease.id, "reclaimer", "It is in use.")
+    assert (after.state, after.warning) == (LeaseState.RUNNING, None)
+    assert world.ledger.history("lease", str(lease.id))[0]["reason"] == "It is in use."
+    assert world.pool.end_warning(lease.id, "reclaimer", "again") == after
+
+
+def test_release_of_a_warned_lease(world: World) -> None:
+    """It is released as any other: the slice is free once the holder is gone."""
+    lease = warned(world)
+    assert world.pool.release(lease.id, "reclaimer", "Unused.").state is LeaseState.RELEASING
+    world.check()
+    world.end(lease)
+    assert world.pool.lease(lease.id).state is LeaseState.RELEASED
+
+
+def test_only_what_is_in_use_is_warned(world: World) -> None:
+    """A grant without a server, and a lease that ends, are nobody's to warn."""
+    granted, lease = world.grant("ada"), world.run("bob")
+    world.pool.release(lease.id, "bob", "done")
+    for number in (granted.id, lease.id):
+        with pytest.raises(Refused, match="nobody is to be warned"):
+            world.pool.warn(number, IDLE, "Unused.", world.at + 60)
+
+
+def test_a_harder_end_takes_over(world: World) -> None:
+    """An idle warning gives way to one that activity does not end; never the other way round."""
+    lease = warned(world)
+    harder = world.pool.warn(lease.id, CLASS_END, "The class ends.", world.at + 30).warning
+    assert harder is not None and harder.kind is CLASS_END
+    with pytest.raises(Refused):
+        world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60)
+    for call in (
+        lambda: world.pool.stay(lease.id, "ada"),
+        lambda: world.pool.extend(lease.id, 60, "ada"),
+    ):
+        with pytest.raises(Refused, match="The class ends"):
+            call()
+
+
+def test_a_warning_in_the_past_is_now(world: World) -> None:
+    """It is never over before it began."""
+    lease = world.run("ada")
+    warning = world.pool.warn(lease.id, IDLE, "Unused.", world.at - 60).warning
+    assert warning is not None and warning.reclaim_at == world.at
+
+
+def test_still_here_without_a_warning(world: World) -> None:
+    """A second click does nothing and costs nothing."""
+    lease = warned(world)
+    world.pool.stay(lease.id, "ada")
+    world.pool.stay(lease.id, "ada")
+    again = world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60).warning
+    assert again is not None and again.stays_left == 1
+
+
+def test_no_stays(make_world: MakeWorld) -> None:
+    """A site may allow none; the refusal says what to do, and is in the ledger."""
+    world = make_world(replace(SETTINGS, stays=0))
+    lease = warned(world)
+    with pytest.raises(Refused, match="Run something on the slice"):
+        world.pool.stay(lease.id, "ada")
+    assert world.pool.lease(lease.id).state is LeaseState.WARNED
+    assert "Run something" in world.ledger.history("lease", str(lease.id))[0]["reason"]
+
+
+def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
+    """An extension ends an idle warning too, as often as one may extend."""
+    world = make_world(replace(SETTINGS, lease_s=600.0, extensions=1))
+    lease = warned(world)
+    assert world.pool.extend(lease.id, 60, "ada").warning is None
+    (case,) = world.pool.cases()
+    assert case.stay_until == world.at + SETTINGS.stay_s
+    world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60)
+    with pytest.raises(Refused):
+        world.pool.extend(lease.id, 60, "ada")
+    world.check()
+
+
+# -- who waits for it -----------------------------------------------------------------------------
+
+
+def waits_for(world: World, lease: LeaseView) -> int:
+    return world.pool.lease(lease.id).others_wait
+
+
+def test_others_wait(world: World) -> None:
+    """Everyone counts who could use the place; with room left nobody waits."""
+    leases = [world.run(f"student{n}") for n in range(7)]
+    assert waits_for(world, leases[0]) == 0
+    for name in ("one", "two", "three"):
+        world.ask(name)
+    assert {waits_for(world, lease) for lease in leases} == {3}
+
+
+def test_a_big_shape_waits_for_its_place_only(world: World) -> None:
+    """Of the small leases those count that lie in the place kept for the first in line."""
+    leases = [world.run(f"student{n}") for n in range(7)]
+    world.ask("big", "3g.20gb")
+    inside = {lease.slices[0].start for lease in leases if waits_for(world, lease)}
+    assert inside in ({0, 1, 2, 3}, {4, 5, 6})
+
+
+def test_a_class_waits_for_its_reserved_places(world: World) -> None:
+    """From its lead on a reservation counts for the leases that lie in its places, no others."""
+    leases = [world.run(f"student{n}") for n in range(7)]
+    begins = datetime.fromtimestamp(world.at, UTC) + timedelta(minutes=30)
+    asked = ReservationRequest(
+        course="vision", shape="1g.5gb", count=2, date=begins.date(), tz="UTC",
+        from_time=begins.strftime("%H:%M"), to_time=(begins + timedelta(hours=1)).strftime("%H:%M"),
+    )  # fmt: skip
+    world.pool.reserve(asked, "ina")
+    assert sum(waits_for(world, lease) for lease in leases) == 0
+    world.pass_time(29 * 60)
+    world.pool.turn()
+    assert sum(waits_for(world, lease) for lease in leases) == 2
+
+
+def test_who_cannot_use_it_does_not_wait_for_it(make_world: MakeWorld) -> None:
+    """A lease on a GPU that answers no more would free nothing for anybody."""
+    world = make_world()
+    lease = world.run("ada", "7g.40gb")
+    world.ask("bob")
+    assert waits_for(world, lease) == 1
+    with world.pool.core.write() as tx:
+        world.pool.core.mark_gpu(tx, world.driver.gpus()[0].uuid, "unknown", "it is stuck")
+    assert waits_for(world, lease) == 0

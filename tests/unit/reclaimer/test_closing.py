@@ -1,0 +1,130 @@
+"""The ends that come whatever anybody does, as people write them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from miglab_hub.reclaimer.closing import BadTime, Closings, class_end, closed_now, ends_of, window
+from miglab_hub.reclaimer.rules import Rules, rules_of
+from miglab_hub.settings import Settings
+from miglab_spawner.messages import WarningKind
+
+TUESDAY = datetime(2026, 11, 24, tzinfo=UTC)
+
+
+def at(hour: int, minute: int = 0, day: int = 24) -> float:
+    return TUESDAY.replace(hour=hour, minute=minute, day=day).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "held_since", "ends_at"),
+    [
+        ("tue 12:00", at(10), at(12)),
+        ("tue 12:00", at(12), at(12, day=24) + 7 * 86400),
+        ("Mon-Fri 18:00", at(10), at(18)),
+        ("sat-mon 18:00", at(10), at(18, day=28)),
+        ("2026-11-25 09:30", at(10), at(9, 30, day=25)),
+    ],
+)
+def test_ends_of_a_class(text: str, held_since: float, ends_at: float) -> None:
+    """The first end since the lease is held counts, whenever anybody looks."""
+    closings = Closings(classes={"ml": (class_end(text, "UTC"),)})
+    (end,) = ends_of("ml", held_since, None, closings)
+    assert (end.at, end.kind) == (ends_at, WarningKind.CLASS_END)
+    assert ends_of("other", held_since, None, closings) == []
+
+
+def test_local_time() -> None:
+    """Noon is noon on the wall of the course's own time zone."""
+    closings = Closings(classes={"ml": (class_end("tue 12:00", "Europe/Berlin"),)})
+    (end,) = ends_of("ml", at(9), None, closings)
+    assert end.at == at(11)
+    assert "12:00" in end.reason
+
+
+def test_maintenance() -> None:
+    """It ends a lease at its start, also one that slipped in, and says until when it lasts."""
+    closings = Closings(maintenance=(window("tue 06:00-08:00", "UTC"),))
+    for held_since in (at(5), at(7)):
+        (end,) = ends_of("ml", held_since, None, closings)
+        assert (end.at, end.kind) == (at(6), WarningKind.MAINTENANCE)
+    assert closed_now(closings, at(5, 59)) == closed_now(closings, at(8)) == ""
+    assert closed_now(closings, at(6)) == "Maintenance of the lab from 06:00 to 08:00."
+
+
+def test_the_leases_own_end() -> None:
+    """A lease with a longest time has that end too."""
+    (end,) = ends_of("ml", at(5), at(9), Closings())
+    assert (end.at, end.kind) == (at(9), WarningKind.TIME)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tue",
+        "tue 24:00",
+        "tue 12",
+        "tues 12:00",
+        "2026-13-01 12:00",
+        "tue 00:00",
+        "tue 8:00-9:00",
+    ],
+)
+def test_a_wrong_end_is_explained(text: str) -> None:
+    """What cannot be read is refused with how it is written."""
+    with pytest.raises(BadTime, match="write"):
+        class_end(text, "UTC")
+
+
+@pytest.mark.parametrize("text", ["tue 06:00", "tue 08:00-06:00", "tue 08:00-08:00"])
+def test_a_wrong_window_is_explained(text: str) -> None:
+    """A window has a start before its end, on one day."""
+    with pytest.raises(BadTime, match="write"):
+        window(text, "UTC")
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"reclaim": {"maintenance": ["now"]}}, "no window"),
+        ({"reclaim": {"timezone": "Mars/Olympus"}}, "not known"),
+        ({"reclaim": {"idle_wanted_s": 9000}}, "longer than idle_s"),
+        ({"courses": {"ml": {"shapes": ["cpu"], "ends": ["noon"]}}}, "no end of a class"),
+    ],
+)
+def test_settings_are_checked(table: dict[str, object], words: str) -> None:
+    """lab.toml with a time that cannot be read does not start."""
+    whole = {"courses": {"everyone": {"shapes": ["cpu"]}}, **table}
+    with pytest.raises(ValueError, match=words):
+        Settings.model_validate(whole)
+
+
+def test_the_defaults_are_the_policys() -> None:
+    """Without a word in lab.toml the reclaimer works as its own defaults say."""
+    rules = rules_of(Settings.model_validate({"courses": {"everyone": {"shapes": ["cpu"]}}}))
+    assert replace(rules, closings=Closings()) == Rules()
+
+
+def test_settings_become_rules() -> None:
+    """What lab.toml says reaches the policy, in its own words."""
+    rules = rules_of(
+        Settings.model_validate(
+            {
+                "reclaim": {
+                    "dry_run": True, "idle_s": 50, "idle_wanted_s": 20, "unused_s": 70,
+                    "stale_s": 30, "warning_s": 10, "holding_factor": 3,
+                    "timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"],
+                },
+                "courses": {"everyone": {"shapes": ["cpu"], "ends": ["tue 12:00"]}},
+            }
+        )
+    )  # fmt: skip
+    assert rules.is_enabled and rules.is_dry_run
+    limits = rules.limits
+    assert (limits.idle_s, limits.idle_wanted_s, limits.holding_factor) == (50, 20, 3)
+    assert (limits.warning_s, limits.bounds.unused_s, limits.bounds.stale_s) == (10, 70, 30)
+    assert closed_now(rules.closings, at(5)) and not closed_now(rules.closings, at(7))
+    (end,) = ends_of("everyone", at(8), None, Closings(classes=rules.closings.classes))
+    assert end.at == at(11)

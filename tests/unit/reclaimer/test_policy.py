@@ -1,0 +1,314 @@
+"""The policy as a table of cases, and what must hold for every one."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miglab_hub.reclaimer.policy import Act, HardEnd, LeaseFacts, Limits, Verdict, decide
+from miglab_hub.reclaimer.signals import NEVER, Known
+from miglab_hub.reclaimer.states import HOLDING_MIB, Activity, Bounds, Reading, judge
+from miglab_spawner.messages import WarningKind
+
+NOW = 1_800_000_000.0
+LIMITS = Limits(
+    idle_s=7200, idle_wanted_s=900, holding_factor=2, warning_s=300, bounds=Bounds(90, 3600)
+)
+HELD = LeaseFacts(held_since=NOW - 100_000)
+WARNED = replace(HELD, warning=WarningKind.IDLE, reclaim_at=NOW - 20)
+HOLDS = Reading(processes=1, memory_used_mib=900)
+EMPTY = Reading(processes=0, memory_used_mib=3, free_for_s=0)
+RANK = {Act.KEEP: 0, Act.WARN: 1, Act.RECLAIM: 2}
+
+
+def idle(quiet_s: float, **more: float | None) -> Known:
+    """A server on which nothing has happened for so long, reported a moment ago."""
+    values = {
+        "age_s": 5.0, "busy": False, "kernels": 1, "execution_age_s": quiet_s, "terminals": 0,
+        "terminal_age_s": NEVER, "browsers": 0, "browser_age_s": quiet_s, "unsaved": 0,
+        "cpu_pct": 0.5, "cpu_age_s": NEVER,
+    }  # fmt: skip
+    return Known(**{**values, **more})  # type: ignore[arg-type]
+
+
+def verdict(
+    known: Known | None,
+    reading: Reading = HOLDS,
+    lease: LeaseFacts = HELD,
+    others_wait: int = 0,
+    ends: tuple[HardEnd, ...] = (),
+    now: float = NOW,
+) -> Verdict:
+    return decide(known, reading, lease, others_wait, LIMITS, ends, now)
+
+
+# -- states ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "reading", "activity"),
+    [
+        (idle(10), HOLDS, Activity.ACTIVE),
+        (idle(1000), HOLDS, Activity.IDLE_HOLDING),
+        (idle(1000), EMPTY, Activity.IDLE_FREE),
+        (idle(1000), Reading(0, HOLDING_MIB), Activity.IDLE_HOLDING),
+        (idle(1000, execution_age_s=5.0, browser_age_s=9999.0), HOLDS, Activity.ACTIVE),
+        (idle(1000, terminal_age_s=5.0), HOLDS, Activity.ACTIVE),
+        (idle(1000, cpu_age_s=5.0), HOLDS, Activity.ACTIVE),
+        (idle(1000, browser_age_s=5.0), HOLDS, Activity.ACTIVE),
+        (idle(5000, browser_age_s=5.0), HOLDS, Activity.IDLE_HOLDING),
+        (idle(1000, execution_age_s=None), HOLDS, Activity.UNKNOWN),
+        (idle(1000, terminal_age_s=None), HOLDS, Activity.UNKNOWN),
+        (idle(1000, browser_age_s=None), HOLDS, Activity.UNKNOWN),
+        (idle(10, browser_age_s=None), HOLDS, Activity.ACTIVE),
+        (idle(5000, browser_age_s=None), HOLDS, Activity.IDLE_HOLDING),
+        (idle(1000, cpu_age_s=None), HOLDS, Activity.UNKNOWN),
+        (idle(1000, cpu_age_s=None), EMPTY, Activity.IDLE_FREE),
+        (idle(10, terminal_age_s=None), HOLDS, Activity.ACTIVE),
+        (idle(1000), Reading(), Activity.UNKNOWN),
+        (idle(10), Reading(), Activity.ACTIVE),
+        (idle(10, age_s=91.0), HOLDS, Activity.UNKNOWN),
+        (None, EMPTY, Activity.UNKNOWN),
+    ],
+)
+def test_states(known: Known | None, reading: Reading, activity: Activity) -> None:
+    """Anything that works makes it active; anything missing that could work makes it unknown."""
+    assert judge(known, reading, 100_000, LIMITS.bounds).activity is activity
+
+
+def test_nobody_is_idle_longer_than_the_lease() -> None:
+    """An absurd age is cut at the lease's own: a new lease is never idle."""
+    judged = judge(idle(1e8), HOLDS, 60, LIMITS.bounds)
+    assert (judged.activity, judged.idle_s) == (Activity.ACTIVE, 60)
+    assert judge(idle(1e8), HOLDS, -3600, LIMITS.bounds).idle_s == 0
+
+
+# -- unused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age_s", "others_wait", "reading", "act"),
+    [
+        (899, 1, EMPTY, Act.KEEP),
+        (900, 1, EMPTY, Act.WARN),
+        (900, 0, EMPTY, Act.KEEP),
+        (7200, 0, EMPTY, Act.WARN),
+        (1799, 1, HOLDS, Act.KEEP),
+        (1800, 1, HOLDS, Act.WARN),
+        (14400, 0, HOLDS, Act.WARN),
+    ],
+)
+def test_limits(age_s: float, others_wait: int, reading: Reading, act: Act) -> None:
+    """The limit shrinks when others wait, stretches when nobody does, and spares what is held."""
+    assert verdict(idle(age_s), reading, others_wait=others_wait).act is act
+
+
+def test_a_busy_kernel_is_not_idle() -> None:
+    """However quiet the browser and however many wait, a running cell is left alone."""
+    busy = idle(90_000, execution_age_s=5.0, busy=True)
+    assert verdict(busy, HOLDS, others_wait=50).act is Act.KEEP
+    assert verdict(busy, HOLDS, WARNED, others_wait=50).act is Act.KEEP
+
+
+def test_a_process_that_does_nothing_is_not_busy() -> None:
+    """Memory that is only held does not keep a slice for ever."""
+    said = verdict(idle(50_000), Reading(1, 4000), others_wait=1)
+    assert (said.act, said.activity) == (Act.WARN, Activity.IDLE_HOLDING)
+    assert said.reclaim_at == NOW + 300 and "1 other waits" in said.reason
+
+
+def test_the_reason_is_for_the_person() -> None:
+    """It says how long, who waits, what is lost and what is kept, and carries the figures."""
+    said = verdict(idle(5000), EMPTY, others_wait=3)
+    assert said.reason == (
+        "Nothing has happened on it for 83 minutes, and 3 others wait for it. "
+        "Your files are kept; what is in memory is lost."
+    )
+    assert said.figures["idle_s"] == 5000 and said.figures["limit_s"] == 900
+    assert "terminal_age_s" not in said.figures  # there is no terminal
+
+
+def test_an_empty_slice_is_called_empty() -> None:
+    """When it is the slice that decides, the reason speaks of the slice."""
+    busy = idle(5.0, busy=True)
+    said = verdict(busy, Reading(0, 3, free_for_s=4500.0), others_wait=1)
+    assert said.reason.startswith("Nothing has run on the slice itself for 75 minutes, and 1 other")
+
+
+def test_still_here_counts_for_a_while() -> None:
+    """It holds a new warning off until its time is over, and no longer."""
+    stays = replace(HELD, stay_until=NOW + 1)
+    assert verdict(idle(50_000), lease=stays, others_wait=1).act is Act.KEEP
+    assert verdict(idle(50_000), lease=stays, others_wait=1, now=NOW + 1).act is Act.WARN
+
+
+@pytest.mark.parametrize(
+    ("known", "others_wait", "now", "act", "words"),
+    [
+        (idle(50_000), 1, NOW - 21, Act.WARN, "unless somebody is there"),
+        (idle(50_000), 1, NOW, Act.RECLAIM, "Nothing has happened"),
+        (idle(50_000, age_s=21.0), 1, NOW, Act.WARN, "last word"),
+        (idle(50_000, unsaved=2), 1, NOW, Act.WARN, "documents to be saved"),
+        (idle(50_000, unsaved=2), 1, NOW + 41, Act.RECLAIM, "Nothing has happened"),
+        (idle(5.0), 1, NOW, Act.KEEP, "in use"),
+        (idle(5_000), 0, NOW, Act.KEEP, "the limit is"),
+        (None, 1, NOW, Act.WARN, "Unknown is never idle"),
+        (idle(50_000, age_s=500.0), 1, NOW, Act.WARN, "Unknown is never idle"),
+    ],
+)
+def test_the_end_of_a_warning(
+    known: Known | None, others_wait: int, now: float, act: Act, words: str
+) -> None:
+    """Taken back only when the server, heard after the end, still says that nothing happens."""
+    said = verdict(known, HOLDS, WARNED, others_wait, now=now)
+    assert said.act is act
+    assert words in said.reason
+
+
+# -- hard ends ------------------------------------------------------------------------------------
+
+
+def end(kind: WarningKind, in_s: float) -> HardEnd:
+    return HardEnd(NOW + in_s, kind, "It ends.")
+
+
+@pytest.mark.parametrize("kind", [WarningKind.CLASS_END, WarningKind.MAINTENANCE])
+def test_hard_ends(kind: WarningKind) -> None:
+    """Warned in time, whatever is known; taken back at the end; a late warning is a whole one."""
+    busy = idle(0.0, busy=True)
+    assert verdict(busy, ends=(end(kind, 376),)).act is Act.KEEP
+    soon = verdict(busy, ends=(end(kind, 375),))
+    assert (soon.act, soon.kind, soon.reclaim_at) == (Act.WARN, kind, NOW + 375)
+    first = verdict(None, ends=(end(kind, -50),))
+    assert (first.act, first.reclaim_at) == (Act.WARN, NOW + 300)
+    warned = replace(HELD, warning=kind, reclaim_at=NOW)
+    assert verdict(None, lease=warned, ends=(end(kind, 0),)).act is Act.RECLAIM
+    assert verdict(None, lease=warned, ends=(end(kind, 0),), now=NOW - 1).act is Act.WARN
+    late = replace(HELD, warning=kind, reclaim_at=NOW + 1)
+    assert verdict(None, lease=late, ends=(end(kind, -50),)).act is Act.WARN
+
+
+def test_the_leases_own_end() -> None:
+    """A lease shorter than a warning is warned for what is left of it."""
+    said = verdict(idle(0.0), ends=(end(WarningKind.TIME, 60),))
+    assert (said.kind, said.reclaim_at) == (WarningKind.TIME, NOW + 60)
+    warned = replace(HELD, warning=WarningKind.TIME, reclaim_at=NOW)
+    assert verdict(None, lease=warned, ends=(end(WarningKind.TIME, 0),)).act is Act.RECLAIM
+
+
+def test_the_first_end_counts() -> None:
+    """Of several ends the next one is warned about."""
+    ends = (end(WarningKind.MAINTENANCE, 250), end(WarningKind.CLASS_END, 100))
+    assert verdict(idle(0.0), ends=ends).kind is WarningKind.CLASS_END
+
+
+# -- whatever is said -----------------------------------------------------------------------------
+
+ages = st.one_of(st.floats(0, 200_000), st.just(NEVER))
+maybe_ages = st.one_of(ages, st.none())
+knowns = st.builds(
+    Known,
+    age_s=st.floats(0, 200),
+    busy=st.sampled_from((True, False, None)),
+    kernels=st.one_of(st.integers(0, 3), st.none()),
+    execution_age_s=maybe_ages,
+    terminals=st.integers(0, 3),
+    terminal_age_s=maybe_ages,
+    browsers=st.integers(0, 3),
+    browser_age_s=maybe_ages,
+    unsaved=st.one_of(st.integers(0, 3), st.none()),
+    cpu_pct=st.floats(0, 800),
+    cpu_age_s=maybe_ages,
+)
+readings = st.builds(
+    Reading,
+    processes=st.one_of(st.integers(0, 3), st.none()),
+    memory_used_mib=st.one_of(st.integers(0, 5000), st.none()),
+    free_for_s=st.floats(0, 200_000),
+)
+leases = st.builds(
+    LeaseFacts,
+    held_since=st.floats(NOW - 200_000, NOW + 1000),
+    warning=st.sampled_from((None, WarningKind.IDLE)),
+    reclaim_at=st.floats(NOW - 1000, NOW + 1000),
+    stay_until=st.one_of(st.none(), st.floats(NOW - 1000, NOW + 1000)),
+)
+AGES = ("execution_age_s", "terminal_age_s", "browser_age_s", "cpu_age_s")
+
+
+def is_unknown(said: Verdict) -> bool:
+    return said.activity is Activity.UNKNOWN
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(knowns, readings, leases, st.integers(0, 5), st.floats(0, 100_000), st.sampled_from(AGES))
+def test_more_idle_is_never_less_reclaim(
+    known: Known, reading: Reading, lease: LeaseFacts, others: int, more: float, which: str
+) -> None:
+    """With any age longer, everything else the same, the verdict is as severe or severer."""
+    before = verdict(known, reading, lease, others)
+    age_s = getattr(known, which)
+    if age_s is None:
+        return
+    after = verdict(replace(known, **{which: age_s + more}), reading, lease, others)
+    if not is_unknown(after):
+        assert RANK[after.act] >= RANK[before.act]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(knowns, readings, leases, st.integers(0, 5), st.integers(0, 5))
+def test_more_who_wait_is_never_less_reclaim(
+    known: Known, reading: Reading, lease: LeaseFacts, others: int, more: int
+) -> None:
+    """The more wait, the sooner."""
+    few, many = (verdict(known, reading, lease, n) for n in (others, others + more))
+    assert RANK[many.act] >= RANK[few.act]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(knowns, readings, leases, st.integers(0, 5), st.sampled_from((*AGES, "processes")))
+def test_knowing_less_is_never_more_reclaim(
+    known: Known, reading: Reading, lease: LeaseFacts, others: int, which: str
+) -> None:
+    """To forget anything never warns somebody anew and never takes anything back."""
+    before = verdict(known, reading, lease, others)
+    if which == "processes":
+        after = verdict(known, replace(reading, processes=None), lease, others)
+    else:
+        after = verdict(replace(known, **{which: None}), reading, lease, others)
+    if lease.warning is None or after.act is Act.RECLAIM:
+        assert RANK[after.act] <= RANK[before.act]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(knowns, readings, leases, st.integers(0, 5))
+def test_unknown_takes_nothing(
+    known: Known, reading: Reading, lease: LeaseFacts, others: int
+) -> None:
+    """Unknown neither takes back nor warns anew."""
+    said = verdict(known, reading, lease, others)
+    if is_unknown(said):
+        assert said.act is (Act.KEEP if lease.warning is None else Act.WARN)
+        assert said.reclaim_at is None
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(knowns, st.integers(0, 5))
+def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, others: int) -> None:
+    """Whatever a server reports: with nothing on the slice it is warned in the end."""
+    limit_s = LIMITS.idle_wanted_s if others else LIMITS.idle_s
+    empty = Reading(0, 3, free_for_s=LIMITS.bounds.unused_s + limit_s)
+    fresh = replace(known, age_s=min(known.age_s, LIMITS.bounds.stale_s))
+    said = verdict(fresh, empty, others_wait=others)
+    assert said.act is Act.WARN
+    assert said.reason.startswith("Nothing has ")
+    assert verdict(replace(fresh, age_s=1.0, unsaved=0), empty, WARNED, others).act is Act.RECLAIM
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(knowns, leases, st.integers(0, 5))
+def test_who_computes_is_not_cut_off(known: Known, lease: LeaseFacts, others: int) -> None:
+    """With a process on the slice and a busy kernel nothing is taken back and nobody warned."""
+    busy = replace(known, age_s=10.0, busy=True, execution_age_s=10.0)
+    assert verdict(busy, HOLDS, lease, others).act is Act.KEEP

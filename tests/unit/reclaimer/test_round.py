@@ -1,0 +1,429 @@
+"""The reclaimer over the real pool and simulated GPUs; every clock is the test's."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.pool.conftest import SETTINGS, World
+
+from miglab_hub.reclaimer.closing import Closings, class_end, window
+from miglab_hub.reclaimer.policy import Act, Limits
+from miglab_hub.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
+from miglab_hub.reclaimer.rules import Rules
+from miglab_hub.reclaimer.signals import SignalBoard
+from miglab_hub.reclaimer.states import Activity, Bounds
+from miglab_spawner.messages import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.settings import PoolSettings
+
+LIMITS = Limits(
+    idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, bounds=Bounds(90, 600)
+)
+POOL = replace(SETTINGS, warning_s=120, stay_s=300, stays=2, attend_grace_s=1e6)
+STEP_S = 15.0
+
+
+class Lab(World):
+    """A lab whose reclaimer looks every 15 s, and servers that report as often unless silent."""
+
+    def __init__(self, folder: Path, settings: PoolSettings = POOL, **rules: object) -> None:
+        self.ticks = 100.0
+        self.rules = Rules(limits=LIMITS, **rules)  # type: ignore[arg-type]
+        self.reclaims: list[str] = []
+        self.busy: set[int] = set()
+        self.silent: set[int] = set()
+        self.worked_at: dict[int, float] = {}
+        self.looked_at: dict[int, float] = {}
+        self.unsaved = 0
+        super().__init__(folder, settings)
+
+    def open(self) -> None:
+        super().open()
+        self.board = SignalBoard(clock=lambda: self.ticks)
+        self.reclaimer = Reclaimer(
+            self.rules, self.board, self.reclaims.append, clock=lambda: self.ticks
+        )
+
+    def report(self, lease: int) -> None:
+        began = self.worked_at.setdefault(lease, self.ticks)
+        kernel = KernelSignal(busy=lease in self.busy, last_execution_age_s=self.ticks - began)
+        looked_s = self.ticks - self.looked_at.get(lease, began)
+        said = Signals(
+            kernels=(kernel,), terminals=0, browsers=1, browser_age_s=looked_s,
+            unsaved=self.unsaved, cpu_s=1.0,
+        )  # fmt: skip
+        self.board.take(lease, said)
+
+    def live(self, seconds: float) -> None:
+        """Let time pass, step by step: servers report, the pool reads, the reclaimer looks."""
+        for _ in range(int(seconds / STEP_S)):
+            self.pass_time(STEP_S)
+            self.ticks += STEP_S
+            for case in self.pool.cases():
+                if case.lease.id not in self.silent:
+                    self.report(case.lease.id)
+            self.pool.sample()
+            self.reclaimer.round(self.pool)
+        self.check()
+
+    def hold(self, lease: LeaseView) -> None:
+        """Put a process with memory on the lease's slice."""
+        self.machine.add_process(lease.uuids[0], 4242, 900)
+
+    def state(self, lease: LeaseView) -> LeaseState:
+        return self.pool.lease(lease.id).state
+
+    def told(self, user: str) -> Explanation:
+        (one,) = self.reclaimer.explain(self.pool, user)
+        return one
+
+
+MakeLab = Callable[..., Lab]
+
+
+@pytest.fixture
+def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
+    labs: list[Lab] = []
+
+    def make(settings: PoolSettings = POOL, **rules: object) -> Lab:
+        labs.append(Lab(tmp_path, settings, **rules))
+        return labs[-1]
+
+    yield make
+    for lab in labs:
+        lab.check()
+        lab.close()
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> Lab:
+    return make_lab()
+
+
+def steps(lab: Lab, lease: LeaseView) -> list[str]:
+    return [row["to_state"] for row in reversed(lab.ledger.history("lease", str(lease.id)))]
+
+
+def test_unused_is_warned_then_taken_back(lab: Lab) -> None:
+    """Idle → warned → releasing, each with its reason in the ledger, and counted."""
+    lease = lab.run("ada")
+    lab.live(990)
+    assert lab.state(lease) is LeaseState.RUNNING
+    lab.live(30)
+    warned = lab.pool.lease(lease.id)
+    assert warned.warning is not None and warned.warning.kind is WarningKind.IDLE
+    assert warned.warning.reclaim_at == pytest.approx(lab.at + 120, abs=30)
+    assert "Your files are kept" in warned.warning.reason
+    lab.live(150)
+    over = lab.pool.lease(lease.id)
+    assert (over.state, over.warning) == (LeaseState.RELEASING, None)
+    assert "Nothing has happened on it" in over.reason
+    assert steps(lab, lease)[-2:] == ["warned", "releasing"]
+    assert all(row["reason"] for row in lab.ledger.history("lease", str(lease.id)))
+    assert lab.reclaims == ["idle"]
+
+
+def test_sooner_when_others_wait(lab: Lab) -> None:
+    """With somebody waiting for it the limit is the short one, and the view says so."""
+    leases = [lab.run(f"student{n}") for n in range(7)]
+    lab.busy = {lease.id for lease in leases[1:]}
+    lab.ask("next")
+    assert lab.pool.lease(leases[0].id).others_wait == 1
+    lab.live(420)
+    assert [lab.state(lease) for lease in leases] == ["warned", *["running"] * 6]
+
+
+def test_nobody_waits_any_more(lab: Lab) -> None:
+    """When the one who waited has left the warning ends."""
+    leases = [lab.run(f"student{n}") for n in range(7)]
+    lab.busy = {lease.id for lease in leases[1:]}
+    ticket = lab.ask("next")
+    lab.live(420)
+    lab.pool.cancel(ticket.id, "next")
+    lab.live(15)
+    assert lab.state(leases[0]) is LeaseState.RUNNING
+
+
+def test_nothing_is_taken_for_whom_it_does_not_help(lab: Lab) -> None:
+    """Who waits while the pool is paused, or for another kind of room, shrinks no limit."""
+    lease = lab.run("ada")
+    lab.ask("ada", "7g.40gb", server="mine")
+    assert lab.pool.lease(lease.id).others_wait == 0  # one's own ticket is nobody else's
+    lab.ask("bob", "7g.40gb")
+    assert lab.pool.lease(lease.id).others_wait == 1
+    lab.pool.pause("repairs", "root")
+    assert lab.pool.lease(lease.id).others_wait == 0
+
+
+def test_activity_ends_a_warning(lab: Lab) -> None:
+    """A cell that runs after the warning keeps the slice."""
+    lease = lab.run("ada")
+    lab.live(1020)
+    assert lab.state(lease) is LeaseState.WARNED
+    lab.worked_at[lease.id] = lab.ticks
+    lab.live(15)
+    assert lab.state(lease) is LeaseState.RUNNING
+    lab.live(300)
+    assert lab.state(lease) is LeaseState.RUNNING
+
+
+def test_still_here_counts_so_often(lab: Lab) -> None:
+    """It ends the warning for a while, twice; then work must be seen, and it counts anew."""
+    lease = lab.run("ada")
+    lab.live(1020)
+    for left in (2, 1):
+        warning = lab.pool.lease(lease.id).warning
+        assert warning is not None and warning.stays_left == left
+        assert lab.pool.stay(lease.id, "server:ada/").state is LeaseState.RUNNING
+        lab.live(270)
+        assert lab.state(lease) is LeaseState.RUNNING
+        lab.live(45)
+        assert lab.state(lease) is LeaseState.WARNED
+    with pytest.raises(Refused, match="nothing has run since"):
+        lab.pool.stay(lease.id, "server:ada/")
+    assert lab.ledger.history("lease", str(lease.id))[0]["reason"].startswith("still here: ")
+    lab.worked_at[lease.id] = lab.ticks
+    lab.hold(lease)
+    lab.live(30)
+    assert (lab.state(lease), lab.told("ada").stays) == (LeaseState.RUNNING, 0)
+
+
+def test_forged_activity_is_bounded(lab: Lab) -> None:
+    """A server that always says it is busy keeps an empty slice no longer than the bound."""
+    lease = lab.run("ada")
+    lab.busy = {lease.id}
+    lab.live(1590)
+    assert lab.state(lease) is LeaseState.RUNNING
+    lab.live(30)
+    assert lab.state(lease) is LeaseState.WARNED
+    lab.live(150)
+    assert lab.state(lease) is LeaseState.RELEASING
+
+
+def test_use_of_the_slice_begins_the_bound_anew(lab: Lab) -> None:
+    """It counts from when something was last on the slice, and only while that can be read."""
+    lease = lab.run("ada")
+    lab.busy = {lease.id}
+    lab.live(900)
+    lab.hold(lease)
+    lab.live(30)
+    lab.machine.remove_process(4242)
+    lab.live(300)
+    assert lab.told("ada").figures["free_for_s"] == 300
+    lab.fail("nvmlDeviceGetComputeRunningProcesses", times=1000)
+    lab.live(60)
+    assert lab.told("ada").figures["free_for_s"] == 300
+    assert lab.state(lease) is LeaseState.RUNNING
+
+
+def test_busy_with_a_process_is_left_alone(lab: Lab) -> None:
+    """The same with a process on the slice is a student who computes."""
+    lease = lab.run("ada")
+    lab.hold(lease)
+    lab.busy = {lease.id}
+    lab.live(2500)
+    assert lab.state(lease) is LeaseState.RUNNING
+
+
+def test_a_held_slice_has_longer(lab: Lab) -> None:
+    """A process that does nothing is not busy, and what would be lost has twice as long."""
+    lease = lab.run("ada")
+    lab.hold(lease)
+    lab.live(1980)
+    assert lab.state(lease) is LeaseState.RUNNING
+    lab.live(45)
+    assert lab.told("ada").activity is Activity.IDLE_HOLDING
+    assert lab.state(lease) is LeaseState.WARNED
+
+
+def test_a_silent_server_is_left_alone(lab: Lab) -> None:
+    """A server that does not report is unknown: kept, and a warning it has stands and stays."""
+    lease, other = lab.run("ada"), lab.run("bob")
+    lab.silent = {lease.id}
+    lab.live(1020)
+    lab.silent = {lease.id, other.id}
+    lab.live(1500)
+    assert lab.state(lease) is LeaseState.RUNNING
+    assert lab.state(other) is LeaseState.WARNED
+    assert "Unknown is never idle" in lab.told("bob").reason
+    lab.silent = set()
+    lab.live(15)
+    assert lab.state(other) is LeaseState.RELEASING
+
+
+def test_an_old_reading_is_unknown(lab: Lab) -> None:
+    """While the GPU thread hangs nothing is known of any slice, and nothing taken back."""
+    lab.run("ada")
+    lab.live(900)
+    lab.ticks += READING_LIVES_S + 1
+    lab.report(1)
+    assert lab.told("ada").activity is Activity.UNKNOWN
+    assert lab.told("ada").figures["processes"] is None
+
+
+@pytest.mark.parametrize("jump_s", [7 * 24 * 3600.0, -3000.0])
+def test_clock_jumps(lab: Lab, jump_s: float) -> None:
+    """A wall clock that jumps neither makes anybody idle nor shortens or lengthens a warning."""
+    lab.busy = {1}
+    lease, other = lab.run("ada"), lab.run("bob")
+    lab.hold(lease)
+    lab.live(1020)
+    lab.pass_time(jump_s)
+    lab.live(45)
+    warning = lab.pool.lease(other.id).warning
+    assert warning is not None
+    assert lab.at < warning.reclaim_at <= lab.at + 120
+    assert lab.state(lease) is LeaseState.RUNNING
+    lab.live(60)
+    assert lab.state(other) is LeaseState.WARNED
+    if jump_s > 0:  # after a jump back nobody has held anything for long
+        lab.live(30)
+        assert lab.state(other) is LeaseState.RELEASING
+
+
+def test_a_restart_in_mid_warning(lab: Lab) -> None:
+    """The warning outlives the pool and begins anew; nothing is taken before servers report."""
+    lease = lab.run("ada")
+    lab.live(1020)
+    lab.live(90)
+    before = lab.pool.lease(lease.id).warning
+    lab.crash()
+    assert lab.pool.lease(lease.id).warning == before
+    lab.silent = {lease.id}
+    lab.live(300)
+    after = lab.pool.lease(lease.id).warning
+    assert before is not None and after is not None
+    assert after.reclaim_at >= before.reclaim_at + 15
+    assert lab.state(lease) is LeaseState.WARNED
+    lab.silent = set()
+    lab.live(15)
+    assert lab.state(lease) is LeaseState.RELEASING
+
+
+def test_a_restart_gives_time_to_answer(lab: Lab) -> None:
+    """A pool that comes back after the warning's end gives the whole warning again."""
+    lease = lab.run("ada")
+    lab.live(1020)
+    lab.crash()
+    lab.pass_time(3600)
+    lab.ticks += 3600
+    lab.live(105)
+    assert lab.state(lease) is LeaseState.WARNED
+    lab.live(45)
+    assert lab.state(lease) is LeaseState.RELEASING
+
+
+def test_stays_outlive_a_restart(lab: Lab) -> None:
+    """What was said before a restart still counts, and is still counted."""
+    lease = lab.run("ada")
+    lab.live(1020)
+    lab.pool.stay(lease.id, "server:ada/")
+    lab.crash()
+    lab.live(270)
+    assert (lab.state(lease), lab.told("ada").stays) == (LeaseState.RUNNING, 1)
+
+
+def test_unsaved_documents_hold_it_up(lab: Lab) -> None:
+    """The end of a warning waits for documents to be saved, but not for ever."""
+    lease = lab.run("ada")
+    lab.unsaved = 1
+    lab.live(1155)
+    assert lab.state(lease) is LeaseState.WARNED
+    lab.live(60)
+    assert lab.state(lease) is LeaseState.RELEASING
+
+
+def test_extending_ends_a_warning_about_time(make_lab: MakeLab) -> None:
+    """The lease's end is warned about; an extension moves it, and ends the warning."""
+    lab = make_lab(replace(POOL, lease_s=600.0, extension_s=300.0))
+    lease = lab.run("ada")
+    lab.busy = {lease.id}
+    lab.hold(lease)
+    lab.live(495)
+    warning = lab.pool.lease(lease.id).warning
+    assert warning is not None
+    assert (warning.kind, warning.reclaim_at) == (WarningKind.TIME, lease.ends_at)
+    with pytest.raises(Refused, match="does not put this end off"):
+        lab.pool.stay(lease.id, "ada")
+    assert lab.pool.extend(lease.id, 300, "ada").warning is None
+    lab.live(120)
+    assert lab.state(lease) is LeaseState.RUNNING
+    lab.live(300)
+    assert lab.state(lease) is LeaseState.RELEASING
+    assert lab.reclaims == ["time"]
+
+
+def test_the_class_ends(make_lab: MakeLab) -> None:
+    """At the end of the class every lease of the course ends, however busy; no other does."""
+    closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
+    lab = make_lab(closings=closings)
+    assert lab.at == 1_000_000.0  # 13:46:40 UTC
+    lease, other = lab.run("ada"), lab.run("bob", course="vision")
+    lab.busy = {lease.id, other.id}
+    lab.live(690)
+    warning = lab.pool.lease(lease.id).warning
+    assert warning is not None
+    assert (warning.kind, warning.reclaim_at) == (WarningKind.CLASS_END, 1_000_800.0)
+    with pytest.raises(Refused, match="The class ends at 14:00"):
+        lab.pool.extend(lease.id, 60, "ada")
+    lab.live(120)
+    assert lab.state(lease) is LeaseState.RELEASING
+    assert lab.state(other) is LeaseState.RUNNING
+    assert lab.reclaims == ["class-end"]
+
+
+def test_maintenance(make_lab: MakeLab) -> None:
+    """All are taken back when it begins; nothing is granted until it is over."""
+    lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
+    lease = lab.run("ada")
+    lab.live(810)
+    assert lab.state(lease) is LeaseState.RELEASING
+    assert lab.reclaims == ["maintenance"]
+    with pytest.raises(Refused, match="Maintenance of the lab from 14:00 to 14:05"):
+        lab.ask("bob")
+    lab.live(300)
+    assert lab.ask("bob").state == "waiting"
+
+
+def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
+    """The end of maintenance resumes only what maintenance paused."""
+    lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
+    lab.pool.pause("repairs", "root")
+    lab.live(1200)
+    assert lab.pool.core.paused == "repairs"
+
+
+def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixture) -> None:
+    """It decides and logs, and neither warns nor takes anything back."""
+    lab = make_lab(is_dry_run=True)
+    lease = lab.run("ada")
+    with caplog.at_level(logging.INFO, "miglab_hub.reclaimer.round"):
+        lab.live(2000)
+    assert steps(lab, lease) == ["granted", "attached", "running"]
+    assert lab.told("ada").act is Act.WARN and not lab.told("ada").is_acted_on
+    logged = [json.loads(record.getMessage().removeprefix("verdict ")) for record in caplog.records]
+    assert [(one["act"], one["activity"]) for one in logged] == [
+        ("keep", "active"), ("keep", "idle-free"), ("warn", "idle-free"), ("warn", "idle-free"),
+    ]  # fmt: skip
+
+
+def test_switched_off_ends_warnings(lab: Lab) -> None:
+    """Who was warned before it was switched off is told that it is over."""
+    lease = lab.run("ada")
+    lab.live(1020)
+    lab.rules = replace(lab.rules, is_enabled=False)
+    lab.crash()
+    lab.live(15)
+    assert lab.state(lease) is LeaseState.RUNNING
+
+
+def test_what_is_over_is_forgotten(lab: Lab) -> None:
+    """Neither signals nor watches outlive their lease."""
+    lease = lab.run("ada")
+    lab.live(30)
+    lab.end(lab.pool.lease(lease.id))
+    lab.live(15)
+    assert len(lab.board) == 0 and lab.reclaimer.explain(lab.pool) == []

@@ -1,0 +1,165 @@
+"""What servers say: aged by one clock, unknown where unknown, bounded in number and rate."""
+
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from miglab_hub.reclaimer.signals import BURST, NEVER, Known, SignalBoard, TooOften
+from miglab_spawner.messages import KernelSignal, Signals
+
+QUIET = Signals(
+    kernels=(KernelSignal(busy=False, last_execution_age_s=100.0),),
+    terminals=0,
+    browsers=1,
+    browser_age_s=50.0,
+    unsaved=0,
+    cpu_s=10.0,
+)
+
+
+class Clock:
+    """A clock that never jumps, moved by the test."""
+
+    def __init__(self) -> None:
+        self.at = 5000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def board(clock: Clock) -> SignalBoard:
+    return SignalBoard(cpu_busy_pct=10.0, clock=clock)
+
+
+def heard(board: SignalBoard, lease: int = 1) -> Known:
+    known = board.known(lease)
+    assert known is not None
+    return known
+
+
+def test_ages_grow_with_the_receivers_clock(board: SignalBoard, clock: Clock) -> None:
+    """An age is what the server said plus the time since, by this process's own clock."""
+    board.take(1, QUIET)
+    clock.at += 30
+    known = heard(board)
+    assert (known.age_s, known.execution_age_s, known.browser_age_s) == (30, 130, 80)
+    assert known.busy is False and known.kernels == 1
+
+
+def test_nothing_heard_is_unknown(board: SignalBoard) -> None:
+    """Of a server that has said nothing nothing is known."""
+    assert board.known(1) is None
+
+
+@pytest.mark.parametrize(
+    ("kernels", "busy", "age_s"),
+    [
+        (None, None, None),
+        ((), False, NEVER),
+        ((KernelSignal(busy=True),), True, 0.0),
+        ((KernelSignal(busy=None, last_execution_age_s=9.0),), None, None),
+        ((KernelSignal(busy=False),), False, None),
+        ((KernelSignal(busy=False, last_execution_age_s=9.0), KernelSignal()), None, None),
+        ((KernelSignal(), KernelSignal(busy=True)), True, 0.0),
+        (
+            (
+                KernelSignal(busy=False, last_execution_age_s=9.0),
+                KernelSignal(busy=False, last_execution_age_s=4.0),
+            ),
+            False,
+            4.0,
+        ),
+    ],
+)
+def test_kernels(
+    board: SignalBoard,
+    kernels: tuple[KernelSignal, ...] | None,
+    busy: bool | None,
+    age_s: float | None,
+) -> None:
+    """One busy kernel is enough; one of which something is unknown makes the rest unknown."""
+    board.take(1, Signals(kernels=kernels))
+    assert (heard(board).busy, heard(board).execution_age_s) == (busy, age_s)
+
+
+@pytest.mark.parametrize(
+    ("count", "age_s", "known"),
+    [(None, None, None), (0, None, NEVER), (2, None, None), (0, 7.0, 7.0)],
+)
+def test_terminals(
+    board: SignalBoard, count: int | None, age_s: float | None, known: float | None
+) -> None:
+    """No terminal has no age; one whose age is not told is unknown, not idle."""
+    board.take(1, Signals(terminals=count, terminal_age_s=age_s))
+    assert heard(board).terminal_age_s == known
+
+
+def test_cpu_needs_two_reports(board: SignalBoard, clock: Clock) -> None:
+    """CPU is a difference: unknown at first, then a share of one core, with its own age."""
+    board.take(1, QUIET)
+    assert heard(board).cpu_age_s is None
+    clock.at += 10
+    board.take(1, QUIET.model_copy(update={"cpu_s": 10.5}))
+    assert heard(board).cpu_pct == pytest.approx(5.0)
+    assert heard(board).cpu_age_s == NEVER
+    clock.at += 10
+    board.take(1, QUIET.model_copy(update={"cpu_s": 15.5}))
+    clock.at += 40
+    assert heard(board).cpu_age_s == 40
+
+
+def test_less_cpu_than_before_is_unknown(board: SignalBoard, clock: Clock) -> None:
+    """When a process ends the sum falls: no rate can be told from that."""
+    board.take(1, QUIET)
+    clock.at += 10
+    board.take(1, QUIET.model_copy(update={"cpu_s": 1.0}))
+    assert heard(board).cpu_pct is None
+
+
+def test_too_many_reports_are_refused(board: SignalBoard, clock: Clock) -> None:
+    """A flood is refused and what was known stays; a server that slows down is heard again."""
+    for _ in range(int(BURST)):
+        board.take(1, QUIET)
+    with pytest.raises(TooOften):
+        board.take(1, Signals(kernels=(KernelSignal(busy=True),)))
+    assert heard(board).busy is False
+    board.take(2, QUIET)
+    clock.at += 2
+    board.take(1, Signals(kernels=(KernelSignal(busy=True),)))
+    assert heard(board).busy is True
+
+
+def test_as_many_as_leases(board: SignalBoard) -> None:
+    """What is over is forgotten."""
+    for lease in range(5):
+        board.take(lease, QUIET)
+    board.keep({3})
+    assert len(board) == 1 and board.known(3) is not None
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"terminals": -1},
+        {"terminals": 10**9},
+        {"browser_age_s": -0.1},
+        {"browser_age_s": math.nan},
+        {"browser_age_s": math.inf},
+        {"browser_age_s": 1e12},
+        {"cpu_s": -1},
+        {"kernels": [{"busy": "perhaps"}]},
+        {"kernels": [{}] * 1001},
+        {"gpu_busy": 100},
+    ],
+)
+def test_the_absurd_is_refused(absurd: dict[str, object]) -> None:
+    """Neither negative ages nor endless ones nor unknown keys get in."""
+    with pytest.raises(ValidationError):
+        Signals.model_validate(absurd)

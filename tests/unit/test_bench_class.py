@@ -1,0 +1,303 @@
+"""The day of a class, small: relations that hold at any size; the same seed, the same day."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miglab_hub.bench import app
+from miglab_hub.bench.day.assumptions import (
+    HOUR_S,
+    Day,
+    Spread,
+    Visit,
+    changed,
+    read_file,
+    read_setting,
+)
+from miglab_hub.bench.day.figures import Row, bounds, jain, quantile
+from miglab_hub.bench.day.plan import Kind, Leave, Phase, Plan, Session, plans
+from miglab_hub.bench.day.rules import Culler
+from miglab_hub.bench.day.run import POLICIES, Case, Outcome, run
+from miglab_hub.bench.day.server import Server
+from miglab_hub.bench.day.student import Student
+
+DOCS = Path(__file__).parents[2] / "docs/explanation/class-day.md"
+SMALL = changed(Day(), {"begins_h": 9.5, "ends_h": 18.0})
+STUDENTS = 12
+ROW = {
+    "students",
+    "policy",
+    "useful_slice_hours",
+    "wait_p50_s",
+    "wait_p95_s",
+    "waits_over_30min",
+    "unjust_reclaims",
+    "jain",
+}
+
+
+@pytest.fixture(scope="module")
+def day() -> dict[str, Outcome]:
+    """A lecture and an afternoon of twelve students on one GPU, under every policy."""
+    return {policy: run(Case(SMALL, STUDENTS, policy, 3)) for policy in POLICIES}
+
+
+def _session(*phases: Phase, **more: object) -> Session:
+    usual = Session(0, 9e9, phases, 0, False, Leave.CLOSE, 600, 600, 600)
+    return dataclasses.replace(usual, **more)  # type: ignore[arg-type]
+
+
+# -- the plan -------------------------------------------------------------------------------------
+
+
+def test_the_plan_follows_from_the_seed() -> None:
+    """The same seed is the same day, another seed another; more students change nobody's day."""
+    first = plans(SMALL, 20, 1)
+    assert plans(SMALL, 20, 1) == first
+    assert plans(SMALL, 40, 1)[:20] == first
+    assert plans(SMALL, 20, 2) != first
+
+
+def test_visits_keep_their_times() -> None:
+    """Who comes comes within the visit's hours, and works no longer than it lasts."""
+    visit = Visit(1.0, 9.0, 9.5, 10.0, 11.0, Spread(7200, 0.5, 60, 90_000), 0.0)
+    nobody = dataclasses.replace(visit, share=0.0)
+    day = dataclasses.replace(
+        Day(), lecture=nobody, afternoon=visit, evening=nobody, lunch_share=0.0
+    )
+    sessions = [session for plan in plans(day, 50, 1) for session in plan.sessions]
+    assert len(sessions) == 50
+    for session in sessions:
+        work_s = sum(phase.s for phase in session.phases)
+        assert 9 * HOUR_S <= session.at <= 10 * HOUR_S
+        assert session.at + work_s <= session.until == 11 * HOUR_S
+
+
+def test_shares_are_met() -> None:
+    """Of many students as many stop their servers, and start long runs, as was assumed."""
+    sessions = [session for plan in plans(Day(), 1500, 1) for session in plan.sessions]
+    evening = [session for session in sessions if session.at >= 18 * HOUR_S]
+    stop = sum(session.leave is Leave.STOP for session in sessions) / len(sessions)
+    assert stop == pytest.approx(0.2, abs=0.04)
+    assert len(evening) / 1500 == pytest.approx(0.7, abs=0.04)
+    assert sum(one.run_s > 0 for one in evening) / len(evening) == pytest.approx(0.2, abs=0.04)
+
+
+# -- the day --------------------------------------------------------------------------------------
+
+
+def test_the_same_day_again(day: dict[str, Outcome]) -> None:
+    """Everything follows from the seed: the queue, the cuts and every verdict too."""
+    assert run(Case(SMALL, STUDENTS, "miglab", 3)) == day["miglab"]
+
+
+def test_ours_serves_more_than_no_reclaim(day: dict[str, Outcome]) -> None:
+    """What is taken back is used by others, more equally, and the long waits are shorter."""
+    ours, none = day["miglab"].row, day["none"].row
+    assert ours.useful_slice_hours > none.useful_slice_hours
+    assert ours.wait_p95_s < none.wait_p95_s
+    assert ours.jain > none.jain
+    assert day["miglab"].cost.never_served < day["none"].cost.never_served
+
+
+def test_nobody_busy_is_cut_off_by_us(day: dict[str, Outcome]) -> None:
+    """The reclaimer ends servers, and none on which something runs."""
+    assert day["miglab"].cost.ended > 0
+    assert day["miglab"].row.unjust_reclaims == 0
+
+
+def test_without_reclaim_nothing_ends(day: dict[str, Outcome]) -> None:
+    """Nobody's server ends but by its student; so nothing is ever run again."""
+    cost = day["none"].cost
+    assert (cost.ended, cost.interrupted, cost.redone_slice_hours) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_books_balance(day: dict[str, Outcome], policy: str) -> None:
+    """Useful is what was wanted at most, ran on slices that were held, which there were."""
+    row, cost = day[policy].row, day[policy].cost
+    assert 0 < row.useful_slice_hours <= cost.wanted_slice_hours
+    assert row.useful_slice_hours + cost.redone_slice_hours <= cost.held_slice_hours
+    assert cost.held_slice_hours <= 8 * (SMALL.ends_h - SMALL.begins_h)
+    assert cost.wanted_slice_hours == day["none"].cost.wanted_slice_hours
+    assert cost.never_served <= row.waits_over_30min + cost.needs
+
+
+def test_enough_gpus_make_all_equal() -> None:
+    """Where nobody waits, no policy serves more than another could."""
+    rich = dataclasses.replace(SMALL, students_per_gpu=1.0, ends_h=12.5, lunch_share=0.0)
+    ours, none = (run(Case(rich, 3, policy, 1)) for policy in ("miglab", "none"))
+    assert ours.row.wait_p95_s == none.row.wait_p95_s == 0
+    assert ours.row.useful_slice_hours == none.row.useful_slice_hours
+
+
+# -- a student whose server is taken --------------------------------------------------------------
+
+
+def _at_work(*phases: Phase, **more: object) -> Student:
+    student = Student(Plan("ann", "1g.5gb", (_session(*phases, **more),)), Day())
+    student.server = Server(1, ("MIG-1",), 0, told_at=0, touched_at=0)
+    student._come(0)
+    return student
+
+
+def test_a_cell_that_was_cut_off_counts_for_nothing() -> None:
+    """Its time is not useful, the reclaim is unjust, and what it needs runs again first."""
+    student = _at_work(Phase(Kind.BUSY, 100), Phase(Kind.BUSY, 60))
+    student.pass_time(0, 130)
+    assert student.tally.useful_s == 130
+    student.cut_off(130)
+    assert student.tally.useful_s == 100
+    assert (student.tally.unjust, student.tally.interrupted) == (1, 1)
+    assert [(one.s, one.is_again) for one in student._phases] == [(20, True), (60, False)]
+
+
+def test_between_cells_a_reclaim_is_not_unjust_but_costs() -> None:
+    """The student goes on reading, notices at the next cell, and has to wait."""
+    student = _at_work(Phase(Kind.BUSY, 100), Phase(Kind.PAUSE, 50), Phase(Kind.BUSY, 60))
+    student.pass_time(0, 120)
+    student.cut_off(120)
+    student.pass_time(120, 200)
+    assert (student.tally.unjust, student.tally.interrupted) == (0, 1)
+    assert student._wait is not None
+    assert student._wait.since == 150
+
+
+def test_a_run_that_was_cut_off_counts_for_nothing() -> None:
+    """All of it is lost."""
+    student = _at_work()
+    assert student.server is not None
+    student.server.run_left_s = 1000
+    student.pass_time(0, 600)
+    assert student.tally.useful_s == 600
+    student.cut_off(600)
+    assert (student.tally.useful_s, student.tally.unjust) == (0, 1)
+
+
+# -- the culler -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "is_culled"),
+    [
+        ({}, True),
+        ({"is_open": True}, False),
+        ({"run_left_s": 9e9}, False),
+        ({"run_left_s": 9e9, "is_silent": True}, True),
+        ({"is_open": True, "closes_at": 1000.0}, True),
+        ({"is_open": True, "closes_at": 2000.0}, False),
+    ],
+)
+def test_the_culler_goes_by_last_activity(what: dict[str, object], is_culled: bool) -> None:
+    """A page or a message keeps a server for an hour; a run that prints nothing does not."""
+    server = Server(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
+    for name, value in what.items():
+        setattr(server, name, value)
+    student = Student(Plan("ann", "1g.5gb", ()), Day())
+    student.server = server
+    for at in range(0, 5400, 60):
+        student.pass_time(at, at + 60)
+    culler = Culler(Day())
+    lab: object = None
+    assert (culler.ends(5400, lab, [server]) == [server]) is is_culled  # type: ignore[arg-type]
+
+
+def test_the_culler_looks_every_half_hour() -> None:
+    """Between two looks nothing ends."""
+    server = Server(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
+    culler = Culler(Day())
+    lab: object = None
+    found = [bool(culler.ends(at, lab, [server])) for at in (1800, 3570, 3600, 3700, 5400)]  # type: ignore[arg-type]
+    assert found == [False, False, True, False, True]
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shares", "index"), [([1, 1, 1], 1), ([1, 0, 0, 0], 0.25), ([0.5, 0.5], 1), ([0, 0], 1)]
+)
+def test_jain(shares: list[float], index: float) -> None:
+    """1 where all have the same share, 1/n where one has all."""
+    assert jain(shares) == pytest.approx(index)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "is_"), [([], 0.5, 0), ([7], 0.95, 7), (list(range(100)), 0.95, 95)]
+)
+def test_quantile(values: list[float], share: float, is_: float) -> None:
+    """One of the values, never one between."""
+    assert quantile(values, share) == is_
+
+
+@pytest.mark.parametrize(
+    ("useful", "p95", "unjust", "holds"),
+    [(15, 50, 0, True), (14, 50, 0, False), (15, 100, 0, False), (15, 50, 1, False)],
+)
+def test_bounds(useful: float, p95: int, unjust: int, holds: bool) -> None:
+    """Each of the three breaks alone."""
+    rows = [
+        Row(30, "none", 10, 0, 0, 0, 0, 1),
+        Row(30, "culler", 10, 0, 100, 0, 0, 1),
+        Row(30, "miglab", useful, 0, p95, 0, unjust, 1),
+    ]
+    assert [one.holds for one in bounds(rows)] == [holds]
+
+
+# -- assumptions and command ----------------------------------------------------------------------
+
+
+def test_assumptions_can_be_changed(tmp_path: Path) -> None:
+    """From TOML, from JSON and one by one, also within a table."""
+    toml, js = tmp_path / "day.toml", tmp_path / "day.json"
+    toml.write_text("stop_share = 0.5\n[lecture]\nshare = 1\nwork = {median_s = 60}\n")
+    js.write_text('{"mix": [1, 0, 0, 0, 0, 0]}')
+    day = changed(changed(Day(), read_file(toml)), read_file(js))
+    day = changed(day, read_setting("evening.share=0"))
+    assert (day.stop_share, day.lecture.share, day.lecture.work.median_s) == (0.5, 1.0, 60.0)
+    assert (day.lecture.until_h, day.evening.share, day.mix[0]) == (12.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("stop_shar=1", "stop_shar"),
+        ("lecture.shar=1", "lecture.shar"),
+        ('stop_share="much"', "stop_share"),
+        ("stop_share=-1", "stop_share"),
+        ("mix=[1]", "mix"),
+        ("report_age_s=60", "report_age_s"),
+        ("stop_share", "name=value"),
+        ('model="A1"', "model"),
+        ('profiles=["1g.5gb","1g.6gb","1g.5gb","1g.5gb","1g.5gb","1g.5gb"]', "1g.6gb"),
+    ],
+)
+def test_a_wrong_assumption_is_named(text: str, named: str) -> None:
+    """The command says which, and exits 2."""
+    result = CliRunner().invoke(app, ["class", "--set", text])
+    assert result.exit_code == 2
+    assert named in result.output
+
+
+def test_every_assumption_is_explained() -> None:
+    """docs/explanation/class-day.md has each by its name."""
+    text = DOCS.read_text()
+    missing = [item.name for item in dataclasses.fields(Day) if f"`{item.name}`" not in text]
+    missing += [item.name for item in dataclasses.fields(Visit) if f"`{item.name}`" not in text]
+    assert missing == []
+
+
+def test_json_rows() -> None:
+    """Rows have the promised names; costs, bounds and assumptions come beside them."""
+    short = [f"--set={text}" for text in ("begins_h=9.5", "ends_h=10.5", "step_s=120")]
+    result = CliRunner().invoke(app, ["class", "--json", "--students", "2", *short])
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert [row["policy"] for row in said["rows"]] == list(POLICIES)
+    assert all(row.keys() == ROW for row in said["rows"])
+    assert said["assumptions"]["step_s"] == 120
+    assert len(said["costs"]) == 3
+    assert len(said["bounds"]) == 1
