@@ -36,7 +36,7 @@ def rules_of(settings: Settings) -> Rules:
             idle_wanted_s=said.idle_wanted_s,
             holding_factor=said.holding_factor,
             warning_s=said.warning_s,
-            bounds=Bounds(stale_s=said.stale_s, unused_s=said.unused_s),
+            bounds=Bounds(said.stale_s, said.unused_s, not settings.gpus.simulated),
         ),
         closings=Closings(
             maintenance=tuple(window(text, tz) for text in said.maintenance),

@@ -49,10 +49,13 @@ class Bounds:
     Attributes:
         stale_s: what a server said longer ago is not known any more.
         unused_s: how long a page that is looked at, or activity beside an empty slice, counts.
+        believes_empty: whether a slice without processes says anything of its holder; one of a
+            simulated GPU never has the holder's.
     """
 
     stale_s: float = 90.0
     unused_s: float = 3600.0
+    believes_empty: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,8 @@ def _idle_s(
     claimed_s: float | None, reading: Reading, held_s: float, bounds: Bounds
 ) -> float | None:
     """With an empty slice, whatever is said (or left unsaid) shields it for `unused_s`."""
-    least_s = reading.free_for_s - bounds.unused_s if reading.is_free else 0.0
+    is_bounded = reading.is_free and bounds.believes_empty
+    least_s = reading.free_for_s - bounds.unused_s if is_bounded else 0.0
     if claimed_s is None and least_s <= 0:
         return None
     return max(0.0, min(max(claimed_s or 0.0, least_s), held_s))

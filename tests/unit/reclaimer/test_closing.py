@@ -102,8 +102,10 @@ def test_settings_are_checked(table: dict[str, object], words: str) -> None:
 
 
 def test_the_defaults_are_the_policys() -> None:
-    """Without a word in lab.toml the reclaimer works as its own defaults say."""
-    rules = rules_of(Settings.model_validate({"courses": {"everyone": {"shapes": ["cpu"]}}}))
+    """Without a word in lab.toml of it the reclaimer works as its own defaults say."""
+    gpus = {"simulated": False, "uuids": ["GPU-1"]}
+    whole = {"gpus": gpus, "courses": {"everyone": {"shapes": ["cpu"]}}}
+    rules = rules_of(Settings.model_validate(whole))
     assert replace(rules, closings=Closings()) == Rules()
 
 

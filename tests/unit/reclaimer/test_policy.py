@@ -1,14 +1,17 @@
 """The policy as a table of cases, and what must hold for every one."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_hub.reclaimer.policy import Act, HardEnd, LeaseFacts, Limits, Verdict, decide
+from miglab_hub.reclaimer.rules import rules_of
 from miglab_hub.reclaimer.signals import NEVER, Known
 from miglab_hub.reclaimer.states import HOLDING_MIB, Activity, Bounds, Reading, judge
+from miglab_hub.settings import load
 from miglab_spawner.messages import WarningKind
 
 NOW = 1_800_000_000.0
@@ -312,3 +315,24 @@ def test_who_computes_is_not_cut_off(known: Known, lease: LeaseFacts, others: in
     """With a process on the slice and a busy kernel nothing is taken back and nobody warned."""
     busy = replace(known, age_s=10.0, busy=True, execution_age_s=10.0)
     assert verdict(busy, HOLDS, lease, others).act is Act.KEEP
+
+
+def test_an_empty_simulated_slice_says_nothing_of_who_computes() -> None:
+    """Where students' processes are never on the slice, what the server says decides alone."""
+    long_empty = replace(EMPTY, free_for_s=20_000)
+    busy = idle(5, busy=True)
+    simulated = replace(LIMITS, bounds=replace(LIMITS.bounds, believes_empty=False))
+    assert verdict(busy, long_empty).act is Act.WARN
+    assert decide(busy, long_empty, HELD, 3, simulated, (), NOW).act is Act.KEEP
+    assert decide(idle(20_000), long_empty, HELD, 3, simulated, (), NOW).act is Act.WARN
+
+
+@pytest.mark.parametrize("is_simulated", [True, False])
+def test_only_real_gpus_are_believed_to_show_who_computes(
+    tmp_path: Path, is_simulated: bool
+) -> None:
+    """The rules of a lab know which GPUs it has."""
+    file = tmp_path / "lab.toml"
+    gpus = "simulated = true" if is_simulated else 'simulated = false\nuuids = ["GPU-1"]'
+    file.write_text(f'[gpus]\n{gpus}\n[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n')
+    assert rules_of(load(file, {})).limits.bounds.believes_empty is not is_simulated
