@@ -17,9 +17,10 @@ pytestmark = pytest.mark.docker
 
 NOTEBOOKS = "/home/jovyan/notebooks"
 RUN_NOTEBOOK = """
-import nbclient, nbformat, sys
+import nbclient, nbformat, os, sys
 notebook = nbformat.read(sys.argv[1], 4)
-nbclient.NotebookClient(notebook, timeout=120).execute()
+beside = {"metadata": {"path": os.path.dirname(sys.argv[1])}}  # as Jupyter does
+nbclient.NotebookClient(notebook, timeout=120, resources=beside).execute()
 for cell in notebook.cells:
     for output in cell.get("outputs", []):
         print(output.get("text", ""), end="")

@@ -400,6 +400,7 @@ def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixt
     """It decides and logs, and neither warns nor takes anything back."""
     lab = make_lab(is_dry_run=True)
     lease = lab.run("ada")
+    caplog.clear()  # of what other loggers said, whose levels are not ours
     with caplog.at_level(logging.INFO, "miglab_hub.reclaimer.round"):
         lab.live(2000)
     assert steps(lab, lease) == ["granted", "attached", "running"]
