@@ -17,7 +17,7 @@ from miglab_hub.check.student import wait_for
 from miglab_hub.check.temporary import TemporaryLab, temporary_lab
 from miglab_spawner.local import home_name
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 POOL = """
 lease_s = 90

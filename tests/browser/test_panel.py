@@ -15,7 +15,7 @@ from tests.browser.people import picture, serious_problems
 
 from labkit import evidence as store
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 pytest.importorskip("torch", reason="panels measure with torch")
 pytest.importorskip("jupyterlab", reason="the panel is shown in JupyterLab")
 

@@ -57,6 +57,7 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 
 
+@pytest.mark.long
 def test_who_comes_too_late_sees_the_place_and_is_served(
     page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]
 ):

@@ -13,7 +13,7 @@ from docker.models.containers import Container
 import docker
 from miglab_spawner import networks
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 PORT = 8000
 SERVE = ["python3", "-m", "http.server", str(PORT)]

@@ -26,7 +26,7 @@ from ..hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
 from ..hub.spawner.lab import URL, PoolLab
 from .conftest import SOCKET, engine_script
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 LAB = f"t{uuid.uuid4().hex[:6]}"
 

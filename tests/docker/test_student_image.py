@@ -13,7 +13,7 @@ from docker.models.containers import Container
 
 import docker
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 NOTEBOOKS = "/home/jovyan/notebooks"
 RUN_NOTEBOOK = """
