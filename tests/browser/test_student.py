@@ -101,6 +101,7 @@ def test_the_keyboard_alone_gets_a_server(page: Page, lab: TemporaryLab):
     tab_to(page, "[type=submit]")
     page.keyboard.press("Enter")
     page.wait_for_url("**/user/keys/lab**")
+    assert lab.leases()["keys"].shape == "2x1g.5gb"  # the one below the default
     page.goto(f"{lab.settings.public_url}hub/home")
     page.get_by_role("button", name="Stop My Server").click()
 

@@ -17,7 +17,7 @@ from miglab_hub.reclaimer.round import Reclaimer
 from miglab_hub.reclaimer.rules import rules_of
 from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.settings import SERVICE_NAME, Settings
-from miglab_spawner.gpu import open_gpus
+from miglab_spawner.gpu import Driver, open_gpus
 from miglab_spawner.messages import LeaseState, LeaseView, WarningKind
 from miglab_spawner.pool.holders import AnyHolders, DockerHolders, Holders, ProcessHolders
 from miglab_spawner.pool.ledger import Ledger, LedgerError
@@ -61,14 +61,7 @@ def assemble(settings: Settings) -> Parts:
     """
     lab_secrets.make_all(settings)
     make_simulated(settings)
-    driver = open_gpus(
-        simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
-    )
-    try:
-        ledger = Ledger(settings.ledger)
-    except LedgerError:
-        driver.close()
-        raise
+    driver, ledger = _open(settings)
     pool = Pool(settings.pool_settings(), ledger, driver, _holders(settings))
     access = _access(settings)
     hub = _hub_client(access)
@@ -85,13 +78,8 @@ def assemble(settings: Settings) -> Parts:
         ledger.close()
         driver.close()
 
-    times = Times(
-        holders_s=settings.pool.holders_s,
-        reconcile_s=settings.pool.reconcile_s,
-        reclaim_s=settings.reclaim.every_s,
-    )
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
-    host = PoolHost(pool, metrics, times, end_servers, reclaimer)
+    host = PoolHost(pool, metrics, _times(settings), end_servers, reclaimer)
     return Parts(
         host,
         management_app(
@@ -103,6 +91,25 @@ def assemble(settings: Settings) -> Parts:
         student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S)), board),
         hub,
         close,
+    )
+
+
+def _open(settings: Settings) -> tuple[Driver, Ledger]:
+    driver = open_gpus(
+        simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+    )
+    try:
+        return driver, Ledger(settings.ledger)
+    except LedgerError:
+        driver.close()
+        raise
+
+
+def _times(settings: Settings) -> Times:
+    return Times(
+        holders_s=settings.pool.holders_s,
+        reconcile_s=settings.pool.reconcile_s,
+        reclaim_s=settings.reclaim.every_s,
     )
 
 

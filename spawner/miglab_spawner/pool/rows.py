@@ -30,6 +30,17 @@ LIVE_RESERVATIONS = frozenset({"planned", "kept", "open"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
 
+class _Numbered:
+    """What the ledger gives a number."""
+
+    __slots__ = ()
+    id: int
+
+    @property
+    def key(self) -> int:
+        return self.id
+
+
 @dataclass(frozen=True, slots=True)
 class GpuRow:
     """A GPU the pool has been given; ``generation`` counts the slices made on it."""
@@ -57,7 +68,7 @@ class GpuRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceRow:
+class SliceRow(_Numbered):
     """One slice, from the decision to make it until it is gone.
 
     Attributes:
@@ -93,10 +104,6 @@ class SliceRow:
     course: str = ""
 
     @property
-    def key(self) -> int:
-        return self.id
-
-    @property
     def is_live(self) -> bool:
         return self.state != GONE
 
@@ -114,7 +121,7 @@ class SliceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TicketRow:
+class TicketRow(_Numbered):
     """A place in the queue.  ``waiting`` with a lease means: granted, its slices being made."""
 
     what: ClassVar[str] = "ticket"
@@ -133,10 +140,6 @@ class TicketRow:
     message: str = ""
 
     @property
-    def key(self) -> int:
-        return self.id
-
-    @property
     def is_live(self) -> bool:
         return self.state in LIVE_TICKETS
 
@@ -147,7 +150,7 @@ class TicketRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRow:
+class LeaseRow(_Numbered):
     """A grant of slices to one server; ``generation`` is the fence that attach must present.
 
     Attributes:
@@ -186,10 +189,6 @@ class LeaseRow:
     slices: tuple[int, ...] = ()
 
     @property
-    def key(self) -> int:
-        return self.id
-
-    @property
     def is_live(self) -> bool:
         return self.state in LIVE_LEASES
 
@@ -211,7 +210,7 @@ class LeaseRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationRow:
+class ReservationRow(_Numbered):
     """So many of a shape for a course, at a local time; see calendar.py for what the time means.
 
     Attributes:
@@ -247,10 +246,6 @@ class ReservationRow:
     state: str
     reason: str = ""
     message: str = ""
-
-    @property
-    def key(self) -> int:
-        return self.id
 
     @property
     def is_live(self) -> bool:

@@ -9,33 +9,16 @@ from typing import Any
 import httpx
 import pytest
 from jupyterhub import orm, roles
-from jupyterhub.proxy import Proxy
 from jupyterhub.tests.mocking import MockHub
-from traitlets import Dict
 from traitlets.config import Config
 
+from miglab_hub.bench.hub_here import NoProxy
 from miglab_spawner import client
 from miglab_spawner.hub_setup import set_up
 
 from .lab import URL, PoolLab
 
 STUDENT = Path(__file__).with_name("student.py")
-
-
-class NoProxy(Proxy):
-    """Routes that lead nowhere: the tests ask servers directly."""
-
-    should_start = False
-    routes = Dict()
-
-    async def add_route(self, routespec: str, target: str, data: dict[str, Any]) -> None:
-        self.routes[routespec] = {"routespec": routespec, "target": target, "data": data}
-
-    async def delete_route(self, routespec: str) -> None:
-        self.routes.pop(routespec, None)
-
-    async def get_all_routes(self) -> dict[str, Any]:
-        return self.routes
 
 
 class Hub:

@@ -33,6 +33,11 @@ def test_enum_and_profile_id_are_two_numbers(a100: Machine) -> None:
         a100.create(1)
 
 
+def names(machine: Machine) -> list[str]:
+    """The profiles of the GPU instances there are."""
+    return [found.profile.name for found in machine.driver.slices(machine.uuid)]
+
+
 def test_driver_chosen_placement_fragments(a100: Machine) -> None:
     """Creating 19, 19, 14, 9 without placements fails at the last."""
     for profile_id in (ONE, ONE, TWO):
@@ -45,12 +50,15 @@ def test_driver_chosen_placement_in_a_better_order(a100: Machine) -> None:
     """Creating 9, 19, 14, 19 without placements works."""
     for profile_id in (THREE, ONE, TWO, ONE):
         a100.create(profile_id)
+    assert sorted(names(a100)) == ["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"]
 
 
 def test_same_shapes_fit_at_chosen_placements(a100: Machine) -> None:
     """19, 19, 14, 9 fits when we say where."""
     for profile_id, start, size in ((ONE, 0, 1), (ONE, 1, 1), (TWO, 2, 2), (THREE, 4, 4)):
         a100.create_at(profile_id, start, size)
+    starts = [found.placement.start for found in a100.driver.slices(a100.uuid)]
+    assert sorted(starts) == [0, 1, 2, 4]
 
 
 def test_taken_place_is_insufficient_resources(a100: Machine) -> None:

@@ -86,7 +86,8 @@ def test_ticks_are_few_and_inside(low, high, log):
 
 def test_an_empty_plot_is_still_a_picture():
     """Before the first sample there is a frame and nothing to crash on."""
-    ElementTree.fromstring(render(Plot("t", "x", "y", (Series("measured here", ()),))))
+    drawn = ElementTree.fromstring(render(Plot("t", "x", "y", (Series("measured here", ()),))))
+    assert drawn.tag.endswith("}svg")
 
 
 LONG = "published: a very long name of a row, with its source, its tool, its size, and its year"

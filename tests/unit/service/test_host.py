@@ -181,4 +181,4 @@ async def test_servers_are_ended() -> None:
     await host.start()
     async with asyncio.timeout(5):
         await asked.wait()
-    await host.stop()
+    assert await host.stop()
