@@ -27,10 +27,12 @@ from tornado.web import HTTPError
 
 from .answers import DeniedError
 from .asker import SPAWNER, Asker, Kind
+from .rolebook import RoleBook
 from .sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
 
+ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
 LEASE_SCOPE = "custom:miglab:lease"
 XSRF_HEADER = "X-XSRFToken"
@@ -118,10 +120,20 @@ class HubTokens:
 
 
 class SignIn:
-    """Signs in whoever reaches the management listener."""
+    """Signs in whoever reaches the management listener.
 
-    def __init__(self, access: HubAccess, secret: str, tokens: HubTokens | None = None) -> None:
+    Args:
+        access: how to reach the hub.
+        secret: the pool's own.
+        book: the lab's courses and who teaches them.
+        tokens: the hub; for tests.
+    """
+
+    def __init__(
+        self, access: HubAccess, secret: str, book: RoleBook, tokens: HubTokens | None = None
+    ) -> None:
         self.access = access
+        self.book = book
         self.tokens = tokens or HubTokens(access)
         self.sessions = Sessions()
         self._secret = secret.encode()
@@ -151,7 +163,7 @@ class SignIn:
             raise _nobody()
         if not self.tokens.lets_in(model):
             raise DeniedError(403, "forbidden", "This account may not use the pool.")
-        return asker_from(model, xsrf)
+        return asker_from(model, self.book, xsrf)
 
     def _check_xsrf(self, request: Request, session: Session) -> None:
         if request.method in SAFE_METHODS:
@@ -166,7 +178,7 @@ class SignIn:
         """Send the browser to the hub, with a state that only this browser can bring back."""
         oauth = self.tokens.oauth
         verifier, challenge, method = oauth.generate_pkce_code_challenge()
-        state = oauth.generate_state(next_url=f"{self.access.prefix}/", code_verifier=verifier)
+        state = oauth.generate_state(next_url=request.url.path, code_verifier=verifier)
         query = {"state": state, "code_challenge": challenge, "code_challenge_method": method}
         answer = RedirectResponse(url_concat(oauth.login_url, query), 302)
         self._set_cookie(request, answer, self._state_name(state), state, STATE_LIVES_S)
@@ -223,16 +235,24 @@ def bearer(request: Request) -> str | None:
     return match[1] if match else None
 
 
-def asker_from(model: Mapping[str, Any], xsrf: str = "") -> Asker:
-    """The asker that the hub's description of a token's owner stands for."""
+def asker_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Asker:
+    """The asker that the hub's description of a token's owner stands for.
+
+    A hub admin, or who has `ADMIN_SCOPE`, is site admin; who has `STAFF_SCOPE` instructs every
+    course.  A hub service has roles by its scopes alone: lab.toml and groups name people.
+    """
     is_person = model.get("kind") == "user"
+    scopes, groups = model.get("scopes", ()), tuple(model.get("groups", ()))
+    name = str(model["name"])
+    known_as = name if is_person else ""
     return Asker(
         kind=Kind.PERSON if is_person else Kind.SERVICE,
-        name=str(model["name"]),
-        staff=bool(model.get("admin")) or STAFF_SCOPE in model.get("scopes", ()),
-        admin=bool(model.get("admin")),
+        name=name,
+        admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes,
+        instructs=book.instructed(known_as, groups, in_all=STAFF_SCOPE in scopes),
+        assists=book.assisted(known_as, groups),
         xsrf=xsrf,
-        course_names=tuple(model.get("groups", ())),
+        course_names=groups,
     )
 
 

@@ -3,7 +3,8 @@
 import httpx
 import pytest
 
-from miglab_hub.service.pages import cells, in_words
+from miglab_hub.service.pages.pool_page import cells
+from miglab_hub.service.pages.words import in_words
 from miglab_spawner.messages import GpuView, SliceState, WaitEstimate
 
 from .conftest import as_
@@ -146,7 +147,7 @@ async def test_the_likely_wait_is_shown(client: httpx.AsyncClient, pool: FakePoo
     assert '<span title="from 50 leases">about 10–25 minutes</span>' in page
 
 
-@pytest.mark.parametrize("name", ["pool.css", "pool.js", "icon.svg"])
+@pytest.mark.parametrize("name", ["frame.css", "pool.css", "pool.js", "icon.svg"])
 async def test_static_files(client: httpx.AsyncClient, name: str) -> None:
     """What the page asks for is there."""
     assert (await client.get(f"/static/{name}")).status_code == 200

@@ -1,0 +1,136 @@
+"""What all pages share: the way in, the navigation, the templates and their filters.
+
+A page is a handler that calls `shown` with a function that draws it for whoever asks::
+
+    async def page(request: Request) -> Response:
+        async def draw(asker: Asker) -> str:
+            return render("usage.html", request, asker, "usage", rows=...)
+
+        return await shown(request, draw)
+
+Its template extends ``frame.html``; its route is added in `page_router` and its place in `PLACES`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from miglab_hub.service.answers import DeniedError
+from miglab_hub.service.asker import Asker
+from miglab_hub.service.auth import SignIn
+from miglab_spawner.progress import likely_wait
+
+from .words import STATE_WORDS, in_words, iso
+
+SERVICE = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One entry of the navigation.
+
+    Attributes:
+        key: what a page names itself by in `render`.
+        path: below the service's prefix.
+        title: what is read.
+        is_open: who finds it in the navigation.
+    """
+
+    key: str
+    path: str
+    title: str
+    is_open: Callable[[Asker], bool]
+
+
+def everybody(_asker: Asker) -> bool:
+    """Open to all who are signed in."""
+    return True
+
+
+PLACES = (Place("pool", "/", "Pool", everybody),)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(SERVICE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["in_words"] = in_words
+    environment.filters["iso"] = iso
+    environment.filters["likely"] = likely_wait
+    environment.globals["state_words"] = STATE_WORDS
+    return environment
+
+
+TEMPLATES = _environment()
+
+
+async def shown(request: Request, draw: Callable[[Asker], Awaitable[str]]) -> Response:
+    """A page for whoever asks; whoever is not signed in is sent to the hub first, then back here.
+
+    Args:
+        request: for the page.
+        draw: makes its HTML; may raise `DeniedError`, which is shown as a page.
+    """
+    sign_in: SignIn = request.app.state.sign_in
+    try:
+        asker = await sign_in.asker(request)
+    except DeniedError as refused:
+        return sign_in.begin(request) if refused.status == 401 else failed(request, refused)
+    try:
+        return HTMLResponse(await draw(asker))
+    except DeniedError as refused:
+        return failed(request, refused, asker)
+
+
+def render(template: str, request: Request, asker: Asker, here: str = "", **values: object) -> str:
+    """A template, with what every page needs.
+
+    Args:
+        template: its file's name.
+        request: what is answered.
+        asker: who reads it.
+        here: the key of the page's place in `PLACES`; empty for a part of a page.
+        values: what this template needs beside.
+    """
+    return TEMPLATES.get_template(template).render(
+        **_frame(request, asker, here), asker=asker, **values
+    )
+
+
+def failed(
+    request: Request, refused: DeniedError, asker: Asker | None = None, again: str = ""
+) -> Response:
+    """The page that says why there is none, and leads to ``again`` or the same address."""
+    request.app.state.host.metrics.refused(refused.reason)
+    values = _frame(request, asker, "") | {"again": again or request.url.path}
+    html = TEMPLATES.get_template("failed.html").render(**values, message=refused.message)
+    return HTMLResponse(html, refused.status)
+
+
+async def callback(request: Request) -> Response:
+    """The way back from the hub."""
+    sign_in: SignIn = request.app.state.sign_in
+    try:
+        return await sign_in.finish(request)
+    except DeniedError as refused:
+        return failed(request, refused, again=f"{sign_in.access.prefix}/")
+
+
+def _frame(request: Request, asker: Asker | None, here: str) -> dict[str, object]:
+    access = request.app.state.sign_in.access
+    return {
+        "prefix": access.prefix,
+        "hub_home": f"{access.hub_prefix}home",
+        "notices": request.app.state.notices,
+        "xsrf": asker.xsrf if asker else "",
+        "places": [place for place in PLACES if asker and place.is_open(asker)],
+        "here": here,
+    }
