@@ -159,7 +159,8 @@ def _made(core: Core, row: SliceRow, *, was_tried: bool) -> SliceReading | None:
             return found
         if found is not None:
             core.driver.destroy(row.gpu, found.gi_id)
-    return core.driver.create(row.gpu, core.profile(row), Placement(row.start, row.size))
+    with core.stopwatch.time("create", row.profile):
+        return core.driver.create(row.gpu, core.profile(row), Placement(row.start, row.size))
 
 
 def _check_empty(core: Core, row: SliceRow) -> None:
@@ -261,7 +262,8 @@ def _unmade(core: Core, row: SliceRow) -> None:
         return
     found = find_reading(core, row)
     if found is not None:
-        core.driver.destroy(row.gpu, found.gi_id)
+        with core.stopwatch.time("destroy", row.profile):
+            core.driver.destroy(row.gpu, found.gi_id)
 
 
 def _destroy_failed(core: Core, row: SliceRow, error: GpuError) -> None:

@@ -22,9 +22,11 @@ from .queue import Ground
 from .rows import GPU_OK, GpuRow, SliceRow
 from .settings import PoolSettings
 from .shares import Uses
+from .stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from .reserved import Memo
+    from .wellness import Wellness
 
 
 @dataclass
@@ -94,6 +96,8 @@ class Core:
         self.uses = Uses(ledger, settings.fair_half_life_s)
         self.kept: Memo | None = None  # for reservations; see reserved.py
         self.forecast = Forecast()
+        self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
+        self.stopwatch = Stopwatch()
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
