@@ -11,9 +11,7 @@ from .rows import SliceRow
 def pause(core: Core, why: str, by: str) -> None:
     """Grant nothing while ``why`` is not empty.  A restart does not end it."""
     with core.write(durable=True) as tx:
-        tx.pause(why)
-        for row in core.state.gpus.values():
-            tx.note(row, by, f"leases paused: {why}" if why else "leases resumed")
+        tx.pause(why, by)
 
 
 def adopt(core: Core, number: int, by: str) -> None:

@@ -38,6 +38,7 @@ from .rows import (
     LIVE_TICKETS,
     GpuRow,
     LeaseRow,
+    NoteRow,
     ReservationRow,
     Row,
     SliceRow,
@@ -47,7 +48,8 @@ from .rows import (
 MIGRATIONS = Path(__file__).parent / "migrations"
 REASON_KEPT = 500
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
-NUMBERED = ("slice", "ticket", "lease", "reservation")
+NUMBERED = ("slice", "ticket", "lease", "reservation", "note")
+BY_HAND = ("person:", "service:")
 LARGEST_ID = 2**63 - 1  # of SQLite
 
 
@@ -76,6 +78,7 @@ class State:
         self.tickets: dict[int, TicketRow] = {}
         self.leases: dict[int, LeaseRow] = {}
         self.reservations: dict[int, ReservationRow] = {}
+        self.notes: dict[int, NoteRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
         self.paused = ""
@@ -118,6 +121,7 @@ _PLURAL = {
     "ticket": "tickets",
     "lease": "leases",
     "reservation": "reservations",
+    "note": "notes",
 }
 _TABLES = {
     "gpu": tables.gpus,
@@ -125,6 +129,7 @@ _TABLES = {
     "ticket": tables.tickets,
     "lease": tables.leases,
     "reservation": tables.reservations,
+    "note": tables.notes,
 }
 _COLUMNS = {what: tuple(column.name for column in table.c) for what, table in _TABLES.items()}
 _INSERTS = {what: insert(table) for what, table in _TABLES.items()}
@@ -151,13 +156,15 @@ class Transaction:
         self._ledger = ledger
         self._connection = ledger.connection
 
-    def put(self, row: Row, by: str = "pool", reason: str = "") -> None:
+    def put(self, row: Row, by: str = "pool", reason: str = "", act: str = "") -> None:
         """Insert or replace a row; a change of state becomes a transition.
 
         Args:
             row: the row as it is to be.
             by: who caused it.
             reason: why, in words.
+            act: what a person did, in a word, such as ``quarantine``; a person's act without one
+                is called by the state it led to.
         """
         self._begin()
         state = self._ledger.state
@@ -167,7 +174,7 @@ class Transaction:
             return
         self._write(row, is_new=before is None)
         if before is None or before.state != row.state:
-            self._note(row, "" if before is None else before.state, by, reason)
+            self._note(row, "" if before is None else before.state, by, reason, act)
         state.store(row)
 
     def _write(self, row: Row, *, is_new: bool) -> None:
@@ -187,29 +194,44 @@ class Transaction:
         ]
         self._connection.execute(insert(tables.lease_slices), held)
 
-    def _note(self, row: Row, before: str, by: str, reason: str) -> None:
+    def _note(self, row: Row, before: str, by: str, reason: str, act: str) -> None:
+        self._write_down(row.what, str(row.key), (before, row.state), by, reason, act, row.course)
+
+    def _write_down(
+        self,
+        what: str,
+        thing: str,
+        states: tuple[str, str],
+        by: str,
+        reason: str,
+        act: str,
+        course: str = "",
+    ) -> None:
         self._connection.execute(
             _NOTE,
             {
                 "at": self.at,
-                "what": row.what,
-                "thing": str(row.key),
-                "from_state": before,
-                "to_state": row.state,
+                "what": what,
+                "thing": thing,
+                "from_state": states[0],
+                "to_state": states[1],
                 "by": by,
                 "reason": reason[:REASON_KEPT],
-                "course": row.course,
+                "course": course,
+                "act": act or (states[1] if by.startswith(BY_HAND) else ""),
             },
         )
 
-    def note(self, row: Row, by: str, reason: str) -> None:
+    def note(self, row: Row, by: str, reason: str, act: str = "") -> None:
         """Write down something that did not change a state: an extension, a refused attach."""
         self._begin()
-        self._note(row, row.state, by, reason)
+        self._note(row, row.state, by, reason, act)
 
-    def pause(self, why: str) -> None:
+    def pause(self, why: str, by: str) -> None:
         """Why nothing is granted from now on; empty: it is granted."""
         self._begin()
+        states = (_granting(self._ledger.state.paused), _granting(why))
+        self._write_down("pool", "", states, by, why, "pause" if why else "resume")
         self._connection.execute(update(tables.desk).values(paused=why))
         self._ledger.state.paused = why
 
@@ -220,6 +242,10 @@ class Transaction:
 
 
 _NOTE = insert(tables.transitions)
+
+
+def _granting(paused: str) -> str:
+    return "paused" if paused else "granting"
 
 
 class Ledger:
@@ -252,7 +278,7 @@ class Ledger:
         self._next = {what: self._last_id(what) + 1 for what in NUMBERED}
 
     def new_id(self, what: str) -> int:
-        """The next id for a slice, ticket, lease or reservation; never given twice."""
+        """The next id of one of `NUMBERED`; never given twice."""
         number = self._next[what]
         self._next[what] = number + 1
         return number
@@ -323,7 +349,8 @@ class Ledger:
         """The transitions, newest first.
 
         Args:
-            what: ``gpu``, ``slice``, ``ticket``, ``lease`` or ``reservation``; empty for all.
+            what: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``note`` or ``pool``;
+                empty for all.
             thing: the id of one; empty for all.
             limit: at most so many.
         """
@@ -400,6 +427,8 @@ class Ledger:
             state.store(row)
         planned = tables.reservations.c.state.in_(sorted(LIVE_RESERVATIONS))
         for row in self._rows(ReservationRow, tables.reservations, planned):
+            state.store(row)
+        for row in self._rows(NoteRow, tables.notes, tables.notes.c.state == "open"):
             state.store(row)
         state.paused = self._read(select(tables.desk.c.paused))[0]["paused"]
         return state

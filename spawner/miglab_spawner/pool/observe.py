@@ -10,7 +10,7 @@ from miglab_spawner.gpu.errors import GpuError, GpuLost
 from miglab_spawner.gpu.nvml import GpuInfo, SliceReading
 from miglab_spawner.messages import LeaseState, SliceState
 
-from . import leases, tickets
+from . import leases, tickets, wellness
 from .core import Core
 from .ledger import Transaction
 from .rows import (
@@ -94,6 +94,7 @@ def _take_in(core: Core, tx: Transaction, info: GpuInfo) -> None:
         why=known.why if known else "it was not looked at yet",
         generation=known.generation if known else 0,
         course=known.course if known else "",
+        draining=known.draining if known else "",
     )
     tx.put(row, reason="listed")
 
@@ -121,7 +122,7 @@ def look(core: Core, gpu: str) -> list[Finding]:
 
 def _read(core: Core, gpu: str) -> list[SliceReading]:
     row = core.state.gpus[gpu]
-    health = core.driver.health(gpu)
+    health = wellness.keep(core, gpu, core.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.why or f"GPU {gpu} is lost; reset it or reboot the host.")
     if not core.is_whole(row):

@@ -43,7 +43,11 @@ class _Numbered:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """A GPU the pool has been given; ``generation`` counts the slices made on it."""
+    """A GPU the pool has been given; ``generation`` counts the slices made on it.
+
+    Attributes:
+        draining: why it takes no new lease, by a person's act; empty: it does.
+    """
 
     what: ClassVar[str] = "gpu"
     uuid: str
@@ -57,6 +61,7 @@ class GpuRow:
     why: str = ""
     generation: int = 0
     course: str = ""
+    draining: str = ""
 
     @property
     def key(self) -> str:
@@ -79,6 +84,7 @@ class SliceRow(_Numbered):
         retry_at: no act before this moment.
         remake: make the same anew after the scrub.
         lost: NVML no longer shows it, but its holder is not confirmed gone.
+        draining: why its place takes no new lease, by a person's act; empty: it does.
     """
 
     what: ClassVar[str] = "slice"
@@ -102,6 +108,7 @@ class SliceRow(_Numbered):
     lost: bool = False
     why: str = ""
     course: str = ""
+    draining: str = ""
 
     @property
     def is_live(self) -> bool:
@@ -122,7 +129,11 @@ class SliceRow(_Numbered):
 
 @dataclass(frozen=True, slots=True)
 class TicketRow(_Numbered):
-    """A place in the queue.  ``waiting`` with a lease means: granted, its slices being made."""
+    """A place in the queue.  ``waiting`` with a lease means: granted, its slices being made.
+
+    Attributes:
+        next_at: when staff put it in front; None if nobody did.
+    """
 
     what: ClassVar[str] = "ticket"
     id: int
@@ -138,6 +149,7 @@ class TicketRow(_Numbered):
     lease: int | None = None
     reason: str = ""
     message: str = ""
+    next_at: float | None = None
 
     @property
     def is_live(self) -> bool:
@@ -160,6 +172,7 @@ class LeaseRow(_Numbered):
         warn_why: why, in words for the holder.
         stays: how often the holder said "I am still here" since work was last seen.
         stay_until: until when the last of these counts.
+        warn_by: the person who asked for it back; empty where the policy did.
     """
 
     what: ClassVar[str] = "lease"
@@ -186,6 +199,7 @@ class LeaseRow(_Numbered):
     warn_why: str = ""
     stays: int = 0
     stay_until: float | None = None
+    warn_by: str = ""
     slices: tuple[int, ...] = ()
 
     @property
@@ -201,6 +215,7 @@ class LeaseRow(_Numbered):
             reclaim_at=None,
             warn_kind="",
             warn_why="",
+            warn_by="",
         )
 
     @property
@@ -252,4 +267,37 @@ class ReservationRow(_Numbered):
         return self.state in LIVE_RESERVATIONS
 
 
-Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow
+@dataclass(frozen=True, slots=True)
+class NoteRow(_Numbered):
+    """What staff tell students.  Without an addressee it is for all.
+
+    Attributes:
+        to_user: only this user.
+        to_server: only this server of the user's; None for all of them.
+        to_course: only who is in this course.
+        until: it is shown no longer from then on.
+        state: ``open`` or ``over``.
+    """
+
+    what: ClassVar[str] = "note"
+    id: int
+    at: float
+    by: str
+    to_user: str | None
+    to_server: str | None
+    to_course: str | None
+    text: str
+    until: float
+    state: str = "open"
+
+    @property
+    def is_live(self) -> bool:
+        return self.state == "open"
+
+    @property
+    def course(self) -> str:
+        """The course it is for, as the ledger's transitions carry it."""
+        return self.to_course or ""
+
+
+Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | NoteRow

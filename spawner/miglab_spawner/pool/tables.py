@@ -11,6 +11,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 
 metadata = MetaData()
@@ -29,6 +30,7 @@ gpus = Table(
     Column("why", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("course", String, nullable=False),
+    Column("draining", Text, nullable=False, server_default=""),
 )
 
 slices = Table(
@@ -54,6 +56,7 @@ slices = Table(
     Column("lost", Boolean, nullable=False),
     Column("why", Text, nullable=False),
     Column("course", String, nullable=False),
+    Column("draining", Text, nullable=False, server_default=""),
     Index("slices_state", "state"),
     Index("slices_generation", "gpu", "generation", unique=True),
 )
@@ -74,6 +77,7 @@ tickets = Table(
     Column("lease", Integer),
     Column("reason", String, nullable=False),
     Column("message", Text, nullable=False),
+    Column("next_at", Float),
     Index("tickets_state", "state"),
 )
 
@@ -103,6 +107,7 @@ leases = Table(
     Column("warn_why", Text, nullable=False, server_default=""),
     Column("stays", Integer, nullable=False, server_default="0"),
     Column("stay_until", Float),
+    Column("warn_by", String, nullable=False, server_default=""),
     Index("leases_state", "state"),
     Index("leases_user", "user"),
 )
@@ -128,8 +133,10 @@ transitions = Table(
     Column("by", String, nullable=False),
     Column("reason", Text, nullable=False),
     Column("course", String, nullable=False),
+    Column("act", String, nullable=False, server_default=""),
     Index("transitions_thing", "what", "thing"),
     Index("transitions_at", "at"),
+    Index("transitions_acts", "id", sqlite_where=text("act != ''")),
 )
 
 desk = Table(
@@ -159,4 +166,19 @@ reservations = Table(
     Column("reason", String, nullable=False),
     Column("message", Text, nullable=False),
     Index("reservations_state", "state"),
+)
+
+notes = Table(
+    "notes",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("by", String, nullable=False),
+    Column("to_user", String),
+    Column("to_server", String),
+    Column("to_course", String),
+    Column("text", Text, nullable=False),
+    Column("until", Float, nullable=False),
+    Column("state", String, nullable=False),
+    Index("notes_state", "state"),
 )

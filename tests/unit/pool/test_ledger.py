@@ -5,13 +5,15 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, MetaData, create_engine
 
 from miglab_spawner.messages import TicketState
 from miglab_spawner.pool.ledger import (
@@ -137,22 +139,112 @@ def test_other_database(path: Path) -> None:
         Ledger(path)
 
 
-def test_an_older_ledger_is_copied_and_brought_up(path: Path) -> None:
-    """A ledger of the first version keeps what it says, and lies beside the new one as a copy."""
+ROWS: dict[str, dict[str, Any]] = {
+    "gpus": {
+        "uuid": "GPU-0", "idx": 0, "name": "A100", "memory_mib": 40960, "memory_slices": 8,
+        "sm_count": 108, "mig": True, "state": "ok", "why": "", "generation": 3, "course": "",
+    },
+    "slices": {
+        "id": 5, "gpu": "GPU-0", "generation": 3, "profile": "1g.5gb", "start": 2, "size": 1,
+        "sm_count": 14, "memory_mib": 4864, "state": "leased", "gi_id": 9, "ci_id": 0,
+        "uuid": "MIG-5", "lease": 6, "tried": True, "attempts": 0, "retry_at": 0.0,
+        "remake": False, "lost": False, "why": "", "course": "vision",
+    },
+    "tickets": asdict(ticket(7)),
+    "leases": {
+        "id": 6, "ticket": None, "generation": 3, "user": "bob", "server": "", "course": "vision",
+        "shape": "1g.5gb", "state": "warned", "granted_at": 1.0, "holder": "container:aa",
+        "attached_at": 2.0, "extensions": 1, "reason": "", "warned_at": 3.0, "reclaim_at": 4.0,
+        "warn_kind": "idle", "warn_why": "Unused.", "stays": 1,
+    },
+    "lease_slices": {"lease": 6, "slice": 5, "position": 0},
+    "transitions": {
+        "id": 1, "at": 1.0, "what": "lease", "thing": "6", "from_state": "running",
+        "to_state": "releasing", "by": "person:ina", "reason": "over", "course": "vision",
+    },
+    "reservations": {
+        "id": 4, "course": "vision", "shape": "1g.5gb", "count": 7, "weekdays": 2,
+        "first_date": "2026-06-02", "last_date": "", "from_time": "10:00", "to_time": "12:00",
+        "tz": "Europe/Berlin", "grace_s": 900.0, "made_by": "person:ina", "made_at": 1.0,
+        "state": "planned", "reason": "", "message": "week 1",
+    },
+    "notes": {
+        "id": 2, "at": 1.0, "by": "person:ina", "to_user": "ada", "to_server": None,
+        "to_course": None, "text": "Come to room 2.", "until": 9.0, "state": "open",
+    },
+}  # fmt: skip
+OLDER = sorted(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisions())[:-1]
+
+
+def make_older(path: Path, version: str) -> dict[str, list[dict[str, Any]]]:
+    """A ledger as that version wrote it, a row in every table; returns what is in it."""
     engine = create_engine(f"sqlite:///{path}")
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        connection.execute(metadata.tables["tickets"].insert(), asdict(ticket(7)))
+        command.upgrade(config, version)
+        there = MetaData()
+        there.reflect(connection)
+        for name, table in there.tables.items():
+            if name in ROWS:
+                known = {key: ROWS[name][key] for key in table.c.keys() & ROWS[name].keys()}
+                connection.execute(table.insert(), known)
+        if version >= "0002":
+            connection.exec_driver_sql("UPDATE desk SET paused = 'Repairs.'")
+        written = _contents(connection, there)
     engine.dispose()
+    return written
+
+
+def _contents(connection: Connection, tables: MetaData) -> dict[str, list[dict[str, Any]]]:
+    return {
+        name: [dict(row) for row in connection.execute(table.select()).mappings()]
+        for name, table in tables.tables.items()
+        if name != "alembic_version"
+    }
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_nothing_is_lost_by_an_upgrade(path: Path, version: str) -> None:
+    """Every row of every older version is there afterwards, to the letter, and is understood."""
+    written = make_older(path, version)
     ledger = Ledger(path)
-    assert ledger.state.tickets[7].user == "ada" and ledger.state.paused == ""
+    now = _contents(ledger.connection, metadata)
+    ledger.connection.rollback()
+    for name, rows in written.items():
+        assert len(rows) == len(now[name]) == 1, f"ROWS has no row for {name}"
+        assert rows[0].items() <= now[name][0].items()
+    state = ledger.state
+    assert (state.gpus["GPU-0"].draining, state.slices[5].draining) == ("", "")
+    assert (state.tickets[7].user, state.tickets[7].next_at) == ("ada", None)
+    assert (state.leases[6].slices, state.leases[6].warn_by) == ((5,), "")
+    assert state.paused == ("Repairs." if version >= "0002" else "")
+    assert sorted(state.reservations) == ([4] if version >= "0003" else [])
     ledger.close()
-    assert [copy.suffix for copy in path.parent.glob("ledger.before-*")] == [
-        f".before-{newest_version()}-0001"
-    ]
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_an_older_ledger_is_copied_first(path: Path, version: str) -> None:
+    """As it was it lies beside the new one, and can be put back."""
+    written = make_older(path, version)
+    Ledger(path).close()
+    (copy,) = path.parent.glob("ledger.before-*")
+    assert copy.suffix == f".before-{newest_version()}-{version}"
+    engine = create_engine(f"sqlite:///{copy}")
+    with engine.connect() as connection:
+        there = MetaData()
+        there.reflect(connection)
+        assert _contents(connection, there) == written
+    engine.dispose()
+
+
+def test_what_people_did_before_is_in_the_audit(path: Path) -> None:
+    """An older ledger knew no acts: a person's transitions are called by what they led to."""
+    make_older(path, "0004")
+    ledger = Ledger(path)
+    assert [(one["by"], one["act"]) for one in ledger.history()] == [("person:ina", "releasing")]
+    ledger.close()
 
 
 def test_locked_by_another_program(path: Path) -> None:
