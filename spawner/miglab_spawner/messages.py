@@ -15,6 +15,7 @@ SERVER_MAX = 255
 COURSE_MAX = 255
 SHAPE_MAX = 64
 REASON_MAX = 500
+SEEN_MAX = 32
 COUNT_MAX = 1000
 AGE_MAX_S = 10 * 366 * 24 * 3600.0
 
@@ -23,6 +24,7 @@ Server = Annotated[str, Field(max_length=SERVER_MAX)]
 Course = Annotated[str, Field(min_length=1, max_length=COURSE_MAX)]
 ShapeText = Annotated[str, Field(min_length=1, max_length=SHAPE_MAX)]
 ReasonText = Annotated[str, Field(max_length=REASON_MAX)]
+Seen = Annotated[str, Field(max_length=SEEN_MAX)]
 Age = Annotated[float, Field(ge=0, le=AGE_MAX_S, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
@@ -57,12 +59,16 @@ class LeaseState(StrEnum):
 
 
 class WarningKind(StrEnum):
-    """Why a lease is about to be taken back: unused, its time, the class's end, maintenance."""
+    """Why a lease is about to be taken back.
+
+    It is unused, its time is up, the class ends, maintenance begins, or staff ask for it back.
+    """
 
     IDLE = "idle"
     TIME = "time"
     CLASS_END = "class-end"
     MAINTENANCE = "maintenance"
+    STAFF = "staff"
 
 
 class SliceState(StrEnum):
@@ -96,6 +102,8 @@ class SliceView(Message):
         course: the lease's course.
         ends_at: when the lease ends; None for no limit or no lease.
         why: why it is quarantined or foreign.
+        draining: why its place takes no new lease, in the words of whoever drained it; who is on
+            it runs on; empty while it is not drained.
     """
 
     slice_id: int
@@ -116,6 +124,7 @@ class SliceView(Message):
     course: str | None = None
     ends_at: float | None = None
     why: str = ""
+    draining: str = ""
 
 
 class GpuView(Message):
@@ -126,6 +135,8 @@ class GpuView(Message):
             ``lost``.
         mig: whether MIG mode is on; None if unknown.
         why: what is wrong, in words, when ``state`` is not ``ok``.
+        draining: why it takes no new lease, in the words of whoever drained it; who is on it runs
+            on; empty while it is not drained.
     """
 
     index: int
@@ -136,6 +147,7 @@ class GpuView(Message):
     mig: bool | None
     state: str
     why: str = ""
+    draining: str = ""
     slices: tuple[SliceView, ...] = ()
 
 
@@ -182,6 +194,7 @@ class TicketView(Message):
         message: the same in words the student can act on.
         expires_at: when an unattended ticket, or an offer not taken, ends.
         estimate: how long it is likely to wait; None unless waiting, and where it is not known.
+        is_next: whether staff put it in front: the next slices that fit are its.
     """
 
     id: int
@@ -198,6 +211,7 @@ class TicketView(Message):
     lease: int | None = None
     reason: str = ""
     message: str = ""
+    is_next: bool = False
 
 
 class LeaseWarning(Message):
@@ -208,7 +222,7 @@ class LeaseWarning(Message):
         reclaim_at: when it is taken back; may be put off, never brought forward.
         reason: why, in words for the holder.
         kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
-            others with nothing.
+            others with nothing that its holder can do.
         stays_left: how often "I am still here" still counts before work must be seen.
     """
 
@@ -270,9 +284,16 @@ class ReleaseRequest(Message):
 
 
 class ExtendRequest(Message):
-    """Ask for more time, seconds."""
+    """Ask for more time, seconds.
+
+    Attributes:
+        reason: why, where it is not the holder who asks.
+        seen: the lease's state that whoever asks saw; refused if it is another by now.
+    """
 
     by_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+    reason: ReasonText = ""
+    seen: Seen | None = None
 
 
 class KernelSignal(Message):
@@ -469,13 +490,49 @@ class ReservationView(Message):
     message: str = ""
 
 
+class KeptPlace(Message):
+    """Memory slices that are set aside for a reservation; who runs there runs on.
+
+    Attributes:
+        gpu: the UUID of its GPU.
+        start: first memory slice.
+        size: memory slices.
+    """
+
+    reservation: int
+    course: str
+    gpu: str
+    start: int
+    size: int
+
+
+class Note(Message):
+    """What staff tell whoever is at a server.
+
+    Attributes:
+        by: who says so, by name.
+        until: it is shown no longer from then on.
+    """
+
+    id: int
+    at: float
+    by: str
+    text: str
+    until: float
+
+
 class PoolSnapshot(Message):
-    """The pool at one moment, answered from memory."""
+    """The pool at one moment, answered from memory.
+
+    Attributes:
+        kept: what is set aside now for reservations of slices; whole GPUs are not among it.
+    """
 
     at: float
     simulated: bool
     gpus: tuple[GpuView, ...]
     waiting: tuple[TicketView, ...]
+    kept: tuple[KeptPlace, ...] = ()
     paused: str = ""
 
 

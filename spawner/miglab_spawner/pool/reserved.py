@@ -108,6 +108,13 @@ def closed(core: Core, at: float, found: list[Ground]) -> list[Ground]:
     return [without(ground, _on(ground, seats)) for ground in found] if seats else found
 
 
+def places_kept(core: Core, at: float) -> list[tuple[ReservationRow, Seat]]:
+    """The places that are set aside now, each with the reservation it is for."""
+    rows = core.state.reservations
+    kept = _kept(core, _keeping(core, at))
+    return [(rows[number], seat) for number, seats in kept.items() for seat in seats]
+
+
 def kept_s(core: Core, at: float) -> float | None:
     """How long places are kept yet; None while none are."""
     ends = [kept_until(one.row, one.time) for one in _keeping(core, at)]

@@ -5,6 +5,7 @@ Names are all in: who may see them is the service's to decide.
 
 from miglab_spawner.messages import (
     GpuView,
+    KeptPlace,
     LeaseState,
     LeaseView,
     LeaseWarning,
@@ -205,6 +206,20 @@ def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
     )
 
 
+def kept_places(core: Core) -> tuple[KeptPlace, ...]:
+    """What is set aside now for reservations."""
+    return tuple(
+        KeptPlace(
+            reservation=row.id,
+            course=row.course,
+            gpu=seat.gpu,
+            start=seat.placed.placement.start,
+            size=seat.placed.placement.size,
+        )
+        for row, seat in reserved.places_kept(core, core.now())
+    )
+
+
 class Snapshots:
     """The pool at one moment; only the GPUs that changed are drawn again."""
 
@@ -234,5 +249,6 @@ class Snapshots:
             simulated=core.driver.simulated,
             gpus=tuple(sorted(self._gpus.values(), key=lambda view: (view.index, view.uuid))),
             waiting=tuple(make_ticket_view(core, rows[t], n, len(line)) for t, n in line.items()),
+            kept=kept_places(core),
             paused=core.paused,
         )

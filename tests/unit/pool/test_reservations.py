@@ -304,6 +304,22 @@ def test_drained_from_the_lead_on(lab: World) -> None:
     assert state_of(lab, late.id) == "waiting"
 
 
+def test_the_snapshot_says_which_places_are_kept(lab: World) -> None:
+    """From the lead on each reserved place is named, with its course; one that is drawn is not."""
+    made = reserve(lab, shape="2g.10gb", count=3)
+    go_to(lab, -LEAD_S - 1)
+    assert lab.pool.snapshot().kept == ()
+    go_to(lab, -LEAD_S)
+    kept = lab.pool.snapshot().kept
+    assert {(one.reservation, one.course, one.gpu) for one in kept} == {
+        (made.id, "deep", lab.pool.snapshot().gpus[0].uuid)
+    }
+    assert sorted((one.start, one.size) for one in kept) == [(0, 2), (2, 2), (4, 2)]
+    lab.ask("d1", "2g.10gb", course="deep")
+    lab.work()
+    assert len(lab.pool.snapshot().kept) == 2
+
+
 def test_beside_what_is_kept_life_goes_on(lab: World) -> None:
     """Strangers get what is not reserved, and no more."""
     reserve(lab, shape="3g.20gb", count=1)
