@@ -164,6 +164,12 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.default_url = NOTEBOOKS_URL
         # A class that starts at once on few cores needs longer than JupyterHub's 30 s.
         spawner.http_timeout = math.ceil(settings.students.create_timeout_s)
+        spawner.environment = _students_environment(settings)
+
+
+def _students_environment(settings: Settings) -> dict[str, str]:
+    """What every student's server is told, beside what it holds."""
+    return {"MIGLAB_REPORT_S": f"{settings.reclaim.report_s:g}"}
 
 
 def update_docker(c: Any, settings: Settings) -> None:
@@ -191,6 +197,7 @@ def update_local(c: Any, settings: Settings) -> None:
     c.MIGLocalSpawner.homes_dir = str(settings.homes)
     c.MIGLocalSpawner.notebooks_dir = str(settings.notebooks)
     c.MIGLocalSpawner.environment = {
+        **_students_environment(settings),
         "JUPYTER_CONFIG_PATH": str(JUPYTER_CONFIG),
         "MIGLAB_NOTEBOOKS": str(settings.notebooks),  # where labkit.fresh_copy looks
     }

@@ -251,8 +251,15 @@ class Reclaim(Section):
     )
     stale_s: Seconds = Field(
         90,
-        description="A report older than this is not known any more, seconds; servers report "
-        "every 15 s. Unknown is never idle.",
+        description="A report older than this is not known any more, seconds. Unknown is never "
+        "idle.",
+    )
+    report_s: float = Field(
+        15,
+        ge=2,
+        le=3600,
+        description="Time between two reports of a student's server, seconds, at most 5 while it "
+        "is warned. Keep it well below `stale_s`.",
     )
     cpu_busy_pct: float = Field(
         10, gt=0, le=10_000, description="CPU use from which a server works, percent of one core."
@@ -271,6 +278,8 @@ class Reclaim(Section):
     def _makes_sense(self) -> Self:
         if self.idle_wanted_s > self.idle_s:
             raise ValueError("idle_wanted_s is longer than idle_s: it is for when others wait")
+        if self.report_s >= self.stale_s:
+            raise ValueError("report_s is not below stale_s: nothing would ever be known")
         if not is_zone(self.timezone):
             raise ValueError(f'timezone "{self.timezone}" is not known; write "Europe/Berlin"')
         for text in self.maintenance:

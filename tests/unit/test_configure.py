@@ -158,6 +158,15 @@ def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None
     assert asked["LanguageServerManager"] == {"autodetect": False}
 
 
+def test_servers_report_as_often_as_the_lab_says(tmp_path: Path) -> None:
+    """Whichever way they are started, and 15 s where lab.toml says nothing."""
+    c = configured(tmp_path)
+    for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
+        assert spawner.environment["MIGLAB_REPORT_S"] == "15"
+    c = configured(tmp_path, "[reclaim]\nreport_s = 2.5\n" + COURSE)
+    assert c.MIGLocalSpawner.environment["MIGLAB_REPORT_S"] == "2.5"
+
+
 def test_local_students_find_fresh_copies(tmp_path: Path) -> None:
     """labkit copies from where the spawner does; in the image both know /opt/miglab/notebooks."""
     c = configured(tmp_path)

@@ -47,6 +47,7 @@ WRONG = {
         ["twice"],
     ),
     "unknown spawner": ('[students]\nspawner = "k8s"\n' + COURSE, ["students.spawner", "docker"]),
+    "reports too rare": ("[reclaim]\nstale_s = 9\n" + COURSE, ["report_s", "stale_s"]),
     "not TOML": ("lab = [", ["not TOML"]),
     "key twice": (COURSE + COURSE, ["not TOML"]),
 }

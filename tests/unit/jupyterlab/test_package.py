@@ -77,6 +77,17 @@ def test_the_page_names_every_setting_with_its_default():
     assert {name: float(value) for name, value in listed} == defaults
 
 
+@pytest.mark.parametrize("said, pace", [("", (15, 5)), ("2", (2, 2)), ("60", (60, 5))])
+def test_the_lab_says_how_often_to_report(
+    monkeypatch: pytest.MonkeyPatch, said: str, pace: tuple[float, float]
+):
+    """Warned at least as often as else; what is set here goes before what the lab says."""
+    monkeypatch.setenv("MIGLAB_REPORT_S", said)
+    extension = LeaseExtension()
+    assert (extension.interval_s, extension.warned_s) == pace
+    assert LeaseExtension(interval_s=7.0).interval_s == 7.0
+
+
 def test_the_page_names_every_route():
     """As a person would call them."""
     listed = re.findall(r"`(?:GET|POST) (miglab/\S+)`", PAGE)

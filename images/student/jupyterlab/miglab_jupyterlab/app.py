@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Float
+from traitlets import Float, default
 
 from miglab_jupyterlab.handlers import routes
 from miglab_jupyterlab.keeper import Keeper, Pace
@@ -18,9 +18,14 @@ class LeaseExtension(ExtensionApp):
 
     name = "miglab_jupyterlab"
 
-    interval_s = Float(15.0, min=0.1, help="Seconds between two reports to the pool.").tag(
-        config=True
-    )
+    interval_s = Float(
+        15.0,
+        min=0.1,
+        help="""Seconds between two reports to the pool.
+
+        Unless it is set here, the lab's own word (``MIGLAB_REPORT_S``) counts.
+        """,
+    ).tag(config=True)
     warned_s = Float(
         5.0,
         min=0.1,
@@ -37,6 +42,14 @@ class LeaseExtension(ExtensionApp):
     patience_s = Float(
         10.0, min=0.1, help="Seconds that one answer of the pool may take; then it is silent."
     ).tag(config=True)
+
+    @default("interval_s")
+    def _as_the_lab_says(self) -> float:
+        return float(os.environ.get("MIGLAB_REPORT_S") or 15.0)
+
+    @default("warned_s")
+    def _no_slower_while_warned(self) -> float:
+        return min(5.0, float(self.interval_s))
 
     def initialize_settings(self) -> None:
         """Make the keeper."""
