@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
+from miglab_hub.rolebook import CourseStaff, RoleBook
 from miglab_hub.settings_tables import (
     Addresses,
     Authentication,
@@ -238,6 +239,15 @@ class Settings(Section):
     def pool_url(self) -> str:
         """The pool's API, for the spawner and the command line."""
         return f"{self.pool_origin}{self.service_prefix}"
+
+    def role_book(self) -> RoleBook:
+        """The courses and who teaches them, for the pool service."""
+        return RoleBook(
+            {
+                name: CourseStaff(frozenset(course.instructors), frozenset(course.assistants))
+                for name, course in self.courses.items()
+            }
+        )
 
     def pool_settings(self) -> "PoolSettings":
         """The pool's own settings, as it takes them."""

@@ -307,6 +307,18 @@ class Course(Section):
         strict=False,
         description="Students put into the group at start. The authenticator may add others.",
     )
+    instructors: tuple[Name, ...] = Field(
+        (),
+        strict=False,
+        description="Who sees and steers the course's tickets, leases and reservations. The hub "
+        "group `NAME-instructors` adds others.",
+    )
+    assistants: tuple[Name, ...] = Field(
+        (),
+        strict=False,
+        description="Who sees the course's tickets and leases, sends messages and extends. The "
+        "hub group `NAME-assistants` adds others.",
+    )
     ends: tuple[str, ...] = Field(
         (),
         strict=False,
@@ -390,7 +402,7 @@ class Authentication(Section):
     )
     admins: tuple[Name, ...] = Field(("admin",), strict=False, description="Site admins.")
     instructors: tuple[Name, ...] = Field(
-        ("instructor",), strict=False, description="Staff: see names in the pool, release leases."
+        ("instructor",), strict=False, description="Instructors of every course."
     )
     config: dict[str, dict[str, Any]] = Field(
         default_factory=dict,

@@ -10,6 +10,7 @@ import uvicorn
 from playwright.async_api import Page, async_playwright
 from tests.unit.service.fakes import (
     ACCESS,
+    BOOK,
     PREFIX,
     SECRET,
     FakePool,
@@ -40,7 +41,7 @@ class Lab:
             slices=[slice_view(1, 0, "alice"), slice_view(2, 2, "bob")],
             held={1: lease_view(1, "alice"), 2: lease_view(2, "bob")},
         )
-        self.sign_in = SignIn(ACCESS, SECRET, FakeTokens(ACCESS))
+        self.sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
         self.port = free_ports()
         self.url = f"http://localhost:{self.port}{PREFIX}/"
 

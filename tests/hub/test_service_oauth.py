@@ -12,12 +12,14 @@ import httpx
 import pytest
 
 from miglab_hub.bench.pool import free_ports
+from miglab_hub.rolebook import CourseStaff, RoleBook
 from miglab_hub.service.asker import Asker, Kind
 from miglab_hub.service.auth import HubAccess, HubTokens, SignIn, asker_from, server_of
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.management import management_app
 from miglab_hub.service.metrics import Metrics
 
+BOOK = RoleBook({"everyone": CourseStaff(), "ml": CourseStaff()})
 PREFIX = "/services/pool"
 CONFIG = '''
 import asyncio
@@ -124,7 +126,7 @@ class _NoPool:
 async def pool(access: HubAccess) -> AsyncIterator[httpx.AsyncClient]:
     """The service, signed up with the real hub."""
     host = PoolHost(_NoPool(), Metrics())  # type: ignore[arg-type]
-    app = management_app(host, SignIn(access, "s" * 32), default_course="everyone")
+    app = management_app(host, SignIn(access, "s" * 32, BOOK), default_course="everyone")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://lab") as client:
         yield client
@@ -176,7 +178,7 @@ async def test_staff_sign_in_with_their_role(
     await log_in(browser, "ina")
     await pool.get(await way_back(browser, pool))
     asker = await pool._transport.app.state.sign_in.asker(_request(pool))  # type: ignore[attr-defined]
-    assert (asker.name, asker.staff) == ("ina", True)
+    assert (asker.name, asker.instructs) == ("ina", frozenset(BOOK.courses))
 
 
 async def test_another_browser_cannot_finish_it(
@@ -210,7 +212,7 @@ async def new_token(browser: httpx.AsyncClient, user: str, **more: object) -> st
     return token
 
 
-@pytest.mark.parametrize(("user", "staff"), [("alice", False), ("ina", True), ("root", True)])
+@pytest.mark.parametrize(("user", "staff"), [("alice", False), ("ina", True), ("root", False)])
 async def test_a_token_on_the_command_line(
     browser: httpx.AsyncClient, access: HubAccess, user: str, staff: bool
 ) -> None:
@@ -219,7 +221,9 @@ async def test_a_token_on_the_command_line(
     tokens = HubTokens(access)
     model = await tokens.owner(await new_token(browser, user))
     assert model is not None and tokens.lets_in(model)
-    assert asker_from(model) == Asker(Kind.PERSON, user, staff, admin=user == "root")
+    assert asker_from(model, BOOK) == Asker(
+        Kind.PERSON, user, admin=user == "root", instructs=frozenset(BOOK.courses if staff else ())
+    )
 
 
 async def test_a_servers_token_is_that_servers(

@@ -68,6 +68,7 @@ def assemble(settings: Settings) -> Parts:
     ender = ServerEnder(hub, time.time)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
+    pool.core.stopwatch.told = metrics.cut
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
 
     async def end_servers(host: PoolHost) -> None:
@@ -84,7 +85,7 @@ def assemble(settings: Settings) -> Parts:
         host,
         management_app(
             host,
-            SignIn(access, private(settings.pool_secret)),
+            SignIn(access, private(settings.pool_secret), settings.role_book()),
             default_course=settings.students.default_course,
             notices=settings.notices,
         ),

@@ -25,9 +25,10 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.httputil import url_concat
 from tornado.web import HTTPError
 
+from miglab_hub.rolebook import RoleBook
+
 from .answers import DeniedError
 from .asker import SPAWNER, Asker, Kind
-from .rolebook import RoleBook
 from .sessions import Session, Sessions
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ Checks who may ask for what; what then happens is the pool's decision.
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
@@ -33,12 +32,15 @@ from miglab_spawner.messages import (
 from miglab_spawner.pool.pool import Pool
 
 from .answers import REFUSED, DeniedError, install
-from .asker import Asker
+from .asker import NOWHERE, Asker
 from .auth import SignIn
+from .found import lease_for, ticket_for
+from .gauges import Told
 from .host import PoolHost
 from .pages import page_router
 from .reservations import router as reservations_router
-from .roles import Admin, Host, Spawner, Staff, Who, who
+from .rights import Right
+from .roles import OPEN, Host, Spawner, Who, needs, who
 from .views import visible_snapshot
 
 log = logging.getLogger(__name__)
@@ -106,7 +108,7 @@ def management_app(
     app.include_router(api, prefix=prefix)
     app.include_router(reservations_router, prefix=prefix)
     app.include_router(page_router(prefix), prefix=prefix)
-    app.add_api_route("/metrics", metrics, response_class=PlainTextResponse)
+    app.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
     return app
 
 
@@ -129,7 +131,7 @@ async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response
 @api.get("/tickets/{ticket_id}")
 async def wait_for(
     ticket_id: int,
-    asker: Who,
+    asker: Annotated[Asker, needs(Right.SEE_NAMES)],
     host: Host,
     wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
 ) -> TicketView:
@@ -143,11 +145,13 @@ async def wait_for(
 
 
 @api.delete("/tickets/{ticket_id}")
-async def cancel(ticket_id: int, asker: Who, host: Host) -> TicketView:
+async def cancel(
+    ticket_id: int, asker: Annotated[Asker, needs(Right.RELEASE)], host: Host
+) -> TicketView:
     """Give up a place in the queue."""
 
     def decision(pool: Pool) -> TicketView:
-        _own_ticket(pool, asker, ticket_id)
+        ticket_for(pool, asker, ticket_id, Right.RELEASE)
         return pool.cancel(ticket_id, asker.by)
 
     return await host.decide(decision)
@@ -158,15 +162,8 @@ async def take(ticket_id: int, _: Spawner, host: Host) -> LeaseView:
     """Take what is offered."""
     ticket, lease = await host.decide(lambda pool: (pool.ticket(ticket_id), pool.take(ticket_id)))
     if ticket.state is TicketState.OFFERED:
-        host.metrics.wait_s.observe(max(0.0, lease.granted_at - ticket.created_at))
+        host.metrics.waited(lease.shape, lease.granted_at - ticket.created_at)
     return lease
-
-
-def _own_ticket(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
-    ticket = pool.ticket(ticket_id)
-    if not asker.may_steer(ticket.user):
-        raise DeniedError(404, "unknown-ticket", f"You have no ticket {ticket_id}.")
-    return ticket
 
 
 def _attends(asker: Asker, ticket: TicketView) -> bool:
@@ -175,7 +172,7 @@ def _attends(asker: Asker, ticket: TicketView) -> bool:
 
 
 def _looked_after(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
-    ticket = None if asker.is_spawner else _own_ticket(pool, asker, ticket_id)
+    ticket = None if asker.is_spawner else ticket_for(pool, asker, ticket_id, Right.SEE_NAMES)
     if ticket is None or _attends(asker, ticket):
         ticket = pool.attend(ticket_id)
     return ticket
@@ -211,21 +208,24 @@ async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketVi
 
 
 @api.get("/leases")
-async def leases(asker: Who, host: Host, user: str | None = None) -> list[LeaseView]:
-    """The live leases: all, or one user's; for a person without a staff role always their own."""
-    if not asker.sees_names:
-        if user is not None and not asker.is_user(user):
-            raise DeniedError(403, "forbidden", "You can see your own leases only.")
-        user = asker.name
-        if not asker.is_user(user):
-            return []
-    return list(await host.decide(lambda pool: pool.leases(user)))
+async def leases(
+    asker: Annotated[Asker, needs(Right.SEE_NAMES)],
+    host: Host,
+    user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
+) -> list[LeaseView]:
+    """The live leases, or one user's, as far as the asker may see whose they are."""
+    if user is not None and not asker.is_user(user) and asker.courses(Right.SEE_NAMES) == NOWHERE:
+        raise DeniedError(403, "forbidden", "You can see your own leases only.")
+    found = await host.decide(lambda pool: pool.leases(user))
+    return [one for one in found if asker.may(Right.SEE_NAMES, one.course, one.user)]
 
 
 @api.get("/leases/{lease_id}")
-async def lease(lease_id: int, asker: Who, host: Host) -> LeaseView:
+async def lease(
+    lease_id: int, asker: Annotated[Asker, needs(Right.SEE_NAMES)], host: Host
+) -> LeaseView:
     """One lease."""
-    return await host.decide(lambda pool: _own_lease(pool, asker, lease_id))
+    return await host.decide(lambda pool: lease_for(pool, asker, lease_id, Right.SEE_NAMES))
 
 
 @api.post("/leases/{lease_id}/attach")
@@ -241,32 +241,35 @@ async def running(lease_id: int, _: Spawner, host: Host) -> LeaseView:
 
 
 @api.post("/leases/{lease_id}/release")
-async def release(lease_id: int, request: ReleaseRequest, asker: Who, host: Host) -> LeaseView:
+async def release(
+    lease_id: int,
+    request: ReleaseRequest,
+    asker: Annotated[Asker, needs(Right.RELEASE)],
+    host: Host,
+) -> LeaseView:
     """Ask for a lease back; it is freed once its holder is confirmed gone."""
 
     def decision(pool: Pool) -> LeaseView:
-        _own_lease(pool, asker, lease_id)
+        lease_for(pool, asker, lease_id, Right.RELEASE)
         return pool.release(lease_id, asker.by, request.reason)
 
     return await host.decide(decision)
 
 
 @api.post("/leases/{lease_id}/extend")
-async def extend(lease_id: int, request: ExtendRequest, asker: Who, host: Host) -> LeaseView:
+async def extend(
+    lease_id: int,
+    request: ExtendRequest,
+    asker: Annotated[Asker, needs(Right.EXTEND)],
+    host: Host,
+) -> LeaseView:
     """Ask for more time."""
 
     def decision(pool: Pool) -> LeaseView:
-        _own_lease(pool, asker, lease_id)
+        lease_for(pool, asker, lease_id, Right.EXTEND)
         return pool.extend(lease_id, request.by_s, asker.by)
 
     return await host.decide(decision)
-
-
-def _own_lease(pool: Pool, asker: Asker, lease_id: int) -> LeaseView:
-    found = pool.lease(lease_id)
-    if not asker.may_steer(found.user):
-        raise DeniedError(404, "unknown-lease", f"You have no lease {lease_id}.")
-    return found
 
 
 # The pool as a whole.
@@ -280,14 +283,17 @@ async def offers(
     course: Annotated[list[str], Query(max_length=100)],
     user: str | None = None,
 ) -> Offers:
-    """What the courses offer; a person may ask about themselves and their own courses only."""
-    if user is not None and not asker.may_steer(user):
-        raise DeniedError(403, "forbidden", "You can see your own offers only.")
-    if not asker.sees_names:
-        own = (*asker.course_names, request.app.state.default_course)
-        course = [name for name in course if name in own]
+    """What the courses offer; a student may ask about themselves and their own courses only.
+
+    Of another user one learns what that user's quotas leave, so it takes the right to see names.
+    """
     if user is None and not asker.is_spawner:
         user = asker.name
+    own = (*asker.course_names, request.app.state.default_course) if asker.is_user(user) else ()
+    seen = [name for name in course if name in own or asker.may(Right.SEE_NAMES, name)]
+    if course and not seen and not asker.is_user(user):
+        raise DeniedError(403, "forbidden", "You can see your own offers only.")
+    course = seen
     return await host.decide(lambda pool: pool.offers(course, user))
 
 
@@ -301,42 +307,48 @@ async def pool_now(asker: Who, host: Host) -> PoolSnapshot:
 
 
 @api.post("/pool/pause")
-async def pause(request: PauseRequest, asker: Staff, host: Host) -> PoolSnapshot:
+async def pause(
+    request: PauseRequest, asker: Annotated[Asker, needs(Right.PAUSE)], host: Host
+) -> PoolSnapshot:
     """No new leases until `resume`; what runs, runs on."""
     await host.decide(lambda pool: pool.pause(request.why, asker.by))
     return await host.snapshot()
 
 
 @api.post("/pool/resume")
-async def resume(asker: Staff, host: Host) -> PoolSnapshot:
+async def resume(asker: Annotated[Asker, needs(Right.PAUSE)], host: Host) -> PoolSnapshot:
     """Grant leases again."""
     await host.decide(lambda pool: pool.resume(asker.by))
     return await host.snapshot()
 
 
 @api.post("/slices/{slice_id}/adopt")
-async def adopt(slice_id: int, asker: Admin, host: Host) -> PoolSnapshot:
+async def adopt(
+    slice_id: int, asker: Annotated[Asker, needs(Right.ADOPT)], host: Host
+) -> PoolSnapshot:
     """Take over a foreign slice: it is destroyed, and its place is the pool's."""
     await host.decide(lambda pool: pool.adopt(slice_id, asker.by))
     return await host.snapshot()
 
 
 @api.post("/slices/{slice_id}/clear")
-async def clear(slice_id: int, asker: Staff, host: Host) -> PoolSnapshot:
+async def clear(
+    slice_id: int, asker: Annotated[Asker, needs(Right.QUARANTINE)], host: Host
+) -> PoolSnapshot:
     """Try again to destroy a slice that was set aside."""
     await host.decide(lambda pool: pool.clear(slice_id, asker.by))
     return await host.snapshot()
 
 
 @api.get("/invariants")
-async def invariants(_: Staff, host: Host) -> list[str]:
+async def invariants(_: Annotated[Asker, needs(Right.HEALTH)], host: Host) -> list[str]:
     """What contradicts the pool's invariants, in words; empty is well."""
     return await host.decide(lambda pool: pool.check_invariants())
 
 
 @api.get("/reclaim")
 async def reclaim(
-    _: Staff,
+    asker: Annotated[Asker, needs(Right.EXPLAIN)],
     host: Host,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
 ) -> list[Explanation]:
@@ -344,7 +356,8 @@ async def reclaim(
     reclaimer = host.reclaimer
     if reclaimer is None:
         return []
-    return await host.decide(lambda pool: reclaimer.explain(pool, user))
+    found = await host.decide(lambda pool: reclaimer.explain(pool, user))
+    return [one for one in found if asker.may(Right.EXPLAIN, one.course)]
 
 
 @api.get("/events", response_class=EventSourceResponse)
@@ -379,10 +392,10 @@ async def _again(request: Request, before: Asker) -> Asker | None:
         return await who(request)
     except DeniedError as error:
         is_no = error.reason != "hub-silent"
-        return None if is_no else replace(before, staff=False, admin=False)
+        return None if is_no else before.without_roles()
 
 
-@api.get("/health")
+@api.get("/health", dependencies=[OPEN])
 async def health(host: Host) -> Health:
     """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
     snapshot = await host.snapshot()
@@ -402,5 +415,7 @@ async def metrics(request: Request) -> Response:
     host: PoolHost = request.app.state.host
     held = await host.decide(lambda pool: pool.leases())
     host.metrics.gpu_call_s.set(host.gpu_call_s)
-    text = host.metrics.render(await host.snapshot(), held)
+    said = await host.decide(lambda pool: pool.wellness())
+    told = Told({gpu: one.health for gpu, one in said.items()})
+    text = host.metrics.render(await host.snapshot(), held, told)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,13 +1,16 @@
-"""Reservations over HTTP: everybody signed in sees them, staff make and cancel them."""
+"""Reservations over HTTP: all who are signed in see them, a course's instructors make them."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from miglab_spawner.messages import REASON_MAX, ReservationRequest, ReservationView
+from miglab_spawner.pool.pool import Pool
 
 from .answers import REFUSED
-from .roles import Host, Staff, Who
+from .asker import Asker
+from .rights import Right
+from .roles import Host, Who, needs
 from .views import visible_reservation
 
 router = APIRouter(prefix="/api/reservations", responses=REFUSED)
@@ -21,17 +24,27 @@ async def reservations(asker: Who, host: Host) -> list[ReservationView]:
 
 
 @router.post("", status_code=201)
-async def reserve(request: ReservationRequest, asker: Staff, host: Host) -> ReservationView:
+async def reserve(
+    request: ReservationRequest, asker: Annotated[Asker, needs(Right.RESERVE)], host: Host
+) -> ReservationView:
     """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
+    asker.require(Right.RESERVE, request.course)
     return await host.decide(lambda pool: pool.reserve(request, asker.by))
 
 
 @router.delete("/{reservation_id}")
 async def unreserve(
     reservation_id: int,
-    asker: Staff,
+    asker: Annotated[Asker, needs(Right.RESERVE)],
     host: Host,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> ReservationView:
     """Cancel a reservation; leases drawn from it live on."""
-    return await host.decide(lambda pool: pool.unreserve(reservation_id, asker.by, reason))
+
+    def decision(pool: Pool) -> ReservationView:
+        found = next((one for one in pool.reservations() if one.id == reservation_id), None)
+        if found is not None:
+            asker.require(Right.RESERVE, found.course)
+        return pool.unreserve(reservation_id, asker.by, reason)
+
+    return await host.decide(decision)

@@ -1,13 +1,19 @@
-"""Who may ask for what on the management listener: the routes' parameters that refuse others."""
+"""Who may ask for what on the management listener: what a route says of the right it needs.
 
-from typing import Annotated
+Every route has one parameter or dependency made by `needs`, or is marked `OPEN`; a test refuses a
+route that has neither.  The parameter refuses who has the right over nothing at all; whether it
+reaches what is asked for, the route finds out with `Asker.require`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from .answers import DeniedError
-from .asker import Asker
+from .asker import Asker, forbidden
 from .auth import SignIn
 from .host import PoolHost
+from .rights import Right
 
 
 async def who(request: Request) -> Asker:
@@ -16,28 +22,34 @@ async def who(request: Request) -> Asker:
     return await sign_in.asker(request)
 
 
-async def spawner_only(request: Request) -> Asker:
-    """The spawner; refuses everybody else."""
-    asker = await who(request)
-    if not asker.is_spawner:
-        raise DeniedError(403, "forbidden", "Only the spawner may do this.")
-    return asker
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """A route's dependency: who asks, if they have the right over anything at all."""
+
+    right: Right
+
+    async def __call__(self, request: Request) -> Asker:
+        """Who asks.
+
+        Raises:
+            DeniedError: 403, saying who may.
+        """
+        asker = await who(request)
+        if not asker.has(self.right):
+            raise forbidden(self.right)
+        return asker
 
 
-async def staff_only(request: Request) -> Asker:
-    """Staff, or the operator with the spawner's secret; refuses everybody else."""
-    asker = await who(request)
-    if not asker.sees_names:
-        raise DeniedError(403, "forbidden", "Only instructors and admins may do this.")
-    return asker
+class Open:
+    """A route's dependency that lets in anybody, signed in or not; it says so, and does nothing."""
+
+    async def __call__(self) -> None:
+        """Refuse nobody."""
 
 
-async def admin_only(request: Request) -> Asker:
-    """A hub admin, or the operator with the spawner's secret; refuses everybody else."""
-    asker = await who(request)
-    if not asker.may_adopt:
-        raise DeniedError(403, "forbidden", "Only admins may do this.")
-    return asker
+def needs(right: Right) -> Any:
+    """The right that a route needs: it stands in the annotation of its parameter ``asker``."""
+    return Depends(Needs(right))
 
 
 async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread
@@ -45,8 +57,7 @@ async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain o
     return host
 
 
-Who = Annotated[Asker, Depends(who)]
-Spawner = Annotated[Asker, Depends(spawner_only)]
-Staff = Annotated[Asker, Depends(staff_only)]
-Admin = Annotated[Asker, Depends(admin_only)]
+OPEN = Depends(Open())
+Who = Annotated[Asker, needs(Right.LOOK)]
+Spawner = Annotated[Asker, needs(Right.SPAWN)]
 Host = Annotated[PoolHost, Depends(_host)]

@@ -3,15 +3,16 @@
 from miglab_spawner.messages import GpuView, PoolSnapshot, ReservationView, SliceView, TicketView
 
 from .asker import Asker
+from .rights import Right
 
 
 def visible_snapshot(snapshot: PoolSnapshot, asker: Asker) -> PoolSnapshot:
-    """The snapshot with everything removed that names somebody else.
+    """The snapshot with everything removed that names somebody whom the asker may not see.
 
-    Staff and the spawner see all.  Everybody else sees every slice's place, profile and state, but
-    the name, server, course and UUID only of their own.
+    Everybody sees every slice's place, profile and state.  Name, server, course and UUID one sees
+    of one's own, staff of their courses' students, and site admins and the spawner of all.
     """
-    if asker.sees_names:
+    if asker.may(Right.SEE_NAMES):
         return snapshot
     return snapshot.model_copy(
         update={
@@ -22,8 +23,8 @@ def visible_snapshot(snapshot: PoolSnapshot, asker: Asker) -> PoolSnapshot:
 
 
 def visible_ticket(ticket: TicketView, asker: Asker) -> TicketView:
-    """The ticket, without its owner and what was said to the owner if that is somebody else."""
-    if asker.sees_names or asker.is_user(ticket.user):
+    """The ticket, without its owner and what was said to the owner if the asker may not see it."""
+    if asker.may(Right.SEE_NAMES, ticket.course, ticket.user):
         return ticket
     return ticket.model_copy(update={"user": None, "server": None, "course": "", "message": ""})
 
@@ -35,7 +36,8 @@ def _visible_gpu(gpu: GpuView, asker: Asker) -> GpuView:
 
 
 def _visible_slice(item: SliceView, asker: Asker) -> SliceView:
-    if asker.is_user(item.user):
+    is_nobodys = item.lease is None and item.user is None
+    if asker.may(Right.SEE_NAMES, item.course, item.user) or (is_nobodys and asker.is_staff):
         return item
     return item.model_copy(
         update={"user": None, "server": None, "course": None, "uuid": None, "why": ""}
@@ -43,7 +45,7 @@ def _visible_slice(item: SliceView, asker: Asker) -> SliceView:
 
 
 def visible_reservation(one: ReservationView, asker: Asker) -> ReservationView:
-    """The reservation; who made it and what for, staff and the spawner alone see."""
-    if asker.sees_names:
+    """The reservation; who made it and what for, those alone see who could have made it."""
+    if asker.may(Right.SEE_NAMES, one.course):
         return one
     return one.model_copy(update={"made_by": None, "message": ""})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from miglab_hub.rolebook import RoleBook
 from miglab_hub.service.auth import HubAccess, SignIn
 from miglab_hub.service.host import PoolHost, Times
 from miglab_hub.service.management import management_app
@@ -74,7 +75,9 @@ class PoolLab:
         self.pool = Pool(self.settings, self.ledger, self.driver, AnyHolders(self.kinds))
         self.host = PoolHost(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
         access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
-        app = management_app(self.host, SignIn(access, SECRET), default_course="everyone")
+        app = management_app(
+            self.host, SignIn(access, SECRET, RoleBook()), default_course="everyone"
+        )
         await self.host.start()
         self.way.app = httpx.ASGITransport(app)
 

@@ -12,7 +12,7 @@ from miglab_hub.service.management import management_app
 from miglab_hub.service.metrics import Metrics
 from miglab_hub.service.student import student_app
 
-from .fakes import ACCESS, PREFIX, SECRET, FakePool, FakeTokens, lease_view, slice_view
+from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens, lease_view, slice_view
 
 NOTICES = ("simulated GPUs", "no isolation: trial only")
 
@@ -45,7 +45,7 @@ def tokens() -> FakeTokens:
 
 @pytest.fixture
 def sign_in(tokens: FakeTokens) -> SignIn:
-    return SignIn(ACCESS, SECRET, tokens)
+    return SignIn(ACCESS, SECRET, BOOK, tokens)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from miglab_hub.rolebook import CourseStaff, RoleBook
 from miglab_hub.service.answers import DeniedError
 from miglab_hub.service.auth import STAFF_SCOPE, HubAccess, HubTokens
 from miglab_spawner.messages import (
@@ -30,6 +31,13 @@ from miglab_spawner.pool.refused import Refused
 PREFIX = "/services/pool"
 SECRET = "the-spawners-own-secret"
 ACCESS = HubAccess("http://hub.invalid/hub/api", "/hub/", PREFIX, "pool", "service-token")
+BOOK = RoleBook(
+    {
+        "everyone": CourseStaff(),
+        "ml": CourseStaff(frozenset({"ilse"}), frozenset({"timo"})),
+        "vision": CourseStaff(frozenset({"vera"})),
+    }
+)
 ENTRY = "access:services!service=pool"
 
 
@@ -43,6 +51,9 @@ OWNERS: dict[str, dict[str, Any]] = {
     "bob-token": person("bob"),
     "staff-token": person("ina", STAFF_SCOPE),
     "admin-token": person("root", admin=True),
+    "instructor-token": person("ilse"),
+    "assistant-token": person("timo"),
+    "vision-token": person("vera"),
     "outsider-token": person("eve", entry=False),
     "service-token-alice": {"kind": "service", "name": "alice", "scopes": [ENTRY]},
     "alice-server": person("alice", "custom:miglab:lease!server=alice/", entry=False),
@@ -123,6 +134,8 @@ class FakePool:
     queue_full: bool = False
     gpu_state: str = "ok"
     shows_waiting: bool = True
+    said: dict[str, Any] = field(default_factory=dict)
+    findings: list[Any] = field(default_factory=list)
 
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)
@@ -275,11 +288,14 @@ class FakePool:
 
     def reconcile(self) -> list[Any]:
         self.calls.append(("reconcile",))
-        return []
+        return self.findings
 
     def ask_after_holders(self) -> list[Any]:
         self.calls.append(("ask_after_holders",))
         return []
+
+    def wellness(self) -> dict[str, Any]:
+        return self.said
 
     def sample(self) -> None:
         self.calls.append(("sample",))

@@ -16,7 +16,7 @@ from miglab_hub.service.waker import Waker
 from miglab_spawner.messages import TicketState
 
 from .conftest import as_
-from .fakes import OWNERS, SECRET, FakePool, FakeTokens, person
+from .fakes import BOOK, OWNERS, SECRET, FakePool, FakeTokens, person
 
 
 async def parked(waker: Waker, task: asyncio.Task[Any]) -> None:
@@ -115,7 +115,7 @@ async def test_a_lost_role_hides_the_names(
     monkeypatch.setattr(management, "LONGEST_POLL_S", 0.001)
     monkeypatch.setitem(OWNERS, "token", person("ina", STAFF_SCOPE))
     async with asyncio.timeout(5):
-        stream = events(asker_from(OWNERS["token"]), host, from_("token", app))
+        stream = events(asker_from(OWNERS["token"], BOOK), host, from_("token", app))
         assert "alice" in (await anext(stream)).data.model_dump_json()
         tokens.silent = True
         assert "alice" not in (await anext(stream)).data.model_dump_json()
@@ -129,7 +129,7 @@ async def test_a_lost_role_hides_the_names(
 
 async def test_events_follow_every_change(host: PoolHost, pool: FakePool, app: FastAPI) -> None:
     """The stream says the pool as it is, again after each change, and ends with the service."""
-    stream = events(asker_from(OWNERS["bob-token"]), host, from_("bob-token", app))
+    stream = events(asker_from(OWNERS["bob-token"], BOOK), host, from_("bob-token", app))
     first = await anext(stream)
     assert first.event == "pool" and "alice" not in first.data.model_dump_json()
     following = asyncio.ensure_future(anext(stream))

@@ -20,7 +20,7 @@ from miglab_spawner.pool.settings import CourseRules, PoolSettings
 from miglab_spawner.processes import Liveness
 
 from .conftest import as_
-from .fakes import ACCESS, PREFIX, SECRET, FakeTokens
+from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
 ASK = {"user": "alice", "server": "", "course": "ml", "shape": "3g.20gb"}
 HOLDER = "container:" + "a" * 64
@@ -76,7 +76,7 @@ async def host(tmp_path: Path, holders: FakeHolders, clock: list[float]) -> Asyn
 
 @pytest.fixture
 async def spawner(host: PoolHost) -> AsyncIterator[httpx.AsyncClient]:
-    sign_in = SignIn(ACCESS, SECRET, FakeTokens(ACCESS))
+    sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
     transport = httpx.ASGITransport(management_app(host, sign_in, default_course="everyone"))
     async with httpx.AsyncClient(
         transport=transport, base_url=f"http://lab{PREFIX}", headers=as_(SECRET)

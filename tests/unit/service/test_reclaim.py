@@ -26,7 +26,7 @@ from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
 
 from .conftest import as_
-from .fakes import ACCESS, PREFIX, SECRET, FakePool, FakeTokens
+from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens
 
 HOLDERS = {"alice": "container:" + "a" * 64, "bob": "container:" + "b" * 64}
 QUIET = {
@@ -115,7 +115,7 @@ async def server(lab: Lab) -> AsyncIterator[httpx.AsyncClient]:
 async def staff(lab: Lab) -> AsyncIterator[httpx.AsyncClient]:
     """The management listener."""
     app = management_app(
-        lab.host, SignIn(ACCESS, SECRET, FakeTokens(ACCESS)), default_course="everyone"
+        lab.host, SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS)), default_course="everyone"
     )
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:

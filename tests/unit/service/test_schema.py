@@ -9,7 +9,7 @@ from miglab_hub.service.host import PoolHost
 from miglab_hub.service.management import management_app
 from miglab_hub.service.metrics import Metrics
 
-from .fakes import ACCESS, SECRET, FakePool, FakeTokens, lease_view
+from .fakes import ACCESS, BOOK, SECRET, FakePool, FakeTokens, lease_view
 
 load_all_checks()
 EXCLUDED = "/(events|health|metrics)$"
@@ -19,7 +19,9 @@ def build() -> object:
     pool = FakePool(held={1: lease_view(1, "alice")})
     pool.request_of_alice()
     host = PoolHost(pool, Metrics())  # type: ignore[arg-type]
-    return management_app(host, SignIn(ACCESS, SECRET, FakeTokens(ACCESS)), default_course="ml")
+    return management_app(
+        host, SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS)), default_course="ml"
+    )
 
 
 schema = schemathesis.openapi.from_asgi("/services/pool/api/openapi.json", build())

@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse
 
 from miglab_hub.service.asker import Asker
 from miglab_hub.service.host import PoolHost
+from miglab_hub.service.rights import Right
 from miglab_hub.service.views import visible_snapshot
 from miglab_spawner.messages import (
     GpuView,
@@ -91,8 +92,8 @@ async def fragment(request: Request) -> Response:
 
 async def _render(template: str, request: Request, asker: Asker) -> str:
     host: PoolHost = request.app.state.host
-    user = None if asker.sees_names else asker.name
-    leases = [*await host.decide(lambda pool: pool.leases(user))]
+    held = await host.decide(lambda pool: pool.leases())
+    leases = [one for one in held if asker.may(Right.SEE_NAMES, one.course, one.user)]
     snapshot = visible_snapshot(await host.snapshot(), asker)
     return render(
         template,

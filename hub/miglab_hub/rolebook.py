@@ -1,0 +1,55 @@
+"""Which roles a person has, by lab.toml and by the hub's groups.  Pure.
+
+A role comes from lab.toml (and the rosters it names), or from a hub group: ``NAME-instructors`` and
+``NAME-assistants`` for the course ``NAME``, so that the claims of LTI and OAuth work.  Names in
+lab.toml are never put into these groups: the hub keeps a group's members until somebody removes
+them, and who is struck off in lab.toml is to lose the role at the next start.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+INSTRUCTORS = "-instructors"
+ASSISTANTS = "-assistants"
+
+
+@dataclass(frozen=True, slots=True)
+class CourseStaff:
+    """Who teaches one course, by lab.toml."""
+
+    instructors: frozenset[str] = frozenset()
+    assistants: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RoleBook:
+    """The lab's courses and who teaches them.
+
+    Attributes:
+        courses: every course of the lab, with its staff; no other group is a course.
+    """
+
+    courses: Mapping[str, CourseStaff] = field(default_factory=lambda: MappingProxyType({}))
+
+    def instructed(self, name: str, groups: Iterable[str], *, in_all: bool) -> frozenset[str]:
+        """The courses that a person instructs.
+
+        Args:
+            name: the hub's name of the person; empty for what is no person.
+            groups: the hub groups that the person is in.
+            in_all: whether the person instructs every course.
+        """
+        if in_all:
+            return frozenset(self.courses)
+        named = {course for course, staff in self.courses.items() if name in staff.instructors}
+        return frozenset(named | self._by_group(groups, INSTRUCTORS))
+
+    def assisted(self, name: str, groups: Iterable[str]) -> frozenset[str]:
+        """The courses that a person assists in."""
+        named = {course for course, staff in self.courses.items() if name in staff.assistants}
+        return frozenset(named | self._by_group(groups, ASSISTANTS))
+
+    def _by_group(self, groups: Iterable[str], ending: str) -> set[str]:
+        held = {group.removesuffix(ending) for group in groups if group.endswith(ending)}
+        return held & self.courses.keys()
