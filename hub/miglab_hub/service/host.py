@@ -23,7 +23,7 @@ from .waker import Waker
 
 if TYPE_CHECKING:
     from miglab_hub.reclaimer.round import Reclaimer
-    from miglab_spawner.pool.pool import Pool
+    from miglab_spawner.pool.pool import Finding, Pool
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -74,6 +74,7 @@ class PoolHost:
         waker: wakes whoever waits for a change; its version is the pool's.
         metrics: what is counted on the way.
         reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
+        findings: what reconcile found at its last round.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class PoolHost:
         self._gpu_since: float | None = None
         self._failing: set[str] = set()
         self._is_reconciled = False
+        self.findings: tuple[Finding, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, decision: Callable[[Pool], T]) -> T:
@@ -250,7 +252,8 @@ class PoolHost:
                 await self.waker.beyond(seen, self._times.act_s)
 
     async def _reconcile(self) -> None:
-        await self.on_gpu_thread(lambda pool: pool.reconcile())
+        self.findings = tuple(await self.on_gpu_thread(lambda pool: pool.reconcile()))
+        self.metrics.reconciled(self.findings)
         self._is_reconciled = True
 
     async def _ask_after_holders(self) -> None:

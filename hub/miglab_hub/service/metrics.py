@@ -1,24 +1,33 @@
-"""What Prometheus reads: counted here, or taken from the pool's snapshot when it asks.
+"""What Prometheus reads: counted here as it happens, beside what `gauges` reads off the pool.
 
 Every label has a bounded set of values; docs/reference/metrics.md lists them all.
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from miglab_spawner.messages import LeaseView, PoolSnapshot, SliceState
+from miglab_spawner.messages import LeaseView, PoolSnapshot
 from miglab_spawner.pool.refused import REASONS as POOL_REASONS
 
 from .answers import REASONS as SERVICE_REASONS
+from .gauges import GPU_STATES, Gauges, Told
+
+if TYPE_CHECKING:
+    from miglab_spawner.pool.pool import Finding
+
+__all__ = ["FOUND", "GPU_STATES", "REASONS", "Metrics", "Told"]
 
 REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
 """The refusal reasons that are counted under their own name; others as ``other``."""
 
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200)
 ACT_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
-GPU_STATES = ("ok", "unknown", "lost")
+CUT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
+FOUND = ("gpu", "slice", "lease", "ticket", "holder")
+"""What reconcile finds something about."""
 
 
 class Metrics:
@@ -31,9 +40,15 @@ class Metrics:
     def __init__(self, shapes: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry()
         self._shapes = frozenset(shapes)
-        self.wait_s = Histogram(
+        self._gauges = Gauges(self.registry, self._shape)
+        self._make_histograms()
+        self._make_counters()
+
+    def _make_histograms(self) -> None:
+        self._wait_s = Histogram(
             "miglab_wait_seconds",
-            "Time from a ticket to its lease being taken.",
+            "Time from a ticket to its lease being granted.",
+            ["shape"],
             buckets=WAIT_BUCKETS_S,
             registry=self.registry,
         )
@@ -44,28 +59,43 @@ class Metrics:
             buckets=ACT_BUCKETS_S,
             registry=self.registry,
         )
-        self.gpu_call_s = self._gauge(
-            "miglab_gpu_call_seconds", "How long the work on the GPU thread has lasted; 0 at rest."
+        self._cut_s = {
+            kind: Histogram(
+                f"miglab_slice_{kind}_seconds",
+                f"How long the driver took to {kind} a slice.",
+                ["profile"],
+                buckets=CUT_BUCKETS_S,
+                registry=self.registry,
+            )
+            for kind in ("create", "destroy")
+        }
+
+    def _make_counters(self) -> None:
+        self.gpu_call_s = Gauge(
+            "miglab_gpu_call_seconds",
+            "How long the work on the GPU thread has lasted; 0 at rest.",
+            registry=self.registry,
         )
-        self.refusals = Counter(
-            "miglab_refusals", "Refused requests.", ["reason"], registry=self.registry
-        )
-        self.failed_rounds = Counter(
+        self.refusals = self._counter("miglab_refusals", "Refused requests.", "reason")
+        self.failed_rounds = self._counter(
             "miglab_failed_rounds",
             "Rounds of the service's own loops that failed and were tried again.",
-            ["loop"],
-            registry=self.registry,
+            "loop",
         )
-        self.reclaims = Counter(
+        self.reclaims = self._counter(
             "miglab_reclaims",
             "Leases taken back, by the reclaimer or because their time was up.",
-            ["reason"],
+            "reason",
+        )
+        self._mended = self._counter(
+            "miglab_reconcile_mended", "What reconcile found and did something about.", "about"
+        )
+        self._open = Gauge(
+            "miglab_reconcile_open",
+            "What reconcile found at its last round, and somebody must look at.",
+            ["about"],
             registry=self.registry,
         )
-        self._leases = self._gauge("miglab_leases", "Live leases.", "state", "shape")
-        self._waiting = self._gauge("miglab_tickets_waiting", "Tickets that wait.")
-        self._slices = self._gauge("miglab_slices", "Slices that exist.", "state")
-        self._gpus = self._gauge("miglab_gpus", "GPUs of the lab.", "state")
 
     def refused(self, reason: str) -> None:
         """Count a refusal."""
@@ -75,20 +105,32 @@ class Metrics:
         """Count a lease that was taken back; ``kind`` is a `WarningKind`."""
         self.reclaims.labels(kind).inc()
 
-    def render(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView]) -> bytes:
+    def waited(self, shape: str, wait_s: float) -> None:
+        """Count a wait that ended with a lease, seconds."""
+        self._wait_s.labels(self._shape(shape)).observe(max(0.0, wait_s))
+
+    def cut(self, kind: str, profile: str, took_s: float) -> None:
+        """Count how long the driver took; ``kind`` is ``create`` or ``destroy``."""
+        self._cut_s[kind].labels(profile).observe(took_s)
+
+    def reconciled(self, found: Sequence["Finding"]) -> None:
+        """Count what a round of reconcile found."""
+        still = Tally(one.what for one in found if not one.done)
+        for about in FOUND:
+            self._open.labels(about).set(still[about])
+        for one in found:
+            if one.done:
+                self._mended.labels(one.what).inc()
+
+    def render(
+        self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told | None = None
+    ) -> bytes:
         """The metrics as Prometheus reads them, with what the pool holds now."""
-        self._waiting.set(len(snapshot.waiting))
-        self._leases.clear()
-        for lease in leases:
-            shape = lease.shape if lease.shape in self._shapes else "other"
-            self._leases.labels(lease.state.value, shape).inc()
-        cut = Tally(item.state for gpu in snapshot.gpus for item in gpu.slices)
-        for state in SliceState:
-            self._slices.labels(state.value).set(cut[state])
-        gpus = Tally(gpu.state for gpu in snapshot.gpus)
-        for name in GPU_STATES:
-            self._gpus.labels(name).set(gpus[name])
+        self._gauges.set(snapshot, leases, told or Told())
         return generate_latest(self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
+    def _shape(self, shape: str) -> str:
+        return shape if shape in self._shapes else "other"
+
+    def _counter(self, name: str, text: str, label: str) -> Counter:
+        return Counter(name, text, [label], registry=self.registry)

@@ -46,6 +46,7 @@ from .observe import Finding
 from .reconcile import ask_after_holders, reconcile
 from .rows import LeaseRow
 from .settings import PoolSettings
+from .wellness import Wellness
 
 ALL_KINDS = frozenset(ActKind)
 
@@ -242,6 +243,11 @@ class Pool:
     def sample(self) -> None:
         """Read memory and processes of every slice; the worker's, like `perform`."""
         usage.sample(self.core)
+
+    def wellness(self) -> dict[str, Wellness]:
+        """How each GPU is, by its UUID, as it said last."""
+        with self.core.lock:
+            return dict(self.core.wellness)
 
     def check_invariants(self) -> list[str]:
         """What contradicts design's five invariants; empty is well."""

@@ -1,0 +1,127 @@
+"""What Prometheus reads: right figures, bounded labels, and nothing about what is unknown."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from miglab_hub.service.gauges import Told
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.metrics import FOUND, Metrics
+from miglab_spawner.gpu.readings import Health
+from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState
+from miglab_spawner.pool.observe import Finding
+from miglab_spawner.pool.wellness import Wellness
+
+from .fakes import FakePool, lease_view, slice_view
+
+WELL = Health(True, 0, (31,), 41, 62.5, False, "")
+MIB = 1 << 20
+
+
+def gpu(index: int = 0, state: str = "ok", slices: tuple[Any, ...] = ()) -> GpuView:
+    return GpuView(
+        index=index, uuid=f"GPU-{index}", name="A100", memory_slices=8, memory_mib=40960, mig=True,
+        state=state, slices=slices,
+    )  # fmt: skip
+
+
+def snapshot(*gpus: GpuView, paused: str = "") -> PoolSnapshot:
+    return PoolSnapshot(at=0.0, simulated=True, gpus=gpus, waiting=(), paused=paused)
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Every sample by its name and its labels' values, in the order of the labels' names."""
+    return {
+        (one.name, tuple(value for _, value in sorted(one.labels.items()))): one.value
+        for family in text_string_to_metric_families(text.decode())
+        for one in family.samples
+    }
+
+
+def test_slices_are_told_by_their_place() -> None:
+    """Memory by GPU, place and profile; unknown use has no sample; a slice that is gone has none."""
+    metrics = Metrics()
+    known = slice_view(1, 0, "ada", memory_used_mib=100)
+    unknown = slice_view(2, 4)
+    got = samples(metrics.render(snapshot(gpu(slices=(known, unknown))), ()))
+    assert got["miglab_slice_memory_used_bytes", ("0", "0", "1g.5gb")] == 100 * MIB
+    assert got["miglab_slice_memory_bytes", ("0", "4", "1g.5gb")] == 4864 * MIB
+    assert ("miglab_slice_memory_used_bytes", ("0", "4", "1g.5gb")) not in got
+    later = samples(metrics.render(snapshot(gpu()), ()))
+    assert not [name for name, _ in later if name.startswith("miglab_slice_memory")]
+
+
+def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
+    """Uncut and free ones are free; a GPU that does not answer offers none."""
+    held = slice_view(1, 0, "ada", size=4)
+    broken = slice_view(3, 4, size=2, state=SliceState.QUARANTINED)
+    free = slice_view(2, 6)
+    now = snapshot(gpu(slices=(held, broken, free)), gpu(1, "lost"), paused="lunch")
+    got = samples(Metrics().render(now, ()))
+    assert got["miglab_memory_slices", ()] == 8
+    assert got["miglab_memory_slices_free", ()] == 2
+    assert got["miglab_gpus", ("lost",)] == 1 and got["miglab_paused", ()] == 1
+
+
+def test_health_is_told_as_far_as_it_is_known() -> None:
+    """What a GPU does not tell has no sample."""
+    silent = Health(None, None, None, None, 30.0, False, "")
+    told = Told({"GPU-0": WELL, "GPU-1": silent})
+    got = samples(Metrics().render(snapshot(gpu(), gpu(1), gpu(2)), (), told))
+    assert got["miglab_gpu_temperature_celsius", ("0",)] == 41
+    assert got["miglab_gpu_xids", ("0",)] == 1 and got["miglab_gpu_ecc_errors", ("0",)] == 0
+    assert {labels for name, labels in got if name == "miglab_gpu_xids"} == {("0",)}
+    assert {labels for name, labels in got if name == "miglab_gpu_power_watts"} == {("0",), ("1",)}
+
+
+def test_shapes_that_nobody_offers_are_one() -> None:
+    """Whatever students ask for, the number of series is bounded."""
+    metrics = Metrics({"1g.5gb"})
+    for number in range(100):
+        metrics.waited(f"{number}x1g.5gb", 3.0)
+        metrics.refused(f"reason-{number}")
+    metrics.waited("1g.5gb", -1.0)
+    leases = [lease_view(1, "ada"), lease_view(2, "bob", shape="at least 1 GiB")]
+    got = samples(metrics.render(snapshot(gpu()), leases))
+    assert got["miglab_wait_seconds_count", ("other",)] == 100
+    assert got["miglab_wait_seconds_sum", ("1g.5gb",)] == 0
+    assert got["miglab_refusals_total", ("other",)] == 100
+    assert got["miglab_leases", ("other", "running")] == 1
+
+
+def test_the_drivers_times_are_by_profile() -> None:
+    """Create and destroy are two histograms."""
+    metrics = Metrics()
+    metrics.cut("create", "1g.5gb", 0.3)
+    metrics.cut("destroy", "7g.40gb", 1.2)
+    got = samples(metrics.render(snapshot(), ()))
+    assert got["miglab_slice_create_seconds_sum", ("1g.5gb",)] == pytest.approx(0.3)
+    assert got["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
+
+
+async def test_findings_are_those_of_the_last_round(host: PoolHost, pool: FakePool) -> None:
+    """What is open is a state, what was mended is counted; a healed round says zero."""
+    found = [Finding("holder", "container:1", "nobody's"), Finding("slice", "3", "gone", "noted")]
+    pool.findings = found
+    await host._reconcile()
+    await host._reconcile()
+    got = samples(host.metrics.render(snapshot(), ()))
+    assert got["miglab_reconcile_open", ("holder",)] == 1
+    assert got["miglab_reconcile_mended_total", ("slice",)] == 2
+    assert host.findings == tuple(found)
+    pool.findings = []
+    await host._reconcile()
+    got = samples(host.metrics.render(snapshot(), ()))
+    assert {got["miglab_reconcile_open", (about,)] for about in FOUND} == {0}
+
+
+async def test_the_listener_tells_all_of_it(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """No token, no name of a person, and what the GPUs said last."""
+    pool.said = {"GPU-0": Wellness(1000.0, WELL)}
+    answer = await client.get(str(client.base_url.copy_with(path="/metrics")))
+    assert answer.status_code == 200
+    assert 'miglab_gpu_power_watts{gpu="0"} 62.5' in answer.text
+    assert not re.search("alice|bob|MIG-|GPU-", answer.text)
