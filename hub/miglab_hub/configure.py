@@ -11,8 +11,10 @@ from typing import Any
 
 from miglab_hub import hub_database, lab_secrets
 from miglab_hub.settings import SERVICE_NAME, Settings
+from miglab_spawner import hub_pages
 from miglab_spawner.hub_setup import LEASE_SCOPE, custom_scopes
 
+ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
 SERVICE_SCOPE = f"access:services!service={SERVICE_NAME}"
 SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
@@ -61,6 +63,7 @@ def update_pages(c: Any, settings: Settings) -> None:
         c.JupyterHub.template_vars = {"announcement": f"This lab: {said}"}
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         spawner.says_simulated = False
+    hub_pages.add_to(c)
 
 
 def update_proxy(c: Any, settings: Settings) -> None:
@@ -87,7 +90,7 @@ def update_authenticator(c: Any, settings: Settings) -> None:
     wanted = settings.authentication
     c.Authenticator.admin_users = set(wanted.admins)
     members = {name for course in settings.courses.values() for name in course.members}
-    c.Authenticator.allowed_users = members | set(wanted.admins) | set(wanted.instructors)
+    c.Authenticator.allowed_users = members | set(wanted.admins) | settings.teachers
     if wanted.class_ == SHARED_PASSWORD:
         _update_passwords(c, settings)
     else:
@@ -101,18 +104,22 @@ def _update_passwords(c: Any, settings: Settings) -> None:
     c.JupyterHub.authenticator_class = "miglab_hub.authenticator.LabAuthenticator"
     c.LabAuthenticator.allow_all = True
     c.LabAuthenticator.user_password = passwords.student
-    c.LabAuthenticator.instructor_users = set(settings.authentication.instructors)
+    c.LabAuthenticator.instructor_users = settings.teachers
     c.LabAuthenticator.instructor_password = passwords.instructor
     c.LabAuthenticator.admin_password = passwords.admin
 
 
 def update_groups(c: Any, settings: Settings) -> None:
-    """Each course is a group; an authenticator that manages groups fills them itself."""
+    """Each course is a group; an authenticator that manages groups fills them itself.
+
+    Who teaches a course is in its group too, to try what the students get.  The role does not come
+    of that: see `miglab_hub.rolebook`.
+    """
     authenticators = settings.authentication.config.values()
     if any(traits.get("manage_groups") for traits in authenticators):
         return
     c.JupyterHub.load_groups = {
-        name: {"users": list(course.members)} for name, course in settings.courses.items()
+        name: {"users": list(course.people)} for name, course in settings.courses.items()
     }
 
 
@@ -123,7 +130,7 @@ def update_service(c: Any, settings: Settings) -> None:
             "name": SERVICE_NAME,
             "url": settings.pool_origin,
             "api_token": lab_secrets.read(settings.service_token),
-            "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE],
+            "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE],
             "oauth_no_confirm": True,
             "display": True,
         }
@@ -134,17 +141,27 @@ def update_roles(c: Any, settings: Settings) -> None:
     """The least scopes: a server its own lease, a person the pool's pages, staff the names."""
     c.JupyterHub.custom_scopes = {
         **custom_scopes(),
-        STAFF_SCOPE: {"description": "See who holds what in the pool, and release leases."},
+        STAFF_SCOPE: {"description": "Instruct every course: see its leases and steer them."},
+        ADMIN_SCOPE: {"description": "Steer the whole pool: GPUs, layouts, quarantine, pause."},
     }
     c.JupyterHub.extra_user_scopes = {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
-    staff = sorted({*settings.authentication.instructors, *settings.authentication.admins})
+    wanted = settings.authentication
     c.JupyterHub.load_roles = [
         {
             "name": "miglab-pool",
             "scopes": ["read:servers", "delete:servers"],  # to stop a server at its lease's end
             "services": [SERVICE_NAME],
         },
-        {"name": "miglab-staff", "scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": staff},
+        {
+            "name": "miglab-staff",
+            "scopes": [STAFF_SCOPE, SERVICE_SCOPE],
+            "users": sorted(wanted.instructors),
+        },
+        {
+            "name": "miglab-admin",
+            "scopes": [ADMIN_SCOPE, SERVICE_SCOPE],
+            "users": sorted(wanted.admins),
+        },
     ]
 
 

@@ -6,13 +6,15 @@ tables themselves are in `settings_tables`.
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
+from miglab_hub.assigned import assigned_gpus, check_names
 from miglab_hub.rolebook import CourseStaff, RoleBook
+from miglab_hub.rosters import RosterError, read_roster
 from miglab_hub.settings_tables import (
     Addresses,
     Authentication,
@@ -64,6 +66,12 @@ class Settings(Section):
                 f'students.default_course "{self.students.default_course}" is not among the '
                 f"courses: {', '.join(self.courses)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _courses_agree(self) -> Self:
+        check_names(self.courses)
+        assigned_gpus(self.courses, self.gpus)
         return self
 
     @model_validator(mode="after")
@@ -240,11 +248,18 @@ class Settings(Section):
         """The pool's API, for the spawner and the command line."""
         return f"{self.pool_origin}{self.service_prefix}"
 
+    @property
+    def teachers(self) -> set[str]:
+        """The instructors and assistants of all courses, by lab.toml and rosters."""
+        courses = self.courses.values()
+        named = {name for course in courses for name in (*course.instructors, *course.assistants)}
+        return named | set(self.authentication.instructors)
+
     def role_book(self) -> RoleBook:
         """The courses and who teaches them, for the pool service."""
         return RoleBook(
             {
-                name: CourseStaff(frozenset(course.instructors), frozenset(course.assistants))
+                name: CourseStaff(_hub_names(course.instructors), _hub_names(course.assistants))
                 for name, course in self.courses.items()
             }
         )
@@ -279,6 +294,7 @@ class Settings(Section):
             stays=self.reclaim.stays,
             fair_half_life_s=pool.fair_half_life_s,
             ageing_s=pool.ageing_s,
+            assigned=assigned_gpus(self.courses, self.gpus),
             quotas=tuple(self._quota(name, table) for name, table in self.quotas.items()),
         )
 
@@ -343,10 +359,34 @@ def _build(table: dict[str, Any], file: Path, bridge: str) -> Settings:
     for hidden in {"file", "bridge"} & table.keys():
         raise SettingsError(_unknown(file, (hidden,)))
     try:
-        return Settings.model_validate({**table, "file": file, "bridge": bridge})
+        settings = Settings.model_validate({**table, "file": file, "bridge": bridge})
     except ValidationError as error:
         lines = [_explain(file, dict(problem)) for problem in error.errors()]
         raise SettingsError("\n".join(lines)) from error
+    courses = {
+        name: _enrolled(course, settings.folder) if course.roster else course
+        for name, course in settings.courses.items()
+    }
+    return settings.model_copy(update={"courses": courses})
+
+
+def _enrolled(course: Course, folder: Path) -> Course:
+    """The course with the people of its roster beside those of lab.toml."""
+    try:
+        roster = read_roster(folder / course.roster)
+    except RosterError as error:
+        raise SettingsError(str(error)) from error
+    people = {
+        "members": (*course.members, *roster.students),
+        "instructors": (*course.instructors, *roster.instructors),
+        "assistants": (*course.assistants, *roster.assistants),
+    }
+    return course.model_copy(update={k: tuple(dict.fromkeys(v)) for k, v in people.items()})
+
+
+def _hub_names(names: Iterable[str]) -> frozenset[str]:
+    """Names as the hub may have them: as given, or in lower case, as most authenticators do."""
+    return frozenset(form for name in names for form in (name, name.lower()))
 
 
 def _explain(file: Path, problem: dict[str, Any]) -> str:

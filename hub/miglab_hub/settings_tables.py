@@ -307,6 +307,12 @@ class Course(Section):
         strict=False,
         description="Students put into the group at start. The authenticator may add others.",
     )
+    roster: str = Field(
+        "",
+        description="CSV file with a line for each person: a column `user`, and if you like a "
+        "column `role` (`student`, `assistant`, `instructor`); read at start. Relative paths start "
+        "at the folder of lab.toml.",
+    )
     instructors: tuple[Name, ...] = Field(
         (),
         strict=False,
@@ -318,6 +324,12 @@ class Course(Section):
         strict=False,
         description="Who sees the course's tickets and leases, sends messages and extends. The "
         "hub group `NAME-assistants` adds others.",
+    )
+    gpus: tuple[int | str, ...] = Field(
+        (),
+        strict=False,
+        description="GPUs of this course alone: UUIDs, or indices of simulated ones, from 0. No "
+        "other course gets leases there, and its instructors may drain and cut them.",
     )
     ends: tuple[str, ...] = Field(
         (),
@@ -332,6 +344,11 @@ class Course(Section):
         description="The course's share of the slices when several courses wait: one of weight 2 "
         "may use twice as much as one of weight 1.",
     )
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """Everybody of the course, each once: students, and who teaches it."""
+        return tuple(dict.fromkeys((*self.members, *self.assistants, *self.instructors)))
 
     @model_validator(mode="after")
     def _default_is_offered(self) -> Self:

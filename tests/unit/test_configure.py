@@ -11,7 +11,7 @@ from labkit import fresh
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
-from miglab_hub.configure import LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCOPE, configure
+from miglab_hub.configure import ADMIN_SCOPE, LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCOPE, configure
 from miglab_hub.settings import Settings, load
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\nmembers = ["ada"]\n'
@@ -62,14 +62,51 @@ def test_users_get_the_pool_page_and_their_own_lease(tmp_path: Path) -> None:
     """A user's tokens reach the pool's pages and that user's leases, and no more."""
     c = configured(tmp_path)
     assert c.JupyterHub.extra_user_scopes == {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
-    assert set(c.JupyterHub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE}
+    assert set(c.JupyterHub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
 
 
-def test_staff_are_instructors_and_admins(tmp_path: Path) -> None:
-    """Those named in lab.toml, and no course member, may see names."""
+def test_each_staff_role_has_those_of_lab_toml(tmp_path: Path) -> None:
+    """Site admins, and instructors of every course: each have their scope, and no others."""
     text = '[authentication]\nadmins = ["root"]\ninstructors = ["prof"]\n' + COURSE
     roles = {role["name"]: role for role in configured(tmp_path, text).JupyterHub.load_roles}
-    assert roles["miglab-staff"]["users"] == ["prof", "root"]
+    staff, admin = roles["miglab-staff"], roles["miglab-admin"]
+    assert (staff["users"], staff["scopes"]) == (["prof"], [STAFF_SCOPE, SERVICE_SCOPE])
+    assert (admin["users"], admin["scopes"]) == (["root"], [ADMIN_SCOPE, SERVICE_SCOPE])
+
+
+def test_a_browser_session_may_carry_every_staff_scope(tmp_path: Path) -> None:
+    """What OAuth does not allow, no page could ever do."""
+    (service,) = configured(tmp_path).JupyterHub.services
+    assert set(service["oauth_client_allowed_scopes"]) == {SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
+
+
+TEACHES = COURSE + 'instructors = ["Ina"]\nassistants = ["timo"]\n'
+
+
+def test_who_teaches_is_in_the_course(tmp_path: Path) -> None:
+    """Instructors and assistants may start what students start, and may sign in at all."""
+    c = configured(tmp_path, TEACHES)
+    assert c.JupyterHub.load_groups == {"everyone": {"users": ["ada", "timo", "Ina"]}}
+    assert {"Ina", "timo"} <= c.Authenticator.allowed_users
+
+
+def test_no_role_comes_of_a_group_that_the_hub_would_never_empty(tmp_path: Path) -> None:
+    """The hub only adds to groups: who is struck off in lab.toml would keep the role for ever."""
+    groups = configured(tmp_path, TEACHES).JupyterHub.load_groups
+    assert not [name for name in groups if name.endswith(("-instructors", "-assistants"))]
+
+
+@pytest.mark.parametrize("name", ["ina", "Ina", "timo", "instructor"])
+async def test_a_students_password_opens_no_account_of_staff(tmp_path: Path, name: str) -> None:
+    """Instructors and assistants have the instructors' password, however lab.toml writes them."""
+    settings = settings_of(tmp_path, TEACHES)
+    door = LabAuthenticator(config=configured(tmp_path, TEACHES))
+    passwords = lab_secrets.read_passwords(settings)
+    data = {"username": name, "password": passwords.student}
+    assert await door.authenticate(None, data) is None
+    data["password"] = passwords.instructor
+    let_in = await door.authenticate(None, data)
+    assert let_in == {"name": name.lower(), "admin": False, "groups": []}
 
 
 def test_each_course_is_a_group(tmp_path: Path) -> None:

@@ -38,6 +38,25 @@ WRONG = {
     ),
     "default course missing": ('[courses.ml]\nshapes = ["cpu"]\n', ["default_course", "ml"]),
     "course without a name": ('[courses." "]\nshapes = ["cpu"]\n' + COURSE, ["courses"]),
+    "course of another's staff": (
+        COURSE + '[courses.everyone-assistants]\nshapes = ["cpu"]\n',
+        ["everyone-assistants", 'assistants of "everyone"', "another name"],
+    ),
+    "GPU of two courses": (
+        COURSE + 'gpus = [1]\n[courses.ml]\nshapes = ["cpu"]\ngpus = [0, 1]\n',
+        ["courses.ml.gpus", "GPU 1", '"everyone"'],
+    ),
+    "GPU of one course twice": (COURSE + "gpus = [1, 1]\n", ["courses.everyone.gpus", "same"]),
+    "no such GPU": (COURSE + "gpus = [2]\n", ["courses.everyone.gpus", "2", "0 to 1"]),
+    "simulated GPU by UUID": (COURSE + 'gpus = ["GPU-1"]\n', ["GPU-1", "index"]),
+    "real GPU not listed": (
+        '[gpus]\nsimulated = false\nuuids = ["GPU-1"]\n' + COURSE + 'gpus = ["GPU-2"]\n',
+        ["GPU-2", "not among gpus.uuids"],
+    ),
+    "real GPU by index": (
+        '[gpus]\nsimulated = false\nuuids = ["GPU-1"]\n' + COURSE + "gpus = [0]\n",
+        ["courses.everyone.gpus", "UUID"],
+    ),
     "open HTTP": ('[lab]\nhost = "0.0.0.0"\n' + COURSE, ["plain HTTP on 0.0.0.0", "tls_key"]),
     "half of TLS": ('[lab]\ntls_key = "k.pem"\n' + COURSE, ["tls_certificate and tls_key"]),
     "real GPUs not listed": ("[gpus]\nsimulated = false\n" + COURSE, ["uuids lists no GPU"]),

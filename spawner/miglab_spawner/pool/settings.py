@@ -51,6 +51,8 @@ class PoolSettings:
 
     Attributes:
         courses: by name; a request for any other course is refused.
+        assigned: GPUs that one course alone gets leases on, by UUID or by index as text; see
+            `assigned_course`.
         queue_limit: how many may wait; the next is refused with ``queue-full``.
         fair_half_life_s: after which time use counts half, when it is decided who is next.
         ageing_s: who has waited for so long goes before all who have not, whatever they used.
@@ -77,6 +79,7 @@ class PoolSettings:
     """
 
     courses: Mapping[str, CourseRules] = field(default_factory=dict)
+    assigned: Mapping[str, str] = field(default_factory=dict)
     queue_limit: int = 200
     fair_half_life_s: float = 172_800.0
     ageing_s: float = 900.0
@@ -100,3 +103,7 @@ class PoolSettings:
     warning_s: float = 300.0
     stay_s: float = 1800.0
     stays: int = 2
+
+    def assigned_course(self, uuid: str, index: int) -> str:
+        """The course that a GPU is assigned to; empty for none: every course gets leases there."""
+        return self.assigned.get(uuid) or self.assigned.get(str(index), "")

@@ -51,6 +51,7 @@ def slice_view(core: Core, row: SliceRow) -> SliceView:
         course=lease.course if lease else None,
         ends_at=lease.ends_at if lease else None,
         why=row.why,
+        draining=row.draining,
     )
 
 
@@ -66,6 +67,8 @@ def gpu_view(core: Core, row: GpuRow) -> GpuView:
         mig=row.mig,
         state=row.state,
         why=row.why or _why_not_now(core, row),
+        draining=row.draining,
+        course=core.settings.assigned_course(row.uuid, row.idx),
         slices=tuple(slice_view(core, item) for item in on_gpu),
     )
 
@@ -107,6 +110,7 @@ def make_ticket_view(core: Core, row: TicketRow, position: int | None, waiting: 
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
         message=row.message or _message(core, row),
+        is_next=row.is_queued and row.next_at is not None,
         estimate=forecast.of_ticket(core, row.id) if position is not None else None,
     )
 
@@ -118,7 +122,8 @@ def _message(core: Core, row: TicketRow) -> str:
         return "Your slices are being made."
     if any((one.user, one.server) == (row.user, row.server) for one in core.state.leases.values()):
         return "This server's last slices are not free yet: waiting for the old server to end."
-    return allowance.why_held(core, tickets.as_waiting(core, row)) or _why_reserved(core, row)
+    held = allowance.why_held(core, tickets.as_waiting(core, row)) or _why_reserved(core, row)
+    return held or ("" if row.next_at is None else "Staff gave you the next slices that fit.")
 
 
 def _why_reserved(core: Core, row: TicketRow) -> str:

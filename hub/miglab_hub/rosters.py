@@ -1,0 +1,179 @@
+"""Who is in a course, by a CSV file such as a campus system or a spreadsheet writes it.  Pure.
+
+A file that cannot be read in full is refused in full, each of its faults told with file and line:
+nobody is left out unseen.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+NAME = re.compile(r"\w([\w.@ -]*[\w.-])?")
+LONGEST_NAME = 255
+MOST_FAULTS = 10
+USER_COLUMNS = ("user", "username", "login", "user name")
+ROLE_COLUMN = "role"
+DELIMITERS = ",;\t"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class RosterError(Exception):
+    """A roster cannot be used: the message names file, line, what is wrong and what to do."""
+
+
+class Place(StrEnum):
+    """What somebody is in the course."""
+
+    STUDENT = "student"
+    ASSISTANT = "assistant"
+    INSTRUCTOR = "instructor"
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The people of one course, in the file's order."""
+
+    students: tuple[str, ...] = ()
+    assistants: tuple[str, ...] = ()
+    instructors: tuple[str, ...] = ()
+
+
+def read_roster(file: Path) -> Roster:
+    """A roster from its file.
+
+    Raises:
+        RosterError: it cannot be read, or something in it makes no sense.
+    """
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise RosterError(f"{file}: cannot be read: {error.strerror}") from error
+    return parse_roster(raw, str(file))
+
+
+def parse_roster(raw: bytes, file: str) -> Roster:
+    """A roster from a file's bytes.
+
+    The first line names the columns, one of them `USER_COLUMNS`; `ROLE_COLUMN` may be there, all
+    others are left aside.  Columns are parted by comma, semicolon or tab.  Text is UTF-8, with or
+    without the mark that Excel puts before it.  Empty lines count for nothing.
+
+    Args:
+        raw: the bytes.
+        file: the name that faults are told with.
+
+    Raises:
+        RosterError: what makes no sense, line by line.
+    """
+    text = _decoded(raw, file)
+    rows = _rows(text, file)
+    line, head = next(rows, (1, []))
+    user, role = _columns(head, f"{file}, line {line}")
+    people, faults = _people(rows, user, role)
+    if faults:
+        raise RosterError("\n".join(_told(file, faults)))
+    return Roster(*(tuple(n for n, place in people.items() if place is one) for one in Place))
+
+
+def _decoded(raw: bytes, file: str) -> str:
+    if raw.startswith(UTF16):
+        raise RosterError(f"{file}: is UTF-16 (Excel's “Unicode text”). {SAVE_AS}")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        read = raw[error.start - 10 if error.start > 10 else 0 : error.start + 10]
+        shown = read.decode("latin-1").splitlines()
+        near = next((part for part in shown if not part.isascii()), "")
+        raise RosterError(
+            f"{file}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; read as Latin-1 it "
+            f"is in {near.strip()!r}. {SAVE_AS}"
+        ) from error
+
+
+SAVE_AS = 'Save the file as "CSV UTF-8" (or: iconv -f LATIN1 -t UTF-8), then start again.'
+
+
+def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
+    """Each line that is not empty, with its number."""
+    first = text.lstrip().split("\n", 1)[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise RosterError(f"{file}, line {line}: not CSV: {error}") from error
+        if row is None:
+            return
+        if any(cell.strip() for cell in row):
+            yield line, [cell.strip() for cell in row]
+
+
+def _columns(head: Sequence[str], where: str) -> tuple[int, int | None]:
+    names = [name.lower() for name in head]
+    users = [at for at, name in enumerate(names) if name in USER_COLUMNS]
+    if len(users) != 1 or names.count(ROLE_COLUMN) > 1:
+        shown = ", ".join(head) or "nothing"
+        raise RosterError(
+            f"{where}: the first line must name the columns, one of them `user` (at most one "
+            f"`role`); it is: {shown:.200}"
+        )
+    return users[0], names.index(ROLE_COLUMN) if ROLE_COLUMN in names else None
+
+
+Fault = tuple[int, str]
+
+
+def _people(
+    rows: Iterator[tuple[int, list[str]]], user: int, role: int | None
+) -> tuple[dict[str, Place], list[Fault]]:
+    """Everybody with their place, and what is wrong, by line.
+
+    To the hub ``Ada`` and ``ada`` are one user.
+    """
+    people: dict[str, Place] = {}
+    seen: dict[str, int] = {}
+    faults: list[Fault] = []
+    for line, row in rows:
+        name = _cell(row, user)
+        place = _cell(row, role).lower() or Place.STUDENT
+        fault = _fault(name, place) or _again(name, seen)
+        if fault:
+            faults.append((line, fault))
+            continue
+        seen[name.lower()] = line
+        people[name] = Place(place)
+    return people, faults
+
+
+def _cell(row: Sequence[str], at: int | None) -> str:
+    return row[at] if at is not None and at < len(row) else ""
+
+
+def _fault(name: str, place: str) -> str:
+    if not name:
+        return "there is no user on this line"
+    if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        return f"{name[:60]!r} is no user name: letters, digits, . _ @ - and spaces inside"
+    if place not in list(Place):
+        return f"{place[:60]!r} is no role: {', '.join(Place)} are"
+    return ""
+
+
+def _again(name: str, seen: dict[str, int]) -> str:
+    first = seen.get(name.lower())
+    if first is None:
+        return ""
+    return f"{name!r} is on line {first} already: leave one of the two"
+
+
+def _told(file: str, faults: Sequence[Fault]) -> list[str]:
+    lines = [f"{file}, line {line}: {fault}" for line, fault in faults[:MOST_FAULTS]]
+    more = len(faults) - MOST_FAULTS
+    return [*lines, f"{file}: and {more} more"] if more > 0 else lines

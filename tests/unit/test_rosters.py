@@ -1,0 +1,125 @@
+"""Rosters: what spreadsheets and campus systems write, and what is said of what cannot be read."""
+
+from pathlib import Path
+
+import pytest
+
+from miglab_hub.rosters import MOST_FAULTS, Roster, RosterError, parse_roster
+from miglab_hub.settings import SettingsError, load
+
+READ = {
+    "one column": (b"user\nada\nbob\n", Roster(("ada", "bob"))),
+    "roles": (
+        b"user,role\nada,student\ntimo,Assistant\nina, instructor \nbob,\n",
+        Roster(("ada", "bob"), ("timo",), ("ina",)),
+    ),
+    "Excel's mark before UTF-8": (b"\xef\xbb\xbfuser\nada\n", Roster(("ada",))),
+    "a German spreadsheet": (b"Nachname;User;Role\r\nL;ada;student\r\n", Roster(("ada",))),
+    "tabs": (b"user\trole\nina\tinstructor\n", Roster(instructors=("ina",))),
+    "other columns, empty lines": (
+        b"Username,First name\n\nada,Ada\n,\nbob,\n",
+        Roster(("ada", "bob")),
+    ),
+    "umlauts, addresses": ("user\nüte\no.b@x.org\n".encode(), Roster(("üte", "o.b@x.org"))),
+    "quoted": (b'user,name\nada,"Lovelace, Ada"\n', Roster(("ada",))),
+    "nobody": (b"user\n", Roster()),
+    "no newline at the end": (b"user\nada", Roster(("ada",))),
+    "short line": (b"name,user,role\nL,ada\n", Roster(("ada",))),
+}
+
+
+@pytest.mark.parametrize(("raw", "roster"), READ.values(), ids=READ)
+def test_what_can_be_read(raw: bytes, roster: Roster) -> None:
+    """Columns by name, three delimiters, UTF-8 with or without its mark."""
+    assert parse_roster(raw, "r.csv") == roster
+
+
+REFUSED = {
+    "Latin-1": ("user\nada\nüte\n".encode("latin-1"), ["r.csv, line 3", "0xfc", "üte", "UTF-8"]),
+    "UTF-16": ("user\nada\n".encode("utf-16"), ["r.csv", "UTF-16", "CSV UTF-8"]),
+    "empty": (b"", ["r.csv, line 1", "`user`", "nothing"]),
+    "only empty lines": (b"\n\n", ["`user`"]),
+    "no head": (b"ada\nbob\n", ["r.csv, line 1", "`user`", "it is: ada"]),
+    "two user columns": (b"user,login\nada,ada\n", ["r.csv, line 1", "user, login"]),
+    "twice": (b"user\nada\nbob\nada\n", ["r.csv, line 4", "'ada'", "line 2 already"]),
+    "twice to the hub": (b"user\nada\nAda\n", ["r.csv, line 3", "'Ada'", "line 2"]),
+    "twice with two roles": (
+        b"user,role\nada,student\nada,instructor\n",
+        ["r.csv, line 3", "line 2 already"],
+    ),
+    "unknown role": (
+        b"user,role\nada,professor\n",
+        ["r.csv, line 2", "'professor'", "student, assistant, instructor"],
+    ),
+    "no user": (b"user,role\n,student\n", ["r.csv, line 2", "no user"]),
+    "no name": (b"user\n<script>\n", ["r.csv, line 2", "'<script>'", "no user name"]),
+    "control character": (b"user\na\x1b[31mda\n", ["r.csv, line 2", "no user name"]),
+    "endless name": (b"user\n" + b"x" * 256 + b"\n", ["r.csv, line 2", "no user name"]),
+    "open quote": (b'user\n"ada\nbob\n', ["r.csv, line 2", "not CSV"]),
+    "binary": (b"user\n\x00\n", ["r.csv", "line 2"]),
+}
+
+
+@pytest.mark.parametrize(("raw", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(raw: bytes, words: list[str]) -> None:
+    """File, line, what is wrong and what would be right; nothing of it is used."""
+    with pytest.raises(RosterError) as refused:
+        parse_roster(raw, "r.csv")
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_line_after_a_broken_one_has_its_own_number() -> None:
+    """Lines are the file's, also after a cell of several lines and empty ones."""
+    with pytest.raises(RosterError, match="line 6: 'a/b'"):
+        parse_roster(b'user,note\nada,"two\nlines"\n\nbob,\na/b,\n', "r.csv")
+
+
+def test_all_faults_are_told_at_once_but_not_thousands() -> None:
+    """Whoever mends a file sees more than its first fault."""
+    with pytest.raises(RosterError) as refused:
+        parse_roster(b"user\n" + b"?\n" * 1000, "r.csv")
+    lines = str(refused.value).splitlines()
+    assert len(lines) == MOST_FAULTS + 1
+    assert lines[0].startswith("r.csv, line 2:") and lines[-1] == "r.csv: and 990 more"
+
+
+LAB = """
+[courses.everyone]
+shapes = ["1g.5gb"]
+roster = "people/ml.csv"
+members = ["eve", "ada"]
+instructors = ["prof"]
+"""
+
+
+def lab(folder: Path, roster: bytes) -> Path:
+    (folder / "people").mkdir()
+    (folder / "people" / "ml.csv").write_bytes(roster)
+    (folder / "lab.toml").write_text(LAB)
+    return folder / "lab.toml"
+
+
+def test_a_roster_comes_beside_lab_toml(tmp_path: Path) -> None:
+    """Its people are the course's, each once; its path starts at lab.toml's folder."""
+    file = lab(tmp_path, b"user,role\nada,\nbob,\nIna,instructor\ntimo,assistant\n")
+    settings = load(file, {})
+    course = settings.courses["everyone"]
+    assert course.members == ("eve", "ada", "bob")
+    assert (course.instructors, course.assistants) == (("prof", "Ina"), ("timo",))
+    staff = settings.role_book().courses["everyone"]
+    assert "ina" in staff.instructors and "timo" in staff.assistants
+    assert settings.teachers == {"prof", "Ina", "timo", "instructor"}
+
+
+def test_a_bad_roster_stops_the_lab_with_its_own_words(tmp_path: Path) -> None:
+    """Exit 2 with file and line, as for lab.toml itself."""
+    with pytest.raises(SettingsError, match=r"people/ml\.csv, line 3: 'ada' is on line 2 already"):
+        load(lab(tmp_path, b"user\nada\nada\n"), {})
+
+
+def test_a_roster_that_is_not_there(tmp_path: Path) -> None:
+    """The file is named as it was looked for."""
+    (tmp_path / "lab.toml").write_text(LAB)
+    with pytest.raises(SettingsError, match=r"people/ml\.csv: cannot be read: No such file"):
+        load(tmp_path / "lab.toml", {})
