@@ -53,7 +53,7 @@ class Fits:
         media = sum(profile.has_media for profile in wanted)
         if media > (0 if has_media else 1):
             return None
-        layouts = list(_layouts(wanted, mask))
+        layouts = list(layouts_beside(wanted, mask))
         if not layouts:
             return None
         costs = [self._legal[mask] - self._legal[mask | occupied_mask(item)] for item in layouts]
@@ -63,7 +63,7 @@ class Fits:
         )
 
 
-def _layouts(wanted: Sequence[Profile], mask: int, least: int = 0) -> Iterator[Layout]:
+def layouts_beside(wanted: Sequence[Profile], mask: int, least: int = 0) -> Iterator[Layout]:
     """Every way to lay ``wanted`` beside ``mask``; equal neighbours only in rising order."""
     if not wanted:
         yield ()
@@ -73,7 +73,7 @@ def _layouts(wanted: Sequence[Profile], mask: int, least: int = 0) -> Iterator[L
         if placement.start < least or placement.mask & mask:
             continue
         after = placement.start + 1 if rest and rest[0] is first else 0
-        for layout in _layouts(rest, mask | placement.mask, after):
+        for layout in layouts_beside(rest, mask | placement.mask, after):
             yield (Placed(first, placement), *layout)
 
 

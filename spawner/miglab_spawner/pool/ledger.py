@@ -33,10 +33,12 @@ from sqlalchemy.pool import StaticPool
 
 from . import tables
 from .rows import (
+    LIVE_LAYOUTS,
     LIVE_LEASES,
     LIVE_RESERVATIONS,
     LIVE_TICKETS,
     GpuRow,
+    LayoutRow,
     LeaseRow,
     NoteRow,
     ReservationRow,
@@ -48,7 +50,7 @@ from .rows import (
 MIGRATIONS = Path(__file__).parent / "migrations"
 REASON_KEPT = 500
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
-NUMBERED = ("slice", "ticket", "lease", "reservation", "note")
+NUMBERED = ("slice", "ticket", "lease", "reservation", "note", "layout")
 BY_HAND = ("person:", "service:")
 LARGEST_ID = 2**63 - 1  # of SQLite
 
@@ -79,6 +81,7 @@ class State:
         self.leases: dict[int, LeaseRow] = {}
         self.reservations: dict[int, ReservationRow] = {}
         self.notes: dict[int, NoteRow] = {}
+        self.layouts: dict[int, LayoutRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
         self.paused = ""
@@ -122,6 +125,7 @@ _PLURAL = {
     "lease": "leases",
     "reservation": "reservations",
     "note": "notes",
+    "layout": "layouts",
 }
 _TABLES = {
     "gpu": tables.gpus,
@@ -130,6 +134,7 @@ _TABLES = {
     "lease": tables.leases,
     "reservation": tables.reservations,
     "note": tables.notes,
+    "layout": tables.layouts,
 }
 _COLUMNS = {what: tuple(column.name for column in table.c) for what, table in _TABLES.items()}
 _INSERTS = {what: insert(table) for what, table in _TABLES.items()}
@@ -435,6 +440,9 @@ class Ledger:
 
     def _last_id(self, what: str) -> int:
         query = select(func.max(_TABLES[what].c.id).label("last"))
+        laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
+        for row in self._rows(LayoutRow, tables.layouts, laid):
+            state.store(row)
         return int(self._read(query)[0]["last"] or 0)
 
     def _migrate(self, version: str | None) -> None:

@@ -41,6 +41,9 @@ class Refused(Exception):
 
     Attributes:
         reason: one of `REASONS`; the metric's label.
+    "bad-layout": "a layout cannot be read, or no such GPU can be cut so",
+    "unknown-layout": "no such layout",
+    "layout-clash": "with what is reserved, or with another layout, it does not go together",
         message: what the person can do about it.
         status: the HTTP status that says it best.
     """

@@ -27,6 +27,7 @@ LIVE_LEASES = frozenset(
     }
 )
 LIVE_RESERVATIONS = frozenset({"planned", "kept", "open"})
+LIVE_LAYOUTS = frozenset({"planned", "in-force"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
 
@@ -300,4 +301,34 @@ class NoteRow(_Numbered):
         return self.to_course or ""
 
 
-Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | NoteRow
+@dataclass(frozen=True, slots=True)
+class LayoutRow(_Numbered):
+    """How some GPUs are to be cut, always or at some times; see timetable.py.
+
+    Attributes:
+        name: by which people call it; one live layout has it.
+        course: whose slices they are while it is in force; empty: everybody's.
+        cuts: the profiles of each GPU, by its UUID; JSON.
+        times: when; JSON; an empty list for always.
+        state: planned, in-force, over, removed, replaced, refused.  Decisions go by the clock: the
+            state is what was noted of it last.
+        message: why it was applied, removed, replaced or refused.
+    """
+
+    what: ClassVar[str] = "layout"
+    id: int
+    name: str
+    course: str
+    cuts: str
+    times: str
+    made_by: str
+    made_at: float
+    state: str
+    message: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_LAYOUTS
+
+
+Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | NoteRow | LayoutRow

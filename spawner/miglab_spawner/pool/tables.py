@@ -182,3 +182,29 @@ notes = Table(
     Column("state", String, nullable=False),
     Index("notes_state", "state"),
 )
+
+layouts = Table(
+    "layouts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("course", String, nullable=False),
+    Column("cuts", Text, nullable=False),
+    Column("times", Text, nullable=False),
+    Column("made_by", String, nullable=False),
+    Column("made_at", Float, nullable=False),
+    Column("state", String, nullable=False),
+    Column("message", Text, nullable=False),
+    Index("layouts_state", "state"),
+)
+
+activity = Table(
+    "activity",
+    metadata,
+    Column("lease", Integer, ForeignKey("leases.id"), primary_key=True),
+    Column("day", Integer, primary_key=True),
+    Column("active_s", Float, nullable=False),
+    Column("idle_s", Float, nullable=False),
+    Column("unknown_s", Float, nullable=False),
+    Index("activity_day", "day"),
+)

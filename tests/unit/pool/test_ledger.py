@@ -172,6 +172,10 @@ ROWS: dict[str, dict[str, Any]] = {
         "id": 2, "at": 1.0, "by": "person:ina", "to_user": "ada", "to_server": None,
         "to_course": None, "text": "Come to room 2.", "until": 9.0, "state": "open",
     },
+    "layouts": {
+        "id": 3, "name": "practical", "course": "", "cuts": '{"GPU-0":["1g.5gb","3g.20gb"]}',
+        "times": "[]", "made_by": "person:root", "made_at": 1.0, "state": "in-force", "message": "",
+    },
 }  # fmt: skip
 OLDER = sorted(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisions())[:-1]
 
@@ -221,6 +225,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, version: str) -> None:
     assert (state.leases[6].slices, state.leases[6].warn_by) == ((5,), "")
     assert state.paused == ("Repairs." if version >= "0002" else "")
     assert sorted(state.reservations) == ([4] if version >= "0003" else [])
+    assert [row.name for row in state.layouts.values()] == ["practical"] * (version >= "0006")
     ledger.close()
 
 

@@ -1,0 +1,293 @@
+"""One GPU's cut: read, refused with what would fit, laid out, and what is to be done for it."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
+from miglab_spawner.pool.layout import (
+    Change,
+    CutError,
+    Kind,
+    Lying,
+    arrange,
+    arrangements,
+    change,
+    in_words,
+    is_possible,
+    only,
+    parse,
+    resolve,
+    where,
+)
+from miglab_spawner.pool.placement import GpuState, place
+from miglab_spawner.pool.queue import clash
+
+A100 = Geometry(
+    8,
+    (
+        Profile("1g.5gb", 19, 0, 1, 1, 14, 4864, 7, tuple(range(7))),
+        Profile("1g.5gb+me", 20, 7, 1, 1, 14, 4864, 1, tuple(range(7))),
+        Profile("1g.10gb", 15, 9, 1, 2, 14, 9856, 4, (0, 2, 4, 6)),
+        Profile("2g.10gb", 14, 1, 2, 2, 28, 9856, 3, (0, 2, 4)),
+        Profile("3g.20gb", 9, 2, 3, 4, 42, 19968, 2, (0, 4)),
+        Profile("4g.20gb", 5, 3, 4, 4, 56, 19968, 1, (0,)),
+        Profile("7g.40gb", 0, 4, 7, 8, 98, 40192, 1, (0,)),
+    ),
+)
+A30 = Geometry(
+    4,
+    (
+        Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),
+        Profile("2g.12gb", 5, 1, 2, 2, 28, 11968, 2, (0, 2)),
+        Profile("4g.24gb", 0, 3, 4, 4, 56, 24065, 1, (0,)),
+    ),
+)
+NAMES = [profile.name for profile in A100.profiles]
+ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda one: str(one))
+
+
+def subsets() -> list[tuple[Placed, ...]]:
+    """Every way in which an A100 can be cut, wholly or in part."""
+    found: dict[frozenset[tuple[int, str]], tuple[Placed, ...]] = {}
+    for layout in ALL:
+        for size in range(len(layout) + 1):
+            for part in combinations(layout, size):
+                found.setdefault(frozenset(map(where, part)), part)
+    return list(found.values())
+
+
+EVERY_STATE = subsets()
+CUTS = sorted({tuple(sorted(item.profile.name for item in part)) for part in EVERY_STATE})
+cuts = st.sampled_from(CUTS)
+states = st.sampled_from(EVERY_STATE)
+kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.GOING))
+
+
+@st.composite
+def gpus(draw: st.DrawFn, fixed: bool = False) -> tuple[Lying, ...]:
+    """A GPU in any state, each slice free, held or on its way."""
+    some = st.sampled_from(list(Kind)) if fixed else kinds
+    return tuple(Lying(n, placed, draw(some)) for n, placed in enumerate(draw(states), 1))
+
+
+def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
+    return tuple(sorted(item.profile.name for item in items))
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1g.5gb", ("1g.5gb",)),
+        ("4g + 3x1g", ("4g", "1g", "1g", "1g")),
+        ("4g+3x1g", ("4g", "1g", "1g", "1g")),
+        ("2X3G.20GB", ("3g.20gb", "3g.20gb")),
+        ("1g.5gb+me + 2 x 1g.5gb", ("1g.5gb+me", "1g.5gb", "1g.5gb")),
+        ("1g.5gb+me+2×1g", ("1g.5gb+me", "1g", "1g")),
+        ("3g, 2g, 1g", ("3g", "2g", "1g")),
+    ],
+)
+def test_parsed(text: str, found: tuple[str, ...]) -> None:
+    """A cut is written as people say it."""
+    assert parse(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "+", "4g +", "full", "cpu", "0x1g", "65x1g", "40x1g + 40x1g", "1g.5gb 1g.5gb",
+     "1h.5gb", "-1x1g", "1.5x1g", "1g;1g", "¹g", "x" * 10_000, "1g\x00"],
+)  # fmt: skip
+def test_not_parsed(text: str) -> None:
+    """What is no cut says how one is written, and repeats little of what was sent."""
+    with pytest.raises(CutError, match=r"write '1g\.5gb'|1 to 64|more than 64") as error:
+        parse(text)
+    assert len(str(error.value)) < 200
+
+
+@given(cuts)
+def test_words_and_back(cut: tuple[str, ...]) -> None:
+    """What is written of a cut is read as that cut."""
+    assert not cut or Counter(parse(in_words(cut))) == Counter(cut)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "short", "full"),
+    [
+        (A100, "1g", "1g.5gb"),
+        (A100, "2g", "2g.10gb"),
+        (A100, "7g", "7g.40gb"),
+        (A30, "1g", "1g.6gb"),
+        (A30, "4g", "4g.24gb"),
+    ],
+)
+def test_short_names(geometry: Geometry, short: str, full: str) -> None:
+    """A short name is the plain profile of so many compute slices, by the GPU's own table."""
+    assert resolve((short,), geometry) == (full,)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "cut", "says"),
+    [
+        (A100, ("5g",), "can be cut into 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb"),
+        (A100, ("1g.6gb",), "it has no 1g.6gb; it can be cut into 1g.5gb"),
+        (A30, ("3g",), "it has no 3g; it can be cut into 1g.6gb, 2g.12gb, 4g.24gb"),
+        (
+            A100,
+            ("4g", "1g", "1g", "1g", "1g"),
+            "4g.20gb + 4x1g.5gb do not fit on it: beside 4g.20gb + 3x1g.5gb, which would fit, "
+            "there is no place for 1g.5gb",
+        ),
+        (A100, ("4g", "4g"), "beside 4g.20gb, which would fit, there is no place for 4g.20gb"),
+        (A100, ("1g.5gb+me", "1g.5gb+me"), "no place for 1g.5gb+me"),
+        (A100, ("7g", "1g"), "beside 7g.40gb, which would fit, there is no place for 1g.5gb"),
+        (A100, ("1g",) * 64, "beside 7x1g.5gb, which would fit, there is no place for 57x1g.5gb"),
+        (Geometry(8, ()), ("1g",), "can be cut into nothing"),
+    ],
+)
+def test_what_would_fit(geometry: Geometry, cut: tuple[str, ...], says: str) -> None:
+    """A cut that cannot be says what could."""
+    with pytest.raises(CutError) as error:
+        resolve(cut, geometry)
+    assert says in str(error.value)
+
+
+# -- over all layouts -----------------------------------------------------------------------------
+
+
+def test_the_known_number_of_layouts() -> None:
+    """The cuts tried below are all there are: 19 layouts without double memory and media."""
+    plain = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]
+    assert len(list(maximal_layouts(A100, plain))) == 19
+    assert len(CUTS) > 100
+
+
+def test_every_cut_is_possible_and_exact() -> None:
+    """Each cut that some layout contains is possible, and is laid without any overlap."""
+    for cut in CUTS:
+        assert resolve(cut, A100) == cut
+        for layout in arrangements(A100, cut):
+            assert names(layout) == cut
+            assert not any(clash(one, other) for one, other in combinations(layout, 2))
+
+
+@given(st.lists(st.sampled_from(NAMES), max_size=8).map(lambda some: tuple(sorted(some))))
+def test_possible_means_in_some_layout(cut: tuple[str, ...]) -> None:
+    """A cut is possible exactly if some layout of the GPU contains it."""
+    assert is_possible(cut, A100) == (cut in CUTS)
+
+
+@given(states)
+def test_a_conforming_gpu_needs_nothing(part: tuple[Placed, ...]) -> None:
+    """Wherever its slices lie: a GPU that has exactly its cut is done."""
+    lying = tuple(Lying(n, placed, Kind.FREE) for n, placed in enumerate(part, 1))
+    found = change(A100, names(part), lying)
+    assert found.is_done
+    assert found == Change(seats=found.seats, keeps=lying)
+
+
+@given(states, cuts)
+def test_done_is_exactly_the_cut(part: tuple[Placed, ...], cut: tuple[str, ...]) -> None:
+    """A GPU with other slices is not done."""
+    lying = tuple(Lying(n, placed, Kind.HELD) for n, placed in enumerate(part, 1))
+    assert change(A100, cut, lying).is_done == (names(part) == cut)
+
+
+@given(gpus(fixed=True), cuts)
+@settings(max_examples=500)
+def test_a_change_is_whole_and_cuts_nobody_off(
+    lying: tuple[Lying, ...], cut: tuple[str, ...]
+) -> None:
+    """Every slice is accounted for once, no leased one is removed, what is made has room."""
+    found = change(A100, cut, lying)
+    parts = (found.keeps, found.comes, found.removes, found.drains, found.goes, found.fixed)
+    assert sorted(item.number for part in parts for item in part) == [i.number for i in lying]
+    assert {item.kind for item in found.removes} <= {Kind.FREE}
+    assert {item.kind for item in found.fixed} <= {Kind.FIXED}
+    assert names(found.seats) == cut
+    stays = [item.placed for item in lying if item not in found.removes]
+    for seat in found.ready:
+        assert not any(clash(seat, other) for other in stays)
+
+
+def step(lying: tuple[Lying, ...], found: Change) -> tuple[Lying, ...]:
+    """What the pool does at once: destroy what is free and unwanted, make what has room."""
+    left = [item for item in lying if item not in found.removes]
+    number = max((item.number for item in lying), default=0)
+    made = [Lying(number + n, seat, Kind.FREE) for n, seat in enumerate(found.ready, 1)]
+    return (*left, *made)
+
+
+@given(gpus(), cuts, st.randoms(use_true_random=False))
+@settings(max_examples=500)
+def test_applying_ends_conforming(lying: tuple[Lying, ...], cut: tuple[str, ...], dice) -> None:  # type: ignore[no-untyped-def]
+    """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
+    held: list[tuple[Lying, ...]] = []
+    for _ in range(40):
+        found = change(A100, cut, lying)
+        if found.is_done:
+            break
+        now = step(lying, found)
+        if now == lying:
+            lying = end_one(lying, dice)
+        else:
+            assert now not in held  # no going in circles
+            held.append(lying)
+            lying = now
+    assert change(A100, cut, lying).is_done
+    assert step(lying, change(A100, cut, lying)) == lying
+
+
+def end_one(lying: tuple[Lying, ...], dice) -> tuple[Lying, ...]:  # type: ignore[no-untyped-def]
+    """One lease ends, or one slice that was on its way is there or gone."""
+    one = dice.choice([item for item in lying if item.kind is not Kind.FREE])
+    rest = tuple(item for item in lying if item is not one)
+    arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(one.kind)
+    return rest if arrives is None else (*rest, replace(one, kind=arrives))
+
+
+@given(gpus(fixed=True), cuts)
+def test_seats_disturb_the_fewest(lying: tuple[Lying, ...], cut: tuple[str, ...]) -> None:
+    """No other arrangement has fewer seats under a fixed slice, nor then fewer leases to drain."""
+    seats = arrange(A100, cut, lying)
+
+    def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
+        fixed = [item.placed for item in lying if item.kind is Kind.FIXED]
+        mine = {where(seat) for seat in layout}
+        held = [item for item in lying if item.kind in (Kind.HELD, Kind.GRANTED)]
+        under = sum(any(clash(seat, other) for other in fixed) for seat in layout)
+        return under, sum(item.where not in mine for item in held)
+
+    assert cost(seats) == min(map(cost, arrangements(A100, cut)))
+
+
+# -- grants meanwhile -----------------------------------------------------------------------------
+
+
+@given(gpus(), cuts, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
+@settings(max_examples=300)
+def test_only_its_shapes_on_its_seats(
+    lying: tuple[Lying, ...], cut: tuple[str, ...], wanted: list[str]
+) -> None:
+    """While a layout is in force nothing is granted that it would have to drain."""
+    seats = arrange(A100, cut, lying)
+    live = tuple(item.placed for item in lying if item.kind is not Kind.FREE)
+    choices = place(wanted, [GpuState("a", only(A100, seats), live)])
+    for choice in choices or ():
+        assert (choice.placement.start, choice.profile.name) in set(map(where, seats))
+    free = [seat for seat in seats if not any(clash(seat, other) for other in live)]
+    assert (choices is not None) == (not Counter(wanted) - Counter(names(tuple(free))))
+
+
+def test_it_drains_the_fewest() -> None:
+    """Three 1g and a 3g: with a lease on the lower half the 3g goes to the upper one."""
+    low = Lying(1, Placed(A100.by_name["1g.5gb"], Placement(1, 1)), Kind.HELD)
+    found = change(A100, ("1g.5gb", "1g.5gb", "1g.5gb", "3g.20gb"), (low,))
+    assert found.keeps == (low,)
+    assert [seat.placement.start for seat in found.seats if seat.profile.size == 4] == [4]
