@@ -21,8 +21,19 @@ from itertools import count
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import WaitEstimate
 
+from .aside import UNKNOWN
 from .placement import Choice, place
-from .queue import CHARGE_H, Ground, Standing, Waiting, first_that_fits, in_line, set_aside
+from .queue import (
+    CHARGE_H,
+    Ahead,
+    Ground,
+    Standing,
+    Stay,
+    Waiting,
+    first_that_fits,
+    in_line,
+    set_aside,
+)
 
 RUNS = 60
 LEAST_KNOWN = 5  # leases over; fewer are no history
@@ -79,6 +90,7 @@ class Scene:
         standing: what everybody has used lately; its ``now`` is the moment of the forecast.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
         longest_wait_s: nobody waits longer: the ticket is then refused.
+        not_before: by ticket: before when it is hardly ever served, as was worked out last.
     """
 
     line: tuple[Waiting, ...]
@@ -89,6 +101,7 @@ class Scene:
     lease_s: float | None = None
     longest_wait_s: float = 3600.0
     asking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    not_before: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,10 @@ class Forecast:
     at: float = 0.0
     of_tickets: Mapping[int, WaitEstimate] = field(default_factory=dict)
     of_shapes: Mapping[str, WaitEstimate] = field(default_factory=dict)
+
+    def ahead(self, now: float) -> Ahead:
+        """Before when those in line are hardly ever served."""
+        return Ahead(now, {one: self.at + said.low_s for one, said in self.of_tickets.items()})
 
 
 def forecast(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, WaitEstimate]:
@@ -332,7 +349,8 @@ class _Run:
 
     def _serve(self, at_s: float) -> None:
         grounds = list(self._grounds.values())
-        while (grant := first_that_fits(self._line, grounds)) is not None:
+        ahead = Ahead(self._now + at_s, self._scene.not_before)
+        while (grant := first_that_fits(self._line, grounds, ahead)) is not None:
             self._note(next(one for one in self._line if one.ticket == grant.ticket), at_s)
             self._take(grant.choices, at_s)
             grounds = list(self._grounds.values())
@@ -366,10 +384,16 @@ class _Run:
     def _take(self, choices: Sequence[Choice], at_s: float) -> None:
         places = tuple((one.gpu, Placed(one.profile, one.placement)) for one in choices)
         for gpu, placed in places:
-            state = self._grounds[gpu].state
-            live = (*state.live, placed)
-            self._grounds[gpu] = replace(
-                self._grounds[gpu], state=replace(state, live=live, warm=())
-            )
+            ground = self._grounds[gpu]
+            state = replace(ground.state, live=(*ground.state.live, placed), warm=())
+            stays = {**ground.stays, placed.placement.mask: self._stay(at_s)}
+            self._grounds[gpu] = replace(ground, state=state, stays=stays)
         lasts_s = self._source.lasts_s()
         self._hold(places, None if lasts_s is None else at_s + lasts_s)
+
+    def _stay(self, at_s: float) -> Stay:
+        """What will be set as the end of a lease that begins then."""
+        if self._scene.lease_s is None:
+            return UNKNOWN
+        ends_at = self._now + at_s + self._scene.lease_s
+        return Stay(ends_at, ends_at)

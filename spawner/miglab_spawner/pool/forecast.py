@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
-from miglab_spawner.messages import LeaseState, WaitEstimate, WarningKind
+from miglab_spawner.messages import LeaseState, SliceState, WaitEstimate, WarningKind
 
 from . import reserved, tickets
 from .core import Core
+from .ends import extensions_s
 from .estimate import Forecast, Holding, Lately, Scene
 from .placement import GpuState
 from .queue import Ground, Waiting
@@ -41,6 +42,7 @@ def look(core: Core) -> tuple[Scene, dict[int, str]]:
         lease_s=core.settings.lease_s,
         longest_wait_s=core.settings.longest_wait_s,
         asking={number: tickets.profiles(shape) for number, shape in newcomers.items()},
+        not_before=core.forecast.ahead(at).not_before,
     )
     return scene, newcomers
 
@@ -127,7 +129,7 @@ def _holdings(core: Core, at: float) -> Iterator[Holding]:
     for lease in core.state.leases.values():
         yield _holding(core, lease, at)
     for row in core.state.slices.values():
-        if row.lease is None and row.state in ("scrubbing", "making"):
+        if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
             yield Holding(tuple(_places(core, [row])), 0.0, SOON_S, SOON_S)
 
 
@@ -140,17 +142,12 @@ def _holding(core: Core, lease: LeaseRow, at: float) -> Holding:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(places, age_s, left_s, left_s)
     end_s = core.settings.lease_s if lease.attached_at is None else _left_s(lease.ends_at, at)
-    last_end_s = None if end_s is None else end_s + _extensions_s(core, lease)
+    last_end_s = None if end_s is None else end_s + extensions_s(core.settings, lease)
     return Holding(places, age_s, end_s, last_end_s, _left_s(lease.reclaim_at, at))
 
 
 def _left_s(ends_at: float | None, at: float) -> float | None:
     return None if ends_at is None else max(0.0, ends_at - at)
-
-
-def _extensions_s(core: Core, lease: LeaseRow) -> float:
-    left = max(0, core.settings.extensions - lease.extensions)
-    return left * core.settings.extension_s
 
 
 def _places(core: Core, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:

@@ -165,7 +165,8 @@ def without(ground: Ground, kept: Sequence[Placed]) -> Ground:
     state = ground.state
     warm = tuple(item for item in state.warm if not any(clash(item, seat) for seat in kept))
     live = (*state.live, *kept)
-    return Ground(replace(state, live=live, warm=warm), (*ground.fixed, *kept))
+    state = replace(state, live=live, warm=warm)
+    return replace(ground, state=state, fixed=(*ground.fixed, *kept))
 
 
 def is_empty(state: GpuState, placed: Placed) -> bool:

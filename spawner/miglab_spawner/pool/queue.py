@@ -1,23 +1,26 @@
 """Who is next.  Pure: those who wait, the GPUs and everybody's standing in, one grant out at most.
 
-The order: holders of a reservation in force; then those who have waited for `Standing.ageing_s`,
-in order of arrival; then fair share, first of courses and within a course of users; then arrival.
-Each place in line is charged to its course and user as if it were served, so that courses, and
-within them users, take turns.  Once somebody has aged, only reservations and those who came
-earlier go before: so nobody starves.
+The order: holders of a reservation in force; then those whom staff put in front; then those who
+have waited for `Standing.ageing_s`, in order of arrival; then fair share, first of courses and
+within a course of users; then arrival.  Each place in line is charged to its course and user as if
+it were served, so that courses, and within them users, take turns.  Once somebody has aged, only
+reservations, staff's choice and those who came earlier go before: so nobody starves.
 
-When the first in line does not fit now, the place that will be free for it soonest (fewest leases
-lie in it) is *set aside*: those behind may go ahead, in order, but only outside it.  So a big
-shape is not starved (what is set aside only empties), and no slice idles that the first in line
-could not use anyway.
+When the first in line does not fit now, the place that will be free for it soonest is *set aside*
+(aside.py): those behind may go ahead, in order, but only outside it, or if they are surely gone
+before it could be used.  So a big shape is not starved (the moment at which its place is surely
+empty never moves back), and no slice idles that the first in line could not use anyway.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from math import inf
 
-from miglab_spawner.gpu.geometry import Geometry, Placed
-from miglab_spawner.pool.placement import Choice, GpuState, place
+from .aside import NOTHING, Ahead, Ground, Stay, aside, clash, set_aside
+from .placement import Choice, place
+
+__all__ = ["Ahead", "Grant", "Ground", "Standing", "Stay", "Waiting", "clash", "set_aside"]
 
 CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
 GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: arrival does
@@ -33,6 +36,9 @@ class Waiting:
         since: when it was made; the id breaks ties.
         reserved: whether its course has a reservation in force for it.
         size: the memory slices it asks for, all its slices together.
+        front: when staff put it in front of all but reservations; None if nobody did.
+        lasts_s: how long its place would be taken at most, if it were served now: until it was
+            handed over, used, extended as often as may be, and cleared; infinite for no limit.
     """
 
     ticket: int
@@ -42,6 +48,8 @@ class Waiting:
     user: str = ""
     reserved: bool = False
     size: int = 1
+    front: float | None = None
+    lasts_s: float = inf
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Standing:
     courses: Mapping[str, float] = field(default_factory=dict)
     users: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    ageing_s: float = float("inf")
+    ageing_s: float = inf
 
     def has_aged(self, one: Waiting) -> bool:
         """Whether it has waited so long that fair share no longer puts it back."""
@@ -68,19 +76,6 @@ class Standing:
 
 
 ALL_EQUAL = Standing()
-
-
-@dataclass(frozen=True)
-class Ground:
-    """A GPU, and what on it will not become free by a lease's end.
-
-    Attributes:
-        state: the GPU as placement sees it.
-        fixed: the part of ``state.live`` that is foreign, quarantined, or kept by a reservation.
-    """
-
-    state: GpuState
-    fixed: tuple[Placed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,13 +92,18 @@ class Grant:
 def in_line(waiting: Iterable[Waiting], standing: Standing = ALL_EQUAL) -> list[Waiting]:
     """The line, first in front; a ticket's position is its place here."""
     reserved: list[Waiting] = []
+    fronts: list[tuple[float, int, Waiting]] = []
     aged: list[Waiting] = []
     others: list[Waiting] = []
     for one in sorted(waiting, key=lambda one: (one.since, one.ticket)):
+        if one.front is not None and not one.reserved:
+            fronts.append((one.front, one.ticket, one))
+            continue
         group = reserved if one.reserved else aged if standing.has_aged(one) else others
         group.append(one)
     turns = _Turns(standing)
-    return [*turns.take(reserved), *turns.charged(aged), *turns.take(others)]
+    first = [*turns.take(reserved), *turns.charged(one for _, _, one in sorted(fronts))]
+    return [*first, *turns.charged(aged), *turns.take(others)]
 
 
 class _Turns:
@@ -180,92 +180,54 @@ def next_in_line(
     return first_that_fits(in_line(waiting, standing), grounds)
 
 
-def first_that_fits(line: Iterable[Waiting], grounds: Sequence[Ground]) -> Grant | None:
-    """The decision for a line whose order is known; as `next_in_line`."""
-    refused: set[tuple[str, ...]] = set()  # room only shrinks within one call
-    kept: dict[str, tuple[Placed, ...]] = {}
+def first_that_fits(
+    line: Iterable[Waiting], grounds: Sequence[Ground], ahead: Ahead | None = None
+) -> Grant | None:
+    """The decision for a line whose order is known; as `next_in_line`.
+
+    Args:
+        line: who waits, first in front.
+        grounds: every GPU.
+        ahead: what is known of the time ahead; without, nothing begins on what is set aside.
+    """
+    decision = _Decision(grounds, ahead)
     for one in line:
-        if one.profiles in refused:
-            continue
-        choices = place(one.profiles, _states(grounds, kept))
+        choices = decision.place(one)
         if choices is not None:
             return Grant(one.ticket, choices)
-        if not refused:
-            kept = _keep(one.profiles, grounds)
-        refused.add(one.profiles)
     return None
 
 
-def set_aside(profiles: Sequence[str], grounds: Sequence[Ground]) -> list[GpuState]:
-    """The GPUs as those behind may use them: without the place kept for ``profiles``.
+class _Decision:
+    """One walk along the line.  Room only shrinks meanwhile: what did not fit once never does."""
 
-    Args:
-        profiles: what the first in line wants.
-        grounds: every GPU.
+    def __init__(self, grounds: Sequence[Ground], ahead: Ahead | None) -> None:
+        self._grounds, self._ahead = grounds, ahead
+        self._first: Waiting | None = None
+        self._aside = NOTHING
+        self._beside = self._all = NOTHING.states(grounds)
+        self._refused: set[tuple[tuple[str, ...], bool]] = set()
 
-    Returns:
-        The states, the place kept counted as live; unchanged for what no usable GPU can hold.
-    """
-    return _states(grounds, _keep(profiles, grounds))
+    def place(self, one: Waiting) -> tuple[Choice, ...] | None:
+        """Where the next in line may go now; who is the first to go nowhere gets a place."""
+        choices = self._try(one.profiles, is_on_it=False)
+        if choices is None and self._is_let_by(one):
+            choices = self._try(one.profiles, is_on_it=True)
+        if choices is None and self._first is None:
+            self._first, self._aside = one, aside(one.profiles, self._grounds)
+            self._beside = self._aside.states(self._grounds)
+        return choices
 
+    def _try(self, profiles: tuple[str, ...], *, is_on_it: bool) -> tuple[Choice, ...] | None:
+        if (profiles, is_on_it) in self._refused:
+            return None
+        choices = place(profiles, self._all if is_on_it else self._beside)
+        if choices is None:
+            self._refused.add((profiles, is_on_it))
+        return choices
 
-def _states(grounds: Sequence[Ground], kept: Mapping[str, tuple[Placed, ...]]) -> list[GpuState]:
-    return [_without(ground.state, kept.get(ground.state.gpu, ())) for ground in grounds]
-
-
-def _keep(profiles: Sequence[str], grounds: Sequence[Ground]) -> dict[str, tuple[Placed, ...]]:
-    kept: dict[str, tuple[Placed, ...]] = {}
-    for name in sorted(profiles, key=lambda name: -_size(name, grounds)):
-        best = min(_seats(name, grounds, kept), default=None, key=lambda seat: seat[0])
-        if best is None:
-            break
-        _, gpu, placed = best
-        kept[gpu] = (*kept.get(gpu, ()), placed)
-    return kept
-
-
-def _size(name: str, grounds: Iterable[Ground]) -> int:
-    sizes = [g.state.geometry.by_name[name].size for g in grounds if _has(g, name)]
-    return max(sizes, default=0)
-
-
-def _has(ground: Ground, name: str) -> bool:
-    return name in ground.state.geometry.by_name
-
-
-def _seats(
-    name: str, grounds: Sequence[Ground], kept: dict[str, tuple[Placed, ...]]
-) -> Iterable[tuple[tuple[int, int, int, int], str, Placed]]:
-    for index, ground in enumerate(grounds):
-        if not ground.state.usable or not _has(ground, name):
-            continue
-        gpu, geometry = ground.state.gpu, ground.state.geometry
-        taken = (*ground.fixed, *kept.get(gpu, ()))
-        live = [(item.placement.mask, item.profile.has_media) for item in ground.state.live]
-        has_media = geometry.by_name[name].has_media
-        for placed in _legal(geometry, name, taken):
-            mask = placed.placement.mask
-            leased = sum(1 for other, media in live if mask & other or (media and has_media))
-            same = 0 if gpu in kept else 1
-            yield (leased, same, index, placed.placement.start), gpu, placed
-
-
-def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterable[Placed]:
-    profile = geometry.by_name[name]
-    for placement in profile.placements:
-        placed = Placed(profile, placement)
-        if not any(clash(placed, other) for other in taken):
-            yield placed
-
-
-def clash(one: Placed, other: Placed) -> bool:
-    """Whether two slices cannot be on one GPU: they overlap, or both are ``+me``."""
-    both_media = one.profile.has_media and other.profile.has_media
-    return both_media or bool(one.placement.mask & other.placement.mask)
-
-
-def _without(state: GpuState, kept: tuple[Placed, ...]) -> GpuState:
-    if not kept:
-        return state
-    warm = tuple(item for item in state.warm if not any(clash(item, keep) for keep in kept))
-    return replace(state, live=(*state.live, *kept), warm=warm)
+    def _is_let_by(self, one: Waiting) -> bool:
+        """Whether it is over before the place of the first can be used."""
+        if self._first is None or self._ahead is None:
+            return False
+        return self._aside.lets_by(one.lasts_s, self._first.ticket, self._ahead)

@@ -143,10 +143,16 @@ def longest_s(
     A quota's longest lease takes the place of the default; the student's slice-hours may end it
     sooner.
     """
-    found = limits(quotas, asked, uses, now)
-    longest = [limit.most for limit in found if limit.kind == "lease_s"]
-    ends = [min(longest) if longest else default_s, hours_left_s(quotas, asked, uses, now)]
+    ends = [longest_set_s(quotas, asked, default_s), hours_left_s(quotas, asked, uses, now)]
     return min((end for end in ends if end is not None), default=None)
+
+
+def longest_set_s(quotas: Sequence[Quota], asked: Asked, default_s: float | None) -> float | None:
+    """The longest lease that quotas allow, whatever was used; without one, the default."""
+    if not quotas:
+        return default_s
+    longest = [most for _, kind, most in _applying(quotas, asked) if kind == "lease_s"]
+    return min(longest, default=default_s)
 
 
 def hours_left_s(

@@ -10,6 +10,7 @@ from miglab_spawner.messages import LeaseState, SliceState, TicketRequest, Ticke
 
 from . import allowance, leases, reserved
 from .core import Core
+from .ends import lasts_s
 from .ledger import Transaction
 from .placement import GpuState, could_ever_place
 from .queue import Grant, Standing, Waiting, clash, first_that_fits, in_line
@@ -33,7 +34,7 @@ def request(core: Core, asked: TicketRequest) -> TicketRow:
     """The ticket for this request: the one there is, or a new one at the end of the line."""
     with core.write() as tx:
         shape, why = _judge(core, asked)
-        ticket = _present(core, asked)
+        ticket = of_server(core, asked.user, asked.server)
         if why is None and ticket is not None and _is_same(ticket, asked, shape):
             ticket = replace(ticket, attended_at=tx.at)
             core.state.tickets[ticket.id] = ticket
@@ -98,10 +99,10 @@ def _is_possible(core: Core, shape: Shape) -> bool:
     return could_ever_place(shape.profiles, grounds)
 
 
-def _present(core: Core, asked: TicketRequest) -> TicketRow | None:
-    """The live ticket of this server; one that was taken counts until its holder is attached."""
+def of_server(core: Core, user: str, server: str) -> TicketRow | None:
+    """The live ticket of a server; one that was taken counts until its holder is attached."""
     for ticket in core.state.tickets.values():
-        if (ticket.user, ticket.server) != (asked.user, asked.server):
+        if (ticket.user, ticket.server) != (user, server):
             continue
         if ticket.state != TicketState.TAKEN:
             return ticket
@@ -313,7 +314,7 @@ def match(core: Core, tx: Transaction) -> None:
     seated = reserved.seated(core, tx.at)
     line = unseated(core, tx.at)
     while line:
-        grant = first_that_fits(line, reserved.grounds(core, tx.at))
+        grant = first_that_fits(line, reserved.grounds(core, tx.at), core.forecast.ahead(tx.at))
         if grant is None:
             break
         _grant(core, tx, grant)
@@ -397,7 +398,14 @@ def as_waiting(core: Core, ticket: TicketRow) -> Waiting:
     """The ticket as the line sees it."""
     names = profiles(ticket.shape)
     return Waiting(
-        ticket.id, names, ticket.created_at, ticket.course, ticket.user, size=size_of(core, names)
+        ticket.id,
+        names,
+        ticket.created_at,
+        ticket.course,
+        ticket.user,
+        size=size_of(core, names),
+        lasts_s=lasts_s(core.settings, ticket.user, ticket.course),
+        front=ticket.next_at,
     )
 
 
