@@ -286,9 +286,19 @@ def _record_gone(core: Core, tx: Transaction, row: SliceRow) -> None:
     row = core.state.slices[row.id]
     tx.put(replace(row, state=GONE), reason="destroyed")
     core.gpu_backoff.clear(row.gpu)
+    if row.draining:
+        _keep_drained(core, tx, row)
     tickets.match(core, tx)
-    if row.remake:
+    if row.remake and not row.draining:
         make_warm(core, tx, row)
+
+
+def _keep_drained(core: Core, tx: Transaction, gone: SliceRow) -> None:
+    """Make a drained slice anew, drained, before its place is anybody's."""
+    choice = Choice(gone.gpu, core.profile(gone), Placement(gone.start, gone.size))
+    row = leases.new_slice(core, tx, gone.gpu, choice, None, "")
+    if not leases.is_in_the_way(core, row):
+        tx.put(replace(row, draining=gone.draining), reason="made anew, drained")
 
 
 def make_warm(core: Core, tx: Transaction, gone: SliceRow) -> None:
@@ -296,8 +306,11 @@ def make_warm(core: Core, tx: Transaction, gone: SliceRow) -> None:
     gpu = core.state.gpus[gone.gpu]
     geometry = core.geometry(gone.gpu)
     profile = geometry.by_name.get(gone.profile) if geometry else None
-    if gpu.state != GPU_OK or profile is None or any(map(_is_slices, tickets.queued(core))):
+    is_closed = gpu.state != GPU_OK or bool(gpu.draining)
+    if is_closed or profile is None or any(map(_is_slices, tickets.queued(core))):
         return
+    if core.laid_on(gone.gpu) is not None:
+        return  # what is missing there is made by laying.cut
     choice = Choice(gone.gpu, profile, Placement(gone.start, gone.size))
     row = leases.new_slice(core, tx, gone.gpu, choice, None, "")
     if not leases.is_in_the_way(core, row):

@@ -5,7 +5,7 @@ call is under way, when to ask again.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -14,15 +14,19 @@ from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
 from miglab_spawner.messages import SliceState
 
+from .aside import SOON
+from .ends import stay_of
 from .estimate import Forecast
 from .holders import Holders
+from .layout import Change, Kind, Lying, arrange, change, is_possible, only
 from .ledger import Ledger, State, Transaction
 from .placement import GpuState
-from .queue import Ground
+from .queue import Ground, Stay
 from .rows import GPU_OK, GpuRow, SliceRow
 from .settings import PoolSettings
 from .shares import Uses
 from .stopwatch import Stopwatch
+from .timetable import InForce
 
 if TYPE_CHECKING:
     from .reserved import Memo
@@ -95,6 +99,8 @@ class Core:
         self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
         self.uses = Uses(ledger, settings.fair_half_life_s)
         self.kept: Memo | None = None  # for reservations; see reserved.py
+        self.laid: dict[str, InForce] = {}  # the layout on each GPU; see laying.py
+        self.cut_done: dict[str, Ground] = {}  # as it was seen last with nothing left to cut
         self.forecast = Forecast()
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.stopwatch = Stopwatch()
@@ -184,19 +190,51 @@ class Core:
         self.state.touched.clear()
 
     def _ground(self, row: GpuRow) -> Ground | None:
+        geometry = self._usable_geometry(row)
+        if geometry is None:
+            return None
+        on_gpu = self.state.on_gpu[row.uuid].values()
+        warm = tuple(self.placed(item) for item in on_gpu if item.is_open)
+        live = tuple(self.placed(item) for item in on_gpu if not item.is_open)
+        fixed = tuple(self.placed(item) for item in on_gpu if item.is_fixed)
+        usable = row.state == GPU_OK and not row.draining and not self.has_lost(row.uuid)
+        stays = {((1 << item.size) - 1) << item.start: self._stay(item) for item in on_gpu}
+        return Ground(GpuState(row.uuid, geometry, live, warm, usable), fixed, stays)
+
+    def _stay(self, row: SliceRow) -> Stay:
+        lease = self.state.leases.get(row.lease or 0)
+        return SOON if lease is None else stay_of(self.settings, lease)
+
+    def _usable_geometry(self, row: GpuRow) -> Geometry | None:
+        """How the GPU may be cut now: anyhow, or on the seats of the layout in force there."""
         geometry = self.geometry(row.uuid)
         if geometry is None or not self.is_cut(row):
             return None
-        on_gpu = self.state.on_gpu[row.uuid].values()
-        warm = tuple(self.placed(item) for item in on_gpu if item.state == SliceState.FREE)
-        live = tuple(self.placed(item) for item in on_gpu if item.state != SliceState.FREE)
-        fixed = tuple(
-            self.placed(item)
-            for item in on_gpu
-            if item.state in (SliceState.FOREIGN, SliceState.QUARANTINED)
-        )
-        usable = row.state == GPU_OK and not self.has_lost(row.uuid)
-        return Ground(GpuState(row.uuid, geometry, live, warm, usable), fixed)
+        laid = self.laid_on(row.uuid)
+        if laid is None:
+            return geometry
+        return only(geometry, arrange(geometry, laid.cut, self.lying(row.uuid)))
+
+    # -- layouts ------------------------------------------------------------------------------
+
+    def laid_on(self, gpu: str) -> InForce | None:
+        """The layout in force on a GPU that can (still) be cut so; None: it is cut on demand."""
+        laid, geometry = self.laid.get(gpu), self.geometry(gpu)
+        if laid is None or geometry is None or not self.is_cut(self.state.gpus[gpu]):
+            return None
+        has_all = all(name in geometry.by_name for name in laid.cut)
+        return laid if has_all and is_possible(laid.cut, geometry) else None
+
+    def lying(self, gpu: str) -> tuple[Lying, ...]:
+        """What lies on a GPU, as a layout sees it."""
+        rows = self.state.on_gpu[gpu].values()
+        return tuple(Lying(row.id, self.placed(row), _kind(row)) for row in rows)
+
+    def change(self, gpu: str, cut: Sequence[str] | None = None) -> Change:
+        """What is to be done to a GPU; without ``cut`` for the layout in force there."""
+        geometry = self.geometry(gpu)
+        assert geometry is not None
+        return change(geometry, self.laid[gpu].cut if cut is None else cut, self.lying(gpu))
 
     def has_lost(self, gpu: str) -> bool:
         """Whether a server may still live whose slice on this GPU is gone.
@@ -216,7 +254,26 @@ class Core:
 
     def whole_gpu(self, row: GpuRow) -> bool:
         """Whether a GPU with MIG off could be leased whole now, by what was read last."""
-        if row.state != GPU_OK or not self.is_whole(row) or self.state.on_gpu[row.uuid]:
+        if row.state != GPU_OK or row.draining or not self.is_whole(row):
+            return False
+        if self.state.on_gpu[row.uuid]:
             return False
         usage = self.gpu_usage.get(row.uuid)
         return usage is not None and usage.processes == ()
+
+
+def _kind(row: SliceRow) -> Kind:
+    if row.state == SliceState.MAKING:
+        return Kind.COMING if row.lease is None else Kind.GRANTED
+    if row.state == SliceState.FREE and row.draining:
+        return Kind.FIXED
+    return _KINDS[SliceState(row.state)]
+
+
+_KINDS = {
+    SliceState.FREE: Kind.FREE,
+    SliceState.LEASED: Kind.HELD,
+    SliceState.SCRUBBING: Kind.GOING,
+    SliceState.QUARANTINED: Kind.FIXED,
+    SliceState.FOREIGN: Kind.FIXED,
+}

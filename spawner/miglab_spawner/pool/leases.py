@@ -263,19 +263,27 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
 def release(core: Core, number: int, by: str, reason: str) -> LeaseRow:
     """Ask for a lease back: at once if nothing was ever attached, else once the holder is gone."""
     with core.write(durable=True) as tx:
-        lease = find(core, number)
-        if lease.state == LeaseState.GRANTED:
-            lease = withdraw(core, tx, lease, LeaseState.RELEASED, by, reason or "released")
-            _end_ticket(core, tx, lease, by)
-        elif lease.is_live and lease.state != LeaseState.RELEASING:
-            lease = start_release(core, tx, lease, by, reason)
+        return release_in(core, tx, find(core, number), by, reason)
+
+
+def release_in(
+    core: Core, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
+) -> LeaseRow:
+    """As `release`, as part of a transaction; ``act``: what a person did, see `Transaction.put`."""
+    if lease.state == LeaseState.GRANTED:
+        lease = withdraw(core, tx, lease, LeaseState.RELEASED, by, reason or "released", act)
+        _end_ticket(core, tx, lease, by)
+    elif lease.is_live and lease.state != LeaseState.RELEASING:
+        lease = start_release(core, tx, lease, by, reason, act)
     return lease
 
 
-def start_release(core: Core, tx: Transaction, lease: LeaseRow, by: str, reason: str) -> LeaseRow:
+def start_release(
+    core: Core, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
+) -> LeaseRow:
     """Wait for the holder's end."""
     lease = replace(lease, state=LeaseState.RELEASING, releasing_at=tx.at, reason=reason)
-    tx.put(lease, by, reason)
+    tx.put(lease, by, reason, act)
     core.probe_backoff.clear(lease.id)
     return lease
 
@@ -291,7 +299,13 @@ def holder_gone(core: Core, tx: Transaction, lease: LeaseRow, reason: str) -> Le
 
 
 def withdraw(
-    core: Core, tx: Transaction, lease: LeaseRow, state: LeaseState, by: str, reason: str
+    core: Core,
+    tx: Transaction,
+    lease: LeaseRow,
+    state: LeaseState,
+    by: str,
+    reason: str,
+    act: str = "",
 ) -> LeaseRow:
     """End a lease that nothing was ever attached to: its slices were never used."""
     assert lease.state in NEVER_USED and not lease.holder
@@ -304,7 +318,7 @@ def withdraw(
         if row.profile == FULL:
             scrub(tx, replace(row, lease=None, course=""), reason, remake=False)
     lease = replace(lease, state=state, ended_at=tx.at, reason=reason)
-    tx.put(lease, by, reason)
+    tx.put(lease, by, reason, act)
     return lease
 
 
@@ -331,8 +345,13 @@ def due(core: Core) -> list[LeaseRow]:
     ]
 
 
-def scrub(tx: Transaction, row: SliceRow, reason: str, *, remake: bool) -> None:
-    """Announce the destruction of a slice: from here on it is nobody's."""
+def scrub(
+    tx: Transaction, row: SliceRow, reason: str, *, remake: bool, by: str = "pool", act: str = ""
+) -> None:
+    """Announce the destruction of a slice: from here on it is nobody's.
+
+    What is made anew in a drained one's place is drained too, so that nobody gets the place.
+    """
     row = replace(
         row,
         state=SliceState.SCRUBBING,
@@ -344,7 +363,7 @@ def scrub(tx: Transaction, row: SliceRow, reason: str, *, remake: bool) -> None:
         remake=remake and row.profile != FULL,
         why=reason,
     )
-    tx.put(row, reason=reason)
+    tx.put(row, by, reason, act)
 
 
 def is_in_the_way(core: Core, row: SliceRow) -> bool:

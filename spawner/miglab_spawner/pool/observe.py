@@ -173,6 +173,9 @@ def _settle_missing(
 ) -> list[Finding]:
     lease = core.state.leases.get(row.lease or 0)
     why = "NVML does not show it any more; was the host rebooted?"
+    if lease is None and row.draining:
+        leases.scrub(tx, row, why, remake=True)
+        return [Finding("slice", str(row.id), why, "is made anew, drained")]
     if lease is None:
         tx.put(replace(row, state=GONE, lease=None), reason=why)
         return [Finding("slice", str(row.id), why, "noted as gone")]

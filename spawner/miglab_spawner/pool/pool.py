@@ -7,11 +7,12 @@ service's worker performs, one at a time.  After every restart: `reconcile` firs
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from miglab_spawner.gpu.nvml import Driver
 from miglab_spawner.messages import (
     LeaseView,
+    Note,
     Offers,
     PoolSnapshot,
     ReservationRequest,
@@ -40,6 +41,7 @@ from .acts import Act, ActKind
 from .cases import Case
 from .core import Core
 from .demand import Demand
+from .desk import Desk, end_old_notes
 from .holders import Holders
 from .ledger import Ledger
 from .observe import Finding
@@ -75,6 +77,7 @@ class Pool:
         self._snapshots = views.Snapshots(self.core)
         self._offers = offers.Shelf(self.core)
         self._demand = Demand(self.core)
+        self.desk = Desk(self.core, self._view)
 
     @property
     def version(self) -> int:
@@ -262,6 +265,7 @@ class Pool:
             acts.notice_stuck(self.core, tx)
             tickets.expire(self.core, tx)
             reservations.note_phases(self.core, tx)
+            end_old_notes(self.core, tx)
             tickets.match(self.core, tx)
         with self.core.lock:
             tickets.note_moves(self.core)
@@ -302,11 +306,11 @@ class Pool:
 
     def pause(self, why: str, by: str) -> None:
         """No new leases until `resume`; what runs, runs on."""
-        desk.pause(self.core, why, by)
+        self.desk.pause(why, by)
 
     def resume(self, by: str) -> None:
         """Grant again."""
-        desk.pause(self.core, "", by)
+        self.desk.pause("", by)
 
     def reserve(self, asked: ReservationRequest, by: str) -> ReservationView:
         """Reserve slices for a course.
@@ -336,11 +340,15 @@ class Pool:
 
     def adopt(self, slice_id: int, by: str) -> None:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
-        desk.adopt(self.core, slice_id, by)
+        self.desk.adopt(slice_id, by)
 
     def clear(self, slice_id: int, by: str) -> None:
         """Try again to destroy a quarantined slice."""
-        desk.clear(self.core, slice_id, by)
+        self.desk.clear(slice_id, by)
+
+    def notes_for(self, user: str, server: str, courses: Collection[str]) -> tuple[Note, ...]:
+        """What staff say to whoever is at this server, in any of these courses; newest first."""
+        return self.desk.notes_for(user, server, courses)
 
 
 __all__ = ["Act", "ActKind", "Case", "Finding", "Pool"]

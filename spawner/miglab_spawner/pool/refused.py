@@ -27,11 +27,23 @@ REASONS = {
     "paused": "new leases are paused",
     "not-foreign": "only what is foreign can be adopted",
     "not-quarantined": "only what is quarantined can be cleared",
+    "unknown-gpu": "no such GPU",
+    "unknown-slice": "no such slice",
+    "unknown-note": "no such message, or it is not shown any more",
+    "too-many-notes": "as many messages are shown as may be",
+    "changed-meanwhile": "somebody did something to it since the person looked",
+    "already-done": "it stands so already, or is not what this could be done to",
+    "still-held": "somebody holds the slice, or the driver is at work on it",
+    "whole-gpu": "a GPU that is leased whole is drained as a GPU",
+    "not-waiting": "the ticket is not in line (any more)",
     "bad-time": "a reservation's days or times make no sense",
     "in-the-past": "a reservation's time has begun or is over",
     "impossible-reservation": "so many of that shape do not fit on the empty GPUs",
     "reservation-clash": "with what is reserved at the same time it does not fit",
     "unknown-reservation": "no such reservation",
+    "bad-layout": "a layout cannot be read, or no such GPU can be cut so",
+    "unknown-layout": "no such layout",
+    "layout-clash": "with what is reserved, or with another layout, it does not go together",
     "reservation-over": "the reservation is over already",
 }
 
@@ -41,9 +53,6 @@ class Refused(Exception):
 
     Attributes:
         reason: one of `REASONS`; the metric's label.
-    "bad-layout": "a layout cannot be read, or no such GPU can be cut so",
-    "unknown-layout": "no such layout",
-    "layout-clash": "with what is reserved, or with another layout, it does not go together",
         message: what the person can do about it.
         status: the HTTP status that says it best.
     """

@@ -116,6 +116,16 @@ class SliceRow(_Numbered):
         return self.state != GONE
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is free, and whoever is next may have it."""
+        return self.state == SliceState.FREE and not self.draining
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether its place does not become anybody's by a lease's end."""
+        return self.state in (SliceState.FOREIGN, SliceState.QUARANTINED) or bool(self.draining)
+
+    @property
     def is_ours(self) -> bool:
         """Whether miglab made it, or is about to."""
         return self.state not in (SliceState.FOREIGN, GONE)

@@ -1,0 +1,65 @@
+"""Who did what, when and why: read from the ledger's transitions."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, select
+
+from miglab_spawner.desk_messages import AuditEntry
+from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.tables import transitions
+
+LIMIT_MAX = 1000
+COLUMNS = tuple(transitions.c[name] for name in AuditEntry.model_fields)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What of the audit is wanted; None leaves a thing open.
+
+    Attributes:
+        since: not before; seconds since the epoch.
+        until: before.
+        by: whose acts, as the ledger names them or by the bare name.
+        what: the kind of thing.
+        thing: which one.
+        courses: only what belongs to one of these.
+        is_all: also what nobody did by hand.
+        limit: the newest so many.
+    """
+
+    since: float | None = None
+    until: float | None = None
+    by: str | None = None
+    what: str | None = None
+    thing: str | None = None
+    courses: Collection[str] | None = None
+    is_all: bool = False
+    limit: int = 100
+
+
+def query(asked: Question) -> Select[Any]:
+    """The question in SQL, the newest first.  Pure."""
+    columns = transitions.c
+    found = select(*COLUMNS).order_by(columns.id.desc()).limit(min(asked.limit, LIMIT_MAX))
+    wanted: list[ColumnElement[bool]] = [] if asked.is_all else [columns.act != ""]
+    if asked.since is not None:
+        wanted.append(columns.at >= asked.since)
+    if asked.until is not None:
+        wanted.append(columns.at < asked.until)
+    if asked.by is not None:
+        names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
+        wanted.append(columns.by.in_(names))
+    if asked.what is not None:
+        wanted.append(columns.what == asked.what)
+    if asked.thing is not None:
+        wanted.append(columns.thing == asked.thing)
+    if asked.courses is not None:
+        wanted.append(columns.course.in_(sorted(asked.courses)))
+    return found.where(*wanted)
+
+
+def read(core: Core, asked: Question) -> list[AuditEntry]:
+    """The entries, the newest first."""
+    return [AuditEntry(**row) for row in core.ledger.read(query(asked))]

@@ -1,0 +1,58 @@
+"""Take back, give time, put in front: what staff do to leases and tickets.  Transactions."""
+
+from miglab_spawner.pool import leases, tickets
+from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.rows import LeaseRow, TicketRow
+
+from . import decisions
+from .steps import check_seen, last_told, record
+
+
+def reclaim(
+    core: Core, number: int, why: str, by: str, warning_s: float, seen: str | None = None
+) -> LeaseRow:
+    """Take a lease back, after a warning or at once; free once its holder is gone."""
+    with core.write(durable=True) as tx:
+        row = leases.find(core, number)
+        check_seen(core, row, seen)
+        warned = decisions.reclaimed(row, by, why, warning_s, tx.at)
+        if warned is not None:
+            return record(tx, row, warned, by, why, "reclaim")
+        return leases.release_in(core, tx, row, by, decisions.asked_back(by, why), "reclaim")
+
+
+def take_back(core: Core) -> list[LeaseRow]:
+    """Release the leases whose warning by staff is over, in the name of whoever gave it."""
+    now = core.now()
+    due = [row for row in core.state.leases.values() if decisions.is_due(row, now)]
+    return [leases.release(core, row.id, row.warn_by or "pool", row.warn_why) for row in due]
+
+
+def extend(
+    core: Core, number: int, by_s: float, why: str, by: str, seen: str | None = None
+) -> LeaseRow:
+    """Put off a lease's end, into nothing that is reserved; or let its holder keep it."""
+    with core.write() as tx:
+        row = leases.find(core, number)
+        check_seen(core, row, seen)
+        after = decisions.given_time(row, by_s, tx.at, core.settings.stay_s)
+        act = "keep" if after.ends_at == row.ends_at else "extend"
+        return record(tx, row, after, by, why or f"extended by {by_s:.0f} s", act)
+
+
+def put_in_front(core: Core, number: int, why: str, by: str, seen: str | None = None) -> TicketRow:
+    """The next slices that fit are this ticket's, behind reservations in force only."""
+    with core.write(durable=True) as tx:
+        row = tickets.find(core, number)
+        check_seen(core, row, seen)
+        after = decisions.put_in_front(row, tx.at, last_told(core, row))
+        return record(tx, row, after, by, why, "next")
+
+
+def put_back(core: Core, number: int, why: str, by: str, seen: str | None = None) -> TicketRow:
+    """The ticket waits at the place that the rule gives it."""
+    with core.write(durable=True) as tx:
+        row = tickets.find(core, number)
+        check_seen(core, row, seen)
+        after = decisions.put_back(row, last_told(core, row))
+        return record(tx, row, after, by, why, "back")

@@ -1,0 +1,68 @@
+"""What the transactions of the desk share: find a thing, look at what was seen, write it down."""
+
+from typing import TypeVar
+
+from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.ledger import Transaction
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.rows import GpuRow, Row, SliceRow
+
+from .decisions import changed, is_as_seen
+from .words import Step, told
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+def last_told(core: Core, row: Row) -> str:
+    """Who did what to it last, as a clause."""
+    found = core.ledger.history(row.what, str(row.key), limit=1)
+    return told(Step.of(found[0]), core.now()) if found else ""
+
+
+def check_seen(core: Core, row: Row, seen: str | None) -> None:
+    """Refuse if it does not stand as somebody saw it, saying who did what."""
+    if not is_as_seen(row, seen):
+        raise changed(row, seen, last_told(core, row))
+
+
+def record(tx: Transaction, before: Row, after: AnyRow, by: str, reason: str, act: str) -> AnyRow:
+    """Put the row, and write down whose act it was, whether or not it changed a state."""
+    tx.put(after, by, reason, act)
+    if after.state == before.state:
+        tx.note(after, by, reason, act)
+    return after
+
+
+def find_gpu(core: Core, uuid: str) -> GpuRow:
+    """The GPU; Refused if the lab has none of that UUID."""
+    row = core.state.gpus.get(uuid)
+    if row is None:
+        raise Refused("unknown-gpu", f"This lab has no GPU {uuid[:80]!r}.", 404)
+    return row
+
+
+def find_slice(
+    core: Core, number: int, seen: str | None = None, reason: str = "already-done"
+) -> SliceRow:
+    """The slice as somebody saw it.
+
+    Args:
+        core: the pool.
+        number: the slice's.
+        seen: how it stood when it was seen.
+        reason: the word of the refusal of one that is gone, if nobody says to have seen it.
+
+    Raises:
+        Refused: there is none, or none any more, or it stands otherwise.
+    """
+    row = core.state.slices.get(number)
+    if row is not None:
+        check_seen(core, row, seen)
+        return row
+    gone = core.ledger.find_slice(number)
+    if gone is None:
+        raise Refused("unknown-slice", f"There is no slice {number}.", 404)
+    raise Refused(
+        reason if seen is None else "changed-meanwhile",
+        f"Slice {number} is gone: {last_told(core, gone)}. Nothing was done: look again.",
+    )

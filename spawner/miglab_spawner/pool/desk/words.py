@@ -1,0 +1,70 @@
+"""Who did what, for people.  Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+OPERATOR = "the operator of this host"
+NAMES = {"spawner": OPERATOR, "pool": "the pool", "reclaimer": "the reclaimer"}
+DONE = {
+    "drain": "drained it",
+    "undrain": "ended its draining",
+    "quarantine": "set it aside",
+    "clear": "had it tried again",
+    "adopt": "took it over",
+    "reclaim": "asked for it back",
+    "extend": "gave it more time",
+    "keep": "let its holder keep it",
+    "next": "put it in front",
+    "back": "put it back in line",
+    "end": "took it back",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """The last thing that the ledger has of something."""
+
+    at: float
+    by: str
+    act: str
+    to_state: str
+    reason: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, object]) -> "Step":
+        """The step that a transition tells of."""
+        return cls(
+            at=float(str(row["at"])),
+            by=str(row["by"]),
+            act=str(row["act"]),
+            to_state=str(row["to_state"]),
+            reason=str(row["reason"]),
+        )
+
+
+def called(by: str) -> str:
+    """How people call whom the ledger names as the cause of something."""
+    kind, _, name = by.partition(":")
+    if kind in ("person", "service") and name:
+        return name
+    if kind == "server" and name:
+        return name.split("/")[0]
+    return NAMES.get(by, by)
+
+
+def ago(seconds: float) -> str:
+    """How long something is past."""
+    if seconds < 100:
+        return f"{max(0.0, seconds):.0f} s ago"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min ago"
+    return f"{seconds / 3600:.0f} h ago"
+
+
+def told(step: Step | None, now: float) -> str:
+    """Who did what last, as a clause; empty if nobody did anything."""
+    if step is None:
+        return ""
+    did = DONE.get(step.act) or (f"made it {step.to_state}" if step.to_state else "changed it")
+    why = f" (“{step.reason}”)" if step.reason else ""
+    return f"{called(step.by)} {did} {ago(now - step.at)}{why}"
