@@ -16,6 +16,7 @@ from miglab_hub.reclaimer.policy import Act, Figure, LeaseFacts, Verdict, decide
 from miglab_hub.reclaimer.rules import Rules
 from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.reclaimer.states import Activity, Reading
+from miglab_hub.reclaimer.tally import Tally
 from miglab_spawner.messages import LeaseState, LeaseWarning, Message, WarningKind
 from miglab_spawner.pool.pool import Case, Pool
 
@@ -63,6 +64,7 @@ class _Watch:
 
     looked_at: float
     free_for_s: float = 0.0
+    activity: Activity = Activity.UNKNOWN
     warned_for: float | None = None
     said: tuple[str, ...] = ()
     said_at: float = float("-inf")
@@ -90,6 +92,7 @@ class Reclaimer:
         self._count = count
         self._clock = clock
         self._watches: dict[int, _Watch] = {}
+        self._tally = Tally(clock)
         self._samples = -1
         self._sampled_at = float("-inf")
 
@@ -109,12 +112,19 @@ class Reclaimer:
             self._pause(pool)
         for case in cases.values():
             self._look(pool, case)
+        if spent := self._tally.due():
+            pool.note_activity(spent)
 
     def explain(self, pool: Pool, user: str | None = None) -> list[Explanation]:
         """What the policy thinks now, of one user's leases or of all; changes nothing."""
         self._see_samples(pool)
         cases = [case for case in pool.cases() if user in (None, case.lease.user)]
         return [self._explained(case, self._verdict(pool, case)) for case in cases]
+
+    def activities(self) -> dict[int, Activity]:
+        """What each lease in use was doing at the last look."""
+        watches = self._watches.items()
+        return {lease: watch.activity for lease, watch in watches}
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -130,10 +140,12 @@ class Reclaimer:
             watch.free_for_s += min(LOOK_MAX_S, now - watch.looked_at)
         elif reading.processes is not None:
             watch.free_for_s = 0.0
-        watch.looked_at = now
+        since_s, watch.looked_at = min(LOOK_MAX_S, now - watch.looked_at), now
         if self.is_acting:
             case = self._keep_time(pool, case, watch)
         verdict = self._verdict(pool, case)
+        self._tally.add(case.lease.id, verdict.activity, since_s)
+        watch.activity = verdict.activity
         self._say(case, watch, verdict)
         self._act(pool, case, watch, verdict)
 

@@ -95,6 +95,7 @@ class PoolHost:
         self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
         self._forecasts = ThreadPoolExecutor(1, "miglab-forecast")
+        self._reports = ThreadPoolExecutor(1, "miglab-report")
         self._drawn: Drawn | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._gpu_since: float | None = None
@@ -137,6 +138,15 @@ class PoolHost:
             self._drawn = await self.decide(_drawn)
         finally:
             self._drawing = None
+
+    async def read(self, question: Callable[[Pool], T]) -> T:
+        """Ask what is read from the ledger's file alone: long, on a thread that nothing waits for.
+
+        Raises:
+            RuntimeError: the service ends.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reports, question, self._pool)
 
     async def act(self, kinds: frozenset[ActKind]) -> bool:
         """Do the next act of these kinds, if there is one, on the thread it belongs to.
@@ -226,7 +236,7 @@ class PoolHost:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        threads = (self._gpu, self._holders, self._forecasts, self._decisions)
+        threads = (self._gpu, self._holders, self._forecasts, self._reports, self._decisions)
         loop = asyncio.get_running_loop()
         last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
         for thread in threads:  # what was asked is answered, what is asked from now on is refused

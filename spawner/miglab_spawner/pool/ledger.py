@@ -240,6 +240,11 @@ class Transaction:
         self._connection.execute(update(tables.desk).values(paused=why))
         self._ledger.state.paused = why
 
+    def add(self, statement: Any, values: Sequence[Any]) -> None:
+        """Figures that are no row of what is live, such as `activity`'s; no transition."""
+        self._begin()
+        self._connection.execute(statement, values)
+
     def _begin(self) -> None:
         if not self.has_begun:
             self._ledger.begin(durable=self._durable)

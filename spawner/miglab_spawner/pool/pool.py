@@ -23,9 +23,10 @@ from miglab_spawner.messages import (
 )
 
 from . import (
+    activity,
     acts,
+    attendance,
     cases,
-    desk,
     estimate,
     forecast,
     invariants,
@@ -34,9 +35,11 @@ from . import (
     reservations,
     tickets,
     usage,
+    usage_facts,
     views,
     warnings,
 )
+from .activity import Spent
 from .acts import Act, ActKind
 from .cases import Case
 from .core import Core
@@ -48,6 +51,7 @@ from .observe import Finding
 from .reconcile import ask_after_holders, reconcile
 from .rows import LeaseRow
 from .settings import PoolSettings
+from .usage_report import Facts
 from .wellness import Wellness
 
 ALL_KINDS = frozenset(ActKind)
@@ -246,6 +250,19 @@ class Pool:
     def sample(self) -> None:
         """Read memory and processes of every slice; the worker's, like `perform`."""
         usage.sample(self.core)
+
+    def note_activity(self, spent: Iterable[Spent]) -> None:
+        """Keep what was seen of leases, for reports of usage."""
+        activity.add(self.core, spent)
+
+    def usage_facts(
+        self, since: float, until: float, courses: Collection[str] | None = None
+    ) -> Facts:
+        """What the ledger says of a period, of these courses or of all.
+
+        Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
+        """
+        return usage_facts.read(self.core.ledger.path, since, until, courses)
 
     def wellness(self) -> dict[str, Wellness]:
         """How each GPU is, by its UUID, as it said last."""

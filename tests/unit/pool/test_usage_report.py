@@ -1,0 +1,220 @@
+"""Was it worth it: the figures of a period, from the ledger's rows."""
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miglab_spawner.pool.activity import Spent
+from miglab_spawner.pool.usage_report import (
+    By,
+    Event,
+    Facts,
+    Held,
+    Looked,
+    Period,
+    Who,
+    midnight,
+    pieces,
+    quantile,
+    report,
+    total,
+    week_of,
+)
+
+from .conftest import SETTINGS, World
+
+BERLIN = ZoneInfo("Europe/Berlin")
+MONDAY = midnight(dt.date(2026, 11, 2), BERLIN)
+HOUR = 3600.0
+WEEK = 7 * 24 * HOUR
+PERIOD = Period(MONDAY, MONDAY + 2 * WEEK, BERLIN)
+ADA = Who("ada", "ml", "1g.5gb")
+BOB = Who("bob", "vision", "3g.20gb")
+
+
+def held(
+    lease: int, who: Who = ADA, at: float = 0.0, hours: float | None = 1.0, **more: Any
+) -> Held:
+    """A lease that began so many seconds into the period, and lasted so long."""
+    began = MONDAY + at
+    ended = None if hours is None else began + hours * HOUR
+    values = {"size": 1, "granted_at": began, "wait_s": 0.0, "began": began, "ended": ended}
+    return Held(lease=lease, who=who, **(values | more))
+
+
+def test_slice_hours_are_memory_slices_times_hours() -> None:
+    """A lease of four memory slices for two hours is eight; most used comes first."""
+    facts = Facts(held=(held(1, hours=3), held(2, BOB, size=4, hours=2)))
+    rows = report(facts, PERIOD, By.COURSE)
+    assert [(row.key, row.slice_hours, row.leases) for row in rows] == [
+        ("vision", 8.0, 1),
+        ("ml", 3.0, 1),
+    ]
+    assert total(facts, PERIOD).slice_hours == 11.0
+
+
+def test_what_lies_outside_does_not_count() -> None:
+    """Begun before, over later, and living: each counts with what lies in the period."""
+    before = held(1, at=-HOUR, hours=3)
+    after = held(2, at=2 * WEEK - HOUR, hours=None)
+    never = held(3, began=None, ended=MONDAY + HOUR)
+    row = total(Facts(held=(before, after, never)), PERIOD)
+    assert (row.slice_hours, row.leases) == (3.0, 1)
+
+
+def test_weeks_are_those_of_the_zone_and_have_no_gap() -> None:
+    """A lease over the night to Monday is in both weeks; a week without use is there, with zero."""
+    period = Period(MONDAY, MONDAY + 3 * WEEK, BERLIN)
+    rows = report(Facts(held=(held(1, at=WEEK - 2 * HOUR, hours=3),)), period, By.WEEK)
+    assert [(row.key, row.slice_hours) for row in rows] == [
+        ("2026-W45", 2.0),
+        ("2026-W46", 1.0),
+        ("2026-W47", 0.0),
+    ]
+    assert [row.leases for row in rows] == [1, 0, 0]
+
+
+def test_a_week_with_a_change_of_the_clock_has_its_own_length() -> None:
+    """The week in which winter time begins has 169 hours."""
+    monday = midnight(dt.date(2026, 10, 19), BERLIN)
+    period = Period(monday, midnight(dt.date(2026, 11, 2), BERLIN), BERLIN)
+    whole = held(1, began=monday, granted_at=monday, ended=None)
+    rows = report(Facts(held=(whole,)), period, By.WEEK)
+    assert [row.slice_hours for row in rows] == [169.0, 168.0]
+
+
+def test_waits_count_where_they_ended() -> None:
+    """Percentiles are of what somebody waited; without a ticket there is no wait."""
+    waits = [held(n, wait_s=60.0 * n) for n in range(1, 21)]
+    waits.append(held(21, wait_s=None))
+    waits.append(held(22, wait_s=9e9, granted_at=MONDAY - 1))
+    row = total(Facts(held=tuple(waits)), PERIOD)
+    assert (row.wait_p50_s, row.wait_p95_s) == (600.0, 1140.0)
+    assert total(Facts(), PERIOD).wait_p50_s is None
+
+
+def test_the_idle_share_is_of_what_could_be_told() -> None:
+    """Weighted by size; a lease of which nothing is known neither raises nor lowers it."""
+    facts = Facts(
+        held=(held(1), held(2, BOB, size=3), held(3, Who("cy", "ml", "1g.5gb"))),
+        looked=(Looked(1, MONDAY, 100.0, 0.0), Looked(2, MONDAY, 0.0, 100.0)),
+    )
+    assert total(facts, PERIOD).idle_share == 0.75
+    by_user = {row.key: row.idle_share for row in report(facts, PERIOD, By.USER)}
+    assert by_user == {"ada": 0.0, "bob": 1.0, "cy": None}
+
+
+def test_reclaims_and_refusals_count_without_a_lease() -> None:
+    """Who was only refused has a row too; the end of the period is not in it."""
+    late = Event(BOB, PERIOD.until)
+    facts = Facts(reclaims=(Event(ADA, MONDAY),), refusals=(Event(BOB, MONDAY + 1), late))
+    rows = {row.key: (row.reclaims, row.refusals) for row in report(facts, PERIOD, By.SHAPE)}
+    assert rows == {"1g.5gb": (1, 0), "3g.20gb": (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "is_"),
+    [([], 0.5, None), ([7.0], 0.95, 7.0), ([1.0, 2.0], 0.5, 1.0), ([1.0, 2.0, 3.0], 0.95, 3.0)],
+)
+def test_quantiles(values: list[float], share: float, is_: float | None) -> None:
+    """The smallest value that so many are no longer than."""
+    assert quantile(values, share) == is_
+
+
+def test_weeks_of_the_year_are_iso_weeks() -> None:
+    """New Year's day may belong to the old year's last week."""
+    assert week_of(midnight(dt.date(2027, 1, 1), BERLIN), BERLIN) == "2026-W53"
+
+
+@given(
+    began=st.floats(-3 * WEEK, 5 * WEEK),
+    lasts=st.none() | st.floats(0, 4 * WEEK),
+)
+def test_pieces_are_the_whole(began: float, lasts: float | None) -> None:
+    """Cut at Mondays or not, the pieces add up to what lies in the period, in order."""
+    period = Period(0.0, 3 * WEEK, BERLIN)
+    ended = None if lasts is None else began + lasts
+    found = list(pieces(began, ended, period, period.mondays))
+    until = period.until if ended is None else min(ended, period.until)
+    whole = max(0.0, until - max(began, 0.0))
+    assert sum(end - begin for begin, end in found) == pytest.approx(whole, abs=1e-3)
+    assert all(begin < end for begin, end in found) and found == sorted(found)
+
+
+# From the ledger.
+
+
+def around(world: World, hours: float = 24.0) -> Period:
+    return Period(world.at - hours * HOUR, world.at + HOUR, BERLIN)
+
+
+def read(world: World, courses: set[str] | None = None) -> Facts:
+    period = around(world)
+    return world.pool.usage_facts(period.since, period.until, courses)
+
+
+def test_the_ledger_tells_the_whole_story(world: World) -> None:
+    """A wait, a lease in use, one that is over, what was seen of it, and a refusal."""
+    first = world.run("ada", "7g.40gb")
+    ticket = world.ask("bob", "3g.20gb")
+    world.pass_time(60)
+    world.pool.attend(ticket.id)
+    world.pool.note_activity([Spent(first.id, 30.0, 10.0, 20.0)])
+    world.pool.note_activity([Spent(first.id, 0.0, 20.0, 0.0)])
+    world.end(first)
+    taken = world.pool.take(ticket.id)
+    world.pool.attach(taken.id, taken.generation, world.new_holder())
+    with pytest.raises(Exception, match="does not offer"):
+        world.ask("cy", "3g.20gb", course="vision")
+    world.pass_time(HOUR)
+    facts = read(world)
+    rows = {row.key: row for row in report(facts, around(world), By.USER)}
+    assert rows["ada"].slice_hours == pytest.approx(8 * 60 / HOUR, abs=0.1)
+    assert rows["ada"].idle_share == 0.5 and rows["ada"].leases == 1
+    assert rows["bob"].wait_p50_s is not None and rows["bob"].wait_p50_s >= 60
+    assert rows["bob"].slice_hours >= 4.0
+    assert rows["cy"].refusals == 1 and rows["cy"].leases == 0
+
+
+def test_only_the_courses_asked_for(world: World) -> None:
+    """An instructor's report is made of the own courses' rows alone."""
+    world.run("ada")
+    world.run("bob", course="vision")
+    with pytest.raises(Exception, match="does not offer"):
+        world.ask("cy", "3g.20gb", course="vision")
+    facts = read(world, {"everyone"})
+    assert {one.who.user for one in facts.held} == {"ada"} and not facts.refusals
+    assert read(world, set()) == Facts()
+
+
+def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) -> None:
+    """The reclaimer's, and those whose time was up; not what the hub or its holder gave back."""
+    world = make_world(replace(SETTINGS, lease_s=100.0))
+    for user, by in (("ada", "reclaimer"), ("bob", "hub"), ("cy", "person:cy")):
+        world.pool.release(world.run(user).id, by, "so")
+    ended = world.run("dee")
+    world.pass_time(101)
+    world.pool.release(ended.id, "pool", "its time is up")
+    lost = world.run("eve")
+    world.pool.release(lost.id, "pool", "the slice is gone")
+    assert {one.who.user for one in read(world).reclaims} == {"ada", "dee"}
+
+
+def test_reading_waits_for_nobody(world: World) -> None:
+    """A report is read while a decision holds the ledger open, and sees what was so before."""
+    lease = world.run("ada")
+    with world.pool.core.write() as tx:
+        tx.note(world.ledger.state.leases[lease.id], "pool", "something")
+        assert len(read(world).held) == 1
+
+
+def test_figures_of_an_unknown_lease_are_dropped(world: World) -> None:
+    """What was seen of a lease that the ledger does not know is no error."""
+    world.pool.note_activity([Spent(4711, 1.0, 1.0, 1.0)])
+    assert read(world).looked == ()
