@@ -205,6 +205,7 @@ def _record_made(core: Core, tx: Transaction, row: SliceRow, reading: SliceReadi
     if lease is None:
         core.cut_backoff.clear(row.gpu)
     else:
+        core.grant_backoff.clear(row.gpu)
         leases.offer_if_ready(core, tx, lease)
 
 
@@ -231,6 +232,8 @@ def _create_failed_in(
         tx.put(replace(row, state=GONE, lease=None, why=str(error)), reason=str(error))
     if row.profile != FULL or not isinstance(error, InUse):
         gpu_failed(core, tx, row.gpu, error)
+        if lease is not None:
+            core.pause_grants(row.gpu, tx.at)
 
 
 def gpu_failed(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:

@@ -109,8 +109,10 @@ class Core:
         self.suspects: set[int] = set()
         self.gpu_backoff = Backoff(settings.retry_s, settings.retry_max_s)
         self.cut_backoff = Backoff(settings.retry_s, settings.retry_max_s)  # see reserved.cut
+        self.grant_backoff = Backoff(settings.retry_s, settings.retry_max_s)  # see pause_grants
         self.probe_backoff = Backoff(settings.probe_s, settings.retry_max_s)
         self._grounds: dict[str, Ground | None] = {}
+        self._pausing: set[str] = set()
         self._stale: set[str] = set(ledger.state.gpus)
 
     @property
@@ -161,6 +163,7 @@ class Core:
     def grounds(self) -> list[Ground]:
         """Every GPU that can be cut, as a decision sees it."""
         self._drain()
+        self._end_pauses()
         found = []
         for row in self.state.gpus.values():
             if row.uuid not in self._grounds:
@@ -189,6 +192,12 @@ class Core:
             self._stale.add(gpu)
         self.state.touched.clear()
 
+    def _end_pauses(self) -> None:
+        over = {gpu for gpu in self._pausing if self.grant_backoff.is_due(gpu, self.now())}
+        if over:
+            self._pausing -= over
+            self.redraw(over)
+
     def _ground(self, row: GpuRow) -> Ground | None:
         geometry = self._usable_geometry(row)
         if geometry is None:
@@ -197,7 +206,7 @@ class Core:
         warm = tuple(self.placed(item) for item in on_gpu if item.is_open)
         live = tuple(self.placed(item) for item in on_gpu if not item.is_open)
         fixed = tuple(self.placed(item) for item in on_gpu if item.is_fixed)
-        usable = row.state == GPU_OK and not row.draining and not self.has_lost(row.uuid)
+        usable = self._is_open(row) and not self.has_lost(row.uuid)
         stays = {((1 << item.size) - 1) << item.start: self._stay(item) for item in on_gpu}
         return Ground(GpuState(row.uuid, geometry, live, warm, usable), fixed, stays)
 
@@ -225,6 +234,15 @@ class Core:
         has_all = all(name in geometry.by_name for name in laid.cut)
         return laid if has_all and is_possible(laid.cut, geometry) else None
 
+    def course_of(self, row: GpuRow) -> str:
+        """The only course that gets leases on a GPU: the layout's, else the one it is assigned to.
+
+        Empty: every course.
+        """
+        laid = self.laid_on(row.uuid)
+        assigned = self.settings.assigned_course(row.uuid, row.idx)
+        return (laid.course if laid else "") or assigned
+
     def lying(self, gpu: str) -> tuple[Lying, ...]:
         """What lies on a GPU, as a layout sees it."""
         rows = self.state.on_gpu[gpu].values()
@@ -244,6 +262,20 @@ class Core:
         """
         return any(row.lost for row in self.state.on_gpu[gpu].values())
 
+    def pause_grants(self, gpu: str, at: float) -> None:
+        """What was granted here could not be made: nothing is, for a while that grows each time.
+
+        Looking at the GPU may find nothing wrong with it, so that alone does not end the pause.
+        """
+        self.grant_backoff.fail(gpu, at)
+        self._pausing.add(gpu)
+        self.redraw([gpu])
+
+    def _is_open(self, row: GpuRow) -> bool:
+        """Whether the GPU takes new leases, by how it is and what was done with it."""
+        is_due = self.grant_backoff.is_due(row.uuid, self.now())
+        return row.state == GPU_OK and not row.draining and is_due
+
     def mark_gpu(
         self, tx: Transaction, gpu: str, state: str, why: str = "", by: str = "pool"
     ) -> None:
@@ -254,9 +286,7 @@ class Core:
 
     def whole_gpu(self, row: GpuRow) -> bool:
         """Whether a GPU with MIG off could be leased whole now, by what was read last."""
-        if row.state != GPU_OK or row.draining or not self.is_whole(row):
-            return False
-        if self.state.on_gpu[row.uuid]:
+        if not self._is_open(row) or not self.is_whole(row) or self.state.on_gpu[row.uuid]:
             return False
         usage = self.gpu_usage.get(row.uuid)
         return usage is not None and usage.processes == ()

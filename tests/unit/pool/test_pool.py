@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pynvml
 import pytest
 
+from miglab_spawner.gpu.nvml import Driver, SliceReading
 from miglab_spawner.gpu.simulated import Break
 from miglab_spawner.messages import LeaseState, SliceState, TicketState
 from miglab_spawner.pool.pool import Act, ActKind
@@ -818,3 +820,37 @@ def test_reused_ids_are_not_handed_out(world: World) -> None:
     world.work()
     assert world.pool.ticket(ticket.id).state == TicketState.WAITING
     assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+
+
+class RepeatsUuids:
+    """A driver whose every new slice has the UUID of one that there is already."""
+
+    def __init__(self, driver: Driver, uuid: str) -> None:
+        self._driver, self._uuid = driver, uuid
+        self.made = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def create(self, *where: Any) -> SliceReading:
+        self.made += 1
+        return replace(self._driver.create(*where), uuid=self._uuid)
+
+
+def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: World) -> None:
+    """While NVML gives every new slice ids that are in use, the pauses grow; then all is well."""
+    lease = world.run("ada")
+    driver = RepeatsUuids(world.driver, lease.uuids[0])
+    world.pool.core.driver = driver  # type: ignore[assignment]
+    ticket = world.ask("bob")
+    for _ in range(60):
+        world.work(50)
+        world.pass_time(1.0)
+        world.pool.attend(ticket.id)
+    assert driver.made <= 8
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    world.pool.core.driver = world.driver
+    world.pass_time(world.settings.retry_max_s)
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
