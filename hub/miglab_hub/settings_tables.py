@@ -265,7 +265,9 @@ class Reclaim(Section):
         10, gt=0, le=10_000, description="CPU use from which a server works, percent of one core."
     )
     timezone: str = Field(
-        "UTC", description="Time zone of `maintenance` and of the courses' `ends`: `Europe/Berlin`."
+        "UTC",
+        description="Time zone of `maintenance`, of the courses' `ends` and of the weeks in "
+        "reports of usage: `Europe/Berlin`.",
     )
     maintenance: tuple[str, ...] = Field(
         (),

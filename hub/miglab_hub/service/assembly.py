@@ -88,8 +88,14 @@ def assemble(settings: Settings) -> Parts:
             SignIn(access, private(settings.pool_secret), settings.role_book()),
             default_course=settings.students.default_course,
             notices=settings.notices,
+            timezone=settings.reclaim.timezone,
         ),
-        student_app(host, HubTokens(_access(settings, STUDENT_CACHE_S)), board),
+        student_app(
+            host,
+            HubTokens(_access(settings, STUDENT_CACHE_S)),
+            board,
+            default_course=settings.students.default_course,
+        ),
         hub,
         close,
     )

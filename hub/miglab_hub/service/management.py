@@ -41,6 +41,8 @@ from .pages import page_router
 from .reservations import router as reservations_router
 from .rights import Right
 from .roles import OPEN, Host, Spawner, Who, needs, who
+from .standing import router as standing_router
+from .usage import router as usage_router
 from .views import visible_snapshot
 
 log = logging.getLogger(__name__)
@@ -84,7 +86,12 @@ api = APIRouter(prefix="/api", responses=REFUSED)
 
 
 def management_app(
-    host: PoolHost, sign_in: SignIn, *, default_course: str, notices: tuple[str, ...] = ()
+    host: PoolHost,
+    sign_in: SignIn,
+    *,
+    default_course: str,
+    notices: tuple[str, ...] = (),
+    timezone: str = "UTC",
 ) -> FastAPI:
     """The management application.
 
@@ -93,6 +100,7 @@ def management_app(
         sign_in: says who asks.
         default_course: the course of those who are in none.
         notices: labels that every page shows, such as "simulated GPUs".
+        timezone: where the days and weeks of a report of usage begin.
     """
     prefix = sign_in.access.prefix
     app = FastAPI(
@@ -103,10 +111,13 @@ def management_app(
         openapi_url=f"{prefix}/api/openapi.json",
     )
     app.state.host, app.state.sign_in = host, sign_in
+    app.state.timezone = timezone
     app.state.default_course, app.state.notices = default_course, notices
     install(app, host.metrics.refused)
     app.include_router(api, prefix=prefix)
     app.include_router(reservations_router, prefix=prefix)
+    app.include_router(standing_router, prefix=prefix)
+    app.include_router(usage_router, prefix=prefix)
     app.include_router(page_router(prefix), prefix=prefix)
     app.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
     return app

@@ -27,6 +27,7 @@ from miglab_spawner.messages import (
 )
 from miglab_spawner.pool.acts import Act, ActKind
 from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.usage_report import Facts
 
 PREFIX = "/services/pool"
 SECRET = "the-spawners-own-secret"
@@ -134,6 +135,7 @@ class FakePool:
     queue_full: bool = False
     gpu_state: str = "ok"
     shows_waiting: bool = True
+    used: Facts = field(default_factory=Facts)
     said: dict[str, Any] = field(default_factory=dict)
     findings: list[Any] = field(default_factory=list)
 
@@ -197,6 +199,26 @@ class FakePool:
     def lease_of(self, user: str, server: str) -> LeaseView | None:
         found = [le for le in self.held.values() if (le.user, le.server) == (user, server)]
         return found[0] if found else None
+
+    def standing(self, user: str, server: str, known: int | None = None) -> Standing:
+        self.calls.append(("standing", user, server, known))
+        found = [t for t in self.tickets.values() if (t.user, t.server) == (user, server)]
+        return Standing(lease=self.lease_of(user, server), ticket=found[0] if found else None)
+
+    def notes_for(self, user: str, server: str, courses: Collection[str]) -> tuple[Note, ...]:
+        self.calls.append(("notes_for", user, server, tuple(courses)))
+        return tuple(self.notes)
+
+    def cancel_of(self, user: str, server: str, by: str) -> TicketView:
+        ticket = self.standing(user, server).ticket
+        if ticket is None:
+            raise Refused("unknown-ticket", "This server waits for nothing (any more).", 404)
+        return self.cancel(ticket.id, by)
+
+    def ask_again(self, user: str, server: str, number: int) -> TicketView:
+        before = self.ticket(number)
+        self._changed("ask_again", user, server, number)
+        return before
 
     def attach(self, number: int, generation: int, holder: str) -> LeaseView:
         if generation != self.lease(number).generation:
@@ -293,6 +315,20 @@ class FakePool:
     def ask_after_holders(self) -> list[Any]:
         self.calls.append(("ask_after_holders",))
         return []
+
+    def usage_facts(
+        self, since: float, until: float, courses: Collection[str] | None = None
+    ) -> Facts:
+        self.calls.append(("usage_facts", since, until, courses))
+        kept = {
+            name: tuple(
+                one
+                for one in getattr(self.used, name)
+                if courses is None or one.who.course in courses
+            )
+            for name in ("held", "reclaims", "refusals")
+        }
+        return replace(self.used, **kept)
 
     def wellness(self) -> dict[str, Any]:
         return self.said

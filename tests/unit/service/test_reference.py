@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from miglab_hub.service import management, reservations, student
+from miglab_hub.service import management, reservations, standing, student, usage
 from miglab_hub.service.answers import REASONS
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.metrics import GPU_STATES, Metrics
@@ -32,7 +32,7 @@ def served(router: object) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("title", "routers"),
     [
-        ("Management listener", (management.api, reservations.router)),
+        ("Management listener", (management.api, reservations.router, standing.router, usage.router)),
         ("Student listener", (student.api,)),
     ],
 )

@@ -22,42 +22,72 @@ RESERVE = {
     "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ["tue"],
     "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin", "reason": "week 1",
 }  # fmt: skip
-#           method, path, body, then the status for:
-#           spawner, staff, alice (owner), bob (other), outsider, nobody
+# Who asks, and what they are.  Lease, ticket and reservation 1 are of the course ml, and alice's.
+ASKERS = {
+    "spawner": SECRET,
+    "admin": "admin-token",
+    "all": "staff-token",  # instructs every course
+    "ilse": "instructor-token",  # instructs ml
+    "timo": "assistant-token",  # assists in ml
+    "vera": "vision-token",  # instructs vision, and nothing of ml is hers
+    "alice": "alice-token",
+    "bob": "bob-token",  # a student as alice is
+    "eve": "outsider-token",  # may not use the service
+    "nobody": "",
+}
+#             spawner admin all ilse timo vera alice bob eve nobody
+LOOK = "          200   200 200  200  200  200   200 200 403 401"
+SPAWN = "         200   403 403  403  403  403   403 403 403 401"
+TAKE = "          409   403 403  403  403  403   403 403 403 401"  # not offered
+SEE_NAMES = "     200   200 200  200  200  404   200 404 403 401"
+EXTEND = "        200   200 200  200  200  404   200 404 403 401"
+RELEASE = "       200   200 200  200  403  404   200 404 403 401"
+EXPLAIN = "       200   200 200  200  200  200   403 403 403 401"  # empty for vera: see below
+OF_ALICE = "      200   200 200  200  200  403   200 403 403 401"
+LEASES_OF = "     200   200 200  200  200  200   200 403 403 401"  # empty for vera: see below
+RESERVE = "       201   201 201  201  403  403   403 403 403 401"
+UNRESERVE = "     200   200 200  200  403  403   403 403 403 401"
+USAGE = "         200   200 200  200  200  200   403 403 403 401"  # of own courses alone
+HEALTH = "        200   200 200  200  403  200   403 403 403 401"
+ADMIN = "         200   200 403  403  403  403   403 403 403 401"
+OPEN = "          200   200 200  200  200  200   200 200 200 200"
+SIGNS_IN = "      200   200 200  200  200  200   200 200 403 302"
+WAY_BACK = "      403   403 403  403  403  403   403 403 403 403"  # without the browser's state
 ROUTES = [
-    ("POST", "/api/tickets", TICKET, 200, 403, 403, 403, 403, 401),
-    ("GET", "/api/tickets/1", None, 200, 200, 200, 404, 403, 401),
-    ("DELETE", "/api/tickets/1", None, 200, 200, 200, 404, 403, 401),
-    ("POST", "/api/tickets/1/take", None, 409, 403, 403, 403, 403, 401),
-    ("GET", "/api/leases", None, 200, 200, 200, 200, 403, 401),
-    ("GET", "/api/leases?user=alice", None, 200, 200, 200, 403, 403, 401),
-    ("GET", "/api/leases/1", None, 200, 200, 200, 404, 403, 401),
-    ("POST", "/api/leases/1/attach", ATTACH, 200, 403, 403, 403, 403, 401),
-    ("POST", "/api/leases/1/running", None, 200, 403, 403, 403, 403, 401),
-    ("POST", "/api/leases/1/release", {}, 200, 200, 200, 404, 403, 401),
-    ("POST", "/api/leases/1/extend", {"by_s": 60}, 200, 200, 200, 404, 403, 401),
-    ("GET", "/api/offers?user=alice&course=ml", None, 200, 200, 200, 403, 403, 401),
-    ("GET", "/api/pool", None, 200, 200, 200, 200, 403, 401),
-    ("POST", "/api/pool/pause", {"why": "Repairs."}, 200, 403, 403, 403, 403, 401),
-    ("POST", "/api/pool/resume", None, 200, 403, 403, 403, 403, 401),
-    ("POST", "/api/slices/1/adopt", None, 200, 403, 403, 403, 403, 401),
-    ("POST", "/api/slices/1/clear", None, 200, 403, 403, 403, 403, 401),
-    ("GET", "/api/reservations", None, 200, 200, 200, 200, 403, 401),
-    ("POST", "/api/reservations", RESERVE, 201, 201, 403, 403, 403, 401),
-    ("DELETE", "/api/reservations/1?reason=ill", None, 200, 200, 403, 403, 403, 401),
-    ("GET", "/api/reclaim?user=alice", None, 200, 200, 403, 403, 403, 401),
-    ("GET", "/api/invariants", None, 200, 200, 403, 403, 403, 401),
-    ("GET", "/api/health", None, 200, 200, 200, 200, 200, 200),
-    ("GET", "/fragment", None, 200, 200, 200, 200, 403, 401),
-    ("GET", "/", None, 200, 200, 200, 200, 403, 302),
-    ("GET", "/api/openapi.json", None, 200, 200, 200, 200, 200, 200),
-    ("GET", "/oauth_callback", None, 403, 403, 403, 403, 403, 403),
+    ("POST", "/api/tickets", TICKET, SPAWN),
+    ("GET", "/api/tickets/1", None, SEE_NAMES),
+    ("DELETE", "/api/tickets/1", None, RELEASE),
+    ("POST", "/api/tickets/1/take", None, TAKE),
+    ("GET", "/api/standing?user=alice", None, SPAWN),
+    ("GET", "/api/leases", None, LOOK),
+    ("GET", "/api/leases?user=alice", None, LEASES_OF),
+    ("GET", "/api/leases/1", None, SEE_NAMES),
+    ("POST", "/api/leases/1/attach", ATTACH, SPAWN),
+    ("POST", "/api/leases/1/running", None, SPAWN),
+    ("POST", "/api/leases/1/release", {}, RELEASE),
+    ("POST", "/api/leases/1/extend", {"by_s": 60}, EXTEND),
+    ("GET", "/api/offers?user=alice&course=ml", None, OF_ALICE),
+    ("GET", "/api/pool", None, LOOK),
+    ("POST", "/api/pool/pause", {"why": "Repairs."}, ADMIN),
+    ("POST", "/api/pool/resume", None, ADMIN),
+    ("POST", "/api/slices/1/adopt", None, ADMIN),
+    ("POST", "/api/slices/1/clear", None, ADMIN),
+    ("GET", "/api/reservations", None, LOOK),
+    ("POST", "/api/reservations", RESERVATION, RESERVE),
+    ("DELETE", "/api/reservations/1?reason=ill", None, UNRESERVE),
+    ("GET", "/api/reclaim?user=alice", None, EXPLAIN),
+    ("GET", "/api/usage", None, USAGE),
+    ("GET", "/api/usage?by=user&format=csv", None, USAGE),
+    ("GET", "/api/invariants", None, HEALTH),
+    ("GET", "/api/health", None, OPEN),
+    ("GET", "/api/openapi.json", None, OPEN),
+    ("GET", "/", None, SIGNS_IN),
+    ("GET", "/oauth_callback", None, WAY_BACK),
 ]
-ROLES = (SECRET, "staff-token", "alice-token", "bob-token", "outsider-token", "")
 CASES = [
-    pytest.param(method, path, body, token, status, id=f"{method} {path} as {token or 'nobody'}")
-    for method, path, body, *statuses in ROUTES
-    for token, status in zip(ROLES, statuses, strict=True)
+    pytest.param(method, path, body, ASKERS[who], int(status), id=f"{method} {path} as {who}")
+    for method, path, body, statuses in ROUTES
+    for who, status in zip(ASKERS, statuses.split(), strict=True)
 ]
 
 

@@ -1,0 +1,79 @@
+"""Usage over HTTP: what courses, students, shapes and weeks used, as JSON or for a spreadsheet."""
+
+import datetime as dt
+import time
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from miglab_hub.usage import BadPeriod, UsageReport, as_csv, days, file_name, make, period_of
+from miglab_spawner.pool.usage_report import By, Facts, Period
+
+from .answers import REFUSED, DeniedError
+from .asker import Asker
+from .host import PoolHost
+from .rights import Right
+from .roles import Host, needs
+
+FIRST_DAY = dt.date(2000, 1, 1)
+Day = Annotated[dt.date | None, Query(ge=FIRST_DAY)]
+
+router = APIRouter(prefix="/api/usage", responses=REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for.
+
+    Attributes:
+        since: the first day.
+        until: the last day.
+        by: what the rows are about.
+    """
+
+    since: dt.date
+    until: dt.date
+    by: By
+    period: Period
+
+
+async def asked(
+    request: Request, since: Day = None, until: Day = None, by: By = By.COURSE
+) -> Asked:
+    """The days that a request names, in the lab's time zone; without any the last four weeks.
+
+    Raises:
+        DeniedError: 422, they make no sense.
+    """
+    zone = ZoneInfo(request.app.state.timezone)
+    now = time.time()
+    today = dt.datetime.fromtimestamp(now, zone).date()
+    try:
+        first, last = days(since, until, today)
+    except BadPeriod as error:
+        raise DeniedError(422, "bad-input", str(error)) from error
+    return Asked(first, last, by, period_of(first, last, zone, now))
+
+
+async def facts_for(asker: Asker, host: PoolHost, period: Period) -> Facts:
+    """What the ledger says of a period, of the courses whose usage the asker may see."""
+    courses = asker.courses(Right.SEE_USAGE)
+    return await host.read(lambda pool: pool.usage_facts(period.since, period.until, courses))
+
+
+@router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=UsageReport)
+async def usage(
+    asker: Annotated[Asker, needs(Right.SEE_USAGE)],
+    host: Host,
+    wanted: Annotated[Asked, Depends(asked)],
+    format: Literal["json", "csv"] = "json",
+) -> UsageReport | Response:
+    """Slice-hours, waits, idle share, reclaims and refusals of the courses that one may see."""
+    facts = await facts_for(asker, host, wanted.period)
+    found = make(facts, wanted.since, wanted.until, wanted.period, wanted.by)
+    if format == "json":
+        return found
+    save = f'attachment; filename="{file_name(found)}"'
+    return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})

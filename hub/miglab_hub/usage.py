@@ -1,0 +1,122 @@
+"""The report of usage: for which days, as it is sent, and as a spreadsheet reads it.  Pure."""
+
+import csv
+import datetime as dt
+import io
+import unicodedata
+from collections.abc import Iterable
+from zoneinfo import ZoneInfo
+
+from miglab_spawner.messages import Message
+from miglab_spawner.pool.usage_report import By, Facts, Period, UsageRow, midnight, report, total
+
+DAYS = 28
+LONGEST_DAYS = 5 * 366
+DAY = dt.timedelta(days=1)
+FIGURES = (
+    "slice_hours", "leases", "wait_p50_s", "wait_p95_s", "idle_share", "reclaims", "refusals",
+)  # fmt: skip
+FORMULA = frozenset("=+-@|%")
+BOM = "\ufeff"
+
+
+class UsageReport(Message):
+    """What was used in a period.
+
+    Attributes:
+        since: its first day.
+        until: its last day.
+        timezone: where its days begin.
+        by: what the rows are about.
+        rows: one for each, the most used first; weeks in order.
+        total: all together; its key is empty.
+    """
+
+    since: dt.date
+    until: dt.date
+    timezone: str
+    by: By
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
+
+
+class BadPeriod(ValueError):
+    """There is no such period; the message says why."""
+
+
+def days(since: dt.date | None, until: dt.date | None, today: dt.date) -> tuple[dt.date, dt.date]:
+    """The first and the last day that are meant; without any: the last four weeks.
+
+    Raises:
+        BadPeriod: they are the wrong way round, or too many.
+    """
+    last = until or max(today, since or today)
+    first = since or max(dt.date(2000, 1, 1), last - (DAYS - 1) * DAY)
+    if first > last:
+        raise BadPeriod(f"The period ends on {last}, before it begins on {first}: swap the days.")
+    if (last - first).days >= LONGEST_DAYS:
+        raise BadPeriod(f"A report covers at most {LONGEST_DAYS} days: ask for fewer.")
+    return first, last
+
+
+def period_of(first: dt.date, last: dt.date, zone: ZoneInfo, now: float) -> Period:
+    """From the beginning of the first day to the end of the last, but no further than now."""
+    since = midnight(first, zone)
+    until = midnight(last + DAY, zone) if last < dt.date.max else now
+    return Period(since, max(since, min(until, now)), zone)
+
+
+def make(facts: Facts, first: dt.date, last: dt.date, period: Period, by: By) -> UsageReport:
+    """The report of what the ledger says."""
+    return UsageReport(
+        since=first,
+        until=last,
+        timezone=period.zone.key,
+        by=by,
+        rows=report(facts, period, by),
+        total=total(facts, period),
+    )
+
+
+def as_csv(found: UsageReport) -> str:
+    """The rows for a spreadsheet: with a byte-order mark, so that it takes the text for UTF-8.
+
+    Shares are from 0 to 1; what is unknown is empty.
+    """
+    sheet = io.StringIO()
+    sheet.write(BOM)
+    writer = csv.writer(sheet, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
+    writer.writerow([found.by.value, *FIGURES])
+    for row in found.rows:
+        figures = (getattr(row, name) for name in FIGURES)
+        writer.writerow([harmless(row.key), *map(_number, figures)])
+    return sheet.getvalue()
+
+
+def file_name(found: UsageReport) -> str:
+    """What a browser saves it as."""
+    return f"usage-by-{found.by.value}-{found.since}-{found.until}.csv"
+
+
+def harmless(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: one that could begin one gets an apostrophe.
+
+    Looks at the first sign that is seen, in its plain form: a spreadsheet may drop what stands
+    before it, and take ``＝`` for ``=``.  Line ends become spaces: a row stays a row.
+    """
+    text = " ".join(text.splitlines()) if text else text
+    seen = (sign for sign in text if unicodedata.category(sign)[0] not in "CZ")
+    first = unicodedata.normalize("NFKC", next(seen, ""))[:1]
+    return f"'{text}" if first in FORMULA or text[:1] in ("\t", "'") else text
+
+
+def _number(value: float | None) -> float | str:
+    if value is None:
+        return ""
+    return value if isinstance(value, int) else round(value, 3)
+
+
+def busiest(rows: Iterable[UsageRow], most: int) -> list[str]:
+    """The keys of those that used most."""
+    ordered = sorted(rows, key=lambda row: (-row.slice_hours, row.key))
+    return [row.key for row in ordered[:most] if row.slice_hours > 0]

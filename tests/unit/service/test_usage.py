@@ -1,0 +1,181 @@
+"""Usage over HTTP: which days, which courses, and a table that no spreadsheet runs."""
+
+import csv
+import datetime as dt
+import io
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miglab_hub.usage import (
+    BOM,
+    FIGURES,
+    FORMULA,
+    LONGEST_DAYS,
+    BadPeriod,
+    as_csv,
+    days,
+    harmless,
+    make,
+    period_of,
+)
+from miglab_spawner.pool.usage_report import By, Event, Facts, Held, Who, midnight
+
+from .conftest import as_
+from .fakes import FakePool
+
+UTC = ZoneInfo("UTC")
+TODAY = dt.date(2026, 11, 21)
+DAY = dt.date(2026, 11, 2)
+AT = midnight(DAY, UTC)
+QUERY = "since=2026-11-02&until=2026-11-08"
+FORMULAS = [
+    "=HYPERLINK(\"http://evil\";\"x\")", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "  =1",
+    "＝1", "\u200b=1", "\ufeff=1", "\x00=1", "'=1", "|calc", "%0A=1",
+]  # fmt: skip
+
+
+def used(*people: Who) -> Facts:
+    """An hour of each, after a wait of a minute; the first was refused something before."""
+    held = tuple(
+        Held(number, who, 1, AT + 60, 60.0, AT + 3600, AT + 7200)
+        for number, who in enumerate(people, 1)
+    )
+    return Facts(held=held, refusals=(Event(people[0], AT),))
+
+
+@pytest.fixture(autouse=True)
+def two_courses(pool: FakePool) -> None:
+    pool.used = used(Who("alice", "ml", "1g.5gb"), Who("bob", "vision", "3g.20gb"))
+
+
+async def test_a_report(client: httpx.AsyncClient) -> None:
+    """Rows, all together, and the days they are of."""
+    found = (await client.get(f"/api/usage?{QUERY}", headers=as_("admin-token"))).json()
+    assert (found["since"], found["until"], found["by"]) == ("2026-11-02", "2026-11-08", "course")
+    assert [(row["key"], row["slice_hours"]) for row in found["rows"]] == [
+        ("ml", 1.0),
+        ("vision", 1.0),
+    ]
+    assert found["rows"][0] == {
+        "key": "ml", "slice_hours": 1.0, "leases": 1, "wait_p50_s": 60.0, "wait_p95_s": 60.0,
+        "idle_share": None, "reclaims": 0, "refusals": 1,
+    }  # fmt: skip
+    assert found["total"]["slice_hours"] == 2.0 and found["total"]["leases"] == 2
+
+
+@pytest.mark.parametrize(
+    ("token", "keys"),
+    [("instructor-token", ["alice"]), ("assistant-token", ["alice"]), ("vision-token", ["bob"])],
+)
+async def test_only_of_the_own_courses(
+    client: httpx.AsyncClient, token: str, keys: list[str]
+) -> None:
+    """Another course's people, and its sums, are not in it."""
+    answer = await client.get(f"/api/usage?{QUERY}&by=user", headers=as_(token))
+    assert [row["key"] for row in answer.json()["rows"]] == keys
+    assert answer.json()["total"]["leases"] == 1
+
+
+async def test_weeks_without_use_are_there(client: httpx.AsyncClient) -> None:
+    """Every week of the period has a row, in order."""
+    query = "since=2026-11-02&until=2026-11-20&by=week"
+    rows = (await client.get(f"/api/usage?{query}", headers=as_("admin-token"))).json()["rows"]
+    assert [row["key"] for row in rows] == ["2026-W45", "2026-W46", "2026-W47"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "since=2026-11-08&until=2026-11-02",
+        "since=2001-01-01&until=2026-11-02",
+        "since=1999-12-31",
+        "since=yesterday",
+        "by=name",
+        "format=xlsx",
+    ],
+)
+async def test_a_period_that_makes_no_sense(client: httpx.AsyncClient, query: str) -> None:
+    """It is refused in words."""
+    answer = await client.get(f"/api/usage?{query}", headers=as_("admin-token"))
+    assert answer.status_code == 422 and answer.json()["reason"] == "bad-input"
+
+
+async def test_the_sheet(client: httpx.AsyncClient) -> None:
+    """A file to keep, in UTF-8 that spreadsheets recognise; what is unknown is empty."""
+    answer = await client.get(f"/api/usage?{QUERY}&format=csv", headers=as_("admin-token"))
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert 'filename="usage-by-course-2026-11-02-2026-11-08.csv"' in (
+        answer.headers["content-disposition"]
+    )
+    text = answer.content.decode()
+    assert text.startswith(BOM)
+    rows = list(csv.DictReader(io.StringIO(text.removeprefix(BOM))))
+    assert list(rows[0]) == ["course", *FIGURES]
+    assert rows[0]["course"] == "ml" and rows[0]["idle_share"] == "" and rows[0]["leases"] == "1"
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+async def test_no_cell_begins_a_formula(
+    client: httpx.AsyncClient, pool: FakePool, name: str
+) -> None:
+    """Whatever a course, user or shape is called, a spreadsheet shows it and does not run it."""
+    pool.used = used(Who(name, name, name))
+    for by in ("course", "user", "shape"):
+        query = f"{QUERY}&format=csv&by={by}"
+        text = (await client.get(f"/api/usage?{query}", headers=as_("admin-token"))).text
+        (row,) = csv.DictReader(io.StringIO(text.removeprefix(BOM)))
+        assert row[by].startswith("'")
+
+
+@given(st.text())
+def test_harmless_text(text: str) -> None:
+    """Never a formula, also for a reader that drops spaces; ordinary names stay as they are."""
+    told = harmless(text)
+    assert told.strip()[:1] not in FORMULA and not set("\r\n") & set(told)
+    if text.isalnum():
+        assert told == text
+
+
+def test_a_name_of_many_lines_is_one_row() -> None:
+    """Quotes, separators and line ends in a name break neither row nor column."""
+    who = Who('a";b,c\r\n"=1', "ml", "1g.5gb")
+    found = make(used(who), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), By.USER)
+    rows = list(csv.reader(io.StringIO(as_csv(found).removeprefix(BOM))))
+    assert len(rows) == 2 and {len(row) for row in rows} == {1 + len(FIGURES)}
+    assert rows[1][0] == 'a";b,c "=1'
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "is_"),
+    [
+        (None, None, (dt.date(2026, 10, 25), TODAY)),
+        (DAY, None, (DAY, TODAY)),
+        (None, DAY, (dt.date(2026, 10, 6), DAY)),
+        (dt.date(2027, 1, 1), None, (dt.date(2027, 1, 1), dt.date(2027, 1, 1))),
+        (None, dt.date(2000, 1, 2), (dt.date(2000, 1, 1), dt.date(2000, 1, 2))),
+    ],
+)
+def test_the_days_that_are_meant(
+    since: dt.date | None, until: dt.date | None, is_: tuple[dt.date, dt.date]
+) -> None:
+    """Without any: four weeks with today as the last day; with one: up to or from it."""
+    assert days(since, until, TODAY) == is_
+
+
+def test_too_many_days() -> None:
+    """Five years are read, more are refused."""
+    days(TODAY - dt.timedelta(days=LONGEST_DAYS - 1), TODAY, TODAY)
+    with pytest.raises(BadPeriod, match="at most"):
+        days(TODAY - dt.timedelta(days=LONGEST_DAYS), TODAY, TODAY)
+
+
+def test_a_period_ends_now_at_the_latest() -> None:
+    """What lives counts until now; a period in the future is empty, not upside down."""
+    now = AT + 1000
+    assert period_of(DAY, TODAY, UTC, now).until == now
+    ahead = period_of(TODAY, dt.date.max, UTC, now)
+    assert ahead.since == ahead.until
