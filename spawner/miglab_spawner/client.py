@@ -19,6 +19,7 @@ from miglab_spawner.messages import (
     Offers,
     Refusal,
     ReleaseRequest,
+    Standing,
     TicketRequest,
     TicketView,
 )
@@ -31,6 +32,7 @@ _TICKET = TypeAdapter(TicketView)
 _LEASE = TypeAdapter(LeaseView)
 _LEASES = TypeAdapter(list[LeaseView])
 _OFFERS = TypeAdapter(Offers)
+_STANDING = TypeAdapter(Standing)
 
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
     weakref.WeakKeyDictionary()
@@ -133,6 +135,11 @@ class PoolClient:
     async def leases(self, user: str) -> list[LeaseView]:
         """The leases of a user."""
         return await self._call(_LEASES, "GET", "/api/leases", params={"user": user})
+
+    async def standing(self, user: str, server: str) -> Standing:
+        """What a server holds and waits for; asking keeps its place."""
+        params = {"user": user, "server": server}
+        return await self._call(_STANDING, "GET", "/api/standing", params=params)
 
     async def attach(self, lease: int, generation: int, holder: str) -> LeaseView:
         """The fence: only after this answer may the holder be started."""

@@ -138,6 +138,7 @@ class GpuView(Message):
         draining: why it takes no new lease, in the words of whoever drained it; who is on it runs
             on; empty while it is not drained.
         course: the only course that gets leases on it; empty for every course.
+        layout: the layout in force on it; empty: it is cut on demand.
     """
 
     index: int
@@ -150,6 +151,7 @@ class GpuView(Message):
     why: str = ""
     draining: str = ""
     course: str = ""
+    layout: str = ""
     slices: tuple[SliceView, ...] = ()
 
 

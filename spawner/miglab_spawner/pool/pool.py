@@ -8,15 +8,20 @@ service's worker performs, one at a time.  After every restart: `reconcile` firs
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from miglab_spawner.gpu.nvml import Driver
 from miglab_spawner.messages import (
+    LayoutDiff,
+    Layouts,
+    LayoutSpec,
     LeaseView,
     Note,
     Offers,
     PoolSnapshot,
     ReservationRequest,
     ReservationView,
+    Standing,
     TicketRequest,
     TicketView,
     WarningKind,
@@ -30,6 +35,8 @@ from . import (
     estimate,
     forecast,
     invariants,
+    laying,
+    layout_views,
     leases,
     offers,
     reservations,
@@ -46,6 +53,7 @@ from .core import Core
 from .demand import Demand
 from .desk import Desk, end_old_notes
 from .holders import Holders
+from .laying import Cuttable
 from .ledger import Ledger
 from .observe import Finding
 from .reconcile import ask_after_holders, reconcile
@@ -78,6 +86,7 @@ class Pool:
     ) -> None:
         self.settings = settings
         self.core = Core(settings, ledger, driver, holders, now)
+        laying.look(self.core, now())
         self._snapshots = views.Snapshots(self.core)
         self._offers = offers.Shelf(self.core)
         self._demand = Demand(self.core)
@@ -132,6 +141,44 @@ class Pool:
         """
         with self.core.lock:
             return views.lease_view(self.core, tickets.take(self.core, ticket_id))
+
+    # -- one server ---------------------------------------------------------------------------
+
+    def standing(self, user: str, server: str, known: int | None = None) -> Standing:
+        """What a server holds and waits for; asking keeps its place.
+
+        ``known`` is a ticket it had before, told once more if there is no other.
+        """
+        with self.core.lock:
+            lease = attendance.held(self.core, user, server)
+            ticket = attendance.attended(self.core, user, server, known)
+            return Standing(
+                lease=None if lease is None else self._view(lease),
+                ticket=None if ticket is None else views.ticket_view(self.core, ticket),
+            )
+
+    def cancel_of(self, user: str, server: str, by: str) -> TicketView:
+        """Give up the place or the offer of a server.
+
+        Raises:
+            Refused: it has none.
+        """
+        with self.core.lock:
+            number = attendance.own_open(self.core, user, server).id
+            return self.cancel(number, by, "The place was given up in JupyterLab.")
+
+    def ask_again(self, user: str, server: str, number: int) -> TicketView:
+        """Stand in line once more for what a ticket of this server, now over, had asked for.
+
+        Raises:
+            Refused: it never had that ticket, or what `request` refuses.
+        """
+        with self.core.lock:
+            before = attendance.own_over(self.core, user, server, number)
+            asked = TicketRequest(
+                user=user, server=server, course=before.course, shape=before.asked
+            )
+            return self.request(asked)
 
     # -- leases -------------------------------------------------------------------------------
 
@@ -283,7 +330,9 @@ class Pool:
             tickets.expire(self.core, tx)
             reservations.note_phases(self.core, tx)
             end_old_notes(self.core, tx)
+            laying.note_phases(self.core, tx)
             tickets.match(self.core, tx)
+            laying.cut(self.core, tx)
         with self.core.lock:
             tickets.note_moves(self.core)
 
@@ -336,7 +385,8 @@ class Pool:
             Refused: with the reason, which is in the ledger too.
         """
         with self.core.lock:
-            return views.reservation_view(self.core, reservations.make(self.core, asked, by))
+            check = partial(laying.check_reserved, self.core)
+            return views.reservation_view(self.core, reservations.make(self.core, asked, by, check))
 
     def reservations(self) -> list[ReservationView]:
         """Those in force or ahead, the next in front."""
@@ -354,6 +404,47 @@ class Pool:
         with self.core.lock:
             row = reservations.cancel(self.core, number, by, reason)
             return views.reservation_view(self.core, row)
+
+    # -- layouts ------------------------------------------------------------------------------
+
+    def cuttable(self) -> list[Cuttable]:
+        """The GPUs that a layout may name, and how each can be cut."""
+        with self.core.lock:
+            return laying.cuttable(self.core)
+
+    def layouts(self) -> Layouts:
+        """What was applied, and how each GPU stands to what is in force on it."""
+        with self.core.lock:
+            return layout_views.layouts(self.core)
+
+    def layout_diffs(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+        """What applying these would do now; changes nothing.
+
+        Raises:
+            Refused: ``bad-layout``.
+        """
+        with self.core.lock:
+            return layout_views.diffs(self.core, laying.resolved(self.core, asked))
+
+    def lay(self, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> Layouts:
+        """Apply layouts by draining: nobody is cut off.
+
+        Raises:
+            Refused: ``bad-layout`` or ``layout-clash``; then none is applied.
+        """
+        with self.core.lock:
+            laying.lay(self.core, asked, by, reason)
+            return layout_views.layouts(self.core)
+
+    def unlay(self, name: str, by: str, reason: str = "") -> Layouts:
+        """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
+
+        Raises:
+            Refused: ``unknown-layout``.
+        """
+        with self.core.lock:
+            laying.unlay(self.core, name, by, reason)
+            return layout_views.layouts(self.core)
 
     def adopt(self, slice_id: int, by: str) -> None:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""

@@ -72,7 +72,7 @@ async def student(
     host: PoolHost, tokens: FakeTokens, board: SignalBoard
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The student listener."""
-    transport = httpx.ASGITransport(student_app(host, tokens, board))
+    transport = httpx.ASGITransport(student_app(host, tokens, board, default_course="everyone"))
     async with httpx.AsyncClient(transport=transport, base_url="http://student") as client:
         yield client
 

@@ -1,8 +1,8 @@
 """A hub and a pool that answer from memory, and refuse when told to."""
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from miglab_hub.rolebook import CourseStaff, RoleBook
@@ -13,6 +13,7 @@ from miglab_spawner.messages import (
     GpuView,
     LeaseState,
     LeaseView,
+    Note,
     Offers,
     PoolSnapshot,
     ReservationRequest,
@@ -21,6 +22,7 @@ from miglab_spawner.messages import (
     ShapeOffer,
     SliceState,
     SliceView,
+    Standing,
     TicketRequest,
     TicketState,
     TicketView,
@@ -130,6 +132,7 @@ class FakePool:
     held: dict[int, LeaseView] = field(default_factory=dict)
     tickets: dict[int, TicketView] = field(default_factory=dict)
     reserved: dict[int, ReservationView] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     turns: int = 0
     queue_full: bool = False

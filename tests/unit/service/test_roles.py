@@ -18,7 +18,7 @@ from .fakes import PREFIX, SECRET, FakePool, FakeTokens, reservation_view
 
 TICKET = {"user": "alice", "server": "", "course": "ml", "shape": "1g.5gb"}
 ATTACH = {"generation": 1, "holder": "process:1,1,boot"}
-RESERVE = {
+RESERVATION = {
     "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ["tue"],
     "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin", "reason": "week 1",
 }  # fmt: skip
@@ -147,7 +147,7 @@ async def test_names_are_for_staff(client: httpx.AsyncClient, token: str) -> Non
 
 async def test_what_everybody_sees_of_a_reservation(client: httpx.AsyncClient) -> None:
     """Course, shape and times are for all; who made it and what for, for staff."""
-    made = await client.post("/api/reservations", json=RESERVE, headers=as_("staff-token"))
+    made = await client.post("/api/reservations", json=RESERVATION, headers=as_("staff-token"))
     assert (made.json()["made_by"], made.json()["message"]) == ("person:ina", "week 1")
     (seen,) = (await client.get("/api/reservations", headers=as_("bob-token"))).json()
     assert (seen["made_by"], seen["message"]) == (None, "")
@@ -157,7 +157,7 @@ async def test_what_everybody_sees_of_a_reservation(client: httpx.AsyncClient) -
 
 async def test_a_refused_reservation_says_why(client: httpx.AsyncClient) -> None:
     """The pool's refusal reaches who asked: its word, its sentence, its status."""
-    asked = RESERVE | {"count": 8}
+    asked = RESERVATION | {"count": 8}
     answer = await client.post("/api/reservations", json=asked, headers=as_("staff-token"))
     assert (answer.status_code, answer.json()["reason"]) == (409, "reservation-clash")
 
@@ -171,7 +171,9 @@ async def test_a_reservation_that_cannot_be_read(
     client: httpx.AsyncClient, pool: FakePool, more: dict[str, object]
 ) -> None:
     """What has not the form of a reservation does not reach the pool."""
-    answer = await client.post("/api/reservations", json=RESERVE | more, headers=as_("staff-token"))
+    answer = await client.post(
+        "/api/reservations", json=RESERVATION | more, headers=as_("staff-token")
+    )
     assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
     assert pool.reserved == {}
 

@@ -4,7 +4,14 @@ import httpx
 import pytest
 
 from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_spawner.messages import LeaseState, LeaseWarning, WarningKind
+from miglab_spawner.messages import (
+    LeaseState,
+    LeaseWarning,
+    Note,
+    TicketRequest,
+    TicketState,
+    WarningKind,
+)
 
 from .conftest import as_
 from .fakes import SECRET, FakePool, FakeTokens, lease_view
@@ -38,6 +45,10 @@ async def test_any_other_token(
         ("POST", "/api/lease/release"),
         ("POST", "/api/lease/signals"),
         ("POST", "/api/lease/stay"),
+        ("GET", "/api/server"),
+        ("POST", "/api/server/signals"),
+        ("POST", "/api/ticket/cancel"),
+        ("POST", "/api/ticket/again"),
     ):
         answer = await student.request(method, path, json={}, headers=as_(token) if token else {})
         assert answer.status_code == status
@@ -155,3 +166,43 @@ async def test_still_here(student: httpx.AsyncClient, pool: FakePool) -> None:
     """It is said for the own lease, in the server's name."""
     await student.post("/api/lease/stay", headers=as_("alice-lab2"))
     assert pool.calls == [("stay", 3, "server:alice/lab2")]
+
+
+async def test_a_server_without_a_slice(student: httpx.AsyncClient, pool: FakePool) -> None:
+    """It sees its own place, and asking is what keeps it; the course of its student is told."""
+    pool.held.clear()
+    pool.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
+    pool.notes.append(Note(id=4, at=990.0, by="ina", text="<b>Hi</b>", until=2000.0))
+    said = (await student.get("/api/server?known=7", headers=as_("alice-server"))).json()
+    assert (said["lease"], said["ticket"]["position"]) == (None, 1)
+    assert said["notes"][0]["text"] == "<b>Hi</b>"
+    assert ("standing", "alice", "", 7) in pool.calls
+    assert ("notes_for", "alice", "", ("everyone",)) in pool.calls
+    assert (await student.get("/api/server", headers=as_("alice-lab2"))).json()["ticket"] is None
+
+
+async def test_signals_of_any_server(
+    student: httpx.AsyncClient, pool: FakePool, board: SignalBoard
+) -> None:
+    """With a lease they are kept for it; without one they are no more than attendance."""
+    answer = await student.post("/api/server/signals", json=SAID, headers=as_("alice-lab2"))
+    assert (answer.status_code, answer.json()["lease"]["id"]) == (200, 3)
+    assert board.known(3) is not None
+    pool.held.clear()
+    answer = await student.post("/api/server/signals", json=SAID, headers=as_("alice-server"))
+    assert (answer.status_code, answer.json()["lease"]) == (200, None)
+    assert len(board) == 1
+
+
+async def test_a_place_given_up_and_asked_for_again(
+    student: httpx.AsyncClient, pool: FakePool
+) -> None:
+    """The own one, in the server's name; another server of the same person has none."""
+    number = pool.request_of_alice().id
+    other = await student.post("/api/ticket/cancel", headers=as_("alice-lab2"))
+    assert (other.status_code, other.json()["reason"]) == (404, "unknown-ticket")
+    given_up = await student.post("/api/ticket/cancel", headers=as_("alice-server"))
+    assert given_up.json()["state"] == TicketState.CANCELLED
+    assert ("cancel", number, "server:alice/") in pool.calls
+    await student.post("/api/ticket/again", json={"ticket": number}, headers=as_("alice-server"))
+    assert pool.calls[-1] == ("ask_again", "alice", "", number)

@@ -1,0 +1,59 @@
+"""What one server has and waits for: its lease, its place in line, what was offered to it.
+
+A server that runs without a GPU while its ticket waits attends the ticket by asking: the place is
+kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
+"""
+
+from miglab_spawner.messages import TicketState
+
+from . import tickets
+from .core import Core
+from .refused import Refused
+from .rows import LeaseRow, TicketRow
+
+OPEN = (TicketState.WAITING, TicketState.OFFERED)
+
+
+def held(core: Core, user: str, server: str) -> LeaseRow | None:
+    """The live lease that this server was attached to; one only granted is still an offer."""
+    for lease in core.state.leases.values():
+        if (lease.user, lease.server) == (user, server) and lease.holder:
+            return lease
+    return None
+
+
+def attended(core: Core, user: str, server: str, known: int | None = None) -> TicketRow | None:
+    """The ticket of this server, which keeps its place by this; also one that is being moved to.
+
+    Where there is none, the one that the server names as ``known`` is told once more, so that it
+    learns how that one ended.
+    """
+    ticket = tickets.of_server(core, user, server)
+    if ticket is not None:
+        return tickets.attend(core, ticket.id)
+    before = None if known is None else core.ledger.find_ticket(known)
+    return before if before and (before.user, before.server) == (user, server) else None
+
+
+def own_open(core: Core, user: str, server: str) -> TicketRow:
+    """The ticket of this server that waits or is offered.
+
+    Raises:
+        Refused: it has none.
+    """
+    ticket = tickets.of_server(core, user, server)
+    if ticket is None or ticket.state not in OPEN:
+        raise Refused("unknown-ticket", "This server waits for nothing (any more).", 404)
+    return ticket
+
+
+def own_over(core: Core, user: str, server: str, number: int) -> TicketRow:
+    """A ticket that this server once had, to be asked for again.
+
+    Raises:
+        Refused: it never had it.
+    """
+    ticket = tickets.find(core, number)
+    if (ticket.user, ticket.server) != (user, server):
+        raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
+    return ticket

@@ -1,0 +1,95 @@
+"""A server that runs without a GPU keeps its place, and learns how its ticket ended."""
+
+import pytest
+
+from miglab_spawner.messages import TicketState
+from miglab_spawner.pool.refused import Refused
+
+from .conftest import SETTINGS, World
+
+
+def full(world: World) -> None:
+    """Seven others hold all there is."""
+    for n in range(7):
+        world.run(f"student{n}")
+
+
+def test_asking_keeps_the_place_through_a_restart(world: World) -> None:
+    """The ticket outlives many grace times and a restart of the pool while its server asks."""
+    full(world)
+    ticket = world.ask("ada", server="lab 2")
+    for _ in range(4):
+        world.pass_time(SETTINGS.attend_grace_s - 1)
+        standing = world.pool.standing("ada", "lab 2")
+        world.work()
+    assert standing.lease is None
+    assert standing.ticket is not None
+    assert (standing.ticket.id, standing.ticket.position) == (ticket.id, 1)
+    world.crash()
+    found = world.pool.standing("ada", "lab 2").ticket
+    assert found is not None
+    assert (found.id, found.state) == (ticket.id, TicketState.WAITING)
+
+
+def test_another_server_keeps_nothing(world: World) -> None:
+    """Neither another server of the same student nor another student attends the ticket."""
+    full(world)
+    ticket = world.ask("ada", server="lab")
+    world.pass_time(SETTINGS.attend_grace_s)
+    assert world.pool.standing("ada", "").ticket is None
+    assert world.pool.standing("bo", "lab", ticket.id).ticket is None
+    world.work()
+    assert world.pool.ticket(ticket.id).reason == "unattended"
+
+
+def test_an_offer_is_no_lease_yet(world: World) -> None:
+    """What is offered, or taken and not yet attached, belongs to the ticket."""
+    ticket = world.ask("ada")
+    world.work()
+    standing = world.pool.standing("ada", "")
+    assert standing.lease is None
+    assert standing.ticket is not None and standing.ticket.state is TicketState.OFFERED
+    lease = world.pool.take(ticket.id)
+    taken = world.pool.standing("ada", "").ticket
+    assert taken is not None and taken.state is TicketState.TAKEN
+    world.pool.attach(lease.id, lease.generation, world.new_holder())
+    standing = world.pool.standing("ada", "")
+    assert standing.ticket is None
+    assert standing.lease is not None and standing.lease.id == lease.id
+
+
+def test_how_a_known_ticket_ended_is_told(world: World) -> None:
+    """Who names the ticket it had learns why it is over; who names none, or another's, does not."""
+    ticket = world.ask("ada")
+    world.work()
+    world.pass_time(SETTINGS.offer_s)
+    world.work()
+    assert world.pool.standing("ada", "").ticket is None
+    ended = world.pool.standing("ada", "", ticket.id).ticket
+    assert ended is not None
+    assert (ended.state, ended.reason) == (TicketState.EXPIRED, "offer-expired")
+
+
+def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
+    """The same shape and course, at the end of the line; not another's, and only by the server."""
+    ticket = world.ask("ada", "at least 9 GiB", course="vision")
+    world.work()
+    world.pass_time(SETTINGS.offer_s)
+    world.work()
+    again = world.pool.ask_again("ada", "", ticket.id)
+    assert again.id != ticket.id
+    assert (again.course, again.shape) == ("vision", ticket.shape)
+    for user, server in (("bo", ""), ("ada", "other")):
+        with pytest.raises(Refused, match="never had ticket"):
+            world.pool.ask_again(user, server, ticket.id)
+
+
+def test_a_place_is_given_up(world: World) -> None:
+    """In line or offered; afterwards there is nothing to give up."""
+    ticket = world.ask("ada")
+    world.work()
+    assert world.pool.cancel_of("ada", "", "server:ada/").state is TicketState.CANCELLED
+    assert world.pool.ticket(ticket.id).state is TicketState.CANCELLED
+    assert world.states() == ["free"]
+    with pytest.raises(Refused, match="waits for nothing"):
+        world.pool.cancel_of("ada", "", "server:ada/")
