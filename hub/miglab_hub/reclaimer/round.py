@@ -199,6 +199,8 @@ class Reclaimer:
 
     def _act(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
         lease = case.lease
+        if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
+            return  # a person's: the desk takes it back, whatever the policy thinks
         if not self.is_acting:
             if lease.warning is not None:
                 pool.end_warning(lease.id, BY, "the reclaimer does not act any more")

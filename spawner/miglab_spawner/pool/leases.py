@@ -239,7 +239,7 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
     settings = core.settings
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state}; there is no more to it.")
-    if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE):
+    if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
         why = f"That does not put this end off: {lease.warn_why} Save your work in time."
         raise Refused("no-extension", why)
     if lease.ends_at is None:

@@ -1,0 +1,264 @@
+"""Messages of staff and the audit: who is told, who did what, and what is forgotten when."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from sqlalchemy.dialects import sqlite
+
+from miglab_spawner.desk_messages import MINUTES_MAX, TEXT_MAX, NoteRequest
+from miglab_spawner.pool.desk import Question
+from miglab_spawner.pool.desk.audit import query
+from miglab_spawner.pool.desk.notes import NOTES_MAX, is_for
+from miglab_spawner.pool.desk.words import Step, ago, called, told
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.rows import NoteRow
+
+from .conftest import World
+
+INA, JO = "person:ina", "person:jo"
+
+
+def note(**to: Any) -> NoteRequest:
+    return NoteRequest(text="Come to room 2.", **to)
+
+
+def texts(world: World, user: str, server: str = "", *courses: str) -> list[str]:
+    return [one.text for one in world.pool.notes_for(user, server, courses)]
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("to", "is_shown"),
+    [
+        ({"to_user": "ada"}, True),
+        ({"to_user": "ada", "to_server": "lab2"}, True),
+        ({"to_user": "ada", "to_server": ""}, False),
+        ({"to_user": "bob"}, False),
+        ({"to_course": "vision"}, True),
+        ({"to_course": "history"}, False),
+        ({"all": True}, True),
+    ],
+)
+def test_whom_a_message_is_shown_to(world: World, to: dict[str, Any], is_shown: bool) -> None:
+    """To the user's servers, to the one named, to the course's, or to all; to nobody else."""
+    world.pool.desk.send(note(**to), INA)
+    assert texts(world, "ada", "lab2", "vision", "everyone") == ["Come to room 2."] * is_shown
+
+
+def test_a_message_says_who_and_until_when(world: World) -> None:
+    """By name, without the ledger's prefix; the newest first; the operator is called so."""
+    world.pool.desk.send(note(all=True, minutes=10.0), INA)
+    world.pass_time(1.0)
+    world.pool.desk.send(note(all=True), "spawner")
+    newest, oldest = world.pool.notes_for("ada", "", ())
+    assert (oldest.by, oldest.until) == ("ina", world.at - 1 + 600)
+    assert newest.by == "the operator of this host"
+
+
+def test_a_message_ends_by_itself(world: World) -> None:
+    """When its time is over it is not shown, and the ledger keeps it as over."""
+    sent = world.pool.desk.send(note(all=True, minutes=1.0), INA)
+    world.pass_time(59.0)
+    assert texts(world, "ada")
+    world.pass_time(1.0)
+    assert texts(world, "ada") == [] and world.pool.desk.notes() == []
+    before = world.pool.version
+    world.pool.turn()
+    assert world.pool.version > before
+    assert world.ledger.history("note", str(sent.id))[0]["to_state"] == "over"
+
+
+def test_a_message_is_taken_back(world: World) -> None:
+    """By anybody of staff, once; who and why is in the ledger."""
+    sent = world.pool.desk.send(note(all=True), INA)
+    world.pool.desk.end_note(sent.id, JO, "Wrong room.")
+    assert texts(world, "ada") == []
+    step = world.ledger.history("note", str(sent.id))[0]
+    assert (step["act"], step["by"], step["reason"]) == ("end", JO, "Wrong room.")
+    for number in (sent.id, 10**30):
+        with pytest.raises(Refused, match="shown") as caught:
+            world.pool.desk.end_note(number, JO)
+        assert (caught.value.reason, caught.value.status) == ("unknown-note", 404)
+
+
+def test_messages_outlive_the_pool(world: World) -> None:
+    """A restart forgets none, to the letter, and gives no number twice."""
+    hostile = "<script>alert(1)</script> \x1b[2J “José 🎓”; DROP TABLE notes"
+    sent = world.pool.desk.send(NoteRequest(text=hostile, to_user="ada", to_server="x"), INA)
+    world.crash()
+    (kept,) = world.pool.desk.notes()
+    assert kept == sent and kept.text == hostile
+    assert world.pool.desk.send(note(all=True), INA).id > sent.id
+
+
+def test_only_so_many_messages(world: World) -> None:
+    """So that no page drowns; what is over does not count."""
+    for _ in range(NOTES_MAX):
+        world.pool.desk.send(note(all=True, minutes=1.0), INA)
+    with pytest.raises(Refused) as caught:
+        world.pool.desk.send(note(all=True), INA)
+    assert (caught.value.reason, caught.value.status) == ("too-many-notes", 429)
+    world.pass_time(61.0)
+    assert world.pool.desk.send(note(all=True), INA).text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"all": True, "to_user": "ada"},
+        {"to_user": "ada", "to_course": "vision"},
+        {"to_server": "lab2", "to_course": "vision"},
+        {"to_server": "lab2", "all": True},
+        {"all": True, "text": ""},
+        {"all": True, "text": " \n "},
+        {"all": True, "text": "x" * (TEXT_MAX + 1)},
+        {"all": True, "minutes": 0},
+        {"all": True, "minutes": MINUTES_MAX + 1},
+        {"all": True, "minutes": float("nan")},
+        {"all": True, "colour": "red"},
+    ],
+)
+def test_a_message_that_cannot_be_read(wrong: dict[str, Any]) -> None:
+    """No addressee, or two; no text, or too much; no time, or too much."""
+    with pytest.raises(ValidationError):
+        NoteRequest.model_validate({"text": "Hello.", **wrong})
+
+
+names = st.sampled_from(["ada", "bob", "", "vision"])
+maybe = st.one_of(st.none(), names)
+
+
+@given(user=names, server=names, courses=st.sets(names), to=st.tuples(maybe, maybe, maybe))
+def test_nobody_reads_what_is_for_others(
+    user: str, server: str, courses: set[str], to: tuple[str | None, str | None, str | None]
+) -> None:
+    """Whatever the addressee: who reads it is that user at that server, or in that course."""
+    row = NoteRow(1, 0.0, INA, *to, text="Hello.", until=1.0)
+    if is_for(row, user, server, courses):
+        assert row.to_user in (None, user)
+        assert row.to_user is None or row.to_server in (None, server)
+        assert row.to_user is not None or row.to_course in (None, *courses)
+
+
+# -- the audit ------------------------------------------------------------------------------------
+
+
+def busy(world: World) -> None:
+    """Two instructors, two courses, a student and the pool itself."""
+    lease = world.run("ada", course="vision")
+    gpu = world.pool.snapshot().gpus[0].uuid
+    world.pool.desk.drain_gpu(gpu, "Fan.", INA)
+    world.pass_time(10.0)
+    world.pool.desk.undrain_gpu(gpu, "", "spawner")
+    world.pool.desk.reclaim(lease.id, "Exam.", JO, 60.0)
+    world.pass_time(10.0)
+    world.pool.pause("Repairs.", INA)
+    world.pool.desk.send(note(to_course="vision"), JO)
+
+
+def acts(world: World, **asked: Any) -> list[tuple[str, str]]:
+    found = world.pool.desk.audit(Question(**asked))
+    return [(one.act, called(one.by)) for one in found]
+
+
+OPERATOR = "the operator of this host"
+ALL = [
+    ("message", "jo"), ("pause", "ina"), ("reclaim", "jo"), ("undrain", OPERATOR), ("drain", "ina"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, ALL),
+        ({"limit": 2}, ALL[:2]),
+        ({"by": "ina"}, [ALL[1], ALL[4]]),
+        ({"by": "person:ina"}, [ALL[1], ALL[4]]),
+        ({"by": "in%"}, []),
+        ({"what": "gpu"}, ALL[3:]),
+        ({"what": "lease", "thing": "1"}, [ALL[2]]),
+        ({"courses": ("vision",)}, [ALL[0], ALL[2]]),
+        ({"courses": ()}, []),
+        ({"since": 1_000_010.0}, ALL[:4]),
+        ({"since": 1_000_010.0, "until": 1_000_020.0}, ALL[2:4]),
+        ({"until": 0.0}, []),
+    ],
+)
+def test_who_did_what(world: World, asked: dict[str, Any], found: list[tuple[str, str]]) -> None:
+    """The newest first, of these times, people, things and courses; the operator's acts too."""
+    busy(world)
+    assert acts(world, **asked) == found
+
+
+def test_an_entry_says_everything(world: World) -> None:
+    """When, who, what to what, from which state to which, why, and whose it was."""
+    busy(world)
+    (entry,) = world.pool.desk.audit(Question(what="lease"))
+    assert entry.model_dump() == {
+        "at": 1_000_010.0, "by": JO, "act": "reclaim", "what": "lease", "thing": "1",
+        "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
+    }  # fmt: skip
+
+
+def test_what_the_pool_did_by_itself(world: World) -> None:
+    """It is there for who asks for all."""
+    busy(world)
+    everything = world.pool.desk.audit(Question(is_all=True, what="lease"))
+    assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
+    assert len(world.pool.desk.audit(Question(is_all=True, limit=10**9))) > len(ALL)
+
+
+def test_the_audit_is_found_by_its_index(world: World) -> None:
+    """What people did is not looked for among all that ever happened."""
+    asked = query(Question()).compile(dialect=sqlite.dialect())
+    plan = world.ledger.connection.exec_driver_sql(
+        f"EXPLAIN QUERY PLAN {asked}", tuple(asked.params.values())
+    ).all()
+    world.ledger.connection.rollback()
+    assert any("transitions_acts" in str(step) for step in plan)
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("by", "name"),
+    [
+        ("person:ina", "ina"), ("service:cull:er", "cull:er"), ("server:ada/lab2", "ada"),
+        ("spawner", OPERATOR), ("pool", "the pool"), ("reclaimer", "the reclaimer"),
+        ("person:", "person:"), ("", ""), ("ada", "ada"),
+    ],
+)  # fmt: skip
+def test_how_people_are_called(by: str, name: str) -> None:
+    """By their own name, or by what they are."""
+    assert called(by) == name
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(-5, "0 s ago"), (0, "0 s ago"), (99, "99 s ago"), (600, "10 min ago"), (7200, "2 h ago")],
+)
+def test_how_long_ago(seconds: float, words: str) -> None:
+    """A clock that was set back is no future."""
+    assert ago(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (None, ""),
+        (Step(0, INA, "drain", "ok", "Fan."), "ina drained it 60 s ago (“Fan.”)"),
+        (Step(0, "pool", "", "gone", ""), "the pool made it gone 60 s ago"),
+        (Step(0, JO, "cancelled", "cancelled", ""), "jo made it cancelled 60 s ago"),
+        (Step(0, JO, "", "", ""), "jo changed it 60 s ago"),
+    ],
+)
+def test_who_did_what_in_words(step: Step | None, words: str) -> None:
+    """A clause for the person who comes second."""
+    assert told(step, 60.0) == words
