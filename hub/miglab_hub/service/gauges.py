@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from miglab_spawner.gpu.health import APPLICATION_XIDS
 from miglab_spawner.gpu.readings import Health
 from miglab_spawner.messages import GpuView, LeaseView, PoolSnapshot, SliceState, SliceView
 
@@ -53,7 +54,7 @@ class Gauges:
         self._heat = self._new("gpu_temperature_celsius", "Temperature of a GPU.", "gpu")
         self._power = self._new("gpu_power_watts", "Power that a GPU draws.", "gpu")
         self._ecc = self._new("gpu_ecc_errors", "Uncorrected memory errors.", "gpu")
-        self._xids = self._new("gpu_xids", "Xid faults since the service began.", "gpu")
+        self._xids = self._new("gpu_xids", "Xid faults since the service began.", "gpu", "kind")
 
     def set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told) -> None:
         """Set all of them to what is so now."""
@@ -100,11 +101,14 @@ class Gauges:
             (self._heat, health.temperature_c),
             (self._power, health.power_w),
             (self._ecc, health.ecc_errors),
-            (self._xids, None if health.xids is None else len(health.xids)),
         )
         for gauge, value in said:
             if value is not None:
                 gauge.labels(gpu).set(value)
+        if health.xids is not None:
+            kinds = Tally(xid in APPLICATION_XIDS for xid in health.xids)
+            self._xids.labels(gpu, "application").set(kinds[True])
+            self._xids.labels(gpu, "gpu").set(kinds[False])
 
     def _new(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"miglab_{name}", text, labels, registry=self._registry)
