@@ -1,14 +1,17 @@
 """`./lab check`: an acceptance run of a whole lab, over HTTP as students and staff use it."""
 
 import json
+import time
 from dataclasses import asdict, dataclass
 
 import httpx
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from websocket import WebSocketException
 
-from miglab_hub.check.steps import STEPS, Run
+from miglab_hub.check.run import Run
+from miglab_hub.check.steps import MORE, POOL, STEPS
 from miglab_hub.check.student import CheckFailed
 from miglab_hub.check.temporary import temporary_lab
 
@@ -19,11 +22,26 @@ EXPECTED = (CheckFailed, httpx.HTTPError, WebSocketException, OSError)
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the report."""
+    """One line of the report: what held or did not, what was seen, how long it took."""
 
     name: str
     ok: bool
     detail: str
+    took_s: float
+
+
+class Report:
+    """The steps so far, each with the time since the one before."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._began = time.monotonic()
+
+    def add(self, name: str, ok: bool, detail: str) -> None:
+        """A step is over."""
+        now = time.monotonic()
+        self.steps.append(Step(name, ok, detail, round(now - self._began, 1)))
+        self._began = now
 
 
 def run_check(*, as_json: bool, docker: bool) -> int:
@@ -43,23 +61,23 @@ def run_check(*, as_json: bool, docker: bool) -> int:
 
 def run_steps(*, docker: bool) -> list[Step]:
     """The steps with what came of them; after one that failed, none is tried."""
-    done: list[Step] = []
-    name = START
+    report, name = Report(), START
     try:
-        with temporary_lab(docker=docker) as lab:
-            done.append(Step(START, True, lab.settings.public_url))
+        with temporary_lab(docker=docker, pool=POOL, more=MORE) as lab:
+            report.add(START, True, lab.settings.public_url)
             run = Run(lab)
             for name, step in STEPS:
-                done.append(Step(name, True, step(run)))
+                report.add(name, True, step(run))
             name = END
-        done.append(Step(END, True, "none left"))
+        report.add(END, True, "none left")
     except EXPECTED as error:
-        done.append(Step(name, False, str(error) or type(error).__name__))
-    return done
+        report.add(name, False, str(error) or type(error).__name__)
+    return report.steps
 
 
 def _print_table(steps: list[Step]) -> None:
-    table = Table("step", "held", "seen")
+    table = Table("step", "held", "seconds", "seen")
     for step in steps:
-        table.add_row(step.name, "yes" if step.ok else "NO", step.detail)
+        held = "yes" if step.ok else "NO"
+        table.add_row(step.name, held, f"{step.took_s:.1f}", escape(step.detail))
     Console().print(table)

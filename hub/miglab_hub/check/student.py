@@ -6,6 +6,8 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
+from html import unescape
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ log = logging.getLogger(__name__)
 
 STEP_S = 180.0
 PAUSE_S = 0.25
+ENDLESS = "import time; time.sleep(86400)"
 
 
 class CheckFailed(Exception):
@@ -78,39 +81,70 @@ class Student:
         answer = self._api("DELETE", f"/hub/api/users/{self.name}/server")
         if not answer.is_success:
             raise CheckFailed(f"stopping the server of {self.name} gave HTTP {answer.status_code}")
-        wait_for(self._has_no_server, f"the server of {self.name} to stop")
+        wait_for(self.has_no_server, f"the server of {self.name} to stop")
+
+    def has_no_server(self) -> bool:
+        """Whether the hub has none for this student, not even one that is stopping."""
+        answer = self._api("GET", f"/hub/api/users/{self.name}")
+        return answer.is_success and not answer.json().get("servers")
+
+    def news(self) -> str:
+        """What the hub's page says of how the last server ended; empty if nothing."""
+        page = self._http.get(f"{self._url}/hub/spawn/{self.name}")
+        said = re.search(r'id="miglab-news">([^<]*)<', page.text)
+        return unescape(said[1]) if said else ""
+
+    # In JupyterLab.
 
     def run_cell(self, code: str) -> str:
         """Open JupyterLab, start a kernel, run a cell, and return what it printed."""
         page = self._http.get(f"{self._url}/user/{self.name}/lab")
         if not page.is_success:
             raise CheckFailed(f"JupyterLab of {self.name} gave HTTP {page.status_code}")
-        answer = self._api("POST", f"/user/{self.name}/api/kernels", {"name": "python3"})
-        if not answer.is_success:
-            raise CheckFailed(f"starting a kernel for {self.name}: HTTP {answer.status_code}")
-        return self._run(answer.json()["id"], code)
+        with closing(self._channel(self._kernel())) as channel:
+            return _printed(channel, _send(channel, code))
 
-    def _run(self, kernel: str, code: str) -> str:
+    def compute_on(self) -> None:
+        """Start a kernel with a cell that does not end, and go away."""
+        kernel = self._kernel()
+        with closing(self._channel(kernel)) as channel:
+            _send(channel, ENDLESS)
+            path = f"api/kernels/{kernel}"
+            wait_for(lambda: self._server("GET", path)["execution_state"] == "busy", self.name)
+
+    def lease(self) -> dict[str, Any]:
+        """How JupyterLab shows the lease."""
+        return self._server("GET", "miglab/api/lease")
+
+    def stay(self) -> dict[str, Any]:
+        """Press "I am still here"."""
+        return self._server("POST", "miglab/api/stay", {})
+
+    def _server(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """An answer of the student's own server."""
+        answer = self._api(method, f"/user/{self.name}/{path}", body)
+        if not answer.is_success:
+            said = f"HTTP {answer.status_code}: {answer.text[:200]}"
+            raise CheckFailed(f"{method} {path} at the server of {self.name}: {said}")
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def _kernel(self) -> str:
+        return str(self._server("POST", "api/kernels", {"name": "python3"})["id"])
+
+    def _channel(self, kernel: str) -> websocket.WebSocket:
         path = f"/user/{self.name}/api/kernels/{kernel}/channels"
         origin = urlsplit(self._url)
         scheme = "wss" if origin.scheme == "https" else "ws"
-        channel = websocket.create_connection(
+        return websocket.create_connection(
             f"{scheme}://{origin.netloc}{origin.path}{path}",
             cookie=self._cookies(path),
             origin=f"{origin.scheme}://{origin.netloc}",
             timeout=STEP_S,
             http_no_proxy=["*"],
         )
-        try:
-            request = _execute_request(code)
-            channel.send(json.dumps(request))
-            return _printed(channel, request["header"]["msg_id"])
-        finally:
-            channel.close()
 
-    def _has_no_server(self) -> bool:
-        answer = self._api("GET", f"/hub/api/users/{self.name}")
-        return answer.is_success and not answer.json().get("servers")
+    # Requests as a browser makes them.
 
     def _api(self, method: str, path: str, body: object = None) -> httpx.Response:
         headers = {"X-XSRFToken": self._cookie("_xsrf", path), "Referer": f"{self._url}/hub/home"}
@@ -147,6 +181,13 @@ def wait_for(look: Callable[[], bool], what: str, patience_s: float = STEP_S) ->
         if time.monotonic() > deadline:
             raise CheckFailed(f"waited {patience_s:g} s in vain for {what}")
         time.sleep(PAUSE_S)
+
+
+def _send(channel: websocket.WebSocket, code: str) -> str:
+    """Ask a kernel to run code; answers what its answers refer to."""
+    request = _execute_request(code)
+    channel.send(json.dumps(request))
+    return str(request["header"]["msg_id"])
 
 
 def _execute_request(code: str) -> dict[str, Any]:

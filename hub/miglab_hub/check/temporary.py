@@ -21,7 +21,13 @@ from miglab_hub.check.containers import prepare_engine, remove_all
 from miglab_hub.check.student import CheckFailed, wait_for
 from miglab_hub.checkout import checkout
 from miglab_hub.settings import Settings, load
-from miglab_spawner.messages import LeaseView, PoolSnapshot
+from miglab_spawner.messages import (
+    LeaseView,
+    PoolSnapshot,
+    ReservationRequest,
+    ReservationView,
+    TicketView,
+)
 
 PORTS = 5
 PORT_RANGE = range(20000, 32000, 10)  # below those that Linux hands out by itself
@@ -56,6 +62,8 @@ PARTS = {"hub": ["jupyterhub", "-f"], "pool": ["miglab_hub.service", "--config"]
 
 
 _LEASES = TypeAdapter(list[LeaseView])
+_TEXTS = TypeAdapter(list[str])
+_RESERVATIONS = TypeAdapter(list[ReservationView])
 
 
 class TemporaryLab:
@@ -79,6 +87,23 @@ class TemporaryLab:
         """The live leases, by user."""
         found = _LEASES.validate_json(self._ask("/api/leases"))
         return {lease.user: lease for lease in found}
+
+    def tickets(self) -> dict[str, TicketView]:
+        """The places in the line, by user."""
+        return {ticket.user or "": ticket for ticket in self.snapshot().waiting}
+
+    def reserve(self, request: ReservationRequest) -> ReservationView:
+        """Reserve, as the operator."""
+        body = request.model_dump(mode="json")
+        return ReservationView.model_validate_json(self._ask("/api/reservations", body))
+
+    def reservations(self) -> list[ReservationView]:
+        """What is reserved."""
+        return _RESERVATIONS.validate_json(self._ask("/api/reservations"))
+
+    def broken_invariants(self) -> list[str]:
+        """What contradicts the pool's invariants, in words."""
+        return _TEXTS.validate_json(self._ask("/api/invariants"))
 
     def places(self) -> dict[str, int | None]:
         """Who waits, and where in the line."""
@@ -121,11 +146,14 @@ class TemporaryLab:
         if left:
             raise CheckFailed(f"still there after the lab's end: {[_command(p) for p in left]}")
 
-    def _ask(self, path: str) -> bytes:
+    def _ask(self, path: str, body: object = None) -> bytes:
         secret = lab_secrets.read(self.settings.pool_secret)
         headers = {"Authorization": f"Bearer {secret}"}
-        answer = self._pool.get(self.settings.pool_url + path, headers=headers)
-        return answer.raise_for_status().content
+        method, url = "GET" if body is None else "POST", self.settings.pool_url + path
+        answer = self._pool.request(method, url, headers=headers, json=body)
+        if answer.is_error:
+            raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")
+        return answer.content
 
     def _answers(self, url: str) -> bool:
         return self._pool.get(url).is_success

@@ -1,0 +1,45 @@
+"""`./lab check`: the class that its reservation is for, and its report."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from miglab_hub.check import Report
+from miglab_hub.check.reserving import GRACE_S, LASTS, class_now
+from miglab_spawner.pool.calendar import Rule, mask_of, occurrence
+from miglab_spawner.pool.calendar import local_day as day_of
+
+MOMENTS = {
+    "noon": datetime(2026, 6, 2, 12, 0, 0, tzinfo=UTC),
+    "late in a minute": datetime(2026, 6, 2, 12, 0, 59, tzinfo=UTC),
+    "a minute before midnight": datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC),
+    "midnight": datetime(2027, 1, 1, 0, 0, 0, tzinfo=UTC),
+    "an hour before the day ends": datetime(2028, 2, 29, 22, 0, 1, tzinfo=UTC),
+}
+
+
+@pytest.mark.parametrize("now", MOMENTS.values(), ids=MOMENTS.keys())
+def test_the_class_of_the_check_takes_place_now(now: datetime) -> None:
+    """At any time of day it has begun in this minute, lasts an hour, and is kept a while yet."""
+    asked = class_now(now)
+    starts, ends = (datetime.strptime(t, "%H:%M").time() for t in (asked.from_time, asked.to_time))
+    today = day_of(now.timestamp(), asked.tz)
+    rule = Rule(mask_of(asked.weekdays), today, asked.until, starts, ends, asked.tz)
+    found = occurrence(rule, today)
+    assert found is not None
+    assert timedelta(0) <= now - datetime.fromtimestamp(found.starts_at, UTC) < timedelta(minutes=1)
+    assert found.ends_at - found.starts_at == LASTS.total_seconds()
+    assert found.starts_at + asked.grace_s - now.timestamp() == pytest.approx(GRACE_S)
+
+
+def test_the_report_says_how_long_each_step_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one to the next, by a clock that never jumps."""
+    times = iter([100.0, 101.5, 131.5])
+    monkeypatch.setattr("miglab_hub.check.time.monotonic", lambda: next(times))
+    report = Report()
+    report.add("one", True, "fine")
+    report.add("two", False, "not fine")
+    assert [(step.name, step.ok, step.took_s) for step in report.steps] == [
+        ("one", True, 1.5),
+        ("two", False, 30.0),
+    ]
