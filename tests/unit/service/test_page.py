@@ -1,11 +1,13 @@
 """The pool's page: what is drawn, what is said, and that no name can become markup."""
 
+import re
+
 import httpx
 import pytest
+from markupsafe import escape
 
-from miglab_hub.service.pages.pool_page import cells
-from miglab_hub.service.pages.words import in_words
-from miglab_spawner.messages import GpuView, SliceState, WaitEstimate
+from miglab_hub.service.pages.words import in_words, short, wait_short
+from miglab_spawner.messages import SliceState, WaitEstimate
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view
@@ -19,61 +21,48 @@ HOSTILE = [
 ]
 
 
-def gpu(*slices: object, memory_slices: int = 8) -> GpuView:
-    return GpuView(
-        index=0, uuid="GPU-0", name="A100", memory_slices=memory_slices, memory_mib=40960,
-        mig=True, state="ok", slices=slices,
-    )  # fmt: skip
-
-
-def test_cells_fill_the_gpu_without_a_gap() -> None:
-    """Slices and uncut memory together are the whole GPU, in order."""
-    drawn = cells(gpu(slice_view(2, 4, size=2), slice_view(1, 1)))
-    assert [(cell.start, cell.size, cell.item is not None) for cell in drawn] == [
-        (0, 1, False),
-        (1, 1, True),
-        (2, 2, False),
-        (4, 2, True),
-        (6, 2, False),
-    ]
-
-
-def test_cells_of_an_empty_and_a_full_gpu() -> None:
-    """Nothing cut is one run; a whole GPU is one slice."""
-    assert [(cell.start, cell.size) for cell in cells(gpu())] == [(0, 8)]
-    assert [(cell.start, cell.size) for cell in cells(gpu(slice_view(1, 0, size=8)))] == [(0, 8)]
+@pytest.mark.parametrize(
+    ("duration_s", "words", "few"),
+    [
+        (-5, "less than a minute", "<1 min"),
+        (20, "less than a minute", "<1 min"),
+        (60, "1 minute", "1 min"),
+        (3600, "1 hour", "1 h 00"),
+        (5400, "1 hour 30 minutes", "1 h 30"),
+        (90061, "1 day 1 hour", "1 d 1 h"),
+    ],
+)
+def test_durations_in_words(duration_s: float, words: str, few: str) -> None:
+    """The two largest units, in full and where there is little room."""
+    assert (in_words(duration_s), short(duration_s)) == (words, few)
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "words"),
-    [
-        (-5, "less than a minute"),
-        (20, "less than a minute"),
-        (60, "1 minute"),
-        (3600, "1 hour"),
-        (5400, "1 hour 30 minutes"),
-        (90061, "1 day 1 hour"),
-    ],
+    ("low_s", "high_s", "said"),
+    [(660, 1400, "11–24 min"), (0, 20, "≤1 min"), (20, 600, "≤10 min"), (3600, 9000, "1–3 h")],
 )
-def test_durations_in_words(duration_s: float, words: str) -> None:
-    """The two largest units."""
-    assert in_words(duration_s) == words
+def test_a_likely_wait_in_little_room(low_s: float, high_s: float, said: str) -> None:
+    """A range in minutes or hours, the end rounded up."""
+    wait = WaitEstimate(low_s=low_s, likely_s=low_s, high_s=high_s, why="")
+    assert wait_short(wait) == said
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("path", ["/", "/desk/slice/1", "/desk/lease/1", "/desk/ticket/1"])
 async def test_hostile_names_stay_text(
-    client: httpx.AsyncClient, pool: FakePool, name: str
+    client: httpx.AsyncClient, pool: FakePool, name: str, path: str
 ) -> None:
-    """Whatever a user, server or course is called, the page shows it and does not run it."""
-    pool.held[1] = lease_view(1, name, server=name, course=name)
-    pool.slices[0] = slice_view(1, 0, name, server=name, course=name)
+    """Whatever a user, server or course is called, a page shows it and does not run it."""
+    pool.held[1] = lease_view(1, name, server=name, course=name, ends_at=2e9)
+    pool.slices[0] = slice_view(1, 0, name, server=name, course=name, why=name, draining=name)
     pool.gpu_state = "unknown"
     pool.request_of_alice()
     pool.set_ticket(1, user=name, course=name)
-    page = (await client.get("/", headers=as_("staff-token"))).text
+    answer = await client.get(path, headers=as_("admin-token"))
+    assert answer.status_code == 200 and str(escape(name)) in answer.text
     for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):
-        assert markup not in page
-    for attribute in page.split("data-title=")[1:]:
+        assert markup not in answer.text
+    for attribute in answer.text.split("data-done=")[1:]:
         assert attribute.startswith('"') and "<" not in attribute[1:].split('"')[0]
 
 
@@ -87,18 +76,20 @@ async def test_no_inline_script_or_style(client: httpx.AsyncClient) -> None:
     assert all("src=" in tag.split(">")[0] for tag in answer.text.split("<script")[1:])
 
 
-async def test_a_student_finds_own_lease_and_release(client: httpx.AsyncClient) -> None:
-    """Own leases have a button; others' have neither a button nor a name."""
+async def test_a_student_may_open_what_is_their_own(client: httpx.AsyncClient) -> None:
+    """Own leases and slices lead to the desk; others' have neither a button nor a name."""
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    assert "leases/1/release" in page and "leases/3/release" in page
-    assert "leases/2/release" not in page and "bob" not in page
-    assert "somebody" in page
+    opened = set(re.findall(r'data-desk="([^"]+)"', page))
+    assert opened == {"lease/1", "lease/3", "slice/1"}
+    assert "bob" not in page and "somebody" in page
 
 
-async def test_staff_can_release_any(client: httpx.AsyncClient) -> None:
-    """Staff see names, with a button at each lease."""
+async def test_staff_may_open_everything(client: httpx.AsyncClient) -> None:
+    """Staff see names, and each GPU, slice and place in line leads to the desk."""
     page = (await client.get("/fragment", headers=as_("staff-token"))).text
-    assert "leases/2/release" in page and "bob" in page
+    opened = set(re.findall(r'data-desk="([^"]+)"', page))
+    assert opened == {"pool", "gpu/GPU-0", "slice/1", "slice/2", "slice/4"}
+    assert "bob" in page
 
 
 async def test_the_page_says_what_kind_of_lab_it_is(client: httpx.AsyncClient) -> None:
@@ -115,22 +106,21 @@ async def test_every_state_is_a_word(client: httpx.AsyncClient, pool: FakePool) 
     ]
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
     bar = page.split('<ol class="bar')[1].split("</ol>")[0]
-    for word in ("being made", "free", "in use", "being cleared", "set aside", "not the lab's"):
-        assert word.replace("'", "&#39;") in bar
+    for word in ("being made", "free", "in use", "being cleared", "set aside", "not the lab&#39;s"):
+        assert f'<span class="state">{word}</span>' in bar
 
 
 async def test_waiting_is_shown_with_the_own_place(
     client: httpx.AsyncClient, pool: FakePool
 ) -> None:
-    """Who waits sees the own place, and can give it up."""
+    """Who waits sees the own place, and can give it up; nobody else can."""
     pool.held.clear()
     pool.request_of_alice()
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
     assert 'data-own="You are number 1 in line for 1g.5gb."' in page
-    assert 'data-act="tickets/1"' in page
-    assert (
-        'data-act="tickets/1"' not in (await client.get("/fragment", headers=as_("bob-token"))).text
-    )
+    assert 'data-desk="ticket/1"' in page
+    of_bob = await client.get("/fragment", headers=as_("bob-token"))
+    assert 'data-desk="ticket/1"' not in of_bob.text
 
 
 async def test_the_likely_wait_is_shown(client: httpx.AsyncClient, pool: FakePool) -> None:
@@ -138,16 +128,30 @@ async def test_the_likely_wait_is_shown(client: httpx.AsyncClient, pool: FakePoo
     pool.held.clear()
     pool.request_of_alice()
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    assert "<td>not known</td>" in page
+    assert "not known" in page
     wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
     pool.tickets[1] = pool.tickets[1].model_copy(update={"estimate": wait})
     pool.version += 1
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
     assert "in line for 1g.5gb, about 10–25 minutes." in page
-    assert '<span title="from 50 leases">about 10–25 minutes</span>' in page
+    assert '<span title="from 50 leases">11–24 min</span>' in page
 
 
-@pytest.mark.parametrize("name", ["frame.css", "pool.css", "pool.js", "icon.svg"])
+async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """Who has the page as it is gets nothing; after a change, the parts that it concerns."""
+    headers = as_("bob-token")
+    first = await client.get("/fragment", headers=headers)
+    parts = re.findall(r'id="part-([\w-]+)" data-version="(\w+)"', first.text)
+    assert [name for name, _ in parts] == first.headers["x-parts"].split() != []
+    have = ",".join(f"{name}.{version}" for name, version in parts)
+    again = await client.get("/fragment", params={"have": have}, headers=headers)
+    assert (again.text, again.headers["x-parts"]) == ("", first.headers["x-parts"])
+    pool.request_of_alice()
+    then = await client.get("/fragment", params={"have": have}, headers=headers)
+    assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "line"]
+
+
+@pytest.mark.parametrize("name", ["frame.css", "pool.css", "pool.js", "desk.js", "icon.svg"])
 async def test_static_files(client: httpx.AsyncClient, name: str) -> None:
     """What the page asks for is there."""
     assert (await client.get(f"/static/{name}")).status_code == 200

@@ -5,19 +5,26 @@
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
+from fastapi.sse import EventSourceResponse
 from fastapi.staticfiles import StaticFiles
 
-from . import pool_page
+from miglab_hub.service.rights import Right
+from miglab_hub.service.roles import OPEN, page_needs
+
+from . import desk_page, pool_page
 from .frame import SERVICE, callback
+
+PAGE = page_needs(Right.LOOK)
 
 
 def page_router(prefix: str) -> APIRouter:
     """Every page, the parts of them that change, sign-in's way back, and the static files."""
     router = APIRouter(include_in_schema=False)
-    router.add_api_route("/", pool_page.page, methods=["GET"], response_class=HTMLResponse)
-    router.add_api_route(
-        "/fragment", pool_page.fragment, methods=["GET"], response_class=HTMLResponse
-    )
-    router.add_api_route("/oauth_callback", callback, methods=["GET"])
+    router.add_api_route("/", pool_page.page, response_class=HTMLResponse, dependencies=[PAGE])
+    router.add_api_route("/fragment", pool_page.fragment, response_class=HTMLResponse)
+    router.add_api_route("/live", pool_page.live, response_class=EventSourceResponse)
+    for address in ("/desk/{kind}", "/desk/{kind}/{thing}"):
+        router.add_api_route(address, desk_page.desk, response_class=HTMLResponse)
+    router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
     router.mount("/static", StaticFiles(directory=SERVICE / "static"), name="static")
     return router

@@ -20,11 +20,10 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from miglab_hub.service.answers import DeniedError
-from miglab_hub.service.asker import Asker
+from miglab_hub.service.asker import Asker, forbidden
 from miglab_hub.service.auth import SignIn
-from miglab_spawner.progress import likely_wait
 
-from .words import STATE_WORDS, in_words, iso
+from .words import in_words, iso, left, left_short, since
 
 SERVICE = Path(__file__).parent.parent
 
@@ -62,10 +61,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["in_words"] = in_words
-    environment.filters["iso"] = iso
-    environment.filters["likely"] = likely_wait
-    environment.globals["state_words"] = STATE_WORDS
+    for said in (in_words, iso, left, left_short, since):
+        environment.filters[said.__name__] = said
     return environment
 
 
@@ -76,7 +73,7 @@ async def shown(request: Request, draw: Callable[[Asker], Awaitable[str]]) -> Re
     """A page for whoever asks; whoever is not signed in is sent to the hub first, then back here.
 
     Args:
-        request: for the page.
+        request: for the page; its route says with `page_needs` which right it needs.
         draw: makes its HTML; may raise `DeniedError`, which is shown as a page.
     """
     sign_in: SignIn = request.app.state.sign_in
@@ -85,6 +82,8 @@ async def shown(request: Request, draw: Callable[[Asker], Awaitable[str]]) -> Re
     except DeniedError as refused:
         return sign_in.begin(request) if refused.status == 401 else failed(request, refused)
     try:
+        if not asker.has(request.state.right):
+            raise forbidden(request.state.right)
         return HTMLResponse(await draw(asker))
     except DeniedError as refused:
         return failed(request, refused, asker)
@@ -103,6 +102,11 @@ def render(template: str, request: Request, asker: Asker, here: str = "", **valu
     return TEMPLATES.get_template(template).render(
         **_frame(request, asker, here), asker=asker, **values
     )
+
+
+def render_part(template: str, **values: object) -> str:
+    """A template that stands in a page, or replaces a part of one."""
+    return TEMPLATES.get_template(template).render(values)
 
 
 def failed(

@@ -1,78 +1,101 @@
-// Keeps the pool's page current: the server says that something changed, and sends the part anew.
-"use strict";
+// Keeps the pool's page current: the server says that something changed, and sends those parts anew.
 
-const meta = (name) => document.querySelector(`meta[name="miglab-${name}"]`).content;
-const prefix = meta("prefix");
-const byId = (id) => document.getElementById(id);
-const pool = byId("pool");
+import * as desk from "./desk.js";
+import { find } from "./find.js";
+import { byId, part, prefix } from "./frame.js";
+import { age } from "./times.js";
 
-// Replacing the fragment must not close what is open, nor lose the keyboard's place.
-function replace(html) {
-  const open = [...pool.querySelectorAll("details[open]")].map((item) => item.id);
-  const focus = pool.contains(document.activeElement) ? document.activeElement.id : "";
-  pool.innerHTML = html;
-  for (const id of open) {
-    if (byId(id)) byId(id).open = true;
-  }
-  if (focus) (byId(focus) || byId("main")).focus({ preventScroll: true });
-  const own = pool.querySelector("[data-own]").dataset.own;
-  if (own !== said) byId("said").textContent = said = own;
-}
-
-let said = pool.querySelector("[data-own]").dataset.own;
+const REST_MS = 1000; // a class that starts at once changes much
+const AGE_MS = 15000;
+let said = own();
 let wanted = false;
 let busy = false;
 
-// One request at a time, and at most one a second: a class that starts at once changes much.
+function own() {
+  return document.querySelector("[data-own]").dataset.own;
+}
+
+// Replacing a part must not lose the keyboard's place, nor how far a list was scrolled.
+function replace(html) {
+  const fresh = document.createElement("template");
+  fresh.innerHTML = html;
+  for (const next of [...fresh.content.querySelectorAll(".part")]) {
+    const old = byId(next.id);
+    const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
+    const scrolled = old.querySelector(".scroll")?.scrollTop || 0;
+    old.replaceWith(next);
+    if (scrolled && next.querySelector(".scroll")) next.querySelector(".scroll").scrollTop = scrolled;
+    if (focus) (byId(focus) || byId("main")).focus({ preventScroll: true });
+  }
+  age(document);
+  find();
+  if (own() !== said) byId("said").textContent = said = own();
+}
+
+async function once() {
+  const parts = [...document.querySelectorAll(".part")];
+  const names = parts.map((item) => item.id.slice("part-".length));
+  const have = parts.map((item, n) => `${names[n]}.${item.dataset.version}`).join(",");
+  const answer = await part(`fragment?have=${encodeURIComponent(have)}`);
+  if (!answer.ok) throw new Error(answer.statusText);
+  const there = answer.headers.get("X-Parts").split(" ");
+  if (there.slice().sort().join() !== names.sort().join()) return location.reload();
+  replace(await answer.text());
+}
+
+// One request at a time.
 async function refresh() {
   wanted = true;
   if (busy) return;
   busy = true;
   while (wanted) {
     wanted = false;
-    try {
-      const answer = await fetch(`${prefix}/fragment`);
-      if (answer.status === 401) return location.reload();
-      if (answer.ok) replace(await answer.text());
-    } catch (error) {
-      byId("link").hidden = false;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await once().catch(() => (byId("link").hidden = false));
+    await new Promise((resolve) => setTimeout(resolve, REST_MS));
   }
   busy = false;
 }
 
-const events = new EventSource(`${prefix}/api/events`);
+const events = new EventSource(`${prefix}/live`);
 events.addEventListener("open", () => (byId("link").hidden = true));
 events.addEventListener("pool", refresh);
 events.addEventListener("error", () => {
   byId("link").hidden = false;
   if (events.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 5000);
 });
-setInterval(refresh, 30000); // "42 minutes left" grows old even when nothing happens
+document.addEventListener("miglab:acted", refresh);
+setInterval(() => age(document), AGE_MS);
 
-// Every button says what it does and asks first.
-pool.addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-act]");
-  if (!button) return;
-  const dialog = byId("confirm");
-  byId("confirm-title").textContent = button.dataset.title;
-  byId("confirm-text").textContent = button.dataset.ask;
-  dialog.querySelector("[value=go]").textContent = button.dataset.go;
-  dialog.returnValue = "keep";
-  dialog.onclose = () => {
-    if (dialog.returnValue === "go") act(button.dataset);
-  };
-  dialog.showModal();
+byId("main").addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-desk]");
+  if (button) desk.open(button.dataset.desk, button);
 });
 
-async function act({ act, method }) {
-  const answer = await fetch(`${prefix}/api/${act}`, {
-    method,
-    headers: { "Content-Type": "application/json", "X-XSRFToken": meta("xsrf") },
-    body: method === "POST" ? JSON.stringify({ reason: "released on the pool's page" }) : undefined,
-  });
-  if (!answer.ok) byId("said").textContent = (await answer.json()).message;
-  byId("said").classList.toggle("unseen", answer.ok);
-  refresh();
+// Arrow keys walk over the drawing, as the eye does.
+const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+byId("main").addEventListener("keydown", (event) => {
+  const step = STEPS[event.key];
+  const cell = event.target.closest(".cell-in");
+  if (!step || !cell) return;
+  const next = step[0] ? across(cell, step[0]) : along(cell, step[1]);
+  if (next) {
+    event.preventDefault();
+    next.focus();
+  }
+});
+
+function along(cell, by) {
+  const all = [...cell.closest(".bar").querySelectorAll("button.cell-in")];
+  return all[all.indexOf(cell) + by];
 }
+
+function across(cell, by) {
+  const bars = [...document.querySelectorAll(".bar")].filter((bar) => bar.querySelector("button.cell-in"));
+  const bar = bars[bars.indexOf(cell.closest(".bar")) + by];
+  if (!bar) return undefined;
+  const middle = (item) => item.getBoundingClientRect().left + item.offsetWidth / 2;
+  const away = (item) => Math.abs(middle(item) - middle(cell));
+  return [...bar.querySelectorAll("button.cell-in")].sort((a, b) => away(a) - away(b))[0];
+}
+
+byId("find").addEventListener("input", find);

@@ -1,0 +1,79 @@
+"""The queue beside the GPUs, and what the asker has: rows and sentences.  Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from miglab_hub.service.asker import Asker
+from miglab_spawner.messages import LeaseView, PoolSnapshot, TicketState, TicketView
+from miglab_spawner.progress import likely_wait
+
+from .words import wait_short
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One place in line.
+
+    Attributes:
+        place: which; "now" for one that is being served.
+        who: as the asker may name them.
+        since: when it was asked for.
+        wait: how long it is likely to last yet, in words.
+        why: what that was made from.
+        address: of what can be done to it; empty for nothing.
+    """
+
+    ticket: int
+    place: str
+    who: str
+    course: str
+    shape: str
+    since: float
+    wait: str
+    why: str
+    address: str
+    is_own: bool
+
+
+def rows(waiting: Sequence[TicketView], asker: Asker) -> list[Row]:
+    """The line, the next in front."""
+    return [_row(ticket, asker) for ticket in waiting]
+
+
+def _row(ticket: TicketView, asker: Asker) -> Row:
+    is_own = asker.is_user(ticket.user)
+    estimate = ticket.estimate
+    return Row(
+        ticket.id,
+        "now" if ticket.position is None else str(ticket.position),
+        "you" if is_own else ticket.user or "somebody",
+        ticket.course,
+        ticket.shape,
+        ticket.created_at,
+        wait_short(estimate) if estimate else "",
+        estimate.why if estimate else "",
+        f"ticket/{ticket.id}" if ticket.user is not None else "",
+        is_own,
+    )
+
+
+def by_shape(waiting: Sequence[TicketView]) -> list[tuple[str, int]]:
+    """How many wait for each shape, the most wanted first."""
+    return Counter(ticket.shape for ticket in waiting).most_common()
+
+
+def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], asker: Asker) -> str:
+    """One sentence about the asker, which a screen reader is told when it changes."""
+    own = [lease for lease in leases if asker.is_user(lease.user)]
+    if own:
+        return "You hold " + " and ".join(lease.shape for lease in own) + "."
+    ticket = next((one for one in snapshot.waiting if asker.is_user(one.user)), None)
+    if ticket is None:
+        return "You hold no GPU slice and are not waiting for one."
+    if ticket.state is TicketState.OFFERED:
+        return f"Your {ticket.shape} is ready: start your server."
+    if ticket.position is None:
+        return f"Your {ticket.shape} is being made."
+    wait = f", {likely_wait(ticket.estimate)}" if ticket.estimate else ""
+    return f"You are number {ticket.position} in line for {ticket.shape}{wait}."

@@ -1,0 +1,84 @@
+// The dialog in which one thing is looked at and acted on; what can be done to it, the server says.
+
+import { ask, byId, part, say } from "./frame.js";
+
+const dialog = byId("desk");
+const inside = byId("desk-in");
+let opener = "";
+
+export async function open(address, button) {
+  opener = button.id;
+  const answer = await part(`desk/${address}`);
+  if (!answer.ok) {
+    say((await answer.json()).message);
+    return;
+  }
+  inside.innerHTML = await answer.text();
+  dialog.showModal();
+}
+
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog || event.target.closest("[data-close]")) dialog.close();
+});
+dialog.addEventListener("close", () => {
+  inside.replaceChildren();
+  (byId(opener) || byId("main")).focus({ preventScroll: true });
+});
+
+// An act that is opened is the only one open, and its first field is where the keyboard is.
+inside.addEventListener("toggle", (event) => {
+  const act = event.target;
+  if (!act.open) return;
+  const first = act.querySelector("input:not([type=hidden]), select, textarea, button");
+  if (first) first.focus();
+}, true);
+
+inside.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const form = event.target;
+  const trouble = form.querySelector("[role=alert]");
+  const go = form.querySelector("[type=submit]");
+  trouble.textContent = "";
+  go.disabled = true;
+  try {
+    await send(form);
+    dialog.close();
+    say(form.dataset.done);
+    document.dispatchEvent(new Event("miglab:acted"));
+  } catch (error) {
+    trouble.textContent = error.message;
+  } finally {
+    go.disabled = false;
+  }
+});
+
+function send(form) {
+  const { method, path } = form.dataset;
+  const body = values(form);
+  if (method !== "DELETE") return ask(method, path, body);
+  const query = new URLSearchParams(body).toString();
+  return ask(method, query ? `${path}?${query}` : path);
+}
+
+// The fields as the API wants them: numbers are numbers, minutes are seconds, empty is left out.
+export function values(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
+    if (field.type === "checkbox") {
+      if (field.dataset.list !== undefined) {
+        body[field.name] ??= [];
+        if (field.checked) body[field.name].push(field.value);
+      } else body[field.name] = field.checked;
+    } else if (field.value !== "" || field.dataset.keep !== undefined) {
+      body[field.name] = typed(field);
+    }
+  }
+  return body;
+}
+
+function typed({ value, dataset }) {
+  if (dataset.flag !== undefined) return value === "true";
+  if (dataset.times) return Number(value) * Number(dataset.times);
+  return dataset.number === undefined ? value : Number(value);
+}

@@ -1,0 +1,26 @@
+// Durations that age on the page, in the words that the server uses (pages/words.py).
+
+export function short(seconds) {
+  const minutes = Math.max(0, Math.round(seconds / 60));
+  const hours = Math.floor(minutes / 60);
+  if (!hours) return minutes ? `${minutes} min` : "<1 min";
+  const days = Math.floor(hours / 24);
+  if (days) return `${days} d ${hours % 24} h`;
+  return `${hours} h ${String(minutes % 60).padStart(2, "0")}`;
+}
+
+export function age(root) {
+  const now = Date.now();
+  for (const time of root.querySelectorAll("time[data-left]")) {
+    const left = (Date.parse(time.dateTime) - now) / 1000;
+    const long = time.dataset.left !== "short";
+    say(time, left > 0 ? short(left) + (long ? " left" : "") : "time is up");
+  }
+  for (const time of root.querySelectorAll("time[data-since]")) {
+    say(time, short((now - Date.parse(time.dateTime)) / 1000));
+  }
+}
+
+function say(element, words) {
+  if (element.textContent !== words) element.textContent = words;
+}

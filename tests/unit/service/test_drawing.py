@@ -1,0 +1,135 @@
+"""How GPUs become boxes: no gap, and each state by its own mark."""
+
+import pytest
+
+from miglab_hub.service.asker import SPAWNER, Asker, Kind
+from miglab_hub.service.pages.drawing import WORDS, Doings, Mark, boxes, draw, sums
+from miglab_spawner.messages import GpuView, KeptPlace, PoolSnapshot, SliceState, SliceView
+
+from .fakes import slice_view
+
+ALICE = Asker(Kind.PERSON, "alice")
+NOTHING = Doings()
+
+
+def gpu(*slices: SliceView, memory_slices: int = 8, **more: object) -> GpuView:
+    values = {"index": 0, "uuid": "GPU-0", "name": "A100", "memory_mib": 40960, "state": "ok"}
+    return GpuView(mig=True, memory_slices=memory_slices, slices=slices, **(values | more))
+
+
+def kept(start: int, size: int) -> KeptPlace:
+    return KeptPlace(reservation=1, course="vision", gpu="GPU-0", start=start, size=size)
+
+
+def marks(
+    view: GpuView, *places: KeptPlace, doings: Doings = NOTHING
+) -> list[tuple[int, int, str]]:
+    """Start, size and mark of each box."""
+    drawn = boxes(view, places, SPAWNER, doings)
+    return [(box.start, box.size, box.mark.value) for box in drawn]
+
+
+def test_boxes_fill_the_gpu_without_a_gap() -> None:
+    """Slices and uncut memory together are the whole GPU, in order."""
+    assert marks(gpu(slice_view(2, 4, size=2), slice_view(1, 1))) == [
+        (0, 1, "uncut"),
+        (1, 1, "free"),
+        (2, 2, "uncut"),
+        (4, 2, "free"),
+        (6, 2, "uncut"),
+    ]
+
+
+def test_an_empty_and_a_full_gpu() -> None:
+    """Nothing cut is one run; a whole GPU is one slice."""
+    assert marks(gpu()) == [(0, 8, "uncut")]
+    assert marks(gpu(slice_view(1, 0, size=8, profile="full"))) == [(0, 8, "free")]
+
+
+def test_what_is_reserved() -> None:
+    """Kept places show on free slices and on uncut memory; beside them nothing changes."""
+    view = gpu(slice_view(1, 0, size=2), slice_view(2, 2, size=2))
+    assert marks(view, kept(2, 2), kept(5, 2)) == [
+        (0, 2, "free"),
+        (2, 2, "reserved"),
+        (4, 1, "uncut"),
+        (5, 2, "reserved"),
+        (7, 1, "uncut"),
+    ]
+
+
+def test_who_runs_on_a_reserved_place_runs_on() -> None:
+    """A leased slice stays in use and says whose it is next, unless it is the class's own."""
+    view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "eva", course="vision"))
+    drawn = boxes(view, [kept(0, 1), kept(1, 1)], SPAWNER, NOTHING)
+    assert [(box.mark, box.note) for box in drawn[:2]] == [
+        (Mark.LEASED, "then for vision"),
+        (Mark.LEASED, ""),
+    ]
+
+
+def test_draining() -> None:
+    """On a draining GPU nothing is free; on a draining slice only that is not."""
+    view = gpu(slice_view(1, 0), slice_view(2, 1, "bob"), draining="new fan")
+    assert marks(view) == [(0, 1, "draining"), (1, 1, "leased"), (2, 6, "draining")]
+    assert boxes(view, [], SPAWNER, NOTHING)[1].note == "then drained"
+    view = gpu(slice_view(1, 0, draining="dust"), slice_view(2, 1))
+    assert marks(view)[:2] == [(0, 1, "draining"), (1, 1, "free")]
+
+
+@pytest.mark.parametrize(
+    ("doings", "mark"),
+    [
+        (NOTHING, Mark.LEASED),
+        (Doings(idle={1}), Mark.IDLE),
+        (Doings(idle={1}, warned={1}), Mark.ENDING),
+    ],
+)
+def test_what_a_lease_does(doings: Doings, mark: Mark) -> None:
+    """In use, idle, or warned."""
+    assert boxes(gpu(slice_view(1, 0, "bob")), [], SPAWNER, doings)[0].mark is mark
+
+
+@pytest.mark.parametrize("state", [s for s in SliceState if s is not SliceState.LEASED])
+def test_every_other_state_has_its_mark(state: SliceState) -> None:
+    """No two states look alike."""
+    assert boxes(gpu(slice_view(1, 0, state=state)), [], SPAWNER, NOTHING)[0].mark == state.value
+
+
+def test_every_mark_has_a_word_of_its_own() -> None:
+    """What is told apart by colour is told apart by word."""
+    assert set(WORDS) == set(Mark) and len(set(WORDS.values())) == len(Mark)
+
+
+def test_names_and_memory() -> None:
+    """The holder as the asker may name them; how full, as far as it is known."""
+    view = gpu(
+        slice_view(1, 0, "alice", server="lab2", memory_used_mib=2432),
+        slice_view(2, 1, "bob", server="lab2"),
+        slice_view(3, 2, "bob").model_copy(update={"user": None}),
+    )
+    drawn = boxes(view, [], ALICE, NOTHING)
+    assert [(box.who, box.is_own, box.address) for box in drawn[:3]] == [
+        ("you", True, "slice/1"),
+        ("bob (lab2)", False, ""),
+        ("somebody", False, ""),
+    ]
+    assert (drawn[0].used_pct, drawn[0].memory) == (50, "2.4 of 4.8 GiB")
+    assert (drawn[1].used_pct, drawn[1].memory) == (None, "? of 4.8 GiB")
+
+
+def test_sums() -> None:
+    """What anybody could get counts as free: not what is drained, reserved or on a silent GPU."""
+    one = gpu(slice_view(1, 0), slice_view(2, 1, "bob"), slice_view(3, 2, draining="dust"))
+    silent = gpu(slice_view(4, 0), index=1, uuid="GPU-1", state="unknown", why="stuck")
+    snapshot = PoolSnapshot(
+        at=0, simulated=True, gpus=(one, silent), waiting=(), kept=(kept(3, 2),)
+    )
+    drawings = draw(snapshot, SPAWNER, Doings(idle={2}))
+    assert sums(drawings, 5) == [
+        (4, "memory slices free"),
+        (1, "in use"),
+        (1, "of them idle"),
+        (5, "waiting"),
+    ]
+    assert drawings[1].trouble == "unknown: takes no new lease. stuck"
