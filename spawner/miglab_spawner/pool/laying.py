@@ -18,7 +18,7 @@ from .ledger import Transaction
 from .placement import Choice
 from .queue import Ground
 from .refused import Refused
-from .rows import LayoutRow
+from .rows import LayoutRow, ReservationRow
 from .timetable import (
     Planned,
     clashes,
@@ -227,6 +227,15 @@ def _check_together(core: Core, rows: Sequence[LayoutRow], at: float) -> None:
     before = plans(core)
     after = [*(plan for plan in before if plan.name not in names), *mine]
     promises.check(core, before, after, at)
+
+
+def check_reserved(core: Core, row: ReservationRow, at: float) -> None:
+    """Refuse a reservation that the layouts leave no places for.
+
+    Raises:
+        Refused: ``layout-clash``, saying when.
+    """
+    promises.check_reserved(core, row, plans(core), at)
 
 
 def in_one_clash(one: Planned, other: Planned, at: float) -> str:

@@ -133,7 +133,7 @@ def _in_the_way(core: Core, item: Lying) -> str:
     return f"{what}: {_WAY_OUT.get(state, 'end that')}"
 
 
-_WAY_OUT = {
+_WAY_OUT: dict[str, str] = {
     SliceState.FOREIGN: "adopt it, or destroy it by hand",
     SliceState.QUARANTINED: "clear it",
 }

@@ -58,6 +58,7 @@ def slice_view(core: Core, row: SliceRow) -> SliceView:
 def gpu_view(core: Core, row: GpuRow) -> GpuView:
     """One GPU with its slices, lowest start first."""
     on_gpu = sorted(core.state.on_gpu[row.uuid].values(), key=lambda item: (item.start, item.id))
+    laid = core.laid_on(row.uuid)
     return GpuView(
         index=row.idx,
         uuid=row.uuid,
@@ -68,7 +69,8 @@ def gpu_view(core: Core, row: GpuRow) -> GpuView:
         state=row.state,
         why=row.why or _why_not_now(core, row),
         draining=row.draining,
-        course=core.settings.assigned_course(row.uuid, row.idx),
+        course=core.course_of(row),
+        layout=laid.name if laid else "",
         slices=tuple(slice_view(core, item) for item in on_gpu),
     )
 
