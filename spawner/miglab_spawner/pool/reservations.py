@@ -7,7 +7,7 @@ those in force is reserved.py's concern.
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -95,8 +95,20 @@ def in_words(row: ReservationRow) -> str:
 # -- making -------------------------------------------------------------------------------------
 
 
-def make(core: Core, asked: ReservationRequest, by: str) -> ReservationRow:
-    """Reserve, or refuse with the reason, which is in the ledger too."""
+def make(
+    core: Core,
+    asked: ReservationRequest,
+    by: str,
+    check: Callable[[ReservationRow, float], None] = lambda _row, _at: None,
+) -> ReservationRow:
+    """Reserve, or refuse with the reason, which is in the ledger too.
+
+    Args:
+        core: the pool.
+        asked: what and when.
+        by: who.
+        check: refuses what goes well with the other reservations, but not with something else.
+    """
     with core.write(durable=True) as tx:
         row = _row(core, tx, asked, by)
         why = None
@@ -107,6 +119,7 @@ def make(core: Core, asked: ReservationRequest, by: str) -> ReservationRow:
             _check_ahead(row, tx.at)
             _check_room(core, row)
             _check_clashes(core, row, tx.at)
+            check(row, tx.at)
         except Refused as error:
             why = error
             row = replace(
