@@ -1,0 +1,174 @@
+"""Dashboard and alerts: they ask for metrics that exist, and promtool finds nothing wrong."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import Counter, Histogram
+
+from miglab_hub.service.metrics import Metrics
+from miglab_spawner.messages import PoolSnapshot
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
+DASHBOARD = DEPLOY / "grafana" / "miglab.json"
+PROMTOOL = shutil.which("promtool")
+OF_PROMETHEUS = {"instance", "job", "le"}
+needs_promtool = [
+    pytest.mark.promtool,
+    pytest.mark.skipif(PROMTOOL is None, reason="no promtool: apt-get install prometheus"),
+]
+
+
+def series() -> dict[str, set[str]]:
+    """Every series that Prometheus reads of the pool, with its labels."""
+    found = {}
+    for collector in set(Metrics().registry._collector_to_names):
+        name, labels = collector._name, set(collector._labelnames)  # type: ignore[attr-defined]
+        if isinstance(collector, Histogram):
+            found |= {f"{name}_{part}": labels for part in ("bucket", "sum", "count")}
+        else:
+            found[f"{name}_total" if isinstance(collector, Counter) else name] = labels
+    return found
+
+
+def panels() -> list[dict[str, Any]]:
+    found = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return [panel for panel in found if panel["type"] != "row"]
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """What is asked for, by whom."""
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    for panel in panels():
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+def labels_of(query: str) -> set[str]:
+    """The labels that a query selects or groups by."""
+    selected = re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", query)
+    grouped = re.findall(r"by\s*\(([^)]*)\)", query)
+    return {*selected, *(name.strip() for names in grouped for name in names.split(","))}
+
+
+@pytest.mark.parametrize(("who", "query"), list(queries()))
+def test_what_is_asked_for_exists(who: str, query: str) -> None:
+    """Each metric is one that the pool has, and so is each label that is used of it."""
+    there = series()
+    asked = set(re.findall(r"\bmiglab_\w+", query))
+    assert asked <= there.keys(), who
+    known = OF_PROMETHEUS.union(*(there[name] for name in asked))
+    assert labels_of(query) <= known, who
+    assert asked or query.startswith("up{"), who
+
+
+def test_legends_name_labels_that_are_there() -> None:
+    """What a legend says of a line is a label that its query keeps."""
+    for panel in panels():
+        for target in panel["targets"]:
+            named = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            metric = series()[re.findall(r"miglab_\w+", target["expr"])[0]]
+            assert named <= metric, panel["title"]
+
+
+def test_all_that_matters_is_drawn() -> None:
+    """Every metric of the pool is on the dashboard, so that none is measured for nobody."""
+    drawn = {name for _, query in queries() for name in re.findall(r"miglab_\w+", query)}
+    shown = {re.sub("_(bucket|sum|count)$", "", name) for name in drawn}
+    there = {re.sub("_(bucket|sum|count)$", "", name) for name in series()}
+    assert there - shown == {"miglab_memory_slices"}
+
+
+def test_every_alert_says_what_to_do() -> None:
+    """A summary with the lab's name, what to do, and how urgent it is."""
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("page", "look"), rule["alert"]
+        assert "$labels.instance" in rule["annotations"]["summary"], rule["alert"]
+        assert len(rule["annotations"]["description"]) > 20, rule["alert"]
+
+
+def test_the_dashboard_is_what_its_maker_makes() -> None:
+    """The file that Grafana imports was written by the script beside it."""
+    spec = spec_from_file_location("make_dashboard", DASHBOARD.parent / "make_dashboard.py")
+    assert spec is not None and spec.loader is not None
+    made = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert DASHBOARD.read_text(encoding="utf-8") == made.text()
+
+
+def test_panels_lie_beside_each_other() -> None:
+    """Each has a number of its own, and none lies on another."""
+    found = panels()
+    assert len({panel["id"] for panel in found}) == len(found)
+    cells = [
+        (x, y)
+        for panel in found
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells) and max(x for x, _ in cells) < 24
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    assert PROMTOOL is not None
+    return subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, check=False)
+
+
+class TestPromtool:
+    """Debian's own tool reads all of it."""
+
+    pytestmark = needs_promtool
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("check", "rules", str(ALERTS)),
+            ("check", "config", str(DEPLOY / "prometheus" / "prometheus.yaml")),
+            ("test", "rules", str(DEPLOY / "prometheus" / "alerts_test.yaml")),
+        ],
+    )
+    def test_alerts(self, arguments: tuple[str, ...]) -> None:
+        """The rules can be read, the example finds them, and they call when they should."""
+        done = promtool(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_the_dashboards_queries(self, tmp_path: Path) -> None:
+        """Every query of the dashboard is PromQL once Grafana has put its variables in."""
+        made = [
+            {"record": f"panel:{panel['id']}:{target['refId'].lower()}", "expr": target["expr"]}
+            for panel in panels()
+            for target in panel["targets"]
+        ]
+        text = json.dumps({"groups": [{"name": "dashboard", "rules": made}]})
+        file = tmp_path / "rules.yaml"
+        file.write_text(text.replace("$__rate_interval", "5m").replace("$instance", ".*"))
+        done = promtool("check", "rules", str(file))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_the_metrics(self) -> None:
+        """What the pool tells is in the format, and named as Prometheus wants it."""
+        assert PROMTOOL is not None
+        metrics = Metrics({"1g.5gb"})
+        metrics.waited("1g.5gb", 3.0)
+        metrics.cut("create", "1g.5gb", 0.4)
+        text = metrics.render(PoolSnapshot(at=0.0, simulated=True, gpus=(), waiting=()), ())
+        done = subprocess.run(
+            [PROMTOOL, "check", "metrics"], input=text, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
