@@ -93,7 +93,9 @@ def judge(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) 
     work_age_s, missing = _work(known, reading)
     if reading.processes is None:
         missing = missing or "NVML does not tell what is on the slice"
-    claimed_s = None if missing else _claimed_idle_s(known, work_age_s, bounds)
+    # Who has run nothing yet came with the lease: until then looking counts from its begin.
+    since_s = min(work_age_s, max(0.0, held_s))
+    claimed_s = None if missing else _claimed_idle_s(known, since_s, bounds)
     if claimed_s is None and not missing:
         missing = "its server does not tell whether somebody uses the page"
     idle_s = _idle_s(claimed_s, reading, held_s, bounds)

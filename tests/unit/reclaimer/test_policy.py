@@ -87,6 +87,18 @@ def test_nobody_is_idle_longer_than_the_lease() -> None:
     assert judge(idle(1e8), HOLDS, -3600, LIMITS.bounds).idle_s == 0
 
 
+@pytest.mark.parametrize(
+    ("held_s", "activity"), [(1200, Activity.ACTIVE), (3600 + 1000, Activity.IDLE_FREE)]
+)
+def test_who_writes_and_has_run_nothing_yet_uses_the_slice(
+    held_s: float, activity: Activity
+) -> None:
+    """No kernel was ever started: being at the page counts from the lease's begin, for its time."""
+    writes = idle(NEVER, kernels=0, browsers=1, browser_age_s=2.0)
+    for reading in (EMPTY, replace(EMPTY, free_for_s=held_s)):
+        assert judge(writes, reading, held_s, LIMITS.bounds).activity is activity
+
+
 # -- unused ---------------------------------------------------------------------------------------
 
 
