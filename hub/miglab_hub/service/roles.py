@@ -1,8 +1,8 @@
 """Who may ask for what on the management listener: what a route says of the right it needs.
 
-Every route has one parameter or dependency made by `needs`, or is marked `OPEN`; a test refuses a
-route that has neither.  The parameter refuses who has the right over nothing at all; whether it
-reaches what is asked for, the route finds out with `Asker.require`.
+Every route has one parameter or dependency made by `needs` (a page: by `page_needs`), or is marked
+`OPEN`; a test refuses a route that has neither.  It refuses who has the right over nothing at all;
+whether the right reaches what is asked for, the route finds out with `Asker.require`.
 """
 
 from dataclasses import dataclass
@@ -40,6 +40,20 @@ class Needs:
         return asker
 
 
+@dataclass(frozen=True, slots=True)
+class PageNeeds:
+    """A page's dependency: says the right, which `pages.frame.shown` asks for.
+
+    It refuses nobody itself: whoever is not signed in is to be sent to the hub first.
+    """
+
+    right: Right
+
+    async def __call__(self, request: Request) -> None:
+        """Tell the page which right it needs."""
+        request.state.right = self.right
+
+
 class Open:
     """A route's dependency that lets in anybody, signed in or not; it says so, and does nothing."""
 
@@ -50,6 +64,11 @@ class Open:
 def needs(right: Right) -> Any:
     """The right that a route needs: it stands in the annotation of its parameter ``asker``."""
     return Depends(Needs(right))
+
+
+def page_needs(right: Right) -> Any:
+    """The right that a page needs: it stands in the ``dependencies`` of its route."""
+    return Depends(PageNeeds(right))
 
 
 async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread

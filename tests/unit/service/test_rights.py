@@ -1,0 +1,218 @@
+"""The table of rights: what each role may with what, and that every route names its right."""
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from miglab_hub.rolebook import CourseStaff, RoleBook
+from miglab_hub.roles_reference import table
+from miglab_hub.service.answers import DeniedError
+from miglab_hub.service.asker import SPAWNER, Asker, Kind
+from miglab_hub.service.auth import ADMIN_SCOPE, STAFF_SCOPE, asker_from
+from miglab_hub.service.rights import DOES, TABLE, Right
+from miglab_hub.service.roles import Needs, Open, PageNeeds
+
+from .fakes import BOOK, person
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+ASKERS = {
+    "spawner": SPAWNER,
+    "admin": Asker(Kind.PERSON, "root", admin=True),
+    "instructor": Asker(Kind.PERSON, "ilse", instructs=frozenset({"ml"})),
+    "assistant": Asker(Kind.PERSON, "timo", assists=frozenset({"ml"})),
+    "student": Asker(Kind.PERSON, "alice", course_names=("ml",)),
+}
+# A thing: its course, whose it is.
+OWN_COURSE, OTHER, NO_COURSE, OWN = ("ml", "bob"), ("vision", "bob"), ("", None), ("vision", "self")
+THINGS = (OWN_COURSE, OTHER, NO_COURSE, OWN)
+#                    over a thing of: ml, vision, no course, their own (in vision)
+ALL, NONE, COURSE, MINE, BOTH = "yyyy", "nnnn", "ynnn", "nnny", "ynny"
+MAY = {  #           spawner admin instructor assistant student
+    "look": (ALL, ALL, ALL, ALL, ALL),
+    "see-names": (ALL, ALL, BOTH, BOTH, MINE),
+    "explain": (ALL, ALL, COURSE, COURSE, NONE),
+    "see-usage": (ALL, ALL, COURSE, COURSE, NONE),
+    "see-layouts": (ALL, ALL, ALL, ALL, NONE),
+    "health": (ALL, ALL, ALL, NONE, NONE),
+    "audit": (ALL, ALL, COURSE, COURSE, NONE),
+    "message": (ALL, ALL, COURSE, COURSE, NONE),
+    "extend": (ALL, ALL, BOTH, BOTH, MINE),
+    "release": (ALL, ALL, BOTH, MINE, MINE),
+    "next": (ALL, ALL, COURSE, NONE, NONE),
+    "reserve": (ALL, ALL, COURSE, NONE, NONE),
+    "drain": (ALL, ALL, COURSE, NONE, NONE),
+    "cut": (ALL, ALL, COURSE, NONE, NONE),
+    "quarantine": (ALL, ALL, NONE, NONE, NONE),
+    "pause": (ALL, ALL, NONE, NONE, NONE),
+    "adopt": (ALL, ALL, NONE, NONE, NONE),
+    "spawn": (ALL, NONE, NONE, NONE, NONE),
+}
+
+
+@pytest.mark.parametrize(("right", "answers"), MAY.items())
+def test_what_each_role_may(right: str, answers: tuple[str, ...]) -> None:
+    """Over what is of the own course, of another, of none, and over what is one's own."""
+    found = []
+    for asker in ASKERS.values():
+        things = [(course, asker.name if user == "self" else user) for course, user in THINGS]
+        found.append("".join("ny"[asker.may(right, *thing)] for thing in things))
+    assert tuple(found) == answers
+
+
+def test_every_right_is_in_every_table() -> None:
+    """None is without words, without a row, or untested."""
+    assert set(MAY) == set(Right) == set(DOES) == set(TABLE)
+
+
+def test_a_right_that_does_not_exist_is_an_error() -> None:
+    """A template that misspells one says so, and does not read it as a no."""
+    with pytest.raises(ValueError, match="relase"):
+        SPAWNER.may("relase")
+
+
+def test_a_refusal_says_who_may() -> None:
+    """In words the person can act on: whom to ask."""
+    with pytest.raises(DeniedError, match="may not set a slice aside"):
+        ASKERS["instructor"].require(Right.QUARANTINE)
+    with pytest.raises(DeniedError, match="in vision: that is for site admins and instructors of"):
+        ASKERS["instructor"].require(Right.RESERVE, "vision")
+    with pytest.raises(DeniedError, match="that is for the spawner"):
+        ASKERS["admin"].require(Right.SPAWN)
+
+
+def test_courses_of_a_right() -> None:
+    """None is everything; for a right without courses there is none, own things do not count."""
+    instructor = ASKERS["instructor"]
+    assert ASKERS["admin"].courses(Right.AUDIT) is None
+    assert instructor.courses(Right.AUDIT) == {"ml"}
+    assert instructor.courses(Right.HEALTH) is None
+    assert instructor.courses(Right.PAUSE) == frozenset()
+    assert ASKERS["student"].courses(Right.RELEASE) == frozenset()
+
+
+def test_a_role_in_each_course() -> None:
+    """Instructor of one, assistant of another, student of a third: each reaches its own."""
+    asker = Asker(
+        Kind.PERSON, "ilse", instructs=frozenset({"ml"}), assists=frozenset({"vision"}),
+        course_names=("text",),
+    )  # fmt: skip
+    may = [asker.may(Right.RELEASE, course, "bob") for course in ("ml", "vision", "text")]
+    assert may == [True, False, False]
+    may = [asker.may(Right.EXTEND, course, "bob") for course in ("ml", "vision", "text")]
+    assert may == [True, True, False]
+    assert not asker.without_roles().may(Right.EXTEND, "ml", "bob")
+    assert asker.without_roles().may(Right.EXTEND, "ml", "ilse")
+
+
+# -- where roles come from -----------------------------------------------------------------------
+
+ALL_COURSES = frozenset(BOOK.courses)
+NOBODY: frozenset[str] = frozenset()
+MODELS = {
+    "a student": (person("ada", groups=["ml"]), (False, NOBODY, NOBODY)),
+    "a hub admin": (person("x", admin=True), (True, NOBODY, NOBODY)),
+    "a site admin by scope": (person("x", ADMIN_SCOPE), (True, NOBODY, NOBODY)),
+    "an instructor of all": (person("x", STAFF_SCOPE), (False, ALL_COURSES, NOBODY)),
+    "named in lab.toml": (person("ilse"), (False, {"ml"}, NOBODY)),
+    "assistant by name": (person("timo"), (False, NOBODY, {"ml"})),
+    "by group": (person("x", groups=["vision-instructors"]), (False, {"vision"}, NOBODY)),
+    "assistant by group": (person("x", groups=["ml-assistants"]), (False, NOBODY, {"ml"})),
+    "by name and group": (
+        person("ilse", groups=["vision-instructors", "everyone-assistants", "text"]),
+        (False, {"ml", "vision"}, {"everyone"}),
+    ),
+    "of a group that is no course": (
+        person("x", groups=["chess-instructors", "-instructors", "instructors"]),
+        (False, NOBODY, NOBODY),
+    ),
+    "a service of an instructor's name": (
+        {"kind": "service", "name": "ilse", "scopes": []},
+        (False, NOBODY, NOBODY),
+    ),
+    "a service with the scope": (
+        {"kind": "service", "name": "grader", "scopes": [STAFF_SCOPE]},
+        (False, ALL_COURSES, NOBODY),
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "roles"), MODELS.values(), ids=MODELS)
+def test_where_a_role_comes_from(model: dict[str, object], roles: tuple[object, ...]) -> None:
+    """Scopes, names in lab.toml, groups of the hub; nothing else gives one."""
+    asker = asker_from(model, BOOK)
+    assert (asker.admin, asker.instructs, asker.assists) == roles
+
+
+def test_a_scope_of_all_courses_reaches_none_that_is_not_there() -> None:
+    """An instructor of every course has no right over what belongs to no course."""
+    asker = asker_from(person("x", STAFF_SCOPE), RoleBook({"ml": CourseStaff()}))
+    assert asker.may(Right.RELEASE, "ml") and not asker.may(Right.RELEASE, "gone")
+    assert not asker.may(Right.DRAIN, "") and not asker.may(Right.RELEASE)
+
+
+# -- routes --------------------------------------------------------------------------------------
+
+
+def declared(route: APIRoute) -> list[Needs | PageNeeds | Open]:
+    """What a route says of the right it needs."""
+    calls = [one.call for one in _all(route.dependant)]
+    return [call for call in calls if isinstance(call, Needs | PageNeeds | Open)]
+
+
+def _all(dependant: Dependant) -> list[Dependant]:
+    below = chain.from_iterable(_all(one) for one in dependant.dependencies)
+    return [*dependant.dependencies, *below]
+
+
+def routes(client: httpx.AsyncClient) -> list[APIRoute]:
+    app: FastAPI = client._transport.app  # type: ignore[attr-defined]
+    return list(_below(app.router))
+
+
+def _below(router: APIRouter) -> Iterator[APIRoute]:
+    """The routes of a router and of all that it includes."""
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            yield route
+        elif hasattr(route, "original_router"):
+            yield from _below(route.original_router)
+
+
+def test_every_route_names_its_right(client: httpx.AsyncClient) -> None:
+    """Exactly one, or that it is open to all; whoever adds a route decides."""
+    found = {(*route.methods, route.path): len(declared(route)) for route in routes(client)}
+    assert len(found) > 20
+    assert {route: count for route, count in found.items() if count != 1} == {}
+
+
+def test_few_routes_are_open(client: httpx.AsyncClient) -> None:
+    """Without signing in there is health, what Prometheus reads, and the way back from the hub."""
+    paths = {r.path for r in routes(client) if any(isinstance(one, Open) for one in declared(r))}
+    assert paths == {"/api/health", "/metrics", "/oauth_callback"}
+
+
+def test_the_page_of_roles_is_made_from_the_code() -> None:
+    """The table in the docs is the one that is enforced."""
+    assert table() in (REFERENCE / "roles.md").read_text(), "run miglab_hub.roles_reference"
+
+
+def test_the_reference_names_each_routes_right(client: httpx.AsyncClient) -> None:
+    """The column of docs/reference/api.md is what the route asks for."""
+    text = (REFERENCE / "api.md").read_text().split("## Management listener")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE)
+    asked = {
+        (method, route.path): "anybody" if isinstance(one, Open) else f"`{one.right.value}`"
+        for route in routes(client)
+        for method in route.methods
+        for one in declared(route)
+    }
+    assert {(method, path): right for method, path, right in rows} == {
+        key: right for key, right in asked.items() if key[1].startswith("/api/")
+    }

@@ -1,0 +1,133 @@
+"""What each may see: of their own course the names, of other courses place, profile and state."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from miglab_hub.service.asker import SPAWNER, Asker, Kind
+from miglab_hub.service.views import visible_reservation, visible_snapshot
+from miglab_spawner.messages import (
+    GpuView,
+    PoolSnapshot,
+    SliceState,
+    SliceView,
+    TicketState,
+    TicketView,
+)
+
+from .conftest import as_
+from .fakes import FakePool, lease_view, reservation_view, slice_view
+
+SECRETS = ("victor", "vision", "MIG-2", "a word to victor", "victors-lab")
+ILSE = Asker(Kind.PERSON, "ilse", instructs=frozenset({"ml"}))
+TIMO = Asker(Kind.PERSON, "timo", assists=frozenset({"ml"}))
+ALICE = Asker(Kind.PERSON, "alice", course_names=("ml",))
+ROOT = Asker(Kind.PERSON, "root", admin=True)
+ILSE_IN_VISION = Asker(Kind.PERSON, "victor", instructs=frozenset({"ml"}))
+
+
+def ticket(number: int, user: str, course: str) -> TicketView:
+    return TicketView(
+        id=number, user=user, server=f"{user}s-lab", course=course, shape="1g.5gb", created_at=990.0,
+        state=TicketState.WAITING, position=number, waiting=2, message=f"a word to {user}",
+    )  # fmt: skip
+
+
+def snapshot() -> PoolSnapshot:
+    """Alice of ml, victor of vision; one slice set aside, one free; one of each waits."""
+    broken: dict[str, Any] = {"state": SliceState.QUARANTINED, "why": "destroy failed 8 times"}
+    slices = (
+        slice_view(1, 0, "alice"),
+        slice_view(2, 1, "victor", course="vision", server="victors-lab", why="a word to victor"),
+        slice_view(3, 2, **broken),
+        slice_view(4, 3),
+    )
+    gpu = GpuView(
+        index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
+        state="ok", slices=slices,
+    )  # fmt: skip
+    waiting = (ticket(1, "alice", "ml"), ticket(2, "victor", "vision"))
+    return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
+
+
+def seen_by(asker: Asker) -> PoolSnapshot:
+    return visible_snapshot(snapshot(), asker)
+
+
+def slices(of: PoolSnapshot) -> tuple[SliceView, ...]:
+    return of.gpus[0].slices
+
+
+@pytest.mark.parametrize("asker", [ILSE, TIMO], ids=["instructor", "assistant"])
+def test_staff_see_their_own_course(asker: Asker) -> None:
+    """Names, servers and UUIDs of the own course; of another nothing that names anybody."""
+    seen = seen_by(asker)
+    assert slices(seen)[0] == slices(snapshot())[0]
+    assert seen.waiting[0] == snapshot().waiting[0]
+    for secret in SECRETS:
+        assert secret not in seen.model_dump_json()
+
+
+@pytest.mark.parametrize("asker", [ILSE, TIMO, ALICE])
+def test_of_others_one_sees_place_and_state(asker: Asker) -> None:
+    """Profile, place, state and how long yet; a place in line without whose it is."""
+    seen = seen_by(asker)
+    other = slices(seen)[1]
+    assert (other.profile, other.start, other.size, other.state) == ("1g.5gb", 1, 1, "leased")
+    assert (other.user, other.server, other.course, other.uuid, other.why) == (None,) * 4 + ("",)
+    waiting = seen.waiting[1]
+    assert (waiting.position, waiting.shape, waiting.user, waiting.course) == (
+        2,
+        "1g.5gb",
+        None,
+        "",
+    )
+
+
+def test_only_staff_see_why_a_slice_is_set_aside() -> None:
+    """It is nobody's, and what is wrong with it concerns who runs the class."""
+    assert slices(seen_by(ILSE))[2].why == "destroy failed 8 times"
+    assert slices(seen_by(ALICE))[2].why == ""
+
+
+def test_an_instructor_who_is_a_student_elsewhere_sees_their_own_there() -> None:
+    """Each role reaches its own: the course by one, the own slice by the other."""
+    users = [item.user for item in slices(seen_by(ILSE_IN_VISION))]
+    assert users == ["alice", "victor", None, None]
+
+
+@pytest.mark.parametrize("asker", [ROOT, SPAWNER], ids=["admin", "spawner"])
+def test_admins_and_the_spawner_see_all(asker: Asker) -> None:
+    """Nothing is taken away."""
+    assert seen_by(asker) == snapshot()
+
+
+def test_who_reserved_is_for_the_courses_staff() -> None:
+    """Everybody sees that a place is reserved; by whom and what for, the course's staff."""
+    one = reservation_view(1, course="ml")
+    assert visible_reservation(one, TIMO) == one
+    other = visible_reservation(reservation_view(1, course="vision"), ILSE)
+    assert (other.course, other.count, other.made_by, other.message) == ("vision", 7, None, "")
+
+
+async def test_lists_hold_what_one_may_see(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """An instructor's list of leases is of the own courses, with whatever they hold elsewhere."""
+    pool.held[4] = lease_view(4, "victor", course="vision")
+    pool.held[5] = lease_view(5, "ilse", course="vision")
+
+    async def users(token: str, query: str = "") -> list[str]:
+        answer = await client.get(f"/api/leases{query}", headers=as_(token))
+        return [one["user"] for one in answer.json()]
+
+    assert await users("instructor-token") == ["alice", "bob", "alice", "ilse"]
+    assert await users("vision-token") == ["victor", "ilse"]
+    assert await users("vision-token", "?user=alice") == []
+    assert len(await users("admin-token")) == 5
+
+
+async def test_offers_to_another_are_of_the_own_courses(client: httpx.AsyncClient) -> None:
+    """An instructor learns what a student's quotas leave in the own course, and in no other."""
+    query = {"user": "alice", "course": ["ml", "vision"]}
+    answer = await client.get("/api/offers", params=query, headers=as_("instructor-token"))
+    assert [course["course"] for course in answer.json()["courses"]] == ["ml"]
