@@ -29,7 +29,8 @@ ILSE_IN_VISION = Asker(Kind.PERSON, "victor", instructs=frozenset({"ml"}))
 
 def ticket(number: int, user: str, course: str) -> TicketView:
     return TicketView(
-        id=number, user=user, server=f"{user}s-lab", course=course, shape="1g.5gb", created_at=990.0,
+        id=number, user=user, server=f"{user}s-lab", course=course, shape="1g.5gb",
+        created_at=990.0,
         state=TicketState.WAITING, position=number, waiting=2, message=f"a word to {user}",
     )  # fmt: skip
 
