@@ -9,7 +9,7 @@ from dataclasses import replace
 from miglab_spawner.messages import LeaseState, SliceState, TicketState, WarningKind
 from miglab_spawner.processes import BadHolder
 
-from . import allowance
+from . import allowance, later
 from .core import Core
 from .holders import check_holder
 from .ledger import Transaction
@@ -27,6 +27,11 @@ def find(core: Core, number: int) -> LeaseRow:
     if row is None:
         raise Refused("unknown-lease", f"There is no lease {number}.", 404)
     return row
+
+
+def servers(core: Core) -> set[tuple[str, str]]:
+    """The servers, each with its user, whose last lease is not over: none ever holds two."""
+    return {(lease.user, lease.server) for lease in core.state.leases.values()}
 
 
 # -- grant --------------------------------------------------------------------------------------
@@ -254,7 +259,9 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
         raise Refused(
             "no-extension", f"One extension is at most {settings.extension_s:.0f} s long.", 422
         )
-    allowance.check_end(core, lease, max(lease.ends_at, core.now()) + by_s)
+    ends_at = max(lease.ends_at, core.now()) + by_s
+    allowance.check_end(core, lease, ends_at)
+    later.check_end(core, lease, ends_at)
 
 
 # -- the end ------------------------------------------------------------------------------------

@@ -6,21 +6,20 @@ From then to its end its students only go first.  A class that takes place goes 
 about to begin.  All of it follows from the ledger's rows and the clock, anew at every decision.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from miglab_spawner.gpu.geometry import Placed
-from miglab_spawner.messages import LeaseState, ReservationState, SliceState
+from miglab_spawner.messages import SliceState
 
 from . import leases
-from .calendar import Occurrence
 from .core import Core
+from .inforce import InForce, in_force
 from .keeping import Seat, Spot, is_empty, is_same, keep, without
 from .ledger import Transaction
 from .placement import Choice, place
 from .queue import Ground, clash
-from .reservations import kept_until, phase, profiles
+from .reservations import kept_until, profiles
 from .rows import FULL, GPU_OK, GpuRow, ReservationRow, SliceRow, TicketRow
 
 NO_WISH = -1
@@ -35,63 +34,6 @@ class Memo:
     wanted: tuple[tuple[int, int], ...]
     grounds: Sequence[Ground]
     kept: Kept
-
-
-@dataclass(frozen=True)
-class InForce:
-    """A reservation that keeps places or takes place now.
-
-    Attributes:
-        row: what is reserved.
-        time: when.
-        is_kept: whether its places are set aside.
-        has_begun: whether it takes place.
-        left: how many leases its course has not drawn.
-    """
-
-    row: ReservationRow
-    time: Occurrence
-    is_kept: bool
-    has_begun: bool
-    left: int
-
-
-def in_force(core: Core, at: float) -> list[InForce]:
-    """The reservations in force at a moment, those that began first in front."""
-    if not core.state.reservations:
-        return []
-    found = []
-    for row in core.state.reservations.values():
-        state, time = phase(row, at, core.settings.reserve_lead_s)
-        if time is not None and state in (ReservationState.KEPT, ReservationState.OPEN):
-            is_kept = state is ReservationState.KEPT
-            found.append(InForce(row, time, is_kept, time.starts_at <= at, row.count))
-    found.sort(key=lambda one: (one.time, one.row.id))
-    return _less_drawn(core, found)
-
-
-def _less_drawn(core: Core, found: Sequence[InForce]) -> list[InForce]:
-    """Leases of the course and shape draw on its reservations, the earliest first."""
-    drawn = Counter(
-        (lease.course, lease.shape)
-        for lease in core.state.leases.values()
-        if lease.state != LeaseState.RELEASING
-    )
-    less = []
-    for one in found:
-        key = (one.row.course, one.row.shape)
-        mine = min(drawn[key], one.row.count)
-        drawn[key] -= mine
-        less.append(replace(one, left=one.row.count - mine))
-    return less
-
-
-def left(core: Core, at: float) -> Counter[tuple[str, str]]:
-    """How many leases of a course and shape the reservations in force still hold for it."""
-    total: Counter[tuple[str, str]] = Counter()
-    for one in in_force(core, at):
-        total[one.row.course, one.row.shape] += one.left
-    return total
 
 
 # -- the places kept ----------------------------------------------------------------------------
@@ -201,7 +143,7 @@ def serve(core: Core, tx: Transaction) -> None:
 
 def claims(core: Core, one: InForce) -> list[TicketRow]:
     """The tickets that may draw on a reservation now, as many as it has left, oldest first."""
-    held = {(lease.user, lease.server) for lease in core.state.leases.values()}
+    held = leases.servers(core)
     found = [
         ticket
         for ticket in core.state.tickets.values()
@@ -235,8 +177,8 @@ def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
     found = core.grounds()
     wanted = profiles(one.row.shape)
     for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
-        closed = [*others, *(seat for seat in mine if seat.wish != wish)]
-        choices = place(wanted, [without(ground, _on(ground, closed)).state for ground in found])
+        shut = [*others, *(seat for seat in mine if seat.wish != wish)]
+        choices = place(wanted, [without(ground, _on(ground, shut)).state for ground in found])
         if choices is not None:
             return choices
     return None
@@ -246,13 +188,13 @@ def _seats_beside(core: Core, at: float, one: InForce) -> tuple[list[Seat], tupl
     """What is kept from this reservation's students, and what for them."""
     keeping = _keeping(core, at)
     kept = _kept(core, keeping)
-    closed = [
+    others = [
         seat
         for other in keeping
         if other.row.id != one.row.id and (other.has_begun or not one.has_begun)
         for seat in kept.get(other.row.id, ())
     ]
-    return closed, kept.get(one.row.id, ())
+    return others, kept.get(one.row.id, ())
 
 
 def _on(ground: Ground, seats: Collection[Seat]) -> tuple[Placed, ...]:

@@ -8,7 +8,7 @@ from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.shapes import Shape, ShapeError, parse_shape, resolve
 from miglab_spawner.messages import LeaseState, SliceState, TicketRequest, TicketState
 
-from . import allowance, leases, reserved
+from . import allowance, inforce, leases, reserved
 from .core import Core
 from .ends import lasts_s
 from .ledger import Transaction
@@ -356,7 +356,7 @@ def served(core: Core, at: float | None = None) -> list[Waiting]:
     A server whose last lease is not over waits for that first: it never holds two.  A course that
     holds all it may waits until it holds less.
     """
-    held = {(lease.user, lease.server) for lease in core.state.leases.values()}
+    held = leases.servers(core)
     found = [
         one
         for one in line(core, at)
@@ -383,7 +383,7 @@ def queued(core: Core) -> list[TicketRow]:
 
 def _everyone(core: Core, at: float) -> list[Waiting]:
     """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
-    left = reserved.left(core, at)
+    left = inforce.left(core, at)
     found = []
     for ticket in sorted(queued(core), key=lambda ticket: (ticket.created_at, ticket.id)):
         key = (ticket.course, ticket.shape)

@@ -21,6 +21,7 @@ from miglab_spawner.messages import (
 
 from . import allowance, calendar, forecast, reserved, tickets, warnings
 from .core import Core
+from .inforce import in_force
 from .placement import place
 from .reservations import kept_until, phase, rule_of
 from .rows import FULL, GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
@@ -187,7 +188,7 @@ def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
     at, lead_s = core.now(), core.settings.reserve_lead_s
     rule = rule_of(row)
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
-    drawn = next((row.count - n.left for n in reserved.in_force(core, at) if n.row.id == row.id), 0)
+    drawn = next((row.count - n.left for n in in_force(core, at) if n.row.id == row.id), 0)
     return ReservationView(
         id=row.id,
         course=row.course,

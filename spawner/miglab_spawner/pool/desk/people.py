@@ -1,6 +1,6 @@
 """Take back, give time, put in front: what staff do to leases and tickets.  Transactions."""
 
-from miglab_spawner.pool import leases, tickets
+from miglab_spawner.pool import later, leases, tickets
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.rows import LeaseRow, TicketRow
 
@@ -36,6 +36,8 @@ def extend(
         row = leases.find(core, number)
         check_seen(core, row, seen)
         after = decisions.given_time(row, by_s, tx.at, core.settings.stay_s)
+        if after.ends_at is not None:
+            later.check_end(core, row, after.ends_at)
         act = "keep" if after.ends_at == row.ends_at else "extend"
         return record(tx, row, after, by, why or f"extended by {by_s:.0f} s", act)
 

@@ -1,0 +1,178 @@
+"""Reservations ahead: when places are kept, and which leases would be in their way.  Reads only.
+
+A lease is *in the way* of what is kept at a moment if more of it finds a place when the lease is
+over by then.  Whose end, as it is set, lies behind the moment is reckoned to stay.
+"""
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from zoneinfo import ZoneInfo
+
+from miglab_spawner.gpu.geometry import Placed
+from miglab_spawner.messages import LeaseState
+
+from .calendar import Occurrence, occurrences
+from .core import Core
+from .ends import stay_of
+from .inforce import InForce, in_force
+from .keeping import Seat, Spot, keep
+from .queue import Ground
+from .refused import Refused
+from .reservations import in_words, kept_until, profiles, rule_of
+from .rows import FULL, LeaseRow, ReservationRow
+
+
+@dataclass(frozen=True)
+class KeptTime:
+    """A time at which a reservation keeps its places.
+
+    Attributes:
+        time: when the class takes place.
+        begins: the lead before its start.
+        ends: the end of its grace.
+    """
+
+    row: ReservationRow
+    time: Occurrence
+    begins: float
+    ends: float
+
+
+def kept_times(core: Core, since: float, until: float) -> list[KeptTime]:
+    """When places are kept between two moments, the first in front."""
+    lead_s = core.settings.reserve_lead_s
+    found = [
+        KeptTime(row, time, time.starts_at - lead_s, kept_until(row, time))
+        for row in core.state.reservations.values()
+        for time in occurrences(rule_of(row), since, until + lead_s)
+    ]
+    kept = [one for one in found if one.begins < until and since < one.ends]
+    return sorted(kept, key=lambda one: (one.begins, one.row.id))
+
+
+def stays_until(core: Core, lease: LeaseRow) -> float:
+    """Until when a lease is reckoned to stay; infinite without an end."""
+    return stay_of(core.settings, lease).ends_at
+
+
+def staying(core: Core, at: float) -> list[LeaseRow]:
+    """The leases whose end, as it is set, lies behind a moment."""
+    leases = core.state.leases.values()
+    live = [lease for lease in leases if lease.state != LeaseState.RELEASING]
+    return [lease for lease in live if stays_until(core, lease) > at]
+
+
+# -- in the way -----------------------------------------------------------------------------------
+
+
+def check_end(core: Core, lease: LeaseRow, ends_at: float) -> None:
+    """Refuse a later end of a lease that would be in the way of what is reserved.
+
+    Raises:
+        Refused: ``no-extension``, with what is reserved and until when it may be extended.
+    """
+    time = first_blocked(core, lease, ends_at)
+    if time is not None:
+        raise Refused("no-extension", _why_blocked(core, lease, time))
+
+
+def first_blocked(core: Core, lease: LeaseRow, ends_at: float) -> KeptTime | None:
+    """The first time that a lease would be in the way of if it ended so late, and is not now."""
+    since = max(core.now(), lease.ends_at or 0.0)
+    for time in kept_times(core, since, ends_at):
+        at = max(since, time.begins)
+        others = [one for one in staying(core, at) if one.id != lease.id]
+        if missing(core, at, [*others, lease]) > missing(core, at, others):
+            return time
+    return None
+
+
+def _why_blocked(core: Core, lease: LeaseRow, time: KeptTime) -> str:
+    row = time.row
+    left_s = time.begins - max(core.now(), lease.ends_at or 0.0)
+    clock = dt.datetime.fromtimestamp(time.begins, ZoneInfo(row.tz)).strftime("%H:%M")
+    why = f"Its place is kept from {clock} on for reservation {row.id} ({in_words(row)}). "
+    if left_s < 60:
+        return f"{why}So it cannot be extended: save your work in time."
+    return f"{why}It may be extended until then, by {int(left_s // 60)} minutes: ask for less."
+
+
+def missing(core: Core, at: float, stays: Sequence[LeaseRow]) -> int:
+    """How many slices of what is kept at a moment find no place if these leases stay."""
+    keeping = _keeping(core, at, stays)
+    sliced = [one for one in keeping if one.row.shape != FULL]
+    wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
+    whole = sum(one.left for one in keeping if one.row.shape == FULL)
+    seats = _seats(sliced, _spots(core, stays)) if wanted else ()
+    return wanted - len(seats) + max(0, whole - _whole(core, stays))
+
+
+def on_seats(
+    core: Core,
+    at: float,
+    stays: Sequence[LeaseRow],
+    go: Sequence[LeaseRow],
+    more: Sequence[InForce],
+) -> list[LeaseRow]:
+    """Which leases that may go lie where places are kept, these chosen so that few do.
+
+    Args:
+        core: the pool.
+        at: the moment.
+        stays: the leases that stay whatever comes.
+        go: those that may go.
+        more: what is wanted beside what is kept at the moment.
+    """
+    keeping = [*_keeping(core, at, stays), *more]
+    sliced = [one for one in keeping if one.row.shape != FULL]
+    whole = sum(one.left for one in keeping if one.row.shape == FULL)
+    seats = _seats(sliced, _spots(core, stays, go)) if sliced else ()
+    full = [lease for lease in go if lease.shape == FULL]
+    too_few = max(0, whole - _whole(core, [*stays, *full]))
+    return [*full[:too_few], *(lease for lease in go if _lies_on(core, lease, seats))]
+
+
+def _keeping(core: Core, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
+    return [one for one in in_force(core, at, stays) if one.is_kept and one.left]
+
+
+def _seats(keeping: Iterable[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...]:
+    return keep([profiles(one.row.shape) for one in keeping for _ in range(one.left)], spots)
+
+
+def _spots(core: Core, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()) -> list[Spot]:
+    """The GPUs when all leases are over but these."""
+    return [
+        Spot(
+            _fixed(ground, tuple(_places(core, stays, ground.state.gpu))),
+            tuple(_places(core, go, ground.state.gpu)),
+        )
+        for ground in core.grounds()
+    ]
+
+
+def _fixed(ground: Ground, more: tuple[Placed, ...]) -> Ground:
+    return replace(ground, fixed=(*ground.fixed, *more))
+
+
+def _places(core: Core, leases: Iterable[LeaseRow], gpu: str) -> Iterator[Placed]:
+    for lease in leases:
+        for row in core.state.slices_of(lease):
+            if row.gpu == gpu and row.profile != FULL:
+                yield core.placed(row)
+
+
+def _whole(core: Core, stays: Iterable[LeaseRow]) -> int:
+    """How many GPUs with MIG off are then free."""
+    held = sum(lease.shape == FULL for lease in stays)
+    return sum(core.is_whole(row) for row in core.state.gpus.values()) - held
+
+
+def _lies_on(core: Core, lease: LeaseRow, seats: Collection[Seat]) -> bool:
+    rows = [row for row in core.state.slices_of(lease) if row.profile != FULL]
+    return any(
+        row.gpu == seat.gpu and core.placed(row).placement.mask & seat.placed.placement.mask
+        for row in rows
+        for seat in seats
+    )

@@ -1,0 +1,118 @@
+"""What is reserved for later: who may stay until then, and who makes way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from miglab_spawner.messages import LeaseView
+from miglab_spawner.pool import later
+from miglab_spawner.pool.refused import Refused
+
+from .conftest import World
+from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve
+
+HOUR_S = 3600.0
+LASTING = replace(RULES, lease_s=HOUR_S, extensions=2, extension_s=HOUR_S)
+
+
+@pytest.fixture
+def lab(make_world: Callable[..., World]) -> World:
+    """One A100 an hour and a half before the class; leases last an hour, extensions another."""
+    world = make_world(LASTING)
+    world.at = TUESDAY - 1.5 * HOUR_S
+    world.pool.reconcile()
+    return world
+
+
+def refusal(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> str:
+    with pytest.raises(Refused) as error:
+        lab.pool.extend(lease.id, by_s, "bob")
+    assert error.value.reason == "no-extension"
+    return str(error.value)
+
+
+# -- may stay -------------------------------------------------------------------------------------
+
+
+def test_no_extension_into_a_class(lab: World) -> None:
+    """Where a class needs every place a stranger's lease may last until they are kept, no longer.
+
+    The refusal says for what, and how much longer it may.
+    """
+    stranger = lab.run("bob")
+    reserve(lab)
+    why = refusal(lab, stranger)
+    assert "kept from 09:45 on for reservation 1" in why
+    assert "by 15 minutes" in why
+    longer = lab.pool.extend(stranger.id, 900.0, "bob")
+    assert longer.ends_at == TUESDAY - LEAD_S
+    assert "cannot be extended" in refusal(lab, longer, 60.0)
+
+
+def test_who_is_in_nobodys_way_may_stay(lab: World) -> None:
+    """Where the class finds its places beside it a lease is extended as ever."""
+    stranger = lab.run("bob")
+    reserve(lab, count=6)
+    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+
+
+def test_the_last_room_goes_to_who_asks_first(lab: World) -> None:
+    """Two could stay one by one, not both: the second is refused."""
+    one, other = lab.run("bob"), lab.run("cy")
+    reserve(lab, count=6)
+    lab.pool.extend(one.id, HOUR_S, "bob")
+    assert "reservation 1" in refusal(lab, other)
+
+
+def test_a_class_is_not_in_its_own_way(lab: World) -> None:
+    """A lease that counts as one of the reserved is extended into its class."""
+    student = lab.run("ada", course="deep")
+    reserve(lab)
+    assert lab.pool.extend(student.id, HOUR_S, "ada").ends_at == TUESDAY + HOUR_S / 2
+
+
+def test_who_stays_anyway_takes_no_more(lab: World) -> None:
+    """A lease that outlasts the kept time as it is may be extended beyond it."""
+    stranger = lab.run("bob")
+    lab.pool.extend(stranger.id, HOUR_S, "bob")
+    lab.pool.extend(stranger.id, HOUR_S, "bob")
+    reserve(lab)
+    extended = replace(LASTING, extensions=3)
+    lab.pool.core.settings = extended
+    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + 2.5 * HOUR_S
+
+
+def test_staff_may_not_either(lab: World) -> None:
+    """Staff give time beyond the holder's extensions, and not what is reserved."""
+    stranger = lab.run("bob")
+    reserve(lab)
+    with pytest.raises(Refused, match="reservation 1"):
+        lab.pool.desk.extend(stranger.id, HOUR_S, "asked nicely", "ina")
+
+
+def test_whole_gpus_are_kept_too(make_world: Callable[..., World]) -> None:
+    """The one GPU that a class has reserved whole is not held beyond its start."""
+    lab = make_world(LASTING, mig=False)
+    lab.at = TUESDAY - 1.5 * HOUR_S
+    lab.pool.reconcile()
+    lab.pool.sample()
+    stranger = lab.run("bob", "full")
+    reserve(lab, shape="full", count=1)
+    assert "reservation 1" in refusal(lab, stranger)
+
+
+def test_kept_times_are_in_order(lab: World) -> None:
+    """The times at which places are kept, from the lead on, between two moments."""
+    reserve(lab)
+    reserve(
+        lab, course="vision", count=2, weekdays=("tue", "wed"), from_time="13:00", to_time="14:00"
+    )
+    found = later.kept_times(lab.pool.core, lab.at, TUESDAY + 28 * HOUR_S)
+    assert [(one.row.id, one.begins - TUESDAY + LEAD_S) for one in found] == [
+        (1, 0.0),
+        (2, 3 * HOUR_S),
+        (2, 27 * HOUR_S),
+    ]
+    go_to(lab, 901)
+    assert [one.row.id for one in later.kept_times(lab.pool.core, lab.at, lab.at + 60)] == []
