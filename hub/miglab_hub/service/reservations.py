@@ -32,6 +32,23 @@ async def reserve(
     return await host.decide(lambda pool: pool.reserve(request, asker.by))
 
 
+@router.put("/{reservation_id}")
+async def change(
+    reservation_id: int,
+    request: ReservationRequest,
+    asker: Annotated[Asker, needs(Right.RESERVE)],
+    host: Host,
+) -> ReservationView:
+    """Reserve otherwise; if that clashes or cannot be, it stays as it was."""
+    asker.require(Right.RESERVE, request.course)
+
+    def decision(pool: Pool) -> ReservationView:
+        _check_right(pool, asker, reservation_id)
+        return pool.change_reservation(reservation_id, request, asker.by)
+
+    return await host.decide(decision)
+
+
 @router.delete("/{reservation_id}")
 async def unreserve(
     reservation_id: int,
@@ -42,9 +59,14 @@ async def unreserve(
     """Cancel a reservation; leases drawn from it live on."""
 
     def decision(pool: Pool) -> ReservationView:
-        found = next((one for one in pool.reservations() if one.id == reservation_id), None)
-        if found is not None:
-            asker.require(Right.RESERVE, found.course)
+        _check_right(pool, asker, reservation_id)
         return pool.unreserve(reservation_id, asker.by, reason)
 
     return await host.decide(decision)
+
+
+def _check_right(pool: Pool, asker: Asker, number: int) -> None:
+    """Refuse whoever may not reserve for the course whose it is; what is over, the pool refuses."""
+    found = next((one for one in pool.reservations() if one.id == number), None)
+    if found is not None:
+        asker.require(Right.RESERVE, found.course)

@@ -21,6 +21,7 @@ from miglab_spawner.messages import (
     PoolSnapshot,
     ReservationRequest,
     ReservationView,
+    ShapeOffer,
     Standing,
     TicketRequest,
     TicketView,
@@ -34,6 +35,7 @@ from . import (
     cases,
     estimate,
     forecast,
+    instead,
     invariants,
     laying,
     layout_views,
@@ -156,6 +158,15 @@ class Pool:
                 lease=None if lease is None else self._view(lease),
                 ticket=None if ticket is None else views.ticket_view(self.core, ticket),
             )
+
+    def free_instead(self, ticket_id: int) -> list[ShapeOffer]:
+        """What who waits could have at once instead, by giving up the place; empty: nothing."""
+        with self.core.lock:
+            ticket = tickets.find(self.core, ticket_id)
+            courses = self._offers.get([ticket.course]).courses if ticket.is_queued else ()
+            return [
+                one for each in courses for one in instead.free_instead(self.core, ticket, each)
+            ]
 
     def cancel_of(self, user: str, server: str, by: str) -> TicketView:
         """Give up the place or the offer of a server.
@@ -387,6 +398,19 @@ class Pool:
         with self.core.lock:
             check = partial(laying.check_reserved, self.core)
             return views.reservation_view(self.core, reservations.make(self.core, asked, by, check))
+
+    def change_reservation(
+        self, number: int, asked: ReservationRequest, by: str
+    ) -> ReservationView:
+        """Reserve otherwise under the same number; if that is refused, it stays as it was.
+
+        Raises:
+            Refused: with the reason, which is in the ledger too.
+        """
+        with self.core.lock:
+            check = partial(laying.check_reserved, self.core)
+            row = reservations.change(self.core, number, asked, by, check)
+            return views.reservation_view(self.core, row)
 
     def reservations(self) -> list[ReservationView]:
         """Those in force or ahead, the next in front."""

@@ -44,7 +44,8 @@ def check_reserved(core: Core, row: ReservationRow, plans: Sequence[Planned], at
         Refused: ``layout-clash``, saying when.
     """
     if plans:
-        found = broken(core, plans, [*core.state.reservations.values(), row], at)
+        others = [one for one in core.state.reservations.values() if one.id != row.id]
+        found = broken(core, plans, [*others, row], at)
         if row.id in found:
             raise Refused("layout-clash", _why(row, found[row.id]))
 

@@ -110,18 +110,9 @@ def make(
         check: refuses what goes well with the other reservations, but not with something else.
     """
     with core.write(durable=True) as tx:
-        row = _row(core, tx, asked, by)
-        why = None
-        try:
-            row = replace(row, shape=_shape(core, asked))
-            _check_times(asked, tx.at)
-            row = replace(row, first_date=(asked.date or local_day(tx.at, asked.tz)).isoformat())
-            _check_ahead(row, tx.at)
-            _check_room(core, row)
-            _check_clashes(core, row, tx.at)
-            check(row, tx.at)
-        except Refused as error:
-            why = error
+        row = _row(core.ledger.new_id("reservation"), tx.at, asked, by)
+        row, why = _judged(core, row, asked, tx.at, check)
+        if why is not None:
             row = replace(
                 row, state=ReservationState.REFUSED, reason=why.reason, message=why.message
             )
@@ -131,9 +122,57 @@ def make(
     return row
 
 
-def _row(core: Core, tx: Transaction, asked: ReservationRequest, by: str) -> ReservationRow:
+def change(
+    core: Core,
+    number: int,
+    asked: ReservationRequest,
+    by: str,
+    check: Callable[[ReservationRow, float], None] = lambda _row, _at: None,
+) -> ReservationRow:
+    """Reserve otherwise under the same number; if that is refused, it stays as it was.
+
+    What it keeps from now on follows from what it is now; leases drawn from it live on.
+    """
+    with core.write(durable=True) as tx:
+        before = find(core, number)
+        if before.state not in LIVE_RESERVATIONS:
+            raise Refused("reservation-over", f"Reservation {number} is {before.state} already.")
+        row = replace(_row(number, before.made_at, asked, by), state=before.state)
+        row, why = _judged(core, row, asked, tx.at, check)
+        if why is None:
+            tx.put(row, by)
+            tx.note(row, by, row.message or in_words(row), "change")
+        else:
+            tx.note(before, by, f"not changed: {why.message}", "change")
+    if why is not None:
+        raise why
+    return row
+
+
+def _judged(
+    core: Core,
+    row: ReservationRow,
+    asked: ReservationRequest,
+    at: float,
+    check: Callable[[ReservationRow, float], None],
+) -> tuple[ReservationRow, Refused | None]:
+    """The row with its shape and first day worked out, and why it cannot be."""
+    try:
+        row = replace(row, shape=_shape(core, asked))
+        _check_times(asked, at)
+        row = replace(row, first_date=(asked.date or local_day(at, asked.tz)).isoformat())
+        _check_ahead(row, at)
+        _check_room(core, row)
+        _check_clashes(core, row, at)
+        check(row, at)
+    except Refused as error:
+        return row, error
+    return row, None
+
+
+def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> ReservationRow:
     return ReservationRow(
-        id=core.ledger.new_id("reservation"),
+        id=number,
         course=asked.course,
         shape=asked.shape,
         count=asked.count,
@@ -145,7 +184,7 @@ def _row(core: Core, tx: Transaction, asked: ReservationRequest, by: str) -> Res
         tz=asked.tz,
         grace_s=asked.grace_s,
         made_by=by,
-        made_at=tx.at,
+        made_at=made_at,
         state=ReservationState.PLANNED,
         message=asked.reason,
     )
@@ -238,7 +277,7 @@ def _check_room(core: Core, row: ReservationRow) -> None:
 
 def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
     room = _room(core)
-    others = core.state.reservations
+    others = {n: one for n, one in core.state.reservations.items() if n != row.id}
     rule = rule_of(row)
     first = next_occurrence(rule, at)
     assert first is not None

@@ -433,6 +433,60 @@ def test_cancelled(lab: World) -> None:
         lab.pool.unreserve(99, "olaf")
 
 
+def test_changed(lab: World) -> None:
+    """Under the same number it is another time and count; itself it does not clash with."""
+    made = reserve(lab, count=7)
+    other = asked(count=5, from_time="11:00", to_time="13:00", reason="later")
+    changed = lab.pool.change_reservation(made.id, other, "olaf")
+    assert [one.id for one in lab.pool.reservations()] == [made.id]
+    assert (changed.count, changed.from_time, changed.message) == (5, "11:00", "later")
+    assert (changed.made_at, changed.starts_at) == (made.made_at, TUESDAY + 3600)
+    noted = lab.ledger.history("reservation")[0]
+    assert (noted["by"], noted["act"], noted["reason"]) == ("olaf", "change", "later")
+
+
+def test_changed_while_it_is_kept(lab: World) -> None:
+    """What it keeps follows at once: a stranger gets what it no longer needs."""
+    made = reserve(lab, count=7)
+    go_to(lab, 0)
+    stranger = lab.ask("s1")
+    lab.work()
+    assert state_of(lab, stranger.id) == "waiting"
+    lab.pool.change_reservation(made.id, asked(count=6), "ina")
+    lab.work()
+    assert state_of(lab, stranger.id) == "offered"
+    assert len(lab.pool.snapshot().kept) == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"count": 8}, "impossible-reservation"),
+        ({"count": 5, "from_time": "13:00", "to_time": "14:00"}, "reservation-clash"),
+        ({"tz": "Mars/Olympus"}, "bad-time"),
+    ],
+)
+def test_a_refused_change_changes_nothing(lab: World, more: dict[str, Any], reason: str) -> None:
+    """It is as it was, and the ledger says what was refused."""
+    made = reserve(lab, count=3)
+    reserve(lab, count=3, from_time="13:00", to_time="14:00")
+    with pytest.raises(Refused) as error:
+        lab.pool.change_reservation(made.id, asked(**more), "ina")
+    assert error.value.reason == reason
+    assert made in lab.pool.reservations()
+    assert error.value.message in lab.ledger.history("reservation")[0]["reason"]
+
+
+def test_what_is_over_cannot_be_changed(lab: World) -> None:
+    """Nor what never was."""
+    made = reserve(lab)
+    lab.pool.unreserve(made.id, "ina")
+    with pytest.raises(Refused, match="cancelled already"):
+        lab.pool.change_reservation(made.id, asked(), "ina")
+    with pytest.raises(Refused, match="no reservation 99"):
+        lab.pool.change_reservation(99, asked(), "ina")
+
+
 def test_once_and_over(lab: World) -> None:
     """A single class is over after its end, and no longer listed; a weekly one is planned again."""
     once = reserve(lab, weekdays=(), date="2026-06-02", count=3)

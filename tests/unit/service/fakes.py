@@ -208,6 +208,10 @@ class FakePool:
         found = [t for t in self.tickets.values() if (t.user, t.server) == (user, server)]
         return Standing(lease=self.lease_of(user, server), ticket=found[0] if found else None)
 
+    def free_instead(self, number: int) -> list[ShapeOffer]:
+        self.ticket(number)
+        return []
+
     def notes_for(self, user: str, server: str, courses: Collection[str]) -> tuple[Note, ...]:
         self.calls.append(("notes_for", user, server, tuple(courses)))
         return tuple(self.notes)
@@ -253,6 +257,15 @@ class FakePool:
         number = len(self.reserved) + 1
         self.reserved[number] = reservation_view(number, made_by=by, **asked.model_dump())
         self._changed("reserve", number, by)
+        return self.reserved[number]
+
+    def change_reservation(
+        self, number: int, asked: ReservationRequest, by: str
+    ) -> ReservationView:
+        if number not in self.reserved:
+            raise Refused("unknown-reservation", f"There is no reservation {number}.", 404)
+        self.reserved[number] = reservation_view(number, made_by=by, **asked.model_dump())
+        self._changed("change_reservation", number, by)
         return self.reserved[number]
 
     def reservations(self) -> list[ReservationView]:

@@ -15,7 +15,7 @@ from miglab_spawner.pool import rows
 from miglab_spawner.pool.acts import ActKind
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
-ROW = re.compile(r"^\| (GET|POST|DELETE) \| `([^`]+)` \|", re.MULTILINE)
+ROW = re.compile(r"^\| (GET|POST|PUT|DELETE) \| `([^`]+)` \|", re.MULTILINE)
 
 
 def described(title: str) -> set[tuple[str, str]]:
@@ -32,7 +32,10 @@ def served(router: object) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("title", "routers"),
     [
-        ("Management listener", (management.api, reservations.router, standing.router, usage.router)),
+        (
+            "Management listener",
+            (management.api, reservations.router, standing.router, usage.router),
+        ),
         ("Student listener", (student.api,)),
     ],
 )

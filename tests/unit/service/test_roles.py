@@ -76,6 +76,7 @@ ROUTES = [
     ("POST", "/api/slices/1/clear", None, ADMIN),
     ("GET", "/api/reservations", None, LOOK),
     ("POST", "/api/reservations", RESERVATION, RESERVE),
+    ("PUT", "/api/reservations/1", RESERVATION, UNRESERVE),
     ("DELETE", "/api/reservations/1?reason=ill", None, UNRESERVE),
     ("GET", "/api/reclaim?user=alice", None, EXPLAIN),
     ("GET", "/api/usage", None, USAGE),
