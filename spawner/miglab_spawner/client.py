@@ -19,6 +19,7 @@ from miglab_spawner.messages import (
     Offers,
     Refusal,
     ReleaseRequest,
+    ShapeOffer,
     Standing,
     TicketRequest,
     TicketView,
@@ -32,6 +33,7 @@ _TICKET = TypeAdapter(TicketView)
 _LEASE = TypeAdapter(LeaseView)
 _LEASES = TypeAdapter(list[LeaseView])
 _OFFERS = TypeAdapter(Offers)
+_SHAPES = TypeAdapter(list[ShapeOffer])
 _STANDING = TypeAdapter(Standing)
 
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
@@ -140,6 +142,10 @@ class PoolClient:
         """What a server holds and waits for; asking keeps its place."""
         params = {"user": user, "server": server}
         return await self._call(_STANDING, "GET", "/api/standing", params=params)
+
+    async def free_instead(self, ticket: int) -> list[ShapeOffer]:
+        """What who waits could have at once, by giving up the place."""
+        return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/instead")
 
     async def attach(self, lease: int, generation: int, holder: str) -> LeaseView:
         """The fence: only after this answer may the holder be started."""

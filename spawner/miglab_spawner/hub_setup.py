@@ -42,9 +42,11 @@ def set_up(c: Any) -> None:
     - the custom scope, and the users' right to it;
     - ``concurrent_spawn_limit`` 0: it counts those who wait for a slice, so that 100 waiting
       students would lock out everybody who needs none;
-    - ``cleanup_servers`` False: a hub restart must not end servers and leases.
+    - ``cleanup_servers`` False: a hub restart must not end servers and leases;
+    - what a student can do who waits, on the hub's own pages.
     """
-    hub = c.JupyterHub
+    from miglab_spawner import hub_pages  # it knows the spawner, and the spawner this module
+
     hub = c.JupyterHub
     hub.setdefault("custom_scopes", {}).update(custom_scopes())
     roles = hub.setdefault("load_roles", [])
@@ -52,3 +54,4 @@ def set_up(c: Any) -> None:
         roles.append(user_role())
     hub.setdefault("concurrent_spawn_limit", 0)
     hub.setdefault("cleanup_servers", False)
+    hub_pages.add_to(c)

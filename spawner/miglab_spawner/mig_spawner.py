@@ -11,13 +11,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import object_session
 from traitlets import default
 
-from miglab_spawner import choice, hub_setup, progress, spawn_page
+from miglab_spawner import choice, hub_setup, progress, spawn_page, waiting
 from miglab_spawner.choice import Choice, is_cpu
 from miglab_spawner.client import (
     PoolClient,
@@ -32,10 +33,12 @@ from miglab_spawner.messages import (
     LeaseState,
     LeaseView,
     Offers,
+    Standing,
     TicketRequest,
     TicketState,
     TicketView,
 )
+from miglab_spawner.progress import Note
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.spawner_traits import SpawnerTraits
 
@@ -71,6 +74,9 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     def __init__(self, **kwargs: Any) -> None:
         self._notes = progress.Notes()
+        self._wait: waiting.Wait | None = None
+        self.is_moving = False
+        self.moves_to = ""
         super().__init__(**kwargs)
 
     # What the base class overrides or uses.
@@ -167,16 +173,60 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def render_spawn_page(self) -> str:
         """The spawn page: what the pool offers now, or why it offers nothing."""
         try:
-            offers = await self._offers()
+            offers, standing = await self._offers(), await self._standing()
         except Refused as refused:
             page = spawn_page.page_without_pool(refused.message, self._news)
         except PoolError as error:
             self.log.error("Spawn page without the pool: %s", error)
             page = spawn_page.page_without_pool(_NO_POOL, self._news)
         else:
-            page = spawn_page.page_of(offers, self._last_choice(), self._news)
+            page = spawn_page.page_of(offers, self._last_choice(), self._news, standing.ticket)
             page = replace(page, simulated=page.simulated and self.says_simulated)
         return spawn_page.render(page) + await self.form_of_base()
+
+    # What a student does while the server waits, or runs without a GPU.
+
+    async def waiting(self) -> dict[str, Any] | None:
+        """What the waiting page is told; None while this start waits for no slice."""
+        ticket = self._wait.ticket if self._wait else None
+        if ticket is None:
+            return None
+        free = await self.pool.free_instead(ticket.id)
+        return waiting.shown(ticket, free, keeps_place=self._keeps_place)
+
+    async def instead(self, shape: str) -> None:
+        """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
+
+        Raises:
+            Refused: it does not wait (any more), or the shape is not free now; it waits on.
+            PoolError: the pool does not answer.
+        """
+        now = await self.waiting()
+        if now is None or self._wait is None:
+            raise Refused("not-waiting", "Your server does not wait (any more).", 409)
+        free = {each["shape"] for each in now["instead"]}
+        if shape and not is_cpu(shape) and shape not in free:
+            raise Refused("not-free", f"{shape} is not free any more; you keep your place.", 409)
+        await self._wait.wish(shape)
+
+    async def take_offer(self) -> dict[str, Any]:
+        """Take what is offered to this server, so that it cannot lapse while the server restarts.
+
+        Returns:
+            The options with which the server is to be started again.
+
+        Raises:
+            Refused: nothing is offered (any more).
+            PoolError: the pool does not answer.
+        """
+        ticket = (await self._standing()).ticket
+        if ticket is None:
+            raise Refused("not-offered", "This server waits for nothing.", 409)
+        await self.pool.take(ticket.id)
+        self.moves_to = ticket.shape
+        saved = self._last_choice().shape
+        shape = ticket.shape if not saved or is_cpu(saved) else saved
+        return {**self.user_options, "shape": shape, "course": ticket.course}
 
     # Life cycle.
 
@@ -289,12 +339,13 @@ class MIGSpawnerMixin(SpawnerTraits):
     # The steps of a start.
 
     async def _start(self) -> Any:
+        self._wait = None
         wanted = await self._wanted()
         self._shape, self._course = wanted.shape, wanted.course
         if not is_cpu(wanted.shape):
             await self._get_slices()
         self._note(progress.CREATING, "Making your server.")
-        async with asyncio.timeout(self.create_timeout_s):
+        async with asyncio.timeout(self.create_timeout_s), self._place_kept():
             await self.prepare()
             where = await super().start()
         self._news = ""
@@ -342,23 +393,71 @@ class MIGSpawnerMixin(SpawnerTraits):
             user=self.user.name, server=self.name, course=self._course, shape=self._shape
         )
         lease = await self._lease_for(await self.pool.request(request))
+        if lease is None:
+            self._shape = choice.CPU
+            return
         self._shape = lease.shape
         self._grant = self._grant_of(lease.id, lease.generation, lease.uuids)
         self._note(progress.OFFERED, f"{lease.shape} is yours.")
 
-    async def _lease_for(self, ticket: TicketView) -> LeaseView:
-        while ticket.state is TicketState.WAITING:
-            note = progress.in_line(ticket)
-            self._note(note.pct, note.message)
-            ticket = await self._attended(ticket.id)
+    async def _lease_for(self, asked: TicketView) -> LeaseView | None:
+        """The lease, once it is there; None: the student goes on without a GPU."""
+        self._wait = waiting.Wait(self, self._say, keeps_place=self._keeps_place)
+        ticket = await self._wait.until_over(asked)
+        if ticket is None:
+            return None
         if ticket.state is TicketState.OFFERED or ticket.state is TicketState.TAKEN:
             number = ticket.id
             return await self._patiently(lambda: self.pool.take(number))
         message = ticket.message or f"Your place in line is gone: {ticket.state}. Start again."
         raise self._not_started(message, ticket.reason or ticket.state.value, 503)
 
-    async def _attended(self, ticket: int) -> TicketView:
+    async def attended(self, ticket: int) -> TicketView:
+        """For the wait: the ticket when it has changed, or after a while."""
         return await self._patiently(lambda: self.pool.attend(ticket, ATTEND_S))
+
+    async def asked(self, shape: str) -> TicketView:
+        """For the wait: the ticket for another shape, which is this server's choice from now on."""
+        request = TicketRequest(
+            user=self.user.name, server=self.name, course=self._course, shape=shape
+        )
+        ticket = await self.pool.request(request)
+        self._shape = shape
+        self._choose({**self.user_options, "shape": shape, "course": self._course})
+        return ticket
+
+    async def given_up(self, ticket: int) -> TicketView:
+        """For the wait: the ticket, cancelled."""
+        return await self.pool.cancel(ticket)
+
+    @property
+    def _keeps_place(self) -> bool:
+        """Whether a server without a GPU can attend its ticket: it must know where the pool is."""
+        return bool(self.student_api_url)
+
+    @asynccontextmanager
+    async def _place_kept(self) -> AsyncIterator[None]:
+        """Attend the ticket that waits on until the server is there to do so itself."""
+        ticket = self._wait.kept if self._wait else None
+        if ticket is None:
+            yield
+            return
+        attending = asyncio.create_task(self._attend_on(ticket))
+        try:
+            yield
+        finally:
+            attending.cancel()
+
+    async def _attend_on(self, ticket: int) -> None:
+        while True:
+            try:
+                await self.pool.attend(ticket, 0)
+            except PoolError as error:
+                self.log.warning("Ticket %d is not attended: %s", ticket, error)
+            await asyncio.sleep(ATTEND_S)
+
+    async def _standing(self) -> Standing:
+        return await self.pool.standing(self.user.name, self.name)
 
     async def _settle_old(self) -> None:
         """End earlier holders of this very server, so that the pool need not refuse the new one."""
@@ -445,6 +544,9 @@ class MIGSpawnerMixin(SpawnerTraits):
     def _note(self, pct: int, message: str) -> None:
         self._notes.add(pct, message)
 
+    def _say(self, note: Note) -> None:
+        self._note(note.pct, note.message)
+
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """A call that may be made twice, made until the pool answers or patience ends."""
         loop = asyncio.get_running_loop()
@@ -468,9 +570,13 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     def _forget_choice(self) -> None:
         """Keep a choice that cannot be met out of the next start; JupyterHub saves it otherwise."""
-        self.user_options = choice.forgotten(self.user_options)
+        self._choose(choice.forgotten(self.user_options))
+
+    def _choose(self, options: Mapping[str, Any]) -> None:
+        """Save other options than the start began with."""
+        self.user_options = dict(options)
         if self.orm_spawner is not None:
-            self.orm_spawner.user_options = dict(self.user_options)
+            self.orm_spawner.user_options = dict(options)
             session = object_session(self.orm_spawner)
             if session is not None:
                 session.commit()

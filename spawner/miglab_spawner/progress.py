@@ -86,8 +86,14 @@ def likely_wait(estimate: WaitEstimate) -> str:
     return f"about {most} {unit}{plural}" if least == most else f"about {least}–{most} {unit}s"
 
 
+def place(ticket: TicketView) -> str:
+    """Where a ticket that waits stands, in a sentence."""
+    which = ordinal(ticket.position or 1)
+    return f"You are {which} of {ticket.waiting} in line for {ticket.shape}."
+
+
 def in_line(ticket: TicketView) -> Note:
-    """The note for a ticket that waits: its position, and what leaving this page means.
+    """The note for a ticket that waits: its position, and for how long it is likely to wait.
 
     A ticket that waits without a position is granted: its slices are being made.
     """
@@ -96,9 +102,8 @@ def in_line(ticket: TicketView) -> Note:
     pct = _IN_LINE_TO - 5 * ticket.position
     return Note(
         max(_IN_LINE_FROM, pct),
-        f"You are {ordinal(ticket.position)} of {ticket.waiting} in line for {ticket.shape}. "
-        f"{_wait(ticket)}This page moves on by itself. "
-        "“Stop Server” ends the wait; your place is kept for a short while.",
+        f"{place(ticket)} {_wait(ticket)}This page moves on by itself, and you keep your place "
+        "if you close it.",
     )
 
 

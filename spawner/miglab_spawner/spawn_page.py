@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from miglab_spawner.choice import CPU, Choice, is_cpu
-from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer
-from miglab_spawner.progress import likely_wait
+from miglab_spawner.messages import (
+    CourseOffers,
+    Offers,
+    QuotaLeft,
+    ShapeOffer,
+    TicketState,
+    TicketView,
+)
+from miglab_spawner.progress import likely_wait, place
 
 _CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
 
@@ -66,12 +73,14 @@ class Page:
     Attributes:
         trouble: why there is no GPU to choose, in words; empty if there is.
         news: what the student should know from the last time; empty if nothing.
+        place: the place in line, or the offer, that the server still has; empty if it has none.
     """
 
     sections: tuple[Section, ...]
     simulated: bool = False
     trouble: str = ""
     news: str = ""
+    place: str = ""
 
 
 def render(page: Page) -> str:
@@ -79,12 +88,16 @@ def render(page: Page) -> str:
     return _templates.get_template("spawn_page.html").render(page=page)
 
 
-def page_of(offers: Offers, saved: Choice, news: str = "") -> Page:
+def page_of(
+    offers: Offers, saved: Choice, news: str = "", ticket: TicketView | None = None
+) -> Page:
     """The page for what the pool offers; ``saved`` is the student's last choice.
 
-    The last choice is chosen again if it is still offered; else the first course's default; else
-    no GPU.
+    What the server waits for is chosen again, or else the last choice, if it is still offered; else
+    the first course's default; else no GPU.
     """
+    if ticket is not None:
+        saved = Choice(ticket.shape, ticket.course)
     if not offers.courses:
         return page_without_pool("None of your courses offers a GPU.", news)
     course, shape = _preselected(offers.courses, saved)
@@ -93,13 +106,22 @@ def page_of(offers: Offers, saved: Choice, news: str = "") -> Page:
         _section(each, shape if each.course == course else None, several) for each in offers.courses
     )
     trouble = f"The pool is paused: {offers.paused}" if offers.paused else ""
-    return Page(sections, offers.simulated, trouble, news)
+    return Page(sections, offers.simulated, trouble, news, _place(ticket))
 
 
 def page_without_pool(why: str, news: str = "") -> Page:
     """The page while there is nothing but “no GPU” to choose."""
     card = _cpu_card(value=CPU, is_chosen=True)
     return Page((Section("", "", (card,)),), trouble=why, news=news)
+
+
+def _place(ticket: TicketView | None) -> str:
+    """What the server still has, from a wait that was broken off or a place that it keeps."""
+    if ticket is None:
+        return ""
+    if ticket.state is TicketState.WAITING and ticket.position is not None:
+        return f"{place(ticket)} Your place is kept for a while; start with it to wait on."
+    return f"A {ticket.shape} is kept for you for a few minutes: start with it now."
 
 
 def in_minutes(seconds: float) -> str:

@@ -1,10 +1,10 @@
-"""What one server has and waits for, for the spawner: its spawn page and its restarts say it."""
+"""How one server stands, for the spawner: what it has, waits for, and could have instead."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from miglab_spawner.messages import SERVER_MAX, USER_MAX, Standing
+from miglab_spawner.messages import SERVER_MAX, USER_MAX, ShapeOffer, Standing
 
 from .answers import REFUSED
 from .roles import Host, Spawner
@@ -21,3 +21,9 @@ async def standing(
 ) -> Standing:
     """What a server has and waits for; asking keeps its place in line."""
     return await host.decide(lambda pool: pool.standing(user, server))
+
+
+@router.get("/tickets/{ticket_id}/instead")
+async def instead(ticket_id: int, _: Spawner, host: Host) -> list[ShapeOffer]:
+    """The shapes that who waits could have at once instead, by giving up the place."""
+    return await host.decide(lambda pool: pool.free_instead(ticket_id))

@@ -93,3 +93,41 @@ def test_a_place_is_given_up(world: World) -> None:
     assert world.states() == ["free"]
     with pytest.raises(Refused, match="waits for nothing"):
         world.pool.cancel_of("ada", "", "server:ada/")
+
+
+# -- instead ----------------------------------------------------------------------------------
+
+
+def instead(world: World, ticket: int) -> list[str]:
+    return [offer.shape for offer in world.pool.free_instead(ticket)]
+
+
+def test_what_is_set_aside_for_oneself_is_free_instead(world: World) -> None:
+    """Who waits for the whole GPU may have any part of it that is free; and gets it."""
+    world.run("bo", "3g.20gb")
+    ticket = world.ask("ada", "7g.40gb")
+    world.work()
+    assert instead(world, ticket.id) == ["1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"]
+    assert world.ask("ada", "4g.20gb").id != ticket.id
+    world.work()
+    standing = world.pool.standing("ada", "").ticket
+    assert standing is not None and standing.state is TicketState.OFFERED
+
+
+def test_who_stood_behind_goes_first(world: World) -> None:
+    """A place given up serves those behind; only what they leave is free instead."""
+    world.run("bo", "3g.20gb")
+    ticket = world.ask("ada", "7g.40gb")
+    world.ask("cy", "3g.20gb")
+    world.work()
+    assert world.pool.lease_of("cy", "") is None
+    assert instead(world, ticket.id) == []
+
+
+def test_nothing_is_free_instead(world: World) -> None:
+    """On a full GPU, and for a ticket that does not wait."""
+    full(world)
+    ticket = world.ask("ada", "3g.20gb")
+    assert instead(world, ticket.id) == []
+    world.pool.cancel(ticket.id, "ada")
+    assert instead(world, ticket.id) == []

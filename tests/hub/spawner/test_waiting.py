@@ -1,0 +1,287 @@
+"""Who waits goes on without a GPU, with another shape, or not at all; and gets the slice later."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from traitlets.config import Config
+
+from miglab_spawner import hub_pages, mig_spawner
+from miglab_spawner.messages import TicketState, TicketView
+
+from .lab import PoolLab
+
+Hub = Any
+
+
+@pytest.fixture
+def hub_config(hub_config: Config) -> Config:
+    """Students' servers know where the pool is, so that they can keep their place."""
+    hub_config.MIGLocalSpawner.student_api_url = "http://127.0.0.1:9"
+    return hub_config
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no browser that an answer must reach first."""
+    monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 0.0)
+
+
+async def line_up(hub: Hub, lab: PoolLab, shape: str = "7g.40gb", server: str = "") -> TicketView:
+    """Bo holds part of the GPU; ada waits for all of it."""
+    hub.user("bo")
+    hub.user("ada")
+    await hub.start("bo", shape="3g.20gb")
+    await hub.begin("ada", server, shape=shape)
+    await lab.until(lambda: _waits(hub, server), "ada waits")
+    return lab.waiting()[0]
+
+
+def _waits(hub: Hub, server: str = "") -> bool:
+    wait = hub.spawner("ada", server)._wait
+    return wait is not None and wait.ticket is not None
+
+
+async def waiting(
+    hub: Hub, method: str = "GET", who: str = "ada", server: str = "", **kwargs: Any
+) -> httpx.Response:
+    """What the waiting page of ada's server asks."""
+    answer: httpx.Response = await hub.ask(
+        who, method, f"api/miglab/waiting/ada/{server}", **kwargs
+    )
+    return answer
+
+
+async def choose(hub: Hub, shape: str, server: str = "") -> httpx.Response:
+    return await waiting(hub, "POST", server=server, json={"shape": shape})
+
+
+async def move(hub: Hub, server: str = "") -> httpx.Response:
+    """What the server extension asks, by the server's own token."""
+    spawner = hub.spawner("ada", server)
+    headers = {"Authorization": f"token {spawner.api_token}"}
+    answer: httpx.Response = await hub.http.post(f"api/miglab/move/ada/{server}", headers=headers)
+    return answer
+
+
+async def moved(hub: Hub, server: str = "") -> dict[str, str]:
+    """Wait for the move under way; what the new server says of itself."""
+    await asyncio.wait_for(asyncio.gather(*hub_pages._moves), 30)
+    await hub.settled("ada", server)
+    environment: dict[str, str] = await hub.environment("ada", server)
+    return environment
+
+
+async def offered(hub: Hub, lab: PoolLab, server: str = "") -> None:
+    """Bo leaves, and ada's ticket is offered its slice."""
+    await hub.stop("bo")
+    await lab.until(lambda: _state(lab, server) is TicketState.OFFERED, "the slice is offered")
+
+
+def _state(lab: PoolLab, server: str = "") -> TicketState | None:
+    ticket = lab.pool.standing("ada", server).ticket
+    return ticket.state if ticket else None
+
+
+async def test_the_page_says_what_is_free_instead(hub: Hub, lab: PoolLab):
+    """Of one's own course, with sizes; nobody else is told, and nothing once nobody waits."""
+    await line_up(hub, lab)
+    view = (await waiting(hub)).json()
+    assert (view["shape"], view["keeps_place"]) == ("7g.40gb", True)
+    assert view["instead"][:2] == [
+        {"shape": "1g.5gb", "size": "4.75 GiB"},
+        {"shape": "2x1g.5gb", "size": "2 × 4.75 GiB"},
+    ]
+    assert (await waiting(hub, who="bo")).status_code == 403
+    assert (await waiting(hub, "POST", "bo", json={"shape": ""})).status_code == 403
+    assert (await hub.ask("bo", "GET", "api/miglab/waiting/bo/")).json() is None
+    assert (await hub.http.get("api/miglab/waiting/ada/")).status_code == 403
+
+
+async def test_on_cpu_now_and_the_place_is_kept(hub: Hub, lab: PoolLab):
+    """The start that waits goes on without a GPU; the ticket stays where it is."""
+    ticket = await line_up(hub, lab)
+    assert (await choose(hub, "cpu")).status_code == 202
+    await hub.settled("ada")
+    environment = await hub.environment("ada")
+    assert environment["MIGLAB_SHAPE"] == "cpu"
+    assert "MIGLAB_LEASE" not in environment
+    assert [one.id for one in lab.waiting()] == [ticket.id]
+    assert hub.spawner("ada").user_options["shape"] == "7g.40gb"  # still what is wanted
+
+
+async def test_the_place_is_attended_until_the_server_can(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """While a server without a GPU is being made, which may take longer than a place is kept."""
+    ticket = await line_up(hub, lab)
+    spawner = hub.spawner("ada")
+    made, prepare = asyncio.Event(), spawner.prepare
+
+    async def slow() -> None:
+        await made.wait()
+        await prepare()
+
+    monkeypatch.setattr(spawner, "prepare", slow)
+    monkeypatch.setattr(mig_spawner, "ATTEND_S", 0.05)
+    await choose(hub, "cpu")
+    lab.way.calls.clear()
+    asked = ("GET", f"/api/tickets/{ticket.id}")
+    await lab.until(lambda: asked in lab.way.calls, "the ticket is attended")
+    made.set()
+    await hub.settled("ada")
+
+
+@pytest.mark.parametrize("server", ["", "lab2"])
+async def test_one_click_moves_to_the_slice(hub: Hub, lab: PoolLab, server: str):
+    """The same server, course and shape, with the slice that was offered; other options stay."""
+    ticket = await line_up(hub, lab, server=server)
+    hub.spawner("ada", server).user_options["colour"] = "blue"
+    await choose(hub, "cpu", server)
+    await hub.settled("ada", server)
+    await offered(hub, lab, server)
+    answer = await move(hub, server)
+    assert answer.status_code == 202
+    assert answer.json()["url"].endswith(f"/hub/spawn-pending/ada/{server}".rstrip("/"))
+    environment = await moved(hub, server)
+    lease = lab.lease_of("ada", server)
+    assert lease is not None
+    assert (lease.ticket, lease.shape, lease.course) == (ticket.id, "7g.40gb", ticket.course)
+    assert environment["MIGLAB_SLICES"] == lease.uuids[0]
+    assert hub.spawner("ada", server).user_options["colour"] == "blue"
+
+
+async def test_an_offer_that_lapsed_leaves_the_server_alone(hub: Hub, lab: PoolLab):
+    """The pool's no comes back in its words, before anything is stopped."""
+    ticket = await line_up(hub, lab)
+    await choose(hub, "cpu")
+    await hub.settled("ada")
+    before = (await hub.environment("ada"))["PID"]
+    answer = await move(hub)
+    assert (answer.status_code, answer.json()["reason"]) == (409, "not-offered")
+    lab.pool.cancel(ticket.id, "ada")
+    answer = await move(hub)
+    assert (answer.status_code, answer.json()["reason"]) == (409, "not-offered")
+    lab.way.is_cut = True
+    answer = await move(hub)
+    assert (answer.status_code, answer.json()["reason"]) == (503, "pool-unreachable")
+    lab.way.is_cut = False
+    assert (await hub.environment("ada"))["PID"] == before
+
+
+async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
+    """Neither another student nor another server of the same one."""
+    await line_up(hub, lab)
+    await choose(hub, "cpu")
+    await hub.settled("ada")
+    await offered(hub, lab)
+    await hub.start("ada", "other", shape="cpu")
+    headers = {"Authorization": f"token {hub.spawner('ada', 'other').api_token}"}
+    assert (await hub.http.post("api/miglab/move/ada/", headers=headers)).status_code == 403
+    assert (await hub.ask("bo", "POST", "api/miglab/move/ada/")).status_code == 403
+    assert _state(lab) is TicketState.OFFERED
+
+
+async def test_two_clicks_are_one_move(hub: Hub, lab: PoolLab):
+    """The second tab is led to the same page."""
+    await line_up(hub, lab)
+    await choose(hub, "cpu")
+    await hub.settled("ada")
+    await offered(hub, lab)
+    answers = await asyncio.gather(move(hub), move(hub))
+    assert [one.status_code for one in answers] == [202, 202]
+    assert len(hub_pages._moves) == 1
+    assert answers[0].json() == answers[1].json()
+    assert (await moved(hub))["MIGLAB_SHAPE"] == "7g.40gb"
+
+
+async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
+    """What was taken is kept; the spawn page says so, and the next start has it."""
+    ticket = await line_up(hub, lab)
+    await choose(hub, "cpu")
+    await hub.settled("ada")
+    await offered(hub, lab)
+    lease = lab.pool.take(ticket.id)
+    await hub.stop("ada")
+    page = await hub.user("ada").spawners[""].render_spawn_page()
+    assert "A 7g.40gb is kept for you" in page
+    await hub.start("ada", shape="7g.40gb")
+    held = lab.lease_of("ada")
+    assert held is not None and held.id == lease.id
+
+
+async def test_a_place_that_outlived_its_start_is_found_again(hub: Hub, lab: PoolLab):
+    """As after a restart of the hub: the spawn page says the place, and chooses the shape."""
+    ticket = await line_up(hub, lab)
+    await choose(hub, "cpu")
+    await hub.settled("ada")
+    await hub.stop("ada")
+    page = await hub.user("ada").spawners[""].render_spawn_page()
+    assert "You are 1st of 1 in line for 7g.40gb." in page
+    assert 'value="7g.40gb" required checked' in page
+    await hub.begin("ada", shape="7g.40gb")
+    await lab.until(lambda: _waits(hub), "ada waits on")
+    assert [one.id for one in lab.waiting()] == [ticket.id]
+
+
+async def test_another_shape_that_is_free(hub: Hub, lab: PoolLab):
+    """It is served at once, by the same start, and is the choice from now on."""
+    await line_up(hub, lab)
+    assert (await choose(hub, "1g.5gb")).status_code == 202
+    await hub.settled("ada")
+    assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
+    assert hub.spawner("ada").orm_spawner.user_options["shape"] == "1g.5gb"
+    assert lab.waiting() == []
+
+
+async def test_another_shape_that_is_gone(hub: Hub, lab: PoolLab):
+    """It is said, and the place is kept."""
+    ticket = await line_up(hub, lab)
+    hub.user("cy")
+    answer = await choose(hub, "full")
+    assert (answer.status_code, answer.json()["reason"]) == (409, "not-free")
+    assert [one.id for one in lab.waiting()] == [ticket.id]
+
+
+@pytest.mark.parametrize("body", [{}, {"shape": 3}, {"shape": "x" * 1000}, [], None])
+async def test_a_choice_that_is_none(hub: Hub, lab: PoolLab, body: Any):
+    """400, and it waits on."""
+    await line_up(hub, lab)
+    assert (await waiting(hub, "POST", json=body)).status_code == 400
+    assert len(lab.waiting()) == 1
+
+
+async def test_giving_up(hub: Hub, lab: PoolLab):
+    """The ticket is over, and so is the start; afterwards there is nothing to choose."""
+    ticket = await line_up(hub, lab)
+    assert (await choose(hub, "")).status_code == 202
+    with pytest.raises(Exception, match="You gave up your place in line"):
+        await hub.settled("ada")
+    assert lab.pool.ticket(ticket.id).state is TicketState.CANCELLED
+    assert (await choose(hub, "cpu")).json()["reason"] == "not-waiting"
+
+
+async def test_a_server_that_cannot_keep_its_place_gives_it_up(
+    hub: Hub, lab: PoolLab, hub_config: Config
+):
+    """Where servers do not know the pool, the page says so and nobody's place is a ghost's."""
+    ticket = await line_up(hub, lab)
+    spawner = hub.spawner("ada")
+    spawner._wait._keeps_place = False
+    assert (await choose(hub, "cpu")).status_code == 202
+    await hub.settled("ada")
+    assert lab.pool.ticket(ticket.id).state is TicketState.CANCELLED
+
+
+async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
+    """The choice fails in words, and the place is there afterwards."""
+    ticket = await line_up(hub, lab)
+    await lab.stop()
+    answer = await choose(hub, "cpu")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "pool-unreachable")
+    await lab.start()
+    await lab.until(lambda: lab.waiting(), "the ticket is there")
+    assert [one.id for one in lab.waiting()] == [ticket.id]
+    assert (await choose(hub, "cpu")).status_code == 202
+    await hub.settled("ada")
