@@ -14,7 +14,8 @@ DAYS = 28
 LONGEST_DAYS = 5 * 366
 DAY = dt.timedelta(days=1)
 FIGURES = (
-    "slice_hours", "leases", "wait_p50_s", "wait_p95_s", "idle_share", "reclaims", "refusals",
+    "slice_hours", "leases", "wait_p50_s", "wait_p95_s", "idle_share", "known_share",
+    "reclaims", "refusals",
 )  # fmt: skip
 FORMULA = frozenset("=+-@|%")
 BOM = "\ufeff"

@@ -134,6 +134,7 @@ class UsageRow(Message):
         wait_p95_s: nineteen of twenty were no longer.
         idle_share: of the slice time that could be told, the part in which nothing was done; None
             if none could be told.
+        known_share: of the slice time, the part that could be told.
         reclaims: leases taken back: unused, at their end, at a class's end, by a person.
         refusals: tickets refused.
     """
@@ -144,6 +145,7 @@ class UsageRow(Message):
     wait_p50_s: float | None
     wait_p95_s: float | None
     idle_share: float | None
+    known_share: float
     reclaims: int
     refusals: int
 
@@ -171,6 +173,7 @@ class _Sum:
             wait_p50_s=quantile(waits, 0.5),
             wait_p95_s=quantile(waits, 0.95),
             idle_share=self.idle_s / known_s if known_s > 0 else None,
+            known_share=min(1.0, known_s / self.slice_s) if self.slice_s > 0 else 0.0,
             reclaims=self.reclaims,
             refusals=self.refusals,
         )

@@ -106,6 +106,8 @@ def test_the_idle_share_is_of_what_could_be_told() -> None:
         looked=(Looked(1, MONDAY, 100.0, 0.0), Looked(2, MONDAY, 0.0, 100.0)),
     )
     assert total(facts, PERIOD).idle_share == 0.75
+    assert total(facts, PERIOD).known_share == pytest.approx(400 / (5 * HOUR))
+    assert total(Facts(), PERIOD).known_share == 0.0
     by_user = {row.key: row.idle_share for row in report(facts, PERIOD, By.USER)}
     assert by_user == {"ada": 0.0, "bob": 1.0, "cy": None}
 

@@ -51,8 +51,16 @@ UNRESERVE = "     200   200 200  200  403  403   403 403 403 401"
 USAGE = "         200   200 200  200  200  200   403 403 403 401"  # of own courses alone
 HEALTH = "        200   200 200  200  403  200   403 403 403 401"
 ADMIN = "         200   200 403  403  403  403   403 403 403 401"
+TEACH = "         200   200 200  200  403  404   403 403 403 401"  # alice may not, of her own
+NEXT = "          200   200 200  200  403  404   403 403 403 401"
+TELL = "          201   201 201  201  201  403   403 403 403 401"
+TELL_ALL = "      201   201 403  403  403  403   403 403 403 401"
+TOLD = "          200   200 200  200  200  404   403 403 403 401"
+AUDIT = "         200   200 200  200  200  200   403 403 403 401"  # of own courses alone
+AUDIT_ML = "      200   200 200  200  200  403   403 403 403 401"
 OPEN = "          200   200 200  200  200  200   200 200 200 200"
 SIGNS_IN = "      200   200 200  200  200  200   200 200 403 302"
+STAFF_PAGE = "    200   200 200  200  200  200   403 403 403 302"
 WAY_BACK = "      403   403 403  403  403  403   403 403 403 403"  # without the browser's state
 ROUTES = [
     ("POST", "/api/tickets", TICKET, SPAWN),
@@ -85,6 +93,7 @@ ROUTES = [
     ("GET", "/api/health", None, OPEN),
     ("GET", "/api/openapi.json", None, OPEN),
     ("GET", "/", None, SIGNS_IN),
+    ("GET", "/usage", None, STAFF_PAGE),
     ("GET", "/oauth_callback", None, WAY_BACK),
 ]
 

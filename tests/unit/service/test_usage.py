@@ -62,7 +62,7 @@ async def test_a_report(client: httpx.AsyncClient) -> None:
     ]
     assert found["rows"][0] == {
         "key": "ml", "slice_hours": 1.0, "leases": 1, "wait_p50_s": 60.0, "wait_p95_s": 60.0,
-        "idle_share": None, "reclaims": 0, "refusals": 1,
+        "idle_share": None, "known_share": 0.0, "reclaims": 0, "refusals": 1,
     }  # fmt: skip
     assert found["total"]["slice_hours"] == 2.0 and found["total"]["leases"] == 2
 
@@ -108,8 +108,9 @@ async def test_the_sheet(client: httpx.AsyncClient) -> None:
     """A file to keep, in UTF-8 that spreadsheets recognise; what is unknown is empty."""
     answer = await client.get(f"/api/usage?{QUERY}&format=csv", headers=as_("admin-token"))
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
-    assert 'filename="usage-by-course-2026-11-02-2026-11-08.csv"' in (
-        answer.headers["content-disposition"]
+    assert (
+        'filename="usage-by-course-2026-11-02-2026-11-08.csv"'
+        in (answer.headers["content-disposition"])
     )
     text = answer.content.decode()
     assert text.startswith(BOM)

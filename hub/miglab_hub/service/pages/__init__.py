@@ -11,7 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from miglab_hub.service.rights import Right
 from miglab_hub.service.roles import OPEN, page_needs
 
-from . import desk_page, pool_page
+from . import desk_page, pool_page, usage_page
 from .frame import SERVICE, callback
 
 PAGE = page_needs(Right.LOOK)
@@ -25,6 +25,12 @@ def page_router(prefix: str) -> APIRouter:
     router.add_api_route("/live", pool_page.live, response_class=EventSourceResponse)
     for address in ("/desk/{kind}", "/desk/{kind}/{thing}"):
         router.add_api_route(address, desk_page.desk, response_class=HTMLResponse)
+    router.add_api_route(
+        "/usage",
+        usage_page.page,
+        response_class=HTMLResponse,
+        dependencies=[page_needs(Right.SEE_USAGE)],
+    )
     router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
     router.mount("/static", StaticFiles(directory=SERVICE / "static"), name="static")
     return router

@@ -22,6 +22,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from miglab_hub.service.answers import DeniedError
 from miglab_hub.service.asker import Asker, forbidden
 from miglab_hub.service.auth import SignIn
+from miglab_hub.service.rights import Right
+
+from miglab_spawner.pool.desk.words import called
 
 from .words import in_words, iso, left, left_short, since
 
@@ -50,7 +53,10 @@ def everybody(_asker: Asker) -> bool:
     return True
 
 
-PLACES = (Place("pool", "/", "Pool", everybody),)
+PLACES = (
+    Place("pool", "/", "Pool", everybody),
+    Place("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
+)
 
 
 def _environment() -> Environment:

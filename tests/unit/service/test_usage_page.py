@@ -1,0 +1,162 @@
+"""The Usage page: its plots' places, its words, and that no name becomes markup."""
+
+import datetime as dt
+import re
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miglab_hub.service.pages.usage_page import percent
+from miglab_hub.service.pages.usage_plots import FLOOR, OTHERS, TOP, bars, say, scale, weeks
+from miglab_hub.usage import period_of
+from miglab_spawner.pool.usage_report import By, Facts, Held, Looked, UsageRow, Who, midnight
+
+from .conftest import as_
+from .fakes import FakePool
+from .test_page import HOSTILE
+
+UTC = ZoneInfo("UTC")
+FIRST, LAST = dt.date(2026, 11, 2), dt.date(2026, 11, 29)
+AT = midnight(FIRST, UTC)
+PERIOD = period_of(FIRST, LAST, UTC, AT + 9e9)
+WEEK_S = 7 * 86400.0
+SHOWN = f"/usage?since={FIRST}&until={LAST}"
+
+
+def held(number: int, course: str, week: int = 0, hours: float = 1.0, user: str = "ada") -> Held:
+    at = AT + week * WEEK_S + 3600
+    return Held(number, Who(user, course, "1g.5gb"), 1, at, 60.0, at, at + 3600 * hours)
+
+
+def row(key: str = "ml", **more: Any) -> UsageRow:
+    values = {
+        "slice_hours": 10.0, "leases": 1, "wait_p50_s": 30.0, "wait_p95_s": 60.0,
+        "idle_share": 0.5, "known_share": 0.8, "reclaims": 0, "refusals": 0,
+    }  # fmt: skip
+    return UsageRow(key=key, **(values | more))
+
+
+@given(st.floats(1e-3, 1e7))
+def test_a_scale_holds_what_it_measures(most: float) -> None:
+    """Few ticks at round figures, the highest no lower than the highest column."""
+    step, top = scale(most)
+    assert top >= most * (1 - 1e-6) and 1 <= round(top / step) <= 5
+    assert f"{step:e}"[0] in "125"
+
+
+def test_columns_stand_on_each_other() -> None:
+    """Two courses in one week: one box on the other, together as high as the sum."""
+    drawn = weeks(Facts(held=(held(1, "ml", hours=3), held(2, "vision", hours=1))), PERIOD)
+    below, above = drawn.boxes
+    assert below.y + below.height == pytest.approx(FLOOR, abs=0.02)
+    assert above.y + above.height == pytest.approx(below.y, abs=0.02)
+    assert above.y == pytest.approx(TOP, abs=0.02)
+    assert below.words == "2026-W45, ml: 3 slice-hours"
+    assert drawn.words.startswith("From 2026-W45 to 2026-W48; most in 2026-W45, 4 slice-hours")
+
+
+def test_the_fifth_course_is_among_the_others() -> None:
+    """Only as many are told apart as can be; the rest is one, and nothing is left out."""
+    facts = Facts(held=tuple(held(n, f"course-{n}", hours=9 - n) for n in range(7)))
+    drawn = weeks(facts, PERIOD)
+    assert [name for _, name in drawn.legend] == [f"course-{n}" for n in range(4)] + [OTHERS]
+    assert sum(box.height for box in drawn.boxes) == pytest.approx(
+        (FLOOR - TOP) * sum(9 - n for n in range(7)) / scale(42)[1], abs=0.1
+    )
+
+
+def test_nothing_used_draws_nothing() -> None:
+    """No box, no division by zero, and it says so."""
+    drawn = weeks(Facts(), PERIOD)
+    assert drawn.boxes == () and drawn.words == "Nothing was used in any week."
+    assert bars([row(slice_hours=0.0, wait_p50_s=None, wait_p95_s=None, idle_share=None)])
+
+
+def test_a_bar_is_worked_idle_and_not_known() -> None:
+    """Together as long as the slice-hours are beside the longest."""
+    long, short = bars([row(), row(slice_hours=5.0, idle_share=None, known_share=0.0)])
+    assert (long.worked, long.idle, long.unknown) == (40.0, 40.0, 20.0)
+    assert (short.worked, short.idle, short.unknown) == (0.0, 0.0, 50.0)
+    assert (long.wait_from, long.wait_to) == (50.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(None, "not known"), (0.0, "0 %"), (0.001, "<1 %"), (0.256, "26 %"), (1.0, "100 %")],
+)
+def test_shares_in_words(share: float | None, words: str) -> None:
+    """What is not known is no number; little is not nothing."""
+    assert percent(share) == words
+    assert (say(0.04), say(12.34), say(1234.5)) == ("0.0", "12.3", "1,234")
+
+
+async def test_figures_and_their_drawing(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """All together on top, a row for each, and the sheet of the very same days."""
+    looked = (Looked(1, AT + 3600, 600.0, 200.0),)
+    pool.used = Facts(held=(held(1, "ml", hours=3), held(2, "vision", week=2)), looked=looked)
+    page = (await client.get(SHOWN, headers=as_("admin-token"))).text
+    assert "<dd>4</dd>" in page and ">ml</th>" in page and ">vision</th>" in page
+    assert f"/api/usage?since={FIRST}&amp;until={LAST}&amp;by=course&amp;format=csv" in page
+    assert "25 %" in page and "of what the GPUs could give" in page
+    assert re.search(r'<svg class="columns" role="img" aria-labelledby="weeks-title', page)
+
+
+async def test_an_instructor_reads_of_own_courses(
+    client: httpx.AsyncClient, pool: FakePool
+) -> None:
+    """The page says of which, and names nobody else."""
+    pool.used = Facts(held=(held(1, "ml"), held(2, "vision", user="bob")))
+    answer = await client.get(f"{SHOWN}&by=user", headers=as_("instructor-token"))
+    assert "Of ml." in answer.text and ">ada</th>" in answer.text
+    assert "bob" not in answer.text and "could give" not in answer.text
+
+
+async def test_students_have_no_usage_page(client: httpx.AsyncClient) -> None:
+    """Neither the page nor the way to it."""
+    answer = await client.get("/usage", headers=as_("alice-token"))
+    assert answer.status_code == 403
+    assert "/usage" not in (await client.get("/", headers=as_("alice-token"))).text
+    assert (
+        'aria-current="page">Usage' in (await client.get("/usage", headers=as_("staff-token"))).text
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "since=soon",
+        "since=2026-11-08&until=2026-11-02",
+        "since=1066-10-14",
+        "by=<b>",
+        "until=9999-12-31",
+    ],
+)
+async def test_what_cannot_be_read_is_said(client: httpx.AsyncClient, query: str) -> None:
+    """The page comes all the same, and nothing of what was typed is in it as markup."""
+    answer = await client.get(f"/usage?{query}", headers=as_("admin-token"))
+    assert answer.status_code == 200 and "<b>" not in answer.text
+    assert ('role="alert"' in answer.text) == query.startswith("since=")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("by", list(By))
+async def test_hostile_names_stay_text(
+    client: httpx.AsyncClient, pool: FakePool, name: str, by: By
+) -> None:
+    """Whatever a student or course is called, the page shows it and does not run it."""
+    pool.used = Facts(held=(held(1, name, user=name),))
+    page = (await client.get(f"{SHOWN}&by={by}", headers=as_("admin-token"))).text
+    for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):
+        assert markup not in page
+    assert " style=" not in page and "<script" not in page.split("<main")[1]
+
+
+async def test_a_long_list_is_cut_and_says_so(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """The first two hundred students; the sheet has them all."""
+    pool.used = Facts(held=tuple(held(n, "ml", user=f"student{n}") for n in range(250)))
+    page = (await client.get(f"{SHOWN}&by=user", headers=as_("admin-token"))).text
+    assert page.count('<th scope="row">student') == 200 and "The first 200 of 250" in page
