@@ -1,5 +1,23 @@
-"""The error that every command turns into one message and exit status 2."""
+"""The errors that every command turns into one message and its exit status."""
 
 
 class StartError(Exception):
     """The lab, or a command, cannot start as things are: what is wrong, and what to do."""
+
+    exit_status = 2
+
+
+class RefusedError(StartError):
+    """The pool service refuses: its sentence, and its word for programs in ``reason``."""
+
+    exit_status = 3
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SilentError(StartError):
+    """The pool service does not answer, or what answers is not one."""
+
+    exit_status = 4

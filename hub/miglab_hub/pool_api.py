@@ -4,17 +4,20 @@ With a hub API token (``--token-file`` or ``JUPYTERHUB_API_TOKEN``) one is the p
 without, the operator of this host, by the secret in the lab's state folder.
 """
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
 from miglab_hub import lab_secrets
-from miglab_hub.errors import StartError
+from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.settings import Settings, load
 
 TIMEOUT_S = 30.0
+STREAM_TIMEOUT_S = 90.0  # a stream says something every 15 s
 TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 -- a variable's name
 
 
@@ -47,22 +50,49 @@ class PoolApi:
         """One call; returns what was answered.
 
         Raises:
-            StartError: the service does not answer, or refuses; the message is the service's.
+            SilentError: the service does not answer.
+            RefusedError: it refuses; the message is the service's.
         """
         try:
             answer = self._client.request(method, path, json=body)
         except httpx.HTTPError as error:
-            raise StartError(
-                f"the pool service at {self.url} does not answer ({error}): is the lab running?"
-            ) from error
+            raise self._silent(error) from error
+        return self._said(answer)
+
+    def events(self, path: str) -> Iterator[Any]:
+        """What a stream of server-sent events tells, one after the other.
+
+        Raises:
+            SilentError: the service does not answer, or ended the stream.
+            RefusedError: it refuses.
+        """
+        try:
+            with self._client.stream("GET", path, timeout=STREAM_TIMEOUT_S) as answer:
+                if answer.is_error:
+                    answer.read()
+                    self._said(answer)
+                for line in answer.iter_lines():
+                    if line.startswith("data:"):
+                        yield json.loads(line.removeprefix("data:"))
+        except httpx.HTTPError as error:
+            raise self._silent(error) from error
+        raise SilentError(f"the pool service at {self.url} ended the stream: watch again")
+
+    def _silent(self, error: httpx.HTTPError) -> SilentError:
+        return SilentError(
+            f"the pool service at {self.url} does not answer ({error}): is the lab running?"
+        )
+
+    def _said(self, answer: httpx.Response) -> Any:
         try:
             said = answer.json()
         except ValueError:
-            raise StartError(
+            raise SilentError(
                 f"{self.url} is not the pool service: HTTP {answer.status_code}"
             ) from None
         if answer.is_error:
-            raise StartError(said.get("message", f"HTTP {answer.status_code}"))
+            message = said.get("message", f"HTTP {answer.status_code}")
+            raise RefusedError(message, said.get("reason", ""))
         return said
 
 

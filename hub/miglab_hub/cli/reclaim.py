@@ -1,39 +1,42 @@
 """`miglab pool reclaim`: what the reclaimer thinks of a lease, and why, as a person reads it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
+
+from miglab_hub.cli.talk import shown
 
 UNKNOWN = "unknown"
 
 
-def show(told: Sequence[Mapping[str, Any]], console: Console, *, with_figures: bool) -> None:
-    """Print what the service told of each lease.
+def thoughts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> RenderableType:
+    """What the service told of each lease.
 
     Args:
         told: answers of ``GET /api/reclaim``.
-        console: where to.
         with_figures: also what each was decided by.
     """
-    if not told:
-        console.print("No lease in use.")
+    return Group(*_parts(told, with_figures)) if told else "No lease in use."
+
+
+def _parts(told: Sequence[Mapping[str, Any]], with_figures: bool) -> Iterator[RenderableType]:
     for one in told:
-        console.print(headline(one), markup=False, highlight=False, soft_wrap=True)
+        yield Text(headline(one))
         if with_figures:
-            console.print(_figures(one))
+            yield _figures(one)
 
 
 def headline(one: Mapping[str, Any]) -> str:
     """One lease in a sentence."""
     server = f" ({one['server']})" if one["server"] else ""
     acts = "" if one["is_acted_on"] else " [reported only: dry run, or switched off]"
-    text = (
+    return shown(
         f"lease {one['lease']} of {one['user']}{server}, {one['shape']}: {one['activity']}, "
         f"{one['act']}{acts}. {one['reason']}"
     )
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def _figures(one: Mapping[str, Any]) -> Table:

@@ -1,16 +1,21 @@
-"""`miglab pool reserve`, `reservations`: what people type becomes a request, an answer a table."""
+"""`miglab pool reserve, reservations, unreserve`: places for a class, weekly or once."""
 
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Annotated
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 import typer
+from rich.console import RenderableType
 from rich.table import Table
 
+from miglab_hub.cli.talk import AsJson, api, cell, shown, table, tell
 from miglab_spawner.messages import ReservationState, ReservationView
 from miglab_spawner.pool.calendar import WEEKDAYS
 
+app = typer.Typer()
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 STATE_WORDS = {
@@ -18,6 +23,65 @@ STATE_WORDS = {
     ReservationState.KEPT: "places kept",
     ReservationState.OPEN: "takes place",
 }
+
+
+@app.command("reserve")
+def reserve_(
+    context: typer.Context,
+    course: str,
+    shape: Annotated[str, typer.Argument(help="What a student asks for, such as 1g.5gb.")],
+    from_time: Annotated[str, typer.Option("--from", help="Local time, HH:MM.")],
+    to_time: Annotated[str, typer.Option("--to", help="Local time, HH:MM, the same day.")],
+    tz: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")],
+    count: Annotated[int, typer.Option(help="For how many students.", min=1)],
+    weekly: Annotated[
+        list[str] | None, typer.Option(help="Weekdays, such as tue or mon,wed.")
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(help="Date of a single time, or first day of a weekly one.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Last day of a weekly one.")] = None,
+    grace: Annotated[
+        str, typer.Option(help="How long after the start what is not taken up is kept.")
+    ] = "15m",
+    reason: Annotated[str, typer.Option(help="What it is for; staff read it.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Reserve slices for a course: kept before and at the start, each week or once."""
+    body = {
+        "course": course, "shape": shape, "count": count,
+        "weekdays": weekdays(weekly or ()), "date": on, "until": until,
+        "from_time": from_time, "to_time": to_time, "tz": tz,
+        "grace_s": seconds(grace), "reason": reason,
+    }  # fmt: skip
+    answer = api(context).call("POST", "/reservations", body)
+    tell(answer, as_json, lambda: sentence(ReservationView.model_validate(answer)))
+
+
+@app.command()
+def reservations(context: typer.Context, as_json: AsJson = False) -> None:
+    """List what is reserved, the next in front."""
+    answer = api(context).call("GET", "/reservations")
+
+    def words() -> RenderableType:
+        made = table("id", "course", "shape", "taken up", "when", "next", "state")
+        fill(made, [ReservationView.model_validate(one) for one in answer])
+        return made if answer else "Nothing is reserved."
+
+    tell(answer, as_json, words)
+
+
+@app.command()
+def unreserve(
+    context: typer.Context,
+    reservation: int,
+    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a reservation; who has a slice of it keeps it."""
+    query = f"?{urlencode({'reason': reason})}" if reason else ""
+    answer = api(context).call("DELETE", f"/reservations/{reservation}{query}")
+    tell(answer, as_json, lambda: sentence(ReservationView.model_validate(answer)))
 
 
 def seconds(text: str) -> float:
@@ -39,7 +103,7 @@ def weekdays(texts: Iterable[str]) -> list[str]:
 
 def sentence(one: ReservationView) -> str:
     """One reservation, for people."""
-    return (
+    return shown(
         f"reservation {one.id}: {one.count} times {one.shape} for {one.course}, {_when(one)}: "
         f"{_state(one)}{f'; next {_next(one)}' if one.starts_at else ''}"
     )
@@ -50,7 +114,7 @@ def fill(table: Table, found: Sequence[ReservationView]) -> None:
     for one in found:
         taken = f"{one.drawn} of {one.count}"
         row = (str(one.id), one.course, one.shape, taken, _when(one), _next(one), _state(one))
-        table.add_row(*(_plain(cell) for cell in row))
+        table.add_row(*(cell(each) for each in row))
 
 
 def _when(one: ReservationView) -> str:
@@ -68,8 +132,3 @@ def _next(one: ReservationView) -> str:
 
 def _state(one: ReservationView) -> str:
     return STATE_WORDS.get(one.state, one.state.value)
-
-
-def _plain(text: str) -> str:
-    """Text as a terminal may show it: no markup, no control characters."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text).replace("[", r"\[")

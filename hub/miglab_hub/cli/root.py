@@ -64,11 +64,11 @@ def test(
 
 
 def main() -> None:
-    """Run the command line; known errors are one message and exit status 2."""
+    """Run the command line; known errors are one message and an exit status (docs/reference)."""
     try:
         app()
     except (StartError, SettingsError, GpuError) as error:
         print(f"lab: {error}", file=sys.stderr)
-        raise SystemExit(BAD_INPUT) from None
+        raise SystemExit(getattr(error, "exit_status", BAD_INPUT)) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

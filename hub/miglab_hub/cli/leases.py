@@ -1,0 +1,78 @@
+"""`miglab pool leases, release, extend, cancel, reclaim`: one student's lease or place in line."""
+
+import time
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+from rich.table import Table
+
+from miglab_hub.cli import reclaim
+from miglab_hub.cli.talk import AsJson, Why, api, cell, of_thing, table, tell
+
+app = typer.Typer()
+
+
+@app.command()
+def leases(
+    context: typer.Context,
+    user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the live leases."""
+    query = f"?{urlencode({'user': user})}" if user else ""
+    answer = api(context).call("GET", f"/leases{query}")
+
+    def words() -> Table:
+        made = table("lease", "user", "server", "course", "shape", "state", "time left")
+        for one in answer:
+            cells = (one[key] for key in ("id", "user", "server", "course", "shape", "state"))
+            made.add_row(*(cell(str(each)) for each in cells), left(one["ends_at"], time.time()))
+        return made
+
+    tell(answer, as_json, words)
+
+
+@app.command()
+def release(context: typer.Context, lease: int, reason: Why = "", as_json: AsJson = False) -> None:
+    """Ask for a lease back: its server is stopped, then its slices are free."""
+    answer = api(context).call("POST", f"/leases/{lease}/release", {"reason": reason})
+    tell(answer, as_json, lambda: of_thing(answer, "lease"))
+
+
+@app.command()
+def extend(
+    context: typer.Context,
+    lease: int,
+    minutes: Annotated[float, typer.Argument(help="How much longer, minutes.", min=1)],
+    as_json: AsJson = False,
+) -> None:
+    """Give a lease more time."""
+    answer = api(context).call("POST", f"/leases/{lease}/extend", {"by_s": minutes * 60})
+    tell(answer, as_json, lambda: of_thing(answer, "lease"))
+
+
+@app.command()
+def cancel(context: typer.Context, ticket: int, as_json: AsJson = False) -> None:
+    """Take a ticket out of the line."""
+    answer = api(context).call("DELETE", f"/tickets/{ticket}")
+    tell(answer, as_json, lambda: of_thing(answer, "ticket"))
+
+
+@app.command("reclaim")
+def reclaim_(
+    context: typer.Context,
+    explain: Annotated[
+        str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the reclaimer thinks of each lease in use, and why.  Changes nothing."""
+    query = f"?{urlencode({'user': explain})}" if explain else ""
+    answer = api(context).call("GET", f"/reclaim{query}")
+    tell(answer, as_json, lambda: reclaim.thoughts(answer, with_figures=explain is not None))
+
+
+def left(ends_at: float | None, now: float) -> str:
+    """How long a lease may yet last."""
+    return "no limit" if ends_at is None else f"{max(0.0, ends_at - now) / 60:.0f} min"
