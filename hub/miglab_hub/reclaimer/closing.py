@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from miglab_hub.reclaimer.policy import KEPT, HardEnd
 from miglab_spawner.messages import WarningKind
 from miglab_spawner.pool.calendar import WEEKDAYS, Occurrence, Rule, next_occurrence
+from miglab_spawner.pool.handover import MakesWay
 
 LONG_AGO = date(1970, 1, 1)
 TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
@@ -66,10 +67,25 @@ def class_end(text: str, tz: str) -> Rule:
 
 
 def ends_of(
-    course: str, held_since: float, ends_at: float | None, closings: Closings
+    course: str,
+    held_since: float,
+    ends_at: float | None,
+    closings: Closings,
+    makes_way: MakesWay | None = None,
 ) -> list[HardEnd]:
-    """The hard ends of a lease: of each kind the first since it is held."""
+    """The hard ends of a lease: of each kind the first since it is held.
+
+    Args:
+        course: whose lease it is.
+        held_since: since when its server is attached.
+        ends_at: its own end.
+        closings: when classes end, and the lab is closed.
+        makes_way: when its reserved time is up because others need its place.
+    """
     ends = []
+    if makes_way is not None:
+        why = f"{makes_way.why} {KEPT}"
+        ends.append(HardEnd(makes_way.at, WarningKind.CLASS_END, why))
     if ends_at is not None:
         ends.append(HardEnd(ends_at, WarningKind.TIME, TIME_IS_UP))
     for rule in closings.classes.get(course, ()):

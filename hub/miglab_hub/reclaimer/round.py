@@ -163,7 +163,9 @@ class Reclaimer:
             reclaim_at=warning.reclaim_at if warning else None,
             stay_until=case.stay_until,
         )
-        ends = ends_of(lease.course, case.held_since, lease.ends_at, rules.closings)
+        ends = ends_of(
+            lease.course, case.held_since, lease.ends_at, rules.closings, case.makes_way
+        )
         return decide(
             self._board.known(lease.id),
             self._reading(case),

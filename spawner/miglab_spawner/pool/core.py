@@ -29,6 +29,7 @@ from .stopwatch import Stopwatch
 from .timetable import InForce
 
 if TYPE_CHECKING:
+    from .handover import Past
     from .reserved import Memo
     from .wellness import Wellness
 
@@ -101,6 +102,7 @@ class Core:
         self.kept: Memo | None = None  # for reservations; see reserved.py
         self.laid: dict[str, InForce] = {}  # the layout on each GPU; see laying.py
         self.cut_done: dict[str, Ground] = {}  # as it was seen last with nothing left to cut
+        self.past: Past | None = None  # reservations that are over; see handover.py
         self.forecast = Forecast()
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.stopwatch = Stopwatch()

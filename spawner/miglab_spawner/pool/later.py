@@ -100,31 +100,25 @@ def _why_blocked(core: Core, lease: LeaseRow, time: KeptTime) -> str:
 
 def missing(core: Core, at: float, stays: Sequence[LeaseRow]) -> int:
     """How many slices of what is kept at a moment find no place if these leases stay."""
-    keeping = _keeping(core, at, stays)
-    sliced = [one for one in keeping if one.row.shape != FULL]
+    kept = keeping(core, at, stays)
+    sliced = [one for one in kept if one.row.shape != FULL]
     wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
-    whole = sum(one.left for one in keeping if one.row.shape == FULL)
+    whole = sum(one.left for one in kept if one.row.shape == FULL)
     seats = _seats(sliced, _spots(core, stays)) if wanted else ()
     return wanted - len(seats) + max(0, whole - _whole(core, stays))
 
 
 def on_seats(
-    core: Core,
-    at: float,
-    stays: Sequence[LeaseRow],
-    go: Sequence[LeaseRow],
-    more: Sequence[InForce],
+    core: Core, keeping: Sequence[InForce], stays: Sequence[LeaseRow], go: Sequence[LeaseRow]
 ) -> list[LeaseRow]:
-    """Which leases that may go lie where places are kept, these chosen so that few do.
+    """Which leases lie on the places that would be kept, these chosen so that few do.
 
     Args:
         core: the pool.
-        at: the moment.
+        keeping: what places are kept for.
         stays: the leases that stay whatever comes.
         go: those that may go.
-        more: what is wanted beside what is kept at the moment.
     """
-    keeping = [*_keeping(core, at, stays), *more]
     sliced = [one for one in keeping if one.row.shape != FULL]
     whole = sum(one.left for one in keeping if one.row.shape == FULL)
     seats = _seats(sliced, _spots(core, stays, go)) if sliced else ()
@@ -133,7 +127,8 @@ def on_seats(
     return [*full[:too_few], *(lease for lease in go if _lies_on(core, lease, seats))]
 
 
-def _keeping(core: Core, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
+def keeping(core: Core, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
+    """What keeps places at a moment if these leases live then."""
     return [one for one in in_force(core, at, stays) if one.is_kept and one.left]
 
 

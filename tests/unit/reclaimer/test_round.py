@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,15 @@ from miglab_hub.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_hub.reclaimer.rules import Rules
 from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.reclaimer.states import Activity, Bounds
-from miglab_spawner.messages import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
+from miglab_spawner.messages import (
+    KernelSignal,
+    LeaseState,
+    LeaseView,
+    ReservationRequest,
+    Signals,
+    TicketState,
+    WarningKind,
+)
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import PoolSettings
 
@@ -428,3 +437,36 @@ def test_what_is_over_is_forgotten(lab: Lab) -> None:
     lab.end(lab.pool.lease(lease.id))
     lab.live(15)
     assert len(lab.board) == 0 and lab.reclaimer.explain(lab.pool) == []
+
+
+def reserve(lab: Lab, course: str, from_time: str, to_time: str) -> None:
+    request = ReservationRequest(
+        course=course, shape="1g.5gb", count=7, date=date(1970, 1, 13),
+        from_time=from_time, to_time=to_time, tz="UTC",
+    )  # fmt: skip
+    lab.pool.reserve(request, "ina")
+
+
+def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
+    """Its students are warned before its end, busy or not, and the next class finds its slices."""
+    lab = make_lab(replace(POOL, reserve_lead_s=300.0))
+    lab.at = datetime(1970, 1, 13, 9, 50, tzinfo=UTC).timestamp()
+    reserve(lab, "everyone", "10:00", "10:15")
+    reserve(lab, "vision", "10:15", "10:30")
+    leases = [lab.run(f"student{n}") for n in range(7)]
+    lab.busy.update(lease.id for lease in leases)
+    for lease in leases:
+        lab.hold(lease)
+    lab.live(1320)  # until 10:12
+    assert {lab.state(lease) for lease in leases} == {LeaseState.RUNNING}
+    lab.live(60)
+    warned = lab.pool.lease(leases[0].id).warning
+    assert warned is not None and warned.kind is WarningKind.CLASS_END
+    assert warned.reason.startswith("The class that reserved this slice is over at 10:15")
+    ticket = lab.ask("next", course="vision")
+    lab.live(180)
+    assert {lab.state(lease) for lease in leases} == {LeaseState.RELEASING}
+    lab.holders.there.clear()
+    lab.machine.remove_process(4242)
+    lab.work()
+    assert lab.pool.ticket(ticket.id).state is TicketState.OFFERED
