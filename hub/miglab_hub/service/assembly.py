@@ -123,7 +123,9 @@ def _times(settings: Settings) -> Times:
 def release_what_is_due(
     pool: Pool, count: Callable[[str], None] = lambda _kind: None
 ) -> list[LeaseView]:
-    """Ask for the leases back whose time is up; returns all live leases."""
+    """Ask for the leases back whose time, or warning by staff, is up; returns all live leases."""
+    for _ in pool.desk.take_back():
+        count(WarningKind.STAFF.value)
     for lease in pool.due():
         if lease.state is not LeaseState.RELEASING:
             pool.release(lease.id, "pool", TIME_IS_UP)

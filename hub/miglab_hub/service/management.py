@@ -12,11 +12,9 @@ from typing import Annotated
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import Field
 
 from miglab_hub.reclaimer.round import Explanation
 from miglab_spawner.messages import (
-    REASON_MAX,
     USER_MAX,
     AttachRequest,
     ExtendRequest,
@@ -33,10 +31,13 @@ from miglab_spawner.pool.pool import Pool
 
 from .answers import REFUSED, DeniedError, install
 from .asker import NOWHERE, Asker
+from .audit import router as audit_router
 from .auth import SignIn
+from .desk import router as desk_router
 from .found import lease_for, ticket_for
 from .gauges import Told
 from .host import PoolHost
+from .notes import router as notes_router
 from .pages import page_router
 from .reservations import router as reservations_router
 from .rights import Right
@@ -52,16 +53,6 @@ PLACE_REST_S = 0.2
 ENDED_TICKETS = frozenset(
     {TicketState.CANCELLED, TicketState.REFUSED, TicketState.EXPIRED, TicketState.TAKEN}
 )
-
-
-class PauseRequest(Message):
-    """Stop granting leases.
-
-    Attributes:
-        why: what students read while it lasts.
-    """
-
-    why: Annotated[str, Field(min_length=1, max_length=REASON_MAX)]
 
 
 class Health(Message):
@@ -115,6 +106,8 @@ def management_app(
     app.state.default_course, app.state.notices = default_course, notices
     install(app, host.metrics.refused)
     app.include_router(api, prefix=prefix)
+    for router in (desk_router, notes_router, audit_router):
+        app.include_router(router, prefix=prefix)
     app.include_router(reservations_router, prefix=prefix)
     app.include_router(standing_router, prefix=prefix)
     app.include_router(usage_router, prefix=prefix)
@@ -274,11 +267,13 @@ async def extend(
     asker: Annotated[Asker, needs(Right.EXTEND)],
     host: Host,
 ) -> LeaseView:
-    """Ask for more time."""
+    """Ask for more time; staff give more than a holder may take, into nothing that is reserved."""
 
     def decision(pool: Pool) -> LeaseView:
-        lease_for(pool, asker, lease_id, Right.EXTEND)
-        return pool.extend(lease_id, request.by_s, asker.by)
+        found = lease_for(pool, asker, lease_id, Right.EXTEND)
+        if asker.is_user(found.user):
+            return pool.extend(lease_id, request.by_s, asker.by)
+        return pool.desk.extend(lease_id, request.by_s, asker.by, request.reason, request.seen)
 
     return await host.decide(decision)
 
@@ -314,41 +309,7 @@ async def pool_now(asker: Who, host: Host) -> PoolSnapshot:
     return visible_snapshot(await host.snapshot(), asker)
 
 
-# The instructor's desk.
-
-
-@api.post("/pool/pause")
-async def pause(
-    request: PauseRequest, asker: Annotated[Asker, needs(Right.PAUSE)], host: Host
-) -> PoolSnapshot:
-    """No new leases until `resume`; what runs, runs on."""
-    await host.decide(lambda pool: pool.pause(request.why, asker.by))
-    return await host.snapshot()
-
-
-@api.post("/pool/resume")
-async def resume(asker: Annotated[Asker, needs(Right.PAUSE)], host: Host) -> PoolSnapshot:
-    """Grant leases again."""
-    await host.decide(lambda pool: pool.resume(asker.by))
-    return await host.snapshot()
-
-
-@api.post("/slices/{slice_id}/adopt")
-async def adopt(
-    slice_id: int, asker: Annotated[Asker, needs(Right.ADOPT)], host: Host
-) -> PoolSnapshot:
-    """Take over a foreign slice: it is destroyed, and its place is the pool's."""
-    await host.decide(lambda pool: pool.adopt(slice_id, asker.by))
-    return await host.snapshot()
-
-
-@api.post("/slices/{slice_id}/clear")
-async def clear(
-    slice_id: int, asker: Annotated[Asker, needs(Right.QUARANTINE)], host: Host
-) -> PoolSnapshot:
-    """Try again to destroy a slice that was set aside."""
-    await host.decide(lambda pool: pool.clear(slice_id, asker.by))
-    return await host.snapshot()
+# What the pool thinks of itself.
 
 
 @api.get("/invariants")

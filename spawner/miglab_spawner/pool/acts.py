@@ -66,7 +66,7 @@ def _acts(core: Core, now: float) -> Iterator[Act]:
             yield Act(ActKind.DESTROY, row.gpu, row.id)
     making = [row for row in rows if row.state == SliceState.MAKING]
     for row in sorted(making, key=lambda row: (row.lease is None, row.id)):
-        ready = _answers(core, row.gpu) and not core.has_lost(row.gpu)
+        ready = _answers(core, row.gpu) and not core.has_lost(row.gpu) and row.retry_at <= now
         if ready and not leases.is_in_the_way(core, row):
             yield Act(ActKind.CREATE, row.gpu, row.id)
     for lease in core.state.leases.values():
@@ -297,11 +297,16 @@ def _record_gone(core: Core, tx: Transaction, row: SliceRow) -> None:
 
 
 def _keep_drained(core: Core, tx: Transaction, gone: SliceRow) -> None:
-    """Make a drained slice anew, drained, before its place is anybody's."""
+    """Make a drained slice anew, drained, before its place is anybody's.
+
+    Where that has failed it is not tried again at once: nobody waits for it.
+    """
     choice = Choice(gone.gpu, core.profile(gone), Placement(gone.start, gone.size))
     row = leases.new_slice(core, tx, gone.gpu, choice, None, "")
+    not_before = core.cut_backoff.until(gone.gpu) or 0.0
     if not leases.is_in_the_way(core, row):
-        tx.put(replace(row, draining=gone.draining), reason="made anew, drained")
+        row = replace(row, draining=gone.draining, retry_at=not_before)
+        tx.put(row, reason="made anew, drained")
 
 
 def make_warm(core: Core, tx: Transaction, gone: SliceRow) -> None:

@@ -199,8 +199,12 @@ class Transaction:
         ]
         self._connection.execute(insert(tables.lease_slices), held)
 
-    def _note(self, row: Row, before: str, by: str, reason: str, act: str) -> None:
-        self._write_down(row.what, str(row.key), (before, row.state), by, reason, act, row.course)
+    def _note(
+        self, row: Row, before: str, by: str, reason: str, act: str, course: str | None = None
+    ) -> None:
+        states = (before, row.state)
+        whose = row.course if course is None else course
+        self._write_down(row.what, str(row.key), states, by, reason, act, whose)
 
     def _write_down(
         self,
@@ -227,10 +231,20 @@ class Transaction:
             },
         )
 
-    def note(self, row: Row, by: str, reason: str, act: str = "") -> None:
-        """Write down something that did not change a state: an extension, a refused attach."""
+    def note(
+        self, row: Row, by: str, reason: str, act: str = "", course: str | None = None
+    ) -> None:
+        """Write down something that did not change a state: an extension, a refused attach.
+
+        Args:
+            row: of what.
+            by: who caused it.
+            reason: why, in words.
+            act: as for `put`.
+            course: whose it is, if not the row's course's.
+        """
         self._begin()
-        self._note(row, row.state, by, reason, act)
+        self._note(row, row.state, by, reason, act, course)
 
     def pause(self, why: str, by: str) -> None:
         """Why nothing is granted from now on; empty: it is granted."""
@@ -440,14 +454,14 @@ class Ledger:
             state.store(row)
         for row in self._rows(NoteRow, tables.notes, tables.notes.c.state == "open"):
             state.store(row)
+        laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
+        for row in self._rows(LayoutRow, tables.layouts, laid):
+            state.store(row)
         state.paused = self._read(select(tables.desk.c.paused))[0]["paused"]
         return state
 
     def _last_id(self, what: str) -> int:
         query = select(func.max(_TABLES[what].c.id).label("last"))
-        laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
-        for row in self._rows(LayoutRow, tables.layouts, laid):
-            state.store(row)
         return int(self._read(query)[0]["last"] or 0)
 
     def _migrate(self, version: str | None) -> None:

@@ -48,6 +48,7 @@ class ClassRoom(World):
         self.running: dict[str, Server] = {}
         self.made: dict[str, LeaseView] = {}
         self.foreign: set[tuple[str, str, int]] = set()
+        self.drained: dict[int, int | None] = {}
         self.kills = 0
         super().__init__(folder, gpus=gpus)
 
@@ -68,6 +69,7 @@ class ClassRoom(World):
         """
         self.fuse.left = die_at
         is_dead = False
+        closed = self._closed()
         try:
             action()
         except Crash:
@@ -84,7 +86,33 @@ class ClassRoom(World):
                 self.fuse.left = None
         self.fuse.left = None
         self.verify()
+        self._verify_closed(closed)
         return is_dead
+
+    def _closed(self) -> dict[str, frozenset[int]]:
+        """What leases there are on drained GPUs and slices."""
+        state = self.ledger.state
+        held = {
+            number: {state.slices[item].gpu for item in lease.slices if item in state.slices}
+            for number, lease in state.leases.items()
+        }
+        return {
+            gpu: frozenset(number for number, on in held.items() if gpu in on)
+            for gpu, row in state.gpus.items()
+            if row.draining
+        }
+
+    def _verify_closed(self, before: dict[str, frozenset[int]]) -> None:
+        """What was drained before and is drained now got no new lease in between."""
+        for gpu, leases in self._closed().items():
+            assert gpu not in before or leases <= before[gpu], "a drained GPU got a new lease"
+        for row in self.ledger.state.slices.values():
+            lease = self.ledger.state.leases.get(row.lease or 0)
+            if row.draining and lease is not None and row.id in self.drained:
+                assert lease.id == self.drained[row.id], "a drained slice got a new lease"
+        self.drained = {
+            row.id: row.lease for row in self.ledger.state.slices.values() if row.draining
+        }
 
     # -- what people do -----------------------------------------------------------------------
 
@@ -185,6 +213,42 @@ class ClassRoom(World):
             if ticket.user == user:
                 self.pool.cancel(ticket.id, user)
 
+    # -- what staff do ------------------------------------------------------------------------
+
+    def drain(self, number: int, is_gpu: bool) -> None:
+        """Drain a GPU or a slice, or end that."""
+        desk, state = self.pool.desk, self.ledger.state
+        if is_gpu:
+            gpu = list(state.gpus.values())[number % len(state.gpus)]
+            do = desk.undrain_gpu if gpu.draining else desk.drain_gpu
+            do(gpu.uuid, "fan", "person:ina")
+        elif state.slices:
+            item = list(state.slices.values())[number % len(state.slices)]
+            act = desk.undrain_slice if item.draining else desk.drain_slice
+            act(item.id, "fan", "person:ina")
+
+    def set_aside(self, number: int) -> None:
+        """Set a slice aside, or try one again."""
+        slices = list(self.ledger.state.slices.values())
+        if slices:
+            item = slices[number % len(slices)]
+            do = self.pool.desk.clear if item.state == "quarantined" else self.pool.desk.quarantine
+            do(item.id, "person:ina", "errors")
+
+    def staff_reclaim(self, user: str, warning_s: float) -> None:
+        """Take back what a user holds, or what staff had asked back."""
+        self.pool.desk.take_back()
+        for lease in self.pool.leases(user):
+            self.pool.desk.reclaim(lease.id, "exam", "person:ina", warning_s)
+
+    def staff_help(self, user: str) -> None:
+        """Let a user keep what is asked back, and put them in front."""
+        for lease in self.pool.leases(user):
+            self.pool.desk.extend(lease.id, 60.0, "person:ina", "presents")
+        for ticket in list(self.ledger.state.tickets.values()):
+            if ticket.user == user:
+                self.pool.desk.put_in_front(ticket.id, "presents", "person:ina")
+
     # -- what happens to machines -------------------------------------------------------------
 
     def reboot(self) -> None:
@@ -265,6 +329,8 @@ class ClassRoom(World):
         for row in list(self.ledger.state.slices.values()):
             if row.state == "quarantined":
                 self.pool.clear(row.id, "root")
+        for gpu in [row for row in self.ledger.state.gpus.values() if row.draining]:
+            self.pool.desk.undrain_gpu(gpu.uuid, "", "root")
         self.settle()
         assert self.ledger.state.leases == {}
         assert set(self.states()) <= {"free", "foreign"}
@@ -310,5 +376,10 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         lambda: room.reserve("everyone", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         lambda: room.reserve("vision", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         room.unreserve_all,
+        lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
+        lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
+        lambda: room.set_aside(dice.randrange(20)),
+        lambda: room.staff_reclaim(user, dice.choice((0.0, 60.0))),
+        lambda: room.staff_help(user),
     ]
     return dice.choice(everyday if dice.random() < 0.7 else rare)

@@ -86,6 +86,22 @@ class PoolMachine(RuleBasedStateMachine):
     def unreserves(self, die_at: int | None) -> None:
         self.do(lambda room: room.unreserve_all(), die_at)
 
+    @rule(number=st.integers(0, 20), is_gpu=st.booleans(), die_at=dying)
+    def is_drained(self, number: int, is_gpu: bool, die_at: int | None) -> None:
+        self.do(lambda room: room.drain(number, is_gpu), die_at)
+
+    @rule(number=st.integers(0, 20), die_at=dying)
+    def is_set_aside(self, number: int, die_at: int | None) -> None:
+        self.do(lambda room: room.set_aside(number), die_at)
+
+    @rule(user=users, warning_s=st.sampled_from((0.0, 60.0)), die_at=dying)
+    def is_asked_back(self, user: str, warning_s: float, die_at: int | None) -> None:
+        self.do(lambda room: room.staff_reclaim(user, warning_s), die_at)
+
+    @rule(user=users, die_at=dying)
+    def is_helped(self, user: str, die_at: int | None) -> None:
+        self.do(lambda room: room.staff_help(user), die_at)
+
     @rule(seconds=st.sampled_from((0.5, 61.0, 130.0, 4000.0)))
     def time_passes(self, seconds: float) -> None:
         self.do(lambda room: room.pass_time(seconds))

@@ -8,6 +8,7 @@ from typing import Any
 from miglab_hub.rolebook import CourseStaff, RoleBook
 from miglab_hub.service.answers import DeniedError
 from miglab_hub.service.auth import STAFF_SCOPE, HubAccess, HubTokens
+from miglab_spawner.desk_messages import AuditEntry, SentNote
 from miglab_spawner.messages import (
     CourseOffers,
     GpuView,
@@ -30,6 +31,8 @@ from miglab_spawner.messages import (
 from miglab_spawner.pool.acts import Act, ActKind
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.usage_report import Facts
+
+from .fake_desk import FakeDesk
 
 PREFIX = "/services/pool"
 SECRET = "the-spawners-own-secret"
@@ -141,6 +144,14 @@ class FakePool:
     used: Facts = field(default_factory=Facts)
     said: dict[str, Any] = field(default_factory=dict)
     findings: list[Any] = field(default_factory=list)
+    sent: dict[int, SentNote] = field(default_factory=dict)
+    done: list[AuditEntry] = field(default_factory=list)
+    gpu_course: str = ""
+
+    @property
+    def desk(self) -> FakeDesk:
+        """What staff do by hand."""
+        return FakeDesk(self)
 
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)
@@ -297,7 +308,7 @@ class FakePool:
         self.calls.append(("snapshot",))
         gpu = GpuView(
             index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
-            state=self.gpu_state, slices=tuple(self.slices),
+            state=self.gpu_state, slices=tuple(self.slices), course=self.gpu_course,
         )  # fmt: skip
         waiting = tuple(t for t in self.tickets.values() if t.state in ("waiting", "offered"))
         waiting = waiting if self.shows_waiting else ()

@@ -14,6 +14,7 @@ from miglab_hub.service.management import management_app
 from miglab_hub.service.metrics import Metrics
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
+from miglab_spawner.messages import LeaseView
 from miglab_spawner.pool.ledger import Ledger
 from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
@@ -171,3 +172,42 @@ async def test_metrics_of_a_lease(spawner: httpx.AsyncClient) -> None:
         'miglab_gpus{state="ok"} 1.0',
     ):
         assert line in metrics
+
+
+async def test_two_instructors_at_once(spawner: httpx.AsyncClient) -> None:
+    """Both saw the lease running: one takes it back, the other is told who did, and why."""
+    lease = await leased(spawner)
+    path, body = f"/api/leases/{lease['id']}/reclaim", {"reason": "Exam.", "seen": "running"}
+    both = await asyncio.gather(
+        spawner.post(path, json=body, headers=as_("instructor-token")),
+        spawner.post(path, json=body, headers=as_("admin-token")),
+    )
+    won, told = sorted(both, key=lambda answer: answer.status_code)
+    assert (won.status_code, told.status_code) == (200, 409)
+    said = told.json()
+    assert said["reason"] == "changed-meanwhile" and "asked for it back" in said["message"]
+    entries = (await spawner.get("/api/audit?what=lease")).json()
+    assert len(entries) == 1 and entries[0]["by"].removeprefix("person:") in said["message"]
+
+
+async def test_a_warning_by_staff_ends_in_a_release(
+    spawner: httpx.AsyncClient, host: PoolHost, clock: list[float]
+) -> None:
+    """The service takes the lease back when its time has come, in the instructor's name."""
+    lease = await leased(spawner)
+    body = {"reason": "Exam.", "warning_s": 30}
+    await spawner.post(
+        f"/api/leases/{lease['id']}/reclaim", json=body, headers=as_("instructor-token")
+    )
+    counted: list[str] = []
+
+    def due(pool: Pool) -> list[LeaseView]:
+        return release_what_is_due(pool, counted.append)
+
+    clock[0] += 29
+    assert [one.state for one in await host.decide(due)] == ["warned"]
+    clock[0] += 1
+    assert [one.state for one in await host.decide(due)] == ["releasing"]
+    assert counted == ["staff"]
+    (entry, *_) = (await spawner.get("/api/audit?what=lease")).json()
+    assert (entry["by"], entry["to_state"]) == ("person:ilse", "releasing")

@@ -7,7 +7,16 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from miglab_hub.service import management, reservations, standing, student, usage
+from miglab_hub.service import (
+    audit,
+    desk,
+    management,
+    notes,
+    reservations,
+    standing,
+    student,
+    usage,
+)
 from miglab_hub.service.answers import REASONS
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.metrics import GPU_STATES, Metrics
@@ -34,7 +43,15 @@ def served(router: object) -> set[tuple[str, str]]:
     [
         (
             "Management listener",
-            (management.api, reservations.router, standing.router, usage.router),
+            (
+                management.api,
+                desk.router,
+                notes.router,
+                audit.router,
+                reservations.router,
+                standing.router,
+                usage.router,
+            ),
         ),
         ("Student listener", (student.api,)),
     ],

@@ -13,6 +13,7 @@ from miglab_hub.service.auth import SignIn
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.management import management_app
 from miglab_hub.service.metrics import Metrics
+from miglab_spawner.desk_messages import SentNote
 
 from .conftest import as_
 from .fakes import PREFIX, SECRET, FakePool, FakeTokens, reservation_view
@@ -23,6 +24,8 @@ RESERVATION = {
     "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ["tue"],
     "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin", "reason": "week 1",
 }  # fmt: skip
+WHY = {"reason": "The fan is broken."}
+NOTE = SentNote(id=1, at=1000.0, by="person:ina", to_course="ml", text="Room 2.", until=2000.0)
 # Who asks, and what they are.  Lease, ticket and reservation 1 are of the course ml, and alice's.
 ASKERS = {
     "spawner": SECRET,
@@ -51,10 +54,9 @@ UNRESERVE = "     200   200 200  200  403  403   403 403 403 401"
 USAGE = "         200   200 200  200  200  200   403 403 403 401"  # of own courses alone
 HEALTH = "        200   200 200  200  403  200   403 403 403 401"
 ADMIN = "         200   200 403  403  403  403   403 403 403 401"
-TEACH = "         200   200 200  200  403  404   403 403 403 401"  # alice may not, of her own
+TEACH = "         200   200 200  200  403  404   403 404 403 401"  # alice may not, of her own
 NEXT = "          200   200 200  200  403  404   403 403 403 401"
 TELL = "          201   201 201  201  201  403   403 403 403 401"
-TELL_ALL = "      201   201 403  403  403  403   403 403 403 401"
 TOLD = "          200   200 200  200  200  404   403 403 403 401"
 AUDIT = "         200   200 200  200  200  200   403 403 403 401"  # of own courses alone
 AUDIT_ML = "      200   200 200  200  200  403   403 403 403 401"
@@ -82,6 +84,19 @@ ROUTES = [
     ("POST", "/api/pool/resume", None, ADMIN),
     ("POST", "/api/slices/1/adopt", None, ADMIN),
     ("POST", "/api/slices/1/clear", None, ADMIN),
+    ("POST", "/api/slices/1/drain", WHY, ADMIN),
+    ("POST", "/api/slices/1/undrain", None, ADMIN),
+    ("POST", "/api/slices/1/quarantine", WHY, ADMIN),
+    ("POST", "/api/gpus/GPU-0/drain", WHY, ADMIN),
+    ("POST", "/api/gpus/GPU-0/undrain", None, ADMIN),
+    ("POST", "/api/leases/1/reclaim", WHY, TEACH),
+    ("POST", "/api/tickets/1/next", WHY, NEXT),
+    ("DELETE", "/api/tickets/1/next", None, NEXT),
+    ("POST", "/api/messages", {"to_user": "alice", "text": "Hi."}, TELL),
+    ("GET", "/api/messages", None, AUDIT),
+    ("DELETE", "/api/messages/1?reason=x", None, TOLD),
+    ("GET", "/api/audit", None, AUDIT),
+    ("GET", "/api/audit?course=ml", None, AUDIT_ML),
     ("GET", "/api/reservations", None, LOOK),
     ("POST", "/api/reservations", RESERVATION, RESERVE),
     ("PUT", "/api/reservations/1", RESERVATION, UNRESERVE),
@@ -106,6 +121,7 @@ async def test_every_route_and_role(
     method, path, body, statuses = route
     pool.request_of_alice()
     pool.reserved[1] = reservation_view(1)
+    pool.sent[1] = NOTE
     before = copy.deepcopy(vars(pool))
     found = {}
     for who, token in ASKERS.items():

@@ -4,8 +4,8 @@
 around them; `desk` is the one door.
 """
 
-from .audit import Question
+from .audit import LIMIT_MAX, Question
 from .desk import Desk
 from .notes import end_old as end_old_notes
 
-__all__ = ["Desk", "Question", "end_old_notes"]
+__all__ = ["LIMIT_MAX", "Desk", "Question", "end_old_notes"]

@@ -11,7 +11,9 @@ from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.tables import transitions
 
 LIMIT_MAX = 1000
-BY_HAND = transitions.c.act != literal_column("''")  # a parameter here would hide the index
+BY_HAND = transitions.c.act != literal_column(
+    "''"
+)  # not every SQLite looks into a parameter for it
 COLUMNS = tuple(transitions.c[name] for name in AuditEntry.model_fields)
 
 

@@ -41,6 +41,12 @@ class Desk:
         with self._core.lock:
             return views.slice_view(self._core, find_slice(self._core, number))
 
+    def gpu_under(self, number: int) -> GpuView:
+        """The GPU on which a slice is or was."""
+        with self._core.lock:
+            row = self._core.ledger.find_slice(number) or find_slice(self._core, number)
+            return self.gpu(row.gpu)
+
     def drain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
         """No new lease on this GPU; who runs there runs on."""
         with self._core.lock:

@@ -24,6 +24,8 @@ def send(core: Core, asked: NoteRequest, by: str) -> NoteRow:
     """Show a message from now on."""
     with core.write(durable=True) as tx:
         end_old(core, tx)
+        if asked.to_course is not None and asked.to_course not in core.settings.courses:
+            raise Refused("not-in-course", f"There is no course {asked.to_course!r} here.", 404)
         if len(core.state.notes) >= NOTES_MAX:
             raise Refused(
                 "too-many-notes",

@@ -17,7 +17,7 @@ def reclaim(
         check_seen(core, row, seen)
         warned = decisions.reclaimed(row, by, why, warning_s, tx.at)
         if warned is not None:
-            return record(tx, row, warned, by, why, "reclaim")
+            return record(core, tx, row, warned, by, why, "reclaim")
         return leases.release_in(core, tx, row, by, decisions.asked_back(by, why), "reclaim")
 
 
@@ -39,7 +39,7 @@ def extend(
         if after.ends_at is not None:
             later.check_end(core, row, after.ends_at)
         act = "keep" if after.ends_at == row.ends_at else "extend"
-        return record(tx, row, after, by, why or f"extended by {by_s:.0f} s", act)
+        return record(core, tx, row, after, by, why or f"extended by {by_s:.0f} s", act)
 
 
 def put_in_front(core: Core, number: int, why: str, by: str, seen: str | None = None) -> TicketRow:
@@ -48,7 +48,7 @@ def put_in_front(core: Core, number: int, why: str, by: str, seen: str | None = 
         row = tickets.find(core, number)
         check_seen(core, row, seen)
         after = decisions.put_in_front(row, tx.at, last_told(core, row))
-        return record(tx, row, after, by, why, "next")
+        return record(core, tx, row, after, by, why, "next")
 
 
 def put_back(core: Core, number: int, why: str, by: str, seen: str | None = None) -> TicketRow:
@@ -57,4 +57,4 @@ def put_back(core: Core, number: int, why: str, by: str, seen: str | None = None
         row = tickets.find(core, number)
         check_seen(core, row, seen)
         after = decisions.put_back(row, last_told(core, row))
-        return record(tx, row, after, by, why, "back")
+        return record(core, tx, row, after, by, why, "back")

@@ -19,7 +19,7 @@ def drain_gpu(core: Core, uuid: str, why: str, by: str, seen: str | None = None)
         row = find_gpu(core, uuid)
         check_seen(core, row, seen)
         after = decisions.drained(row, why, last_told(core, row))
-        return record(tx, row, after, by, why, "drain")
+        return record(core, tx, row, after, by, why, "drain")
 
 
 def undrain_gpu(core: Core, uuid: str, why: str, by: str, seen: str | None = None) -> GpuRow:
@@ -28,7 +28,7 @@ def undrain_gpu(core: Core, uuid: str, why: str, by: str, seen: str | None = Non
         row = find_gpu(core, uuid)
         check_seen(core, row, seen)
         after = decisions.undrained(row, last_told(core, row))
-        return record(tx, row, after, by, why, "undrain")
+        return record(core, tx, row, after, by, why, "undrain")
 
 
 def drain_slice(core: Core, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:
@@ -36,7 +36,7 @@ def drain_slice(core: Core, number: int, why: str, by: str, seen: str | None = N
     with core.write(durable=True) as tx:
         row = find_slice(core, number, seen)
         after = decisions.drained(row, why, last_told(core, row))
-        return record(tx, row, after, by, why, "drain")
+        return record(core, tx, row, after, by, why, "drain")
 
 
 def undrain_slice(core: Core, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:
@@ -44,7 +44,7 @@ def undrain_slice(core: Core, number: int, why: str, by: str, seen: str | None =
     with core.write(durable=True) as tx:
         row = find_slice(core, number, seen)
         after = decisions.undrained(row, last_told(core, row))
-        return record(tx, row, after, by, why, "undrain")
+        return record(core, tx, row, after, by, why, "undrain")
 
 
 def set_aside(core: Core, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:
@@ -52,7 +52,7 @@ def set_aside(core: Core, number: int, why: str, by: str, seen: str | None = Non
     with core.write(durable=True) as tx:
         row = find_slice(core, number, seen)
         after = decisions.set_aside(row, why, last_told(core, row))
-        return record(tx, row, after, by, why, "quarantine")
+        return record(core, tx, row, after, by, why, "quarantine")
 
 
 def clear(core: Core, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:

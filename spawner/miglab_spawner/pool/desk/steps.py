@@ -25,12 +25,23 @@ def check_seen(core: Core, row: Row, seen: str | None) -> None:
         raise changed(row, seen, last_told(core, row))
 
 
-def record(tx: Transaction, before: Row, after: AnyRow, by: str, reason: str, act: str) -> AnyRow:
+def record(
+    core: Core, tx: Transaction, before: Row, after: AnyRow, by: str, reason: str, act: str
+) -> AnyRow:
     """Put the row, and write down whose act it was, whether or not it changed a state."""
     tx.put(after, by, reason, act)
     if after.state == before.state:
-        tx.note(after, by, reason, act)
+        tx.note(after, by, reason, act, _course(core, after))
     return after
+
+
+def _course(core: Core, row: Row) -> str:
+    """Whose staff are to find it in the audit: the course's that a place is assigned to."""
+    if isinstance(row, GpuRow):
+        return core.settings.assigned_course(row.uuid, row.idx) or row.course
+    if isinstance(row, SliceRow) and not row.course:
+        return _course(core, core.state.gpus[row.gpu])
+    return row.course
 
 
 def find_gpu(core: Core, uuid: str) -> GpuRow:

@@ -1,0 +1,118 @@
+"""The desk of the fake pool: keeps what it is told, and refuses what is not there."""
+
+from typing import TYPE_CHECKING, Any
+
+from miglab_spawner.desk_messages import AuditEntry, NoteRequest, SentNote
+from miglab_spawner.messages import GpuView, LeaseState, LeaseView, SliceView, TicketView
+from miglab_spawner.pool.desk import Question
+from miglab_spawner.pool.refused import Refused
+
+if TYPE_CHECKING:
+    from .fakes import FakePool
+
+
+class FakeDesk:
+    """See the module."""
+
+    def __init__(self, pool: "FakePool") -> None:
+        self._pool = pool
+
+    def _did(self, *call: Any) -> None:
+        self._pool._changed(*call)
+
+    # -- places -------------------------------------------------------------------------------
+
+    def gpu(self, uuid: str) -> GpuView:
+        for gpu in self._pool.snapshot().gpus:
+            if gpu.uuid == uuid:
+                return gpu
+        raise Refused("unknown-gpu", f"This lab has no GPU {uuid!r}.", 404)
+
+    def gpu_under(self, number: int) -> GpuView:
+        self.slice(number)
+        return self.gpu("GPU-0")
+
+    def slice(self, number: int) -> SliceView:
+        for item in self._pool.slices:
+            if item.slice_id == number:
+                return item
+        raise Refused("unknown-slice", f"There is no slice {number}.", 404)
+
+    def drain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
+        self._did("drain_gpu", uuid, why, by, seen)
+        return self.gpu(uuid).model_copy(update={"draining": why})
+
+    def undrain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
+        self._did("undrain_gpu", uuid, why, by, seen)
+        return self.gpu(uuid)
+
+    def drain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+        self._did("drain_slice", number, why, by, seen)
+        return self.slice(number).model_copy(update={"draining": why})
+
+    def undrain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+        self._did("undrain_slice", number, why, by, seen)
+        return self.slice(number)
+
+    def quarantine(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+        self._did("quarantine", number, why, by, seen)
+        return self.slice(number)
+
+    def clear(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
+        self._did("clear", number, by, why, seen)
+        return self.slice(number)
+
+    def adopt(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
+        self._did("adopt", number, by, why, seen)
+        return self.slice(number)
+
+    # -- leases and tickets -------------------------------------------------------------------
+
+    def reclaim(
+        self, number: int, why: str, by: str, warning_s: float, seen: str | None = None
+    ) -> LeaseView:
+        self._did("reclaim", number, why, by, warning_s, seen)
+        state = LeaseState.WARNED if warning_s else LeaseState.RELEASING
+        return self._pool.lease(number).model_copy(update={"state": state})
+
+    def take_back(self) -> list[LeaseView]:
+        return []
+
+    def extend(
+        self, number: int, by_s: float, by: str, why: str = "", seen: str | None = None
+    ) -> LeaseView:
+        self._did("staff_extend", number, by_s, by, why, seen)
+        return self._pool.lease(number)
+
+    def put_in_front(self, number: int, why: str, by: str, seen: str | None = None) -> TicketView:
+        self._did("put_in_front", number, why, by, seen)
+        return self._pool.ticket(number).model_copy(update={"is_next": True})
+
+    def put_back(self, number: int, by: str, why: str = "", seen: str | None = None) -> TicketView:
+        self._did("put_back", number, by, why, seen)
+        return self._pool.ticket(number)
+
+    # -- messages and audit -------------------------------------------------------------------
+
+    def send(self, asked: NoteRequest, by: str) -> SentNote:
+        number = len(self._pool.sent) + 1
+        said = asked.model_dump(exclude={"all", "minutes"})
+        self._pool.sent[number] = SentNote(id=number, at=1000.0, by=by, until=2000.0, **said)
+        self._did("send", number, by)
+        return self._pool.sent[number]
+
+    def note(self, number: int) -> SentNote:
+        if number not in self._pool.sent:
+            raise Refused("unknown-note", f"No message {number} is shown (any more).", 404)
+        return self._pool.sent[number]
+
+    def end_note(self, number: int, by: str, why: str = "") -> SentNote:
+        self._did("end_note", number, by, why)
+        return self._pool.sent.pop(number)
+
+    def notes(self) -> list[SentNote]:
+        return list(self._pool.sent.values())
+
+    def audit(self, asked: Question) -> list[AuditEntry]:
+        self._pool.calls.append(("audit", asked))
+        return self._pool.done
