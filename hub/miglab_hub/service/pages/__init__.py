@@ -11,7 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from miglab_hub.service.rights import Right
 from miglab_hub.service.roles import OPEN, page_needs
 
-from . import desk_page, pool_page, usage_page
+from . import desk_page, pool_page, reservations_page, usage_page
 from .frame import SERVICE, callback
 
 PAGE = page_needs(Right.LOOK)
@@ -23,6 +23,17 @@ def page_router(prefix: str) -> APIRouter:
     router.add_api_route("/", pool_page.page, response_class=HTMLResponse, dependencies=[PAGE])
     router.add_api_route("/fragment", pool_page.fragment, response_class=HTMLResponse)
     router.add_api_route("/live", pool_page.live, response_class=EventSourceResponse)
+    router.add_api_route(
+        "/reservations", reservations_page.page, response_class=HTMLResponse, dependencies=[PAGE]
+    )
+    router.add_api_route(
+        "/desk/reserve", reservations_page.reserve_desk, response_class=HTMLResponse
+    )
+    router.add_api_route(
+        "/desk/reservation/{thing}",
+        reservations_page.reservation_desk,
+        response_class=HTMLResponse,
+    )
     for address in ("/desk/{kind}", "/desk/{kind}/{thing}"):
         router.add_api_route(address, desk_page.desk, response_class=HTMLResponse)
     router.add_api_route(

@@ -23,7 +23,6 @@ from miglab_hub.service.answers import DeniedError
 from miglab_hub.service.asker import Asker, forbidden
 from miglab_hub.service.auth import SignIn
 from miglab_hub.service.rights import Right
-
 from miglab_spawner.pool.desk.words import called
 
 from .words import in_words, iso, left, left_short, since
@@ -55,6 +54,7 @@ def everybody(_asker: Asker) -> bool:
 
 PLACES = (
     Place("pool", "/", "Pool", everybody),
+    Place("reservations", "/reservations", "Reservations", everybody),
     Place("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
 )
 
@@ -69,6 +69,7 @@ def _environment() -> Environment:
     )
     for said in (in_words, iso, left, left_short, since):
         environment.filters[said.__name__] = said
+    environment.filters["by"] = called
     return environment
 
 

@@ -47,6 +47,7 @@ inside.addEventListener("submit", async (event) => {
     document.dispatchEvent(new Event("miglab:acted"));
   } catch (error) {
     trouble.textContent = error.message;
+    document.dispatchEvent(new CustomEvent("miglab:refused", { detail: error.message }));
   } finally {
     go.disabled = false;
   }
