@@ -1,16 +1,17 @@
-"""`miglab pool`: see who holds what and who waits, and steer it; a room for each kind of command."""
+"""`miglab pool`: see who holds what and who waits, and steer it; a room per kind of command."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from miglab_hub.cli import audit, leases, reserve, site, status, watch
+from miglab_hub.cli import audit, layout, leases, reserve, site, status, watch
 from miglab_hub.settings import ENV_CONFIG
 
 app = typer.Typer(help="The pool: who holds what, who waits.", no_args_is_help=True)
 for room in (status, watch, leases, reserve, site, audit):
     app.add_typer(room.app)
+app.add_typer(layout.app, name="layout")
 
 
 @app.callback()

@@ -1,0 +1,247 @@
+"""What holds for every command: JSON, plain in a pipe, exit statuses, completion, reference."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from miglab_hub.cli import pool, root
+from miglab_hub.cli.audit import moment
+from miglab_hub.cli.watch import news
+from miglab_hub.errors import RefusedError, SilentError, StartError
+from miglab_hub.pool_api import PoolApi
+from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState, TicketState, TicketView
+
+from .fakes import slice_view
+from .test_cli import Service, lab, run, service
+
+__all__ = ["lab", "service"]  # fixtures
+REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
+POOL = typer.main.get_command(pool.app)
+
+
+def commands(of: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command below a group, by its full name."""
+    for name, command in of.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield before + name, command
+
+
+def test_every_command_speaks_json() -> None:
+    """None of `miglab pool` is for people alone."""
+    found = dict(commands(POOL))
+    assert len(found) >= 15
+    assert not [n for n, one in found.items() if "as_json" not in {p.name for p in one.params}]
+
+
+def test_every_command_is_in_the_reference() -> None:
+    """The table of commands lists exactly those there are."""
+    listed = set(re.findall(r"^\| `miglab pool ([a-z ]+)` \|", REFERENCE, re.MULTILINE))
+    assert listed == {name for name, _ in commands(POOL)}
+
+
+def test_json_is_the_answer_as_it_came(service: Service, lab: Path) -> None:
+    """Acts too answer with what the service said, for programs."""
+    assert json.loads(run(lab, "release", "1", "--json"))["user"] == "alice"
+    assert json.loads(run(lab, "pause", "Repairs", "--json"))["simulated"] is True
+
+
+def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
+    """However long the names are: whoever reads by lines gets whole ones."""
+    name = "a" * 200
+    service.pool.slices = [slice_view(1, 0, name, server="b" * 200)]
+    (row,) = [line for line in run(lab, "status").splitlines() if name in line]
+    assert f"{name} ({'b' * 200})" in row
+
+
+# -- exit statuses -------------------------------------------------------------------------------
+
+
+def test_the_statuses_are_in_the_reference() -> None:
+    """Each kind of no has its own, and the table says it."""
+    section = REFERENCE.split("## Exit statuses")[1].split("\n## ")[0]
+    listed = {int(status) for status in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+    known = {StartError.exit_status, RefusedError.exit_status, SilentError.exit_status}
+    assert known == {2, 3, 4}
+    assert listed == known | {0, 1, root.INTERRUPTED}
+
+
+def ended(words: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr(sys, "argv", ["miglab", "pool", *words])
+    with pytest.raises(SystemExit) as end:
+        root.main()
+    return end.value.code
+
+
+def test_each_no_has_its_status(
+    service: Service, lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused: 3 with the service's sentence on standard error; no lab: 2; done: 0."""
+    at = ["--config", str(lab)]
+    assert ended([*at, "leases"], monkeypatch) == 0
+    service.refuses = True
+    capsys.readouterr()
+    assert ended([*at, "release", "1"], monkeypatch) == 3
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "lab: Not yours.\n")
+    assert ended(["--config", str(lab) + ".gone", "status"], monkeypatch) == 2
+    assert ended([*at, "audit", "--since", "soon"], monkeypatch) == 2
+    assert service.asked[-1][0] == "POST", "what cannot be read asks nothing"
+
+
+def test_no_service_is_another_no(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scripts tell a pool that is away from one that refuses."""
+    assert ended(["--config", str(lab), "status"], monkeypatch) == 4
+    assert "is the lab running?" in capsys.readouterr().err
+
+
+# -- watch ---------------------------------------------------------------------------------------
+
+
+def snapshot(*slices: Any, waiting: tuple[TicketView, ...] = (), **more: Any) -> PoolSnapshot:
+    gpu = GpuView(
+        index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
+        state=more.pop("state", "ok"), slices=slices,
+    )  # fmt: skip
+    return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting, **more)
+
+
+def ticket(state: TicketState, position: int | None) -> TicketView:
+    return TicketView(
+        id=5, user="bob", server="", course="ml", shape="1g.5gb", created_at=990.0,
+        state=state, position=position,
+    )  # fmt: skip
+
+
+def test_news_are_what_changed() -> None:
+    """At first all there is; then a line for each thing that is another; nothing for nothing."""
+    free, held = slice_view(1, 0), slice_view(1, 0, "alice")
+    before = snapshot(free, waiting=(ticket(TicketState.WAITING, 1),))
+    assert news(None, before) == [
+        "GPU 0: ok",
+        "slice 1: 1g.5gb on GPU 0 {0}:1, free",
+        "ticket 5: 1g.5gb for bob, waiting, number 1 in line",
+    ]
+    assert news(before, before) == []
+    now = snapshot(held, slice_view(2, 1, state=SliceState.MAKING), paused="Repairs", state="lost")
+    assert news(before, now) == [
+        "paused: Repairs",
+        "GPU 0: lost",
+        "slice 1: 1g.5gb on GPU 0 {0}:1, leased by alice",
+        "slice 2: 1g.5gb on GPU 0 {1}:1, making",
+        "ticket 5: gone",
+    ]
+    assert news(now, before)[0] == "granting again"
+
+
+def test_news_of_hostile_names_are_text() -> None:
+    """A name cannot clear the screen of whoever watches."""
+    (line,) = news(snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "\x1b[2Jeve\n")))
+    assert line.endswith("leased by ?[2Jeve?")
+
+
+def streaming(*events: PoolSnapshot) -> httpx.MockTransport:
+    lines = [f"event: pool\ndata: {one.model_dump_json()}\n\n: ping\n\n" for one in events]
+    return httpx.MockTransport(lambda _: httpx.Response(200, text="".join(lines)))
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch, lab: Path) -> Path:
+    """A service that tells of two states, and ends the stream."""
+    told = streaming(snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "alice")))
+    monkeypatch.setattr("miglab_hub.pool_api.PoolApi", lambda url, token: PoolApi(url, token, told))
+    return lab
+
+
+@pytest.mark.parametrize("words", [["watch"], ["watch", "--json"]])
+def test_watch_in_a_pipe(stream: Path, words: list[str]) -> None:
+    """Lines for people, or a line of JSON for each change; that the stream ended is status 4."""
+    result = CliRunner().invoke(pool.app, ["--config", str(stream), *words])
+    assert isinstance(result.exception, SilentError) and "ended" in str(result.exception)
+    lines = result.stdout.splitlines()
+    if "--json" in words:
+        users = [json.loads(line)["gpus"][0]["slices"][0]["user"] for line in lines]
+        assert users == [None, "alice"]
+    else:
+        assert len(lines) == 3
+        assert re.fullmatch(r"\d\d:\d\d:\d\d slice 1: .* leased by alice", lines[2])
+
+
+def test_who_may_not_watch_is_told(service: Service, lab: Path) -> None:
+    """A refusal of the stream is the service's sentence, as everywhere."""
+    service.refuses = True
+    result = CliRunner().invoke(pool.app, ["--config", str(lab), "watch"])
+    assert isinstance(result.exception, RefusedError)
+    assert (str(result.exception), result.exception.reason) == ("Not yours.", "forbidden")
+
+
+# -- audit ---------------------------------------------------------------------------------------
+
+NOON = 1_780_401_600.0
+TIMES = {
+    "90m": NOON - 5400, "2h": NOON - 7200, "1.5d": NOON - 129_600, "1w": NOON - 604_800,
+    "2026-06-02T12:00+00:00": NOON, "2026-06-02 14:00+02:00": NOON,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "at"), TIMES.items())
+def test_times_as_people_write_them(text: str, at: float) -> None:
+    """So long ago, or a date."""
+    assert moment(text, NOON) == at
+    assert moment(None, NOON) is None
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2h ago", "-1h", "2026-02-30", "1y", "9" * 400])
+def test_no_time(text: str) -> None:
+    """What is none is said to be none."""
+    with pytest.raises(typer.BadParameter, match="is no time"):
+        moment(text, NOON)
+
+
+def test_audit_for_people_and_programs(
+    service: Service, lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is asked for is asked; a row each, the hostile defused; as JSON unchanged."""
+    entry = {
+        "at": NOON, "by": "person:ilse", "act": "drain", "what": "gpu", "thing": "GPU-0",
+        "from_state": "ok", "to_state": "ok", "reason": "[red]\x1b[2Jexam", "course": "ml",
+    }  # fmt: skip
+    answers: list[Any] = [[entry], [entry], []]
+    asked: list[str] = []
+
+    def audit(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path.decode().split("/api")[1])
+        return httpx.Response(200, json=answers.pop(0))
+
+    monkeypatch.setattr(
+        "miglab_hub.pool_api.PoolApi",
+        lambda url, token: PoolApi(url, token, httpx.MockTransport(audit)),
+    )
+    said = run(lab, "audit", "--by", "il se", "--course", "ml", "--limit", "5")
+    assert asked == ["/audit?by=il+se&course=ml&limit=5"]
+    assert "person:ilse" in said and "gpu GPU-0" in said and "[red]?[2Jexam" in said
+    assert json.loads(run(lab, "audit", "--json")) == [entry]
+    assert run(lab, "audit") == "Nobody did anything.\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("miglab pool re", {"release", "reserve", "resume"}), ("miglab pool watch --j", {"--json"})],
+)
+def test_completion_knows_the_commands(typed: str, offered: set[str]) -> None:
+    """Tab offers what begins so, in the shells that Typer knows."""
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    asked = {"_MIGLAB_COMPLETE": "complete_bash", **words}
+    result = CliRunner().invoke(root.app, prog_name="miglab", env=asked)
+    assert offered <= set(result.stdout.split())
