@@ -38,6 +38,7 @@ from .found import lease_for, ticket_for
 from .gauges import Told
 from .host import PoolHost
 from .notes import router as notes_router
+from .layout import router as layout_router
 from .pages import page_router
 from .reservations import router as reservations_router
 from .rights import Right
@@ -94,6 +95,7 @@ def management_app(
         timezone: where the days and weeks of a report of usage begin.
     """
     prefix = sign_in.access.prefix
+    app.include_router(layout_router, prefix=prefix)
     app = FastAPI(
         title="miglab pool: management",
         version="1",

@@ -22,7 +22,7 @@ from miglab_spawner.messages import (
 from .core import Core
 from .layout import Change, Lying
 from .rows import GPU_OK, GpuRow, LayoutRow, LeaseRow
-from .timetable import Planned, phase, planned, rule_of, times_of
+from .timetable import Planned, in_force, phase, planned, rule_of, times_of
 
 
 def layouts(core: Core) -> Layouts:
@@ -59,9 +59,27 @@ def diffs(core: Core, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
     return [_diff(core, one) for one in asked]
 
 
-def _diff(core: Core, asked: LayoutSpec) -> LayoutDiff:
+def diffs_now(core: Core, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+    """As `diffs`, each only with the GPUs on which it would be in force now, were it applied."""
+    plans = [_planned(number, one) for number, one in enumerate(asked)]
+    found = in_force(plans, core.now(), core.settings.reserve_lead_s)
+    mine = [
+        {gpu: cut for gpu, cut in one.gpus.items() if gpu in found and found[gpu].number == number}
+        for number, one in enumerate(asked)
+    ]
+    return [
+        _diff(core, one.model_copy(update={"gpus": gpus}))
+        for one, gpus in zip(asked, mine, strict=True)
+    ]
+
+
+def _planned(number: int, asked: LayoutSpec) -> Planned:
     rules = tuple(map(rule_of, asked.when))
-    plan = Planned(0, asked.name, asked.course, asked.gpus, rules)
+    return Planned(number, asked.name, asked.course, asked.gpus, rules)
+
+
+def _diff(core: Core, asked: LayoutSpec) -> LayoutDiff:
+    plan = _planned(0, asked)
     time = phase(plan, core.now(), core.settings.reserve_lead_s).time
     gpus = [row for row in _gpus(core) if row.uuid in asked.gpus]
     return LayoutDiff(

@@ -437,6 +437,11 @@ class Pool:
             return laying.cuttable(self.core)
 
     def layouts(self) -> Layouts:
+    @property
+    def now(self) -> float:
+        """The pool's clock, seconds since the epoch."""
+        return self.core.now()
+
         """What was applied, and how each GPU stands to what is in force on it."""
         with self.core.lock:
             return layout_views.layouts(self.core)
@@ -456,6 +461,11 @@ class Pool:
         Raises:
             Refused: ``bad-layout`` or ``layout-clash``; then none is applied.
         """
+    def layouts_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+        """As `layout_diffs`, each only with the GPUs on which it would be in force now."""
+        with self.core.lock:
+            return layout_views.diffs_now(self.core, laying.resolved(self.core, asked))
+
         with self.core.lock:
             laying.lay(self.core, asked, by, reason)
             return layout_views.layouts(self.core)

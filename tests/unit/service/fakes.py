@@ -13,6 +13,7 @@ from miglab_spawner.messages import (
     CourseOffers,
     GpuView,
     LeaseState,
+    LayoutView,
     LeaseView,
     Note,
     Offers,
@@ -35,6 +36,7 @@ from miglab_spawner.pool.usage_report import Facts
 from .fake_desk import FakeDesk
 
 PREFIX = "/services/pool"
+from .fake_layouts import FIRST, FakeLayouts
 SECRET = "the-spawners-own-secret"
 ACCESS = HubAccess("http://hub.invalid/hub/api", "/hub/", PREFIX, "pool", "service-token")
 BOOK = RoleBook(
@@ -127,7 +129,7 @@ def reservation_view(number: int, **more: Any) -> ReservationView:
 
 
 @dataclass
-class FakePool:
+class FakePool(FakeLayouts):
     """Keeps what it is told; decides nothing but who is refused."""
 
     version: int = 1
@@ -152,6 +154,7 @@ class FakePool:
     def desk(self) -> FakeDesk:
         """What staff do by hand."""
         return FakeDesk(self)
+    laid: dict[str, LayoutView] = field(default_factory=lambda: {"1": FIRST})
 
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)

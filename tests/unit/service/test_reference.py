@@ -10,6 +10,8 @@ from fastapi.routing import APIRoute
 from miglab_hub.service import (
     audit,
     desk,
+    layout,
+    health,
     management,
     notes,
     reservations,
@@ -48,6 +50,7 @@ def served(router: object) -> set[tuple[str, str]]:
                 desk.router,
                 notes.router,
                 audit.router,
+                layout.router,
                 reservations.router,
                 standing.router,
                 usage.router,

@@ -39,6 +39,7 @@ ASKERS = {
     "eve": "outsider-token",  # may not use the service
     "nobody": "",
 }
+LAYOUT = {"text": "version: 1\nlayouts: {2: {gpus: {all: 7x1g}}}"}
 #             spawner admin all ilse timo vera alice bob eve nobody
 LOOK = "          200   200 200  200  200  200   200 200 403 401"
 SPAWN = "         200   403 403  403  403  403   403 403 403 401"
@@ -51,6 +52,7 @@ OF_ALICE = "      200   200 200  200  200  403   200 403 403 401"
 LEASES_OF = "     200   200 200  200  200  200   200 403 403 401"  # empty for vera: see below
 RESERVE = "       201   201 201  201  403  403   403 403 403 401"
 UNRESERVE = "     200   200 200  200  403  403   403 403 403 401"
+LAYOUTS = "       200   200 200  200  200  200   403 403 403 401"
 USAGE = "         200   200 200  200  200  200   403 403 403 401"  # of own courses alone
 HEALTH = "        200   200 200  200  403  200   403 403 403 401"
 ADMIN = "         200   200 403  403  403  403   403 403 403 401"
@@ -102,6 +104,12 @@ ROUTES = [
     ("PUT", "/api/reservations/1", RESERVATION, UNRESERVE),
     ("DELETE", "/api/reservations/1?reason=ill", None, UNRESERVE),
     ("GET", "/api/reclaim?user=alice", None, EXPLAIN),
+    ("GET", "/api/layout", None, LAYOUTS),
+    ("GET", "/api/layout/file", None, LAYOUTS),
+    ("POST", "/api/layout/diff", LAYOUT, LAYOUTS),
+    ("POST", "/api/layout/assert", LAYOUT, LAYOUTS),
+    ("PUT", "/api/layout", LAYOUT, ADMIN),
+    ("DELETE", "/api/layout/1?reason=over", None, ADMIN),
     ("GET", "/api/usage", None, USAGE),
     ("GET", "/api/usage?by=user&format=csv", None, USAGE),
     ("GET", "/api/invariants", None, HEALTH),

@@ -1,0 +1,213 @@
+"""`miglab pool layout`: what it asks, what it prints, how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from miglab_hub.cli import pool
+from miglab_hub.errors import RefusedError, StartError
+from miglab_hub.pool_api import PoolApi
+from miglab_spawner.messages import GpuLayout, LayoutDiff, LayoutDrain, Layouts, SlicePlace
+
+from .fake_layouts import FIRST
+from .test_cli import lab
+
+__all__ = ["lab"]  # a fixture
+TEXT = "version: 1\nlayouts: {a: {gpus: {all: 7x1g}}}\n"
+DONE = GpuLayout(gpu="GPU-0", index=0, layout="a", cut=("1g.5gb",) * 7, conforms=True, ready_at=0.0)
+TO_DO = GpuLayout(
+    gpu="GPU-1", index=1, layout="a", cut=("1g.5gb", "1g.5gb", "3g.20gb"), conforms=False,
+    makes=(SlicePlace(profile="3g.20gb", start=4, size=4),),
+    removes=(SlicePlace(profile="1g.5gb", start=0, size=1),),
+    drains=(
+        LayoutDrain(
+            slice_id=2, lease=7, user="[b]bob\x1b", course="ml", profile="2g.10gb", start=4, size=2,
+            ends_at=1_780_387_200.0,
+        ),
+    ),
+    ready_at=1_780_387_200.0,
+)  # fmt: skip
+
+
+class Service:
+    """Answers each call with the next answer; keeps what it was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str, Any]] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode().split("/api")[1]
+        self.asked.append((request.method, path, json.loads(request.content or "null")))
+        answer = self.answers.pop(0)
+        return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "layouts.yaml"
+    file.write_text(TEXT)
+    return file
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, lab: Path, service: Service, *words: str, stdin: str = ""
+) -> Result:
+    monkeypatch.setattr(
+        "miglab_hub.pool_api.PoolApi",
+        lambda url, token: PoolApi(url, token, httpx.MockTransport(service)),
+    )
+    return CliRunner().invoke(pool.app, ["--config", str(lab), "layout", *words], input=stdin)
+
+
+def plain(*found: Any) -> Any:
+    return [one.model_dump(mode="json") for one in found]
+
+
+def now(**more: Any) -> dict[str, Any]:
+    found = Layouts(at=0.0, layouts=(FIRST,), gpus=(DONE, TO_DO)).model_dump(mode="json")
+    return found | more
+
+
+def test_show(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
+    """What is applied, and how each GPU stands; hostile names are text."""
+    result = run(monkeypatch, lab, Service(now()), "show")
+    assert result.exit_code == 0, result.output
+    layouts, gpus = result.stdout.split("\n\n")
+    assert "0: 2x3g.20gb" in layouts and "person:root" in layouts
+    _, first, second = gpus.splitlines()
+    assert first.split()[:3] == ["0", "a", "conforms"]
+    assert second.split()[:3] == ["1", "a", "differs"]
+    assert "lease 7 of [b]bob? until 2026-06-02" in result.stdout
+    assert "3g.20gb at 4" in result.stdout
+
+
+def test_show_without_any(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
+    """Nothing applied is said, too."""
+    nothing = Layouts(at=0.0, layouts=(), gpus=()).model_dump(mode="json")
+    assert "cut on demand" in run(monkeypatch, lab, Service(nothing), "show").stdout
+
+
+def test_show_as_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
+    """The file goes to standard output and nothing beside it."""
+    result = run(monkeypatch, lab, Service({"text": TEXT}), "show", "--file")
+    assert result.stdout == TEXT
+
+
+def test_diff(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
+    """The text is sent with its name; what would change is a row for each GPU."""
+    service = Service(plain(LayoutDiff(layout="a", gpus=(DONE, TO_DO))))
+    result = run(monkeypatch, lab, service, "diff", str(file), "--only", "a")
+    assert service.asked == [
+        ("POST", "/layout/diff", {"text": TEXT, "file": str(file)[-200:], "names": ["a"]})
+    ]
+    assert "by 2026-06-02" in result.stdout
+    assert len(result.stdout.splitlines()) == 3
+
+
+def test_diff_from_standard_input(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
+    """A dash is standard input."""
+    service = Service([])
+    run(monkeypatch, lab, service, "diff", "-", stdin=TEXT)
+    assert service.asked[0][2]["text"] == TEXT
+
+
+def test_apply(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
+    """Without --now nobody is asked back; it says for each GPU how it stands."""
+    service = Service(now(asked_back=[]))
+    result = run(monkeypatch, lab, service, "apply", str(file), "--reason", "week 1")
+    method, path, body = service.asked[0]
+    assert (method, path) == ("PUT", "/layout")
+    assert (body["now"], body["reason"], body["warning_s"]) == (False, "week 1", 300)
+    assert result.stdout.splitlines()[0] == "GPU 0: a, conforms"
+    assert result.stdout.splitlines()[1].startswith("GPU 1: a, differs; ready by 2026-06-02")
+
+
+def test_apply_now(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
+    """With --now the leases asked back are named."""
+    service = Service(now(asked_back=[7]))
+    result = run(monkeypatch, lab, service, "apply", str(file), "--now", "--warning", "90s")
+    assert (service.asked[0][2]["now"], service.asked[0][2]["warning_s"]) == (True, 90)
+    assert result.stdout.splitlines()[0] == "asked back: lease 7"
+
+
+def test_remove(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
+    """By name, whatever is in it."""
+    service = Service(now())
+    result = run(monkeypatch, lab, service, "remove", "week 1+2", "--reason", "over")
+    assert service.asked[0][:2] == ("DELETE", "/layout/week%201%2B2?reason=over")
+    assert result.stdout == "layout week 1+2 is removed\n"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "status", "says"),
+    [
+        ((DONE,), 0, "GPU 0: as the layout says"),
+        ((DONE, TO_DO), 1, "lease 7"),
+        ((), 0, "nothing to differ from"),
+    ],
+)
+def test_assert(
+    monkeypatch: pytest.MonkeyPatch,
+    lab: Path,
+    gpus: tuple[GpuLayout, ...],
+    status: int,
+    says: str,
+) -> None:
+    """The exit status says whether it conforms; what differs is shown, and that alone."""
+    answer = {"conforms": status == 0, "gpus": plain(*gpus)}
+    result = run(monkeypatch, lab, Service(answer), "assert")
+    assert (result.exit_code, says in result.stdout) == (status, True)
+    result = run(monkeypatch, lab, Service(answer), "assert", "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (status, answer)
+
+
+def test_assert_waits(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
+    """It asks again until it conforms, or the time is over."""
+    paused: list[float] = []
+    monkeypatch.setattr("miglab_hub.cli.layout.time.sleep", paused.append)
+    no, yes = {"conforms": False, "gpus": plain(TO_DO)}, {"conforms": True, "gpus": plain(DONE)}
+    service = Service(no, no, yes)
+    assert run(monkeypatch, lab, service, "assert", str(file), "--wait", "1h").exit_code == 0
+    assert (len(service.asked), len(paused)) == (3, 2)
+    assert run(monkeypatch, lab, Service(no), "assert", str(file)).exit_code == 1
+
+
+def test_what_is_wrong_in_the_file(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
+    """The service's sentence, with file and line, and the status of a refusal."""
+    said = {"reason": "bad-layout", "message": "layouts.yaml:2: layouts.a.gpus.all: '9g' …"}
+    result = run(monkeypatch, lab, Service(httpx.Response(422, json=said)), "apply", str(file))
+    assert isinstance(result.exception, RefusedError)
+    assert str(result.exception).startswith("layouts.yaml:2:")
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "has 0 characters"),
+        (b"a: 1\nb: \xe4\n", ":2: this is not UTF-8"),
+        (b"x" * 40_000, "has 40000 characters; a layout file has 1 to 32768"),
+    ],
+)
+def test_a_file_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, lab: Path, tmp_path: Path, raw: bytes | None, says: str
+) -> None:
+    """Nothing is asked; the message names the file."""
+    file = tmp_path / "odd.yaml"
+    if raw is not None:
+        file.write_bytes(raw)
+    service = Service()
+    result = run(monkeypatch, lab, service, "diff", str(file))
+    assert isinstance(result.exception, StartError)
+    assert "odd.yaml" in str(result.exception) and says in str(result.exception)
+    assert service.asked == []
+
+
+def test_only_needs_a_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
+    """--only chooses from a file; without one it is a mistake."""
+    assert run(monkeypatch, lab, Service(), "assert", "--only", "a").exit_code == 2
