@@ -1,10 +1,11 @@
 """What the spawner adds to the hub's pages and API: to act on a wait, and to move to a slice.
 
-| route below ``/hub/api`` | does | for |
+| route below ``/hub`` | does | for |
 |---|---|---|
-| ``GET miglab/waiting/:user/:server`` | how the server waits, and what is free instead | its user |
-| ``POST miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
-| ``POST miglab/move/:user/:server`` | restarts the server with what is offered to it | itself |
+| ``GET api/miglab/waiting/:user/:server`` | how the server waits, and what is free | its user |
+| ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
+| ``POST api/miglab/move/:user/:server`` | restarts the server with what is offered | itself |
+| ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
 can speak to a start that is under way, and only it can end a server and begin it anew as one step.
@@ -13,10 +14,12 @@ can speak to a start that is under way, and only it can end a server and begin i
 import asyncio
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jupyterhub.apihandlers.base import APIHandler
+from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import has_scope
 from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
@@ -31,10 +34,22 @@ ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it
 _POOL_SILENT = "The GPU pool does not answer. Try again in a moment; nothing was changed."
 
 log = logging.getLogger(__name__)
-_moves: set[asyncio.Task[None]] = set()
+
+_Server = tuple[str, str]
 
 
-class _ServerHandler(APIHandler):  # type: ignore[misc]  # base is untyped
+@dataclass
+class _Move:
+    """A server on the way to its slice; the task is kept here, as the loop keeps no hold of it."""
+
+    shape: str = ""
+    task: asyncio.Task[None] | None = None
+
+
+_moves: dict[_Server, _Move] = {}
+
+
+class _ServerHandler(APIHandler):
     """What the routes share: whose server it is, and refusals in the pool's words."""
 
     def spawner_of(self, user_name: str, server_name: str, scope: str) -> MIGSpawnerMixin:
@@ -96,39 +111,51 @@ class MoveHandler(_ServerHandler):
     async def post(self, user_name: str, server_name: str) -> None:
         """Take the offer, which is the last moment to refuse; then end the server and begin it."""
         spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
-        if not spawner.is_moving:
+        key = (user_name, server_name)
+        if key not in _moves:
             if not spawner.ready:
                 raise web.HTTPError(409, "The server is starting or stopping already.")
-            spawner.is_moving = True
+            _moves[key] = move = _Move()
             try:
                 options = await spawner.take_offer()
             except PoolError as error:
-                spawner.is_moving = False
+                del _moves[key]
                 self.refuse(error)
                 return
-            self._begin(spawner, options)
-        self.answer({"url": self._waiting_page(spawner)}, 202)
+            move.shape = str(options["shape"])
+            move.task = asyncio.create_task(self._move(key, spawner, options))
+        path = "/".join(url_escape_path(part) for part in key)  # it ends with / for the default one
+        self.answer({"url": f"{self.hub.base_url}miglab/moving/{path}"}, 202)
 
-    def _begin(self, spawner: Any, options: dict[str, Any]) -> None:
-        move = asyncio.create_task(self._move(spawner, options))
-        _moves.add(move)  # the loop itself keeps no hold of it
-        move.add_done_callback(_moves.discard)
-
-    async def _move(self, spawner: Any, options: dict[str, Any]) -> None:
+    async def _move(self, key: _Server, spawner: Any, options: dict[str, Any]) -> None:
         """What fails here the student reads on the hub's page; the lease lapses by itself."""
-        user, name = spawner.user, spawner.name
         try:
             await asyncio.sleep(ANSWER_FIRST_S)
-            await (await self.stop_single_user(user, name))
-            await self.spawn_single_user(user, name, options=options)
+            await (await self.stop_single_user(spawner.user, spawner.name))
+            await self.spawn_single_user(spawner.user, spawner.name, options=options)
         except Exception:  # a task's outer frame
-            log.exception("%s's server did not get to its slice", user.name)
+            log.exception("%s's server did not get to its slice", spawner.user.name)
         finally:
-            spawner.is_moving, spawner.moves_to = False, ""
+            del _moves[key]
 
-    def _waiting_page(self, spawner: Any) -> str:
-        parts = ("spawn-pending", spawner.user.escaped_name, url_escape_path(spawner.name))
-        return str(url_path_join(self.hub.base_url, *parts))
+
+class MovingHandler(BaseHandler):
+    """``/hub/miglab/moving/:user/:server``: the page between the old server and the new one."""
+
+    @web.authenticated
+    async def get(self, user_name: str, server_name: str) -> None:
+        """Says what happens until the new server is being started; then JupyterHub's own page."""
+        move = _moves.get((user_name, server_name))
+        user = self.find_user(user_name)
+        if user is None or user.name != self.current_user.name:
+            raise web.HTTPError(404, "There is no such server of yours.")
+        is_begun = server_name in user.spawners and user.spawners[server_name].pending == "spawn"
+        if move is None or is_begun:
+            parts = ("spawn-pending", user.escaped_name, url_escape_path(server_name))
+            page = url_path_join(self.hub.base_url, *parts)
+            self.redirect(f"{page}?{self.request.query}" if self.request.query else page)
+            return
+        self.finish(await self.render_template("moving.html", shape=move.shape))
 
 
 def _shape(body: object) -> str:
@@ -141,6 +168,7 @@ def _shape(body: object) -> str:
 HANDLERS = [
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
+    (r"/miglab/moving/([^/]+)/([^/]*)", MovingHandler),
 ]
 
 

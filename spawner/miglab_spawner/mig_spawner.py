@@ -75,8 +75,6 @@ class MIGSpawnerMixin(SpawnerTraits):
     def __init__(self, **kwargs: Any) -> None:
         self._notes = progress.Notes()
         self._wait: waiting.Wait | None = None
-        self.is_moving = False
-        self.moves_to = ""
         super().__init__(**kwargs)
 
     # What the base class overrides or uses.
@@ -223,7 +221,6 @@ class MIGSpawnerMixin(SpawnerTraits):
         if ticket is None:
             raise Refused("not-offered", "This server waits for nothing.", 409)
         await self.pool.take(ticket.id)
-        self.moves_to = ticket.shape
         saved = self._last_choice().shape
         shape = ticket.shape if not saved or is_cpu(saved) else saved
         return {**self.user_options, "shape": shape, "course": ticket.course}

@@ -4,6 +4,8 @@ A server that runs without a GPU while its ticket waits attends the ticket by as
 kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
 """
 
+from dataclasses import replace
+
 from miglab_spawner.messages import TicketState
 
 from . import tickets
@@ -32,7 +34,15 @@ def attended(core: Core, user: str, server: str, known: int | None = None) -> Ti
     if ticket is not None:
         return tickets.attend(core, ticket.id)
     before = None if known is None else core.ledger.find_ticket(known)
-    return before if before and (before.user, before.server) == (user, server) else None
+    if before is None or (before.user, before.server) != (user, server):
+        return None
+    return _never_used(before) if before.state == TicketState.TAKEN else before
+
+
+def _never_used(ticket: TicketRow) -> TicketRow:
+    """A ticket that was taken for a server that then did not come, as its student sees it."""
+    why = "The slice was kept for you, and the server did not restart with it in time. Ask again."
+    return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=why)
 
 
 def own_open(core: Core, user: str, server: str) -> TicketRow:

@@ -67,7 +67,7 @@ async def move(hub: Hub, server: str = "") -> httpx.Response:
 
 async def moved(hub: Hub, server: str = "") -> dict[str, str]:
     """Wait for the move under way; what the new server says of itself."""
-    await asyncio.wait_for(asyncio.gather(*hub_pages._moves), 30)
+    await asyncio.wait_for(asyncio.gather(*(move.task for move in hub_pages._moves.values())), 30)
     await hub.settled("ada", server)
     environment: dict[str, str] = await hub.environment("ada", server)
     return environment
@@ -143,7 +143,7 @@ async def test_one_click_moves_to_the_slice(hub: Hub, lab: PoolLab, server: str)
     await offered(hub, lab, server)
     answer = await move(hub, server)
     assert answer.status_code == 202
-    assert answer.json()["url"].endswith(f"/hub/spawn-pending/ada/{server}".rstrip("/"))
+    assert answer.json()["url"].endswith(f"/hub/miglab/moving/ada/{server}")
     environment = await moved(hub, server)
     lease = lab.lease_of("ada", server)
     assert lease is not None
@@ -285,3 +285,33 @@ async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
     assert [one.id for one in lab.waiting()] == [ticket.id]
     assert (await choose(hub, "cpu")).status_code == 202
     await hub.settled("ada")
+
+
+async def signed_in(hub: Hub, name: str) -> httpx.AsyncClient:
+    """This person's browser."""
+    http = httpx.AsyncClient(base_url=hub.app.hub.url, timeout=30)
+    await http.get("login")
+    form = {"username": name, "password": "x", "_xsrf": http.cookies["_xsrf"]}
+    assert (await http.post("login", data=form)).status_code == 302
+    return http
+
+
+async def test_the_page_between(hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch):
+    """It says what happens while the old server ends, then leads its user to JupyterHub's own."""
+    monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 3600)
+    await line_up(hub, lab, server="lab2")
+    await choose(hub, "cpu", "lab2")
+    await hub.settled("ada", "lab2")
+    await offered(hub, lab, "lab2")
+    path = (await move(hub, "lab2")).json()["url"].partition("/hub/")[2]
+    ada, bo = await signed_in(hub, "ada"), await signed_in(hub, "bo")
+    assert "Your server restarts with 7g.40gb" in (await ada.get(path)).text
+    assert (await bo.get(path)).status_code == 404
+    for under_way in list(hub_pages._moves.values()):
+        under_way.task.cancel()
+        await asyncio.wait([under_way.task])
+    led = await ada.get(path, params={"next": "/x"})
+    assert led.status_code == 302
+    assert led.headers["location"].endswith("/hub/spawn-pending/ada/lab2?next=%2Fx")
+    for browser in (ada, bo):
+        await browser.aclose()

@@ -1,4 +1,4 @@
-"""A pool's student listener for one server, made of the pool's own messages."""
+"""A pool's student listener and a hub for one server, made of the pool's own messages."""
 
 import asyncio
 import socket
@@ -8,15 +8,21 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from miglab_spawner.messages import (
+    AgainRequest,
     ExtendRequest,
     LeaseState,
     LeaseView,
     LeaseWarning,
+    Note,
     Refusal,
     ReleaseRequest,
     Signals,
     SliceState,
     SliceView,
+    Standing,
+    TicketState,
+    TicketView,
+    WaitEstimate,
     WarningKind,
 )
 
@@ -77,22 +83,49 @@ def lease_view(
     )
 
 
+def ticket_view(state: TicketState = TicketState.WAITING, **more: object) -> TicketView:
+    """Ada's place in line: second of five, for about ten minutes."""
+    values: dict[str, object] = {
+        "id": 5, "user": "ada", "server": "", "course": "everyone", "shape": "1g.5gb",
+        "state": state, "created_at": NOW - 60,
+    }  # fmt: skip
+    if state is TicketState.WAITING:
+        estimate = WaitEstimate(low_s=300, likely_s=600, high_s=900, why="from 20 leases")
+        values |= {"position": 2, "waiting": 5, "estimate": estimate, "expires_at": NOW + 120}
+    if state is TicketState.OFFERED:
+        values |= {"lease": 8, "expires_at": NOW + 300}
+    return TicketView(**{**values, **more})  # type: ignore[arg-type]
+
+
+def note(number: int = 3, text: str = "Ten minutes left.", left_s: float = 600.0) -> Note:
+    """What an instructor says."""
+    return Note(id=number, at=NOW - 5, by="ina", text=text, until=NOW + left_s)
+
+
 class StandIn:
-    """What the listener answers now, and what it was told.
+    """What the listener and the hub answer now, and what they were told.
 
     Attributes:
         lease: the lease; None: the server has none.
+        ticket: its place in line; None: it has none.
+        notes: what staff say.
         broken: an HTTP status to fail with, as when the pool restarts.
-        refuses: what an extension is refused with.
+        refuses: what an extension or a move is refused with.
         told: every report, as the pool would understand it.
+        known: the ticket that each report named.
+        moved: every server that the hub was asked to restart.
         asked: path and bearer token of every request.
     """
 
     def __init__(self) -> None:
         self.lease: LeaseView | None = lease_view()
+        self.ticket: TicketView | None = None
+        self.notes: tuple[Note, ...] = ()
         self.broken = 0
         self.refuses: Refusal | None = None
         self.told: list[Signals] = []
+        self.known: list[int | None] = []
+        self.moved: list[tuple[str, str]] = []
         self.asked: list[tuple[str, str]] = []
         self.url = ""
 
@@ -123,7 +156,7 @@ class StandIn:
             if self.broken:
                 no = Refusal(reason="not-now", message="Not now.")
                 answer = JSONResponse(no.model_dump(), self.broken)
-            elif self.lease is None:
+            elif self.lease is None and "/lease/" in request.url.path:
                 gone = Refusal(reason="unknown-lease", message="This server holds no GPU slice.")
                 answer = JSONResponse(gone.model_dump(), 404)
             else:
@@ -131,11 +164,17 @@ class StandIn:
             answer.headers["Date"] = "Tue, 14 Nov 2023 22:13:20 GMT"  # NOW
             return answer
 
-        @app.post("/api/lease/signals")
-        async def signals(said: Signals) -> LeaseView | None:
+        @app.post("/api/server/signals")
+        async def signals(said: Signals, known: int | None = None) -> Standing:
             self.told.append(said)
-            return self.lease
+            self.known.append(known)
+            return Standing(lease=self.lease, ticket=self.ticket, notes=self.notes)
 
+        self._of_the_lease(app)
+        self._of_the_place(app)
+        return app
+
+    def _of_the_lease(self, app: FastAPI) -> None:
         @app.post("/api/lease/stay")
         async def stay() -> LeaseView | None:
             self.lease = lease_view()
@@ -153,4 +192,20 @@ class StandIn:
             self.lease = lease_view(LeaseState.RELEASING, reason=asked.reason)
             return self.lease
 
-        return app
+    def _of_the_place(self, app: FastAPI) -> None:
+        @app.post("/api/ticket/cancel")
+        async def cancel() -> TicketView:
+            self.ticket = None
+            return ticket_view(TicketState.CANCELLED, message="It was given up.")
+
+        @app.post("/api/ticket/again")
+        async def again(asked: AgainRequest) -> TicketView:
+            self.ticket = ticket_view(id=asked.ticket + 1, position=5)
+            return self.ticket
+
+        @app.post("/hub/api/miglab/move/{user}/{server:path}")
+        async def move(user: str, server: str) -> object:
+            self.moved.append((user, server))
+            if self.refuses:
+                return JSONResponse(self.refuses.model_dump(), 409)
+            return JSONResponse({"url": "/hub/miglab/moving/ada/"}, 202)

@@ -14,14 +14,16 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from miglab_spawner.messages import Refusal
+from miglab_jupyterlab.handlers import ACTS
+from miglab_spawner.messages import Refusal, TicketState
 
-from .standin import StandIn, lease_view, warning
+from .standin import StandIn, lease_view, note, ticket_view, warning
 
 TOKEN = "only-for-this-test"
 BASE = "/user/ada/lab%202/"
 PATIENCE_S = 20.0  # a message that never comes fails the test
 MINE = {"Authorization": f"token {TOKEN}"}
+CPU = {"MIGLAB_LEASE": "", "MIGLAB_SHAPE": "cpu"}
 
 
 @pytest.fixture
@@ -78,6 +80,9 @@ async def start(
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "servers-own-token")
+    monkeypatch.setenv("JUPYTERHUB_API_URL", f"{pool.url}/hub/api")
+    monkeypatch.setenv("JUPYTERHUB_USER", "ada ß")
+    monkeypatch.setenv("JUPYTERHUB_SERVER_NAME", "lab 2")
 
     def make(**given: str) -> Server:
         env = {"MIGLAB_API": pool.url, "MIGLAB_LEASE": "7", "MIGLAB_SHAPE": "1g.5gb"} | given
@@ -114,7 +119,7 @@ async def test_a_round_tells_and_learns(start: Callable[..., Server], pool: Stan
     """The pool hears of this server, by its own token; the front end hears of the lease."""
     server = start()
     await server.keeper.round()
-    assert pool.asked == [("/api/lease/signals", "Bearer servers-own-token")]
+    assert pool.asked == [("/api/server/signals", "Bearer servers-own-token")]
     assert (pool.told[0].kernels, pool.told[0].terminals) == ((), 0)
     assert pool.told[0].cpu_s is not None
     shown = (await server.client.get("miglab/api/lease", headers=MINE)).json()
@@ -127,7 +132,7 @@ async def test_nobody_else_gets_in(start: Callable[..., Server], pool: StandIn):
     """Without the server's own authentication no route answers, and nothing is asked."""
     server = start()
     assert (await server.client.get("miglab/api/lease")).status_code == 403
-    for what in ("extend", "stay", "release"):
+    for what in ACTS:
         assert (await server.client.post(f"miglab/api/{what}", json={})).status_code == 403
     with pytest.raises(HTTPClientError, match="403"):
         await server.watch({})
@@ -229,16 +234,16 @@ async def test_a_lease_that_is_gone(start: Callable[..., Server], pool: StandIn)
     assert server.keeper.shown()["state"] == "gone"
 
 
-@pytest.mark.parametrize("given", [{"MIGLAB_API": ""}, {"MIGLAB_LEASE": ""}])
-async def test_silent_without_a_pool_or_a_slice(
-    start: Callable[..., Server], pool: StandIn, given: dict[str, str]
-):
-    """Nothing is sent, nothing is shown, nothing fails."""
-    server = start(**given)
+async def test_silent_without_a_pool(start: Callable[..., Server], pool: StandIn):
+    """Nothing is sent, nothing is shown, nothing fails; a button says that there is nobody."""
+    server = start(MIGLAB_API="", **CPU)
     await server.extension._start_jupyter_server_extension(server.app)
     shown = await server.client.get("miglab/api/lease", headers=MINE)
     assert (shown.json()["state"], pool.asked) == ("none", [])
     assert server.keeper._task is None
+    for what in ("release", "cancel", "again"):
+        answer = await server.client.post(f"miglab/api/{what}", json={}, headers=MINE)
+        assert answer.status_code in (404, 409)
 
 
 async def test_the_loop_starts_with_the_server(start: Callable[..., Server], pool: StandIn):
@@ -288,3 +293,174 @@ async def test_a_kernel_is_seen(start: Callable[..., Server], pool: StandIn):
     await server.keeper.round()
     (kernel,) = pool.told[-1].kernels or ()
     assert (kernel.busy, kernel.last_execution_age_s) == (True, 0.0)
+
+
+# -- a server without a slice ------------------------------------------------------------------
+
+
+@pytest.fixture
+async def waiting(start: Callable[..., Server], pool: StandIn) -> Server:
+    """A server without a slice whose ticket waits."""
+    pool.lease, pool.ticket = None, ticket_view()
+    server = start(**CPU)
+    await server.keeper.round()
+    return server
+
+
+def offered(pool: StandIn) -> None:
+    pool.ticket = ticket_view(TicketState.OFFERED)
+
+
+async def test_the_place_is_shown_and_kept(waiting: Server, pool: StandIn):
+    """Each report attends the ticket, and brings the place and the likely wait."""
+    shown = waiting.keeper.shown()
+    assert (shown["state"], shown["lease"]) == ("none", None)
+    place = shown["ticket"]
+    assert (place["state"], place["position"], place["waiting"]) == ("waiting", 2, 5)
+    assert place["estimate"]["high_s"] == 900
+    assert pool.asked[-1] == ("/api/server/signals", "Bearer servers-own-token")
+    await waiting.keeper.round()
+    assert pool.known == [None, 5]
+
+
+async def test_an_offer_comes_to_every_tab(waiting: Server, pool: StandIn):
+    """With how long it is held."""
+    tab = await waiting.watch(MINE)
+    await received(tab)
+    offered(pool)
+    await waiting.extension._start_jupyter_server_extension(waiting.app)
+    place = (await received(tab))["ticket"]
+    assert place["state"] == "offered"
+    assert 290 < place["left_s"] <= 300
+
+
+async def test_one_click_asks_the_hub(waiting: Server, pool: StandIn):
+    """For this very server; every tab learns where to go."""
+    offered(pool)
+    tab = await waiting.watch(MINE)
+    await received(tab)
+    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    assert answer.json()["moving"] == "/hub/miglab/moving/ada/"
+    assert pool.moved == [("ada ß", "lab 2")]
+    assert pool.asked[-1][1] == "Bearer servers-own-token"
+    assert [(await received(tab))["moving"] for _ in range(2)] == [
+        "saving",
+        answer.json()["moving"],
+    ]
+
+
+async def test_an_offer_that_just_lapsed(waiting: Server, pool: StandIn):
+    """The click is refused in the pool's words, and nothing goes anywhere."""
+    pool.refuses = Refusal(reason="not-offered", message="Not taken in time. Ask again.")
+    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    assert (answer.status_code, answer.json()) == (409, pool.refuses.model_dump())
+    assert waiting.keeper.shown()["moving"] == ""
+
+
+async def test_a_hub_that_restarts_just_then(waiting: Server, pool: StandIn):
+    """The click may be repeated."""
+    pool.broken = 503
+    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
+    assert waiting.keeper.shown()["moving"] == ""
+    pool.broken = 0
+    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    assert answer.status_code == 200
+
+
+async def test_other_tabs_save_first(
+    waiting: Server, pool: StandIn, monkeypatch: pytest.MonkeyPatch
+):
+    """The hub is asked only when every tab has saved; a tab that cannot is asked about."""
+    offered(pool)
+    tab = await waiting.watch(MINE)
+    await received(tab)
+    waiting.keeper.told(waiting.keeper.tabs._unsaved.copy().popitem()[0], {"unsaved": 1})
+    click = asyncio.create_task(waiting.client.post("miglab/api/move", json={}, headers=MINE))
+    assert (await received(tab))["moving"] == "saving"
+    assert pool.moved == []
+    await tab.write_message('{"unsaved": 0}')
+    assert (await click).status_code == 200
+    assert len(pool.moved) == 1
+
+
+async def test_what_nobody_saves_is_asked_about(
+    waiting: Server, pool: StandIn, monkeypatch: pytest.MonkeyPatch
+):
+    """Refused with what to do; who then says so goes without it."""
+    monkeypatch.setattr("miglab_jupyterlab.keeper.SAVE_S", 0.0)
+    tab = object()
+    waiting.keeper.tabs.opened(tab)
+    waiting.keeper.told(tab, {"unsaved": 1})
+    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    assert (answer.status_code, answer.json()["reason"]) == (409, "unsaved")
+    assert pool.moved == []
+    without = {"leave_unsaved": True}
+    answer = await waiting.client.post("miglab/api/move", json=without, headers=MINE)
+    assert (answer.status_code, len(pool.moved)) == (200, 1)
+
+
+async def test_a_hub_that_could_not_end_the_server(
+    waiting: Server, pool: StandIn, monkeypatch: pytest.MonkeyPatch
+):
+    """After a while the server stops saying that it is about to restart."""
+    monkeypatch.setattr("miglab_jupyterlab.keeper.MOVE_S", 0.0)
+    tab = await waiting.watch(MINE)
+    await received(tab)
+    await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    async with asyncio.timeout(PATIENCE_S):
+        while (await received(tab))["moving"] != "":
+            pass
+    assert waiting.keeper.shown()["moving"] == ""
+
+
+async def test_a_place_given_up(waiting: Server, pool: StandIn):
+    """Nothing is left of it, and nothing is said of how it ended: the person knows."""
+    answer = await waiting.client.post("miglab/api/cancel", json={}, headers=MINE)
+    assert answer.json()["ticket"] is None
+    pool.ticket = ticket_view(TicketState.CANCELLED)  # the answer to a report under way
+    await waiting.keeper.round()
+    assert waiting.keeper.shown()["ticket"] is None
+
+
+async def test_a_place_that_ended_is_told_until_read(waiting: Server, pool: StandIn):
+    """Why, in the pool's words; and one may ask again."""
+    pool.ticket = ticket_view(TicketState.EXPIRED, message="Not taken in time.")
+    await waiting.keeper.round()
+    ended = waiting.keeper.shown()["ticket"]
+    assert (ended["state"], ended["message"]) == ("over", "Not taken in time.")
+    answer = await waiting.client.post("miglab/api/again", json={}, headers=MINE)
+    assert (answer.json()["ticket"]["id"], answer.json()["ticket"]["position"]) == (6, 5)
+    pool.ticket = ticket_view(TicketState.REFUSED, id=6)
+    await waiting.keeper.round()
+    answer = await waiting.client.post("miglab/api/forget", json={}, headers=MINE)
+    assert answer.json()["ticket"] is None
+    await waiting.keeper.round()
+    assert waiting.keeper.shown()["ticket"] is None
+
+
+# -- what staff say ----------------------------------------------------------------------------
+
+
+async def test_messages_are_shown_until_read(start: Callable[..., Server], pool: StandIn):
+    """With and without a slice, the oldest first, as they were written; reading is for all tabs."""
+    pool.notes = (note(4, "<script>alert(1)</script>"), note(3), note(2, left_s=-1))
+    server = start()
+    await server.keeper.round()
+    tab = await server.watch(MINE)
+    shown = (await received(tab))["notes"]
+    assert [(one["id"], one["text"]) for one in shown] == [
+        (3, "Ten minutes left."),
+        (4, "<script>alert(1)</script>"),
+    ]
+    await server.client.post("miglab/api/read", json={"note": 3}, headers=MINE)
+    assert [one["id"] for one in (await received(tab))["notes"]] == [4]
+    await server.keeper.round()
+    assert [one["id"] for one in server.keeper.shown()["notes"]] == [4]
+
+
+@pytest.mark.parametrize("body", [{"note": "3"}, {"note": True}, {"note": None}])
+async def test_a_message_that_is_none(start: Callable[..., Server], body: dict[str, Any]):
+    """400."""
+    answer = await start().client.post("miglab/api/read", json=body, headers=MINE)
+    assert answer.status_code == 400

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from miglab_jupyterlab.state import Known, pause_s, shown
-from miglab_spawner.messages import LeaseState, LeaseView
+from miglab_spawner.messages import LeaseState, LeaseView, Standing, TicketState
 
-from .standin import NOW, lease_view, warning
+from .standin import NOW, lease_view, note, ticket_view, warning
 
 
-def known(view: LeaseView, now: float = 100.0) -> Known:
-    return Known("1g.5gb").heard(view.model_dump(mode="json"), NOW, now)
+def known(view: LeaseView | None, now: float = 100.0, before: Known | None = None) -> Known:
+    standing = Standing(lease=view).model_dump(mode="json")
+    return (before or Known("1g.5gb")).heard(standing, NOW, now)
 
 
 def test_before_the_first_answer_nothing_is_known():
@@ -62,7 +63,7 @@ def test_while_the_pool_is_silent_what_was_known_ages():
 
 def test_an_answer_ends_the_silence():
     """Nothing of the problem is left."""
-    again = known(lease_view()).no_news("silent").heard(lease_view().model_dump(), NOW, 120.0)
+    again = known(lease_view(), 120.0, known(lease_view()).no_news("silent"))
     told = shown(again, 120.0)
     assert (told["problem"], told["silent_s"], again.tried) == ("", None, 0)
 
@@ -73,7 +74,7 @@ def test_a_slice_that_goes_keeps_its_reason():
     assert shown(ending, 100.0)["state"] == "ending"
     for gone in (
         known(lease_view(LeaseState.RELEASED, reason="the class is over")),
-        ending.has_none("This server holds no GPU slice."),
+        known(None, 100.0, ending),
     ):
         told = shown(gone, 100.0)
         assert (told["state"], told["why"]) == ("gone", "the class is over")
@@ -81,14 +82,44 @@ def test_a_slice_that_goes_keeps_its_reason():
 
 def test_a_lease_never_seen_is_gone_in_the_pools_words():
     """Without a reason of its own."""
-    told = shown(Known("1g.5gb").has_none("This server holds no GPU slice."), 0.0)
+    told = shown(known(None), 0.0)
     assert (told["state"], told["why"]) == ("gone", "This server holds no GPU slice.")
 
 
 def test_gone_outlives_a_warning():
     """Nothing is warned of that has happened."""
-    gone = known(lease_view(warned=warning())).has_none("none")
+    gone = known(None, 100.0, known(lease_view(warned=warning())))
     assert shown(gone, 100.0)["warning"] is None
+
+
+def waits(state: TicketState, **more: Any) -> Known:
+    standing = Standing(ticket=ticket_view(state, **more), notes=(note(),))
+    return Known("cpu").heard(standing.model_dump(mode="json"), NOW, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "shows", "left_s"),
+    [
+        (TicketState.WAITING, "waiting", None),
+        (TicketState.OFFERED, "offered", 270),
+        (TicketState.TAKEN, "offered", None),  # a move that did not come off: it is still there
+        (TicketState.EXPIRED, "over", None),
+        (TicketState.REFUSED, "over", None),
+        (TicketState.CANCELLED, "over", None),
+    ],
+)
+def test_a_ticket_as_the_student_sees_it(state: TicketState, shows: str, left_s: float | None):
+    """Three words, and how long an offer is held yet, by one clock."""
+    place = shown(waits(state), 130.0)["ticket"]
+    assert (place["state"], place["left_s"]) == (shows, left_s)
+
+
+def test_messages_end():
+    """By the pool's clock; and one that was put away does not come back."""
+    told = waits(TicketState.WAITING)
+    assert [one["left_s"] for one in shown(told, 130.0)["notes"]] == [570]
+    assert shown(told, 701.0)["notes"] == []
+    assert shown(told, 130.0, read={3})["notes"] == []
 
 
 def _after(times: int) -> Known:
@@ -108,7 +139,10 @@ def _after(times: int) -> Known:
         (_after(2000), 60),
         (known(lease_view(warned=warning())), 5),
         (known(lease_view(warned=warning())).no_news("silent").no_news("silent"), 5),
-        (Known("1g.5gb").has_none("none"), 60),
+        (known(None), 60),
+        (waits(TicketState.WAITING), 15),
+        (waits(TicketState.OFFERED), 5),
+        (waits(TicketState.EXPIRED), 15),
     ],
 )
 def test_how_soon_the_pool_is_asked_again(state: Known, pause: Any):

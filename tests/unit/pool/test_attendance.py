@@ -70,6 +70,18 @@ def test_how_a_known_ticket_ended_is_told(world: World) -> None:
     assert (ended.state, ended.reason) == (TicketState.EXPIRED, "offer-expired")
 
 
+def test_a_slice_taken_for_a_server_that_did_not_come(world: World) -> None:
+    """As when the hub died between stop and start: it lapses, and the server that lives is told."""
+    lease = world.grant("ada")
+    world.pass_time(SETTINGS.attach_s)
+    world.work()
+    assert world.pool.standing("ada", "").ticket is None
+    ended = world.pool.standing("ada", "", lease.ticket).ticket
+    assert ended is not None
+    assert (ended.state, ended.reason) == (TicketState.EXPIRED, "never-attached")
+    assert world.states() == ["free"]
+
+
 def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
     """The same shape and course, at the end of the line; not another's, and only by the server."""
     ticket = world.ask("ada", "at least 9 GiB", course="vision")

@@ -7,10 +7,10 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import Float, default
 
 from miglab_jupyterlab.handlers import routes
+from miglab_jupyterlab.hub import Hub
 from miglab_jupyterlab.keeper import Keeper, Pace
 from miglab_jupyterlab.pool import Pool
-
-CPU = "cpu"
+from miglab_jupyterlab.state import CPU
 
 
 class LeaseExtension(ExtensionApp):
@@ -58,7 +58,8 @@ class LeaseExtension(ExtensionApp):
         pool = self._pool()
         has_slice = pool is not None and bool(os.environ.get("MIGLAB_LEASE"))
         shape = os.environ.get("MIGLAB_SHAPE", CPU) if has_slice else CPU
-        self.keeper = Keeper(pool, shape, self.serverapp.web_app.settings, pace, self.log)
+        settings = self.serverapp.web_app.settings
+        self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log)
 
     def initialize_handlers(self) -> None:
         """Put the routes up; the base URL is added by Jupyter Server."""
@@ -75,3 +76,12 @@ class LeaseExtension(ExtensionApp):
     def _pool(self) -> Pool | None:
         url, token = os.environ.get("MIGLAB_API", ""), os.environ.get("JUPYTERHUB_API_TOKEN", "")
         return Pool(url, token, self.patience_s) if url and token else None
+
+    def _hub(self) -> Hub | None:
+        url, user = (os.environ.get(f"JUPYTERHUB_{name}", "") for name in ("API_URL", "USER"))
+        if not url or not user:
+            return None
+        token, server = (
+            os.environ.get(f"JUPYTERHUB_{name}", "") for name in ("API_TOKEN", "SERVER_NAME")
+        )
+        return Hub(url, token, self.patience_s, user, server)

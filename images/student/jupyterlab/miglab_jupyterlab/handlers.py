@@ -2,16 +2,20 @@
 
 | route | does |
 |---|---|
-| ``GET miglab/api/lease`` | how the lease stands (`miglab_jupyterlab.state.shown`) |
-| ``POST miglab/api/extend``, ``stay``, ``release`` | asks the pool, answers the same |
+| ``GET miglab/api/lease`` | how the server stands (`miglab_jupyterlab.state.shown`) |
+| ``POST miglab/api/extend``, ``stay``, ``release`` | of the lease: asks the pool, then the same |
+| ``POST miglab/api/cancel``, ``again``, ``forget`` | of the place in line: the same |
+| ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
+| ``POST miglab/api/read`` | puts a message away |
 | ``GET miglab/api/watch`` | a websocket: the same after each round; takes what a tab reports |
 
 A websocket, and neither server-sent events nor a long poll: a browser opens only six plain
 connections to one address, so the seventh tab of JupyterLab would hang.
 """
 
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -19,8 +23,8 @@ from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web, websocket
 
+from miglab_jupyterlab.asking import PoolRefused, PoolSilent
 from miglab_jupyterlab.keeper import Keeper
-from miglab_jupyterlab.pool import PoolRefused, PoolSilent
 
 AUTH_RESOURCE = "miglab"
 REPORT_BYTES = 1000  # a tab's report is two numbers
@@ -47,14 +51,15 @@ class ShowHandler(_LeaseHandler):
 
 
 class ActHandler(_LeaseHandler):
-    """``POST miglab/api/(extend|stay|release)``."""
+    """``POST miglab/api/(extend|stay|…)``."""
 
     @web.authenticated
     @authorized
     async def post(self, what: str) -> None:
-        """Ask the pool; its refusal is passed on as it is."""
+        """Do it; a refusal is passed on as it is."""
         try:
-            answer = await self.keeper.act(what, _by_s(self.get_json_body()))
+            answer = ACTS[what](self.keeper, _said(self.get_json_body()))
+            answer = await answer if inspect.isawaitable(answer) else answer
         except PoolRefused as refusal:
             self._refuse(refusal.status, refusal.reason, refusal.message)
         except PoolSilent:
@@ -111,12 +116,33 @@ class WatchHandler(JupyterHandler, websocket.WebSocketHandler):
             self.keeper.unlisten(self._send)
 
 
-def _by_s(body: object) -> float:
-    """The seconds that an extension asks for; 0 where the body says nothing."""
-    asked = body.get("by_s", 0.0) if isinstance(body, dict) else 0.0
-    if isinstance(asked, bool) or not isinstance(asked, int | float):
+def _said(body: object) -> dict[str, Any]:
+    """The body's three values: ``by_s``, ``note`` and ``leave_unsaved``; missing ones are nought.
+
+    Raises:
+        HTTPError: one of them is not what it should be.
+    """
+    given = body if isinstance(body, dict) else {}
+    by_s, note = given.get("by_s", 0.0), given.get("note", 0)
+    if isinstance(by_s, bool) or not isinstance(by_s, int | float):
         raise web.HTTPError(400, "by_s must be a number of seconds")
-    return float(asked)
+    if isinstance(note, bool) or not isinstance(note, int):
+        raise web.HTTPError(400, "note must be the number of a message")
+    leave_unsaved = given.get("leave_unsaved") is True
+    return {"by_s": float(by_s), "note": note, "leave_unsaved": leave_unsaved}
+
+
+Act = Callable[[Keeper, dict[str, Any]], Awaitable[dict[str, Any]] | dict[str, Any]]
+ACTS: dict[str, Act] = {
+    "extend": lambda keeper, said: keeper.lease_act("extend", said["by_s"]),
+    "stay": lambda keeper, _: keeper.lease_act("stay"),
+    "release": lambda keeper, _: keeper.lease_act("release"),
+    "cancel": lambda keeper, _: keeper.cancel(),
+    "again": lambda keeper, _: keeper.again(),
+    "forget": lambda keeper, _: keeper.forget(),
+    "move": lambda keeper, said: keeper.move(leave_unsaved=said["leave_unsaved"]),
+    "read": lambda keeper, said: keeper.read(said["note"]),
+}
 
 
 def routes(keeper: Keeper) -> list[tuple[str, type, dict[str, Any]]]:
@@ -124,6 +150,6 @@ def routes(keeper: Keeper) -> list[tuple[str, type, dict[str, Any]]]:
     given = {"keeper": keeper}
     return [
         ("miglab/api/lease", ShowHandler, given),
-        ("miglab/api/(extend|stay|release)", ActHandler, given),
+        (f"miglab/api/({'|'.join(ACTS)})", ActHandler, given),
         ("miglab/api/watch", WatchHandler, given),
     ]

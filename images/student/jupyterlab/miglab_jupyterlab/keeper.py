@@ -8,17 +8,25 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from miglab_jupyterlab.pool import Answer, Pool, PoolRefused, PoolSilent
+from miglab_jupyterlab.asking import Answer, PoolRefused, PoolSilent
+from miglab_jupyterlab.hub import Hub
+from miglab_jupyterlab.pool import Pool
 from miglab_jupyterlab.readings import process_cpu_s, read
 from miglab_jupyterlab.signals import Ages, signals
 from miglab_jupyterlab.state import Known, pause_s, shown
 from miglab_jupyterlab.tabs import OpenTabs
 
-NO_LEASE = 404
+MOVE_S = 60.0  # a server that is to end has ended by then
+SAVE_S = 15.0  # other tabs save their documents in this time, or are asked about
+NOTHING = PoolRefused(404, "unknown-lease", "There is no pool that this server belongs to.")
+UNSAVED = (
+    "Not restarted: documents in another tab are not saved. Save or close them, or restart without "
+    "what is not saved."
+)
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -33,10 +41,11 @@ class Pace:
 
 
 class Keeper:
-    """What this server knows about its lease.
+    """What this server knows about its lease and its place in line.
 
     Args:
         pool: the student listener; None: there is none, and nothing is ever sent.
+        hub: the hub, which restarts this server; None: there is none.
         shape: what was leased, by the spawner's word; ``cpu`` for no slice.
         settings: the web application's settings, where the managers are.
         pace: how often to ask.
@@ -47,6 +56,7 @@ class Keeper:
     def __init__(
         self,
         pool: Pool | None,
+        hub: Hub | None,
         shape: str,
         settings: Mapping[str, Any],
         pace: Pace,
@@ -54,27 +64,31 @@ class Keeper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tabs = OpenTabs()
-        self._pool, self._pace, self._clock, self._log = pool, pace, clock, log
-        self._settings = settings
+        self._pool, self._hub, self._pace = pool, hub, pace
+        self._clock, self._log, self._settings = clock, log, settings
         self._known = Known(shape=shape)
+        self._read: set[int] = set()
+        self._forgotten: set[int] = set()
+        self._moving = ""
+        self._told = asyncio.Event()
         self._ages = Ages()
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
 
     # -- for the handlers ---------------------------------------------------------------------
 
-    @property
-    def is_on(self) -> bool:
-        """Whether there is a pool to ask and a slice to ask about."""
-        return self._pool is not None and self._known.shape != "cpu"
-
     def shown(self) -> dict[str, Any]:
-        """How the lease stands, for a front end."""
-        return shown(self._known, self._clock())
+        """How the server stands, for a front end.
+
+        ``moving`` is empty; ``saving`` while every tab is to save its documents; then the hub's
+        page that leads to the new server.
+        """
+        return {**shown(self._known, self._clock(), self._read), "moving": self._moving}
 
     def told(self, tab: object, said: Mapping[str, Any]) -> None:
         """A tab reported."""
         self.tabs.told(tab, said, self._clock())
+        self._told.set()
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with `shown` now and after each round."""
@@ -84,31 +98,94 @@ class Keeper:
     def unlisten(self, listener: Listener) -> None:
         """No more calls."""
         self._listeners.discard(listener)
+        self._told.set()
 
-    async def act(self, what: str, by_s: float = 0.0) -> dict[str, Any]:
+    async def lease_act(self, what: str, by_s: float = 0.0) -> dict[str, Any]:
         """Extend, stay or release, for whoever pressed the button; all tabs are told.
 
         Raises:
             PoolRefused: the pool said no, and why.
             PoolSilent: it did not answer.
         """
-        if self._pool is None:
-            raise PoolRefused(NO_LEASE, "unknown-lease", "This server holds no GPU slice.")
-        pool = self._pool
-        acts: dict[str, Callable[[], Awaitable[Answer]]] = {
-            "extend": lambda: pool.extend(by_s),
-            "stay": pool.stay,
-            "release": pool.release,
-        }
-        self._hear(await acts[what]())
-        self._tell()
+        pool = self._asked()
+        if what == "extend":
+            answer = await pool.extend(by_s)
+        else:
+            answer = await (pool.stay() if what == "stay" else pool.release())
+        self._known = self._answered(answer).with_lease(answer.body)
+        return self._all_told()
+
+    async def cancel(self) -> dict[str, Any]:
+        """Give up the place in line, or what is offered; raises as `lease_act`."""
+        self._answered(await self._asked().cancel())
+        return self.forget()
+
+    async def again(self) -> dict[str, Any]:
+        """Stand in line once more for what was waited for; raises as `lease_act`."""
+        before = self._known.ticket
+        if before is None:
+            raise PoolRefused(409, "unknown-ticket", "This server waited for nothing.")
+        answer = await self._asked().again(int(before["id"]))
+        self._known = replace(self._answered(answer), ticket=answer.body)
+        return self._all_told()
+
+    def forget(self) -> dict[str, Any]:
+        """How the ticket ended was read, or is no news to who ended it."""
+        if self._known.ticket is not None:
+            self._forgotten.add(self._known.ticket["id"])
+        self._known = self._known.without_tickets(self._forgotten)
+        return self._all_told()
+
+    def read(self, note: int) -> dict[str, Any]:
+        """A message was read: no tab shows it any more."""
+        self._read.add(note)
+        return self._all_told()
+
+    async def move(self, *, leave_unsaved: bool = False) -> dict[str, Any]:
+        """Restart with the slice that is offered, once all tabs have saved their documents.
+
+        Args:
+            leave_unsaved: whether the person was told that documents elsewhere are not saved.
+
+        Raises:
+            PoolRefused: documents are not saved, or nothing is offered (any more).
+            PoolSilent: the hub did not answer.
+        """
+        if self._hub is None:
+            raise NOTHING
+        self._moving = self._moving or "saving"
+        self._all_told()
+        try:
+            if not leave_unsaved:
+                await self._all_saved()
+            self._moving = await self._hub.move()
+            asyncio.get_running_loop().call_later(MOVE_S, self._not_moved)
+        except BaseException:
+            self._moving = ""
+            raise
+        finally:
+            self._all_told()
         return self.shown()
+
+    def _not_moved(self) -> None:
+        """The hub said yes and then could not end this server: it runs on."""
+        self._moving = ""
+        self._all_told()
+
+    async def _all_saved(self) -> None:
+        try:
+            async with asyncio.timeout(SAVE_S):
+                while self.tabs.summary(self._clock()).unsaved:
+                    self._told.clear()
+                    await self._told.wait()
+        except TimeoutError:
+            raise PoolRefused(409, "unsaved", UNSAVED) from None
 
     # -- the loop -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; nothing happens where there is no pool or no slice."""
-        if self.is_on and self._task is None:
+        """Begin; nothing happens where there is no pool."""
+        if self._pool is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -117,47 +194,57 @@ class Keeper:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        if self._pool is not None:
-            self._pool.close()
+        for line in (self._pool, self._hub):
+            if line is not None:
+                line.close()
 
     async def _run(self) -> None:
         pace = self._pace
         while True:
             try:
                 await self.round()
-                self._tell()
+                self._all_told()
             except Exception:  # a loop's outer frame: the next round may go well
                 self._log.exception("miglab: a look at this server failed")
             await asyncio.sleep(pause_s(self._known, pace.usual_s, pace.warned_s, pace.longest_s))
 
     async def round(self) -> None:
         """Look, tell the pool, and keep what it answers."""
-        assert self._pool is not None
+        pool, ticket = self._asked(), self._known.ticket
         cpu_s = await asyncio.to_thread(process_cpu_s)
         now = self._clock()
         reading = read(self._settings, cpu_s)
         body = signals(reading, self.tabs.summary(now), self._ages, now)
         try:
-            self._hear(await self._pool.signals(body))
+            answer = await pool.signals(body, None if ticket is None else int(ticket["id"]))
         except PoolSilent as silence:
             self._no_news("silent", str(silence))
         except PoolRefused as refusal:
-            if refusal.status == NO_LEASE:
-                self._known = self._known.has_none(refusal.message)
-            else:
-                self._no_news("refused", refusal.message)
+            self._no_news("refused", refusal.message)
+        else:
+            heard = self._answered(answer).heard(answer.body, answer.said_at, self._clock())
+            self._known = heard.without_tickets(self._forgotten)
 
-    def _hear(self, answer: Answer) -> None:
+    def _asked(self) -> Pool:
+        if self._pool is None:
+            raise NOTHING
+        return self._pool
+
+    def _answered(self, answer: Answer) -> Known:
+        """What is known, by the clock of an answer that came."""
         if self._known.problem:
             self._log.info("miglab: the pool answers again")
-        self._known = self._known.heard(answer.lease, answer.pool_at, self._clock())
+        now = self._clock()
+        return replace(self._known, pool_at=answer.said_at, heard_at=now, problem="", tried=0)
 
     def _no_news(self, problem: str, why: str) -> None:
         if self._known.problem != problem:
             self._log.warning("miglab: the pool is %s: %s", problem, why)
         self._known = self._known.no_news(problem)
 
-    def _tell(self) -> None:
+    def _all_told(self) -> dict[str, Any]:
+        """Tell every tab how it stands."""
         now = self.shown()
         for listener in tuple(self._listeners):
             listener(now)
+        return now

@@ -1,17 +1,22 @@
-"""What a server knows about its lease, and what its front ends are told.
+"""What a server knows of its lease and its place in line, and what its front ends are told.
 
 Pure: answers of the pool and a monotonic clock in, plain values out.  The pool's times are compared
 with the pool's own clock alone (the ``Date`` of its answer) and go on as durations, so the clocks
 of pool, container and browser need not agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+CPU = "cpu"
 LIVE = frozenset({"granted", "attached", "running", "warned"})
 ENDING = "releasing"
+TICKET_STATES = {"waiting": "waiting", "offered": "offered", "taken": "offered"}  # others: over
 MOST_DOUBLINGS = 20  # of a pause: a pool that is away for a week makes no number too large
+NO_LEASE = "This server holds no GPU slice."
+
+View = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,10 @@ class Known:
     Attributes:
         shape: what the spawner said was leased; ``cpu`` for no slice.
         lease: the last ``LeaseView``; None before the first.
+        ticket: the last ``TicketView``; None for none.
+        notes: what staff say.
         pool_at: the pool's clock when it said so, seconds since the epoch.
-        heard_at: our monotonic clock then.
+        heard_at: our monotonic clock then; None before the first answer.
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
         tried: how often in a row there was no news.
         gone: whether the pool says that there is no lease (any more).
@@ -30,9 +37,11 @@ class Known:
     """
 
     shape: str
-    lease: Mapping[str, Any] | None = None
+    lease: View | None = None
+    ticket: View | None = None
+    notes: tuple[View, ...] = ()
     pool_at: float = 0.0
-    heard_at: float = 0.0
+    heard_at: float | None = None
     problem: str = ""
     tried: int = 0
     gone: bool = False
@@ -43,22 +52,37 @@ class Known:
         """Whether the lease is about to be taken back."""
         return bool(self.lease and self.lease.get("warning")) and not self.gone
 
-    def heard(self, lease: Mapping[str, Any], pool_at: float, now: float) -> "Known":
+    @property
+    def is_offered(self) -> bool:
+        """Whether a slice is there for this server, to be restarted with."""
+        return self.ticket is not None and _ticket_state(self.ticket) == "offered"
+
+    def heard(self, standing: View, pool_at: float, now: float) -> "Known":
+        """The pool told how the server stands (``Standing``)."""
+        fresh = replace(self, pool_at=pool_at, heard_at=now, problem="", tried=0)
+        fresh = replace(
+            fresh, ticket=standing.get("ticket"), notes=tuple(standing.get("notes") or ())
+        )
+        lease = standing.get("lease")
+        if lease is not None:
+            return fresh.with_lease(lease)
+        return fresh if self.shape == CPU else fresh.without_lease()
+
+    def without_tickets(self, forgotten: Collection[int]) -> "Known":
+        """Not the ticket whose end somebody has read."""
+        ticket = self.ticket
+        is_old = ticket is not None and ticket["id"] in forgotten
+        return replace(self, ticket=None) if is_old else self
+
+    def with_lease(self, lease: View) -> "Known":
         """The pool told how the lease stands."""
         gone = lease.get("state") not in LIVE | {ENDING}
-        return Known(
-            shape=self.shape,
-            lease=lease,
-            pool_at=pool_at,
-            heard_at=now,
-            gone=gone,
-            gone_why=str(lease.get("reason", "")),
-        )
+        return replace(self, lease=lease, gone=gone, gone_why=str(lease.get("reason", "")))
 
-    def has_none(self, why: str) -> "Known":
-        """The pool knows of no lease of this server; what was known of it is kept to be shown."""
-        reason = str((self.lease or {}).get("reason", "")) or why
-        return replace(self, problem="", tried=0, gone=True, gone_why=self.gone_why or reason)
+    def without_lease(self) -> "Known":
+        """There is none (any more); what was known of it is kept to be shown."""
+        reason = str((self.lease or {}).get("reason", ""))
+        return replace(self, gone=True, gone_why=self.gone_why or reason or NO_LEASE)
 
     def no_news(self, problem: str) -> "Known":
         """The pool could not be asked; what was known stays, and ages."""
@@ -66,31 +90,40 @@ class Known:
 
     def until_s(self, at: float | None, now: float) -> float | None:
         """Seconds from now until a time of the pool's clock; None for no time."""
-        return None if at is None else at - self.pool_at - (now - self.heard_at)
+        if at is None or self.heard_at is None:
+            return None
+        return at - self.pool_at - (now - self.heard_at)
 
 
-def shown(known: Known, now: float) -> dict[str, Any]:
+def shown(known: Known, now: float, read: Collection[int] = ()) -> dict[str, Any]:
     """What the front end gets.
 
+    Args:
+        known: what is known.
+        now: our monotonic clock.
+        read: the messages that somebody has put away.
+
     Returns:
-        ``state``: ``none`` (no slice was asked for), ``unknown`` (nothing heard yet), ``held``,
-        ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease`` and ``warning``, or
-        None; ``why`` it went.
+        ``state``: of the lease: ``none`` (no slice was asked for), ``unknown`` (nothing heard yet),
+        ``held``, ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease``,
+        ``warning`` and ``ticket``, or None; ``notes``; ``why`` the lease went.
     """
-    view = known.lease
+    view, has_heard = known.lease, known.heard_at is not None
     return {
         "state": _state(known),
         "shape": str(view["shape"]) if view else known.shape,
         "problem": known.problem,
-        "silent_s": now - known.heard_at if known.problem and view else None,
+        "silent_s": now - (known.heard_at or 0.0) if known.problem and has_heard else None,
         "lease": _lease(known, view, now) if view else None,
         "warning": _warning(known, now) if known.is_warned else None,
+        "ticket": _ticket(known, known.ticket, now) if known.ticket else None,
+        "notes": _notes(known, now, read),
         "why": known.gone_why,
     }
 
 
 def _state(known: Known) -> str:
-    if known.shape == "cpu" and known.lease is None:
+    if known.shape == CPU and known.lease is None:
         return "none"
     if known.gone:
         return "gone"
@@ -99,7 +132,7 @@ def _state(known: Known) -> str:
     return "ending" if known.lease.get("state") == ENDING else "held"
 
 
-def _lease(known: Known, view: Mapping[str, Any], now: float) -> dict[str, Any]:
+def _lease(known: Known, view: View, now: float) -> dict[str, Any]:
     slices = view.get("slices") or []
     return {
         "id": view["id"],
@@ -128,6 +161,37 @@ def _warning(known: Known, now: float) -> dict[str, Any]:
     }
 
 
+def _ticket(known: Known, view: View, now: float) -> dict[str, Any]:
+    """The place: ``waiting``, ``offered`` (``left_s`` is how long yet) or ``over``."""
+    state = _ticket_state(view)
+    ends_at = view.get("expires_at") if view["state"] == "offered" else None
+    return {
+        "id": view["id"],
+        "state": state,
+        "shape": view["shape"],
+        "course": view.get("course", ""),
+        "position": view.get("position"),
+        "waiting": view.get("waiting", 0),
+        "estimate": view.get("estimate"),
+        "left_s": known.until_s(ends_at, now),
+        "message": view.get("message", ""),
+    }
+
+
+def _ticket_state(view: View) -> str:
+    return TICKET_STATES.get(str(view.get("state")), "over")
+
+
+def _notes(known: Known, now: float, read: Collection[int]) -> list[dict[str, Any]]:
+    """Staff's messages that are still meant and were not put away, the oldest first."""
+    found = [
+        {**{name: note[name] for name in ("id", "by", "text")}, "left_s": left_s}
+        for note in known.notes
+        if (left_s := known.until_s(note["until"], now)) is not None and left_s > 0
+    ]
+    return sorted((note for note in found if note["id"] not in read), key=lambda note: note["id"])
+
+
 def _sum_if_known(values: Any) -> float | None:
     """The sum, or None if there is none or one of them is not known."""
     found = list(values)
@@ -140,10 +204,11 @@ def pause_s(known: Known, interval_s: float, warned_s: float, longest_s: float) 
     Args:
         known: what is known now.
         interval_s: the usual pause.
-        warned_s: the pause while warned, whether the pool answers or not: tabs save in time by it.
+        warned_s: the pause while something is about to happen, whether the pool answers or not: a
+            warning, by which tabs save in time, or an offer that lapses.
         longest_s: where the doubling ends while the pool is silent; also once the lease is gone.
     """
-    if known.is_warned:
+    if known.is_warned or known.is_offered:
         return warned_s
     if known.gone:
         return longest_s

@@ -1,0 +1,102 @@
+"""Asks pool or hub, as this server: its own token, and nothing else is sent."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
+
+# Not the other side's word on this server: it restarts, waits, or has too much to do (429).
+SILENT_CODES = frozenset({429, 500, 502, 503, 504})
+NO_ANSWER = 599  # tornado's
+DATE_S = 1.0  # the header is rounded down; never promise more time than there is
+
+
+class PoolError(Exception):
+    """The base of all: what came of asking."""
+
+
+class PoolSilent(PoolError):
+    """No answer, or none that can be read; who was asked may be restarting."""
+
+
+class PoolRefused(PoolError):
+    """A no.
+
+    Attributes:
+        status: of the HTTP answer.
+        reason: the word for it.
+        message: the same for people.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason, self.message = status, reason, message
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The JSON of an answer, and the clock of who said so, seconds since the epoch."""
+
+    body: Mapping[str, Any]
+    said_at: float
+
+
+class Line:
+    """The way to pool or hub.
+
+    Args:
+        url: where it listens.
+        token: the server's ``JUPYTERHUB_API_TOKEN``.
+        patience_s: how long one answer may take.
+    """
+
+    def __init__(self, url: str, token: str, patience_s: float) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._patience_s = patience_s
+        self._client: AsyncHTTPClient | None = None  # it belongs to the event loop it is made on
+
+    def close(self) -> None:
+        """No more questions."""
+        if self._client is not None:
+            self._client.close()
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Ask.
+
+        Raises:
+            PoolRefused: a no, in words.
+            PoolSilent: no answer that can be read.
+        """
+        request = HTTPRequest(
+            self._url + path,
+            method="POST",
+            headers=self._headers,
+            body=json.dumps(body),
+            connect_timeout=self._patience_s,
+            request_timeout=self._patience_s,
+            follow_redirects=False,
+        )
+        self._client = self._client or AsyncHTTPClient(force_instance=True)
+        try:
+            response = await self._client.fetch(request, raise_error=False)
+        except OSError as error:  # tornado's own errors are in the response
+            raise PoolSilent(str(error)) from error
+        return _read(response)
+
+
+def _read(response: HTTPResponse) -> Answer:
+    """The answer, or what went wrong as an error."""
+    if response.code in SILENT_CODES or response.code == NO_ANSWER:
+        raise PoolSilent(f"HTTP {response.code}: {response.error}")
+    try:
+        body = json.loads(response.body)
+        if response.code not in (200, 202):
+            raise PoolRefused(response.code, str(body.get("reason", "no")), str(body["message"]))
+        said_at = parsedate_to_datetime(response.headers["Date"]).timestamp()
+        return Answer(dict(body), said_at + DATE_S)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PoolSilent(f"HTTP {response.code} with an answer that makes no sense") from error
