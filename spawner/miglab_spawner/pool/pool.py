@@ -327,6 +327,11 @@ class Pool:
         with self.core.lock:
             return dict(self.core.wellness)
 
+    def condition(self) -> Condition:
+        """How the GPUs are and were, from memory and the ledger."""
+        with self.core.lock:
+            return wellness.condition(self.core)
+
     def check_invariants(self) -> list[str]:
         """What contradicts design's five invariants; empty is well."""
         with self.core.lock:
@@ -431,17 +436,17 @@ class Pool:
 
     # -- layouts ------------------------------------------------------------------------------
 
+    @property
+    def now(self) -> float:
+        """The pool's clock, seconds since the epoch."""
+        return self.core.now()
+
     def cuttable(self) -> list[Cuttable]:
         """The GPUs that a layout may name, and how each can be cut."""
         with self.core.lock:
             return laying.cuttable(self.core)
 
     def layouts(self) -> Layouts:
-    @property
-    def now(self) -> float:
-        """The pool's clock, seconds since the epoch."""
-        return self.core.now()
-
         """What was applied, and how each GPU stands to what is in force on it."""
         with self.core.lock:
             return layout_views.layouts(self.core)
@@ -455,17 +460,17 @@ class Pool:
         with self.core.lock:
             return layout_views.diffs(self.core, laying.resolved(self.core, asked))
 
+    def layouts_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+        """As `layout_diffs`, each only with the GPUs on which it would be in force now."""
+        with self.core.lock:
+            return layout_views.diffs_now(self.core, laying.resolved(self.core, asked))
+
     def lay(self, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> Layouts:
         """Apply layouts by draining: nobody is cut off.
 
         Raises:
             Refused: ``bad-layout`` or ``layout-clash``; then none is applied.
         """
-    def layouts_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
-        """As `layout_diffs`, each only with the GPUs on which it would be in force now."""
-        with self.core.lock:
-            return layout_views.diffs_now(self.core, laying.resolved(self.core, asked))
-
         with self.core.lock:
             laying.lay(self.core, asked, by, reason)
             return layout_views.layouts(self.core)
