@@ -45,10 +45,12 @@ def extend(
     context: typer.Context,
     lease: int,
     minutes: Annotated[float, typer.Argument(help="How much longer, minutes.", min=1)],
+    reason: Why = "",
     as_json: AsJson = False,
 ) -> None:
-    """Give a lease more time."""
-    answer = api(context).call("POST", f"/leases/{lease}/extend", {"by_s": minutes * 60})
+    """Give a lease more time; a warning by staff ends with it."""
+    body = {"by_s": minutes * 60} | ({"reason": reason} if reason else {})
+    answer = api(context).call("POST", f"/leases/{lease}/extend", body)
     tell(answer, as_json, lambda: of_thing(answer, "lease"))
 
 
@@ -62,12 +64,21 @@ def cancel(context: typer.Context, ticket: int, as_json: AsJson = False) -> None
 @app.command("reclaim")
 def reclaim_(
     context: typer.Context,
+    lease: Annotated[int | None, typer.Argument(help="Take this lease back.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; its holder reads it.  With a lease.")] = "",
+    warning: Annotated[str, typer.Option(help="How long its holder is warned first.")] = "5m",
+    now: Annotated[bool, typer.Option("--now", help="Take it back without a warning.")] = False,
     explain: Annotated[
         str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the reclaimer thinks of each lease in use, and why.  Changes nothing."""
+    """Take a lease back; without one: say what the reclaimer thinks of each in use, and why."""
+    if lease is not None:
+        body = reclaim.request(reason, "0" if now else warning)
+        answer = api(context).call("POST", f"/leases/{lease}/reclaim", body)
+        tell(answer, as_json, lambda: reclaim.taken(answer))
+        return
     query = f"?{urlencode({'user': explain})}" if explain else ""
     answer = api(context).call("GET", f"/reclaim{query}")
     tell(answer, as_json, lambda: reclaim.thoughts(answer, with_figures=explain is not None))

@@ -1,15 +1,37 @@
-"""`miglab pool reclaim`: what the reclaimer thinks of a lease, and why, as a person reads it."""
+"""`miglab pool reclaim`: taking a lease back; what the reclaimer thinks of one, for people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from miglab_hub.cli.talk import shown
+from miglab_hub.cli.reserve import seconds
+from miglab_hub.cli.talk import of_thing, shown
 
 UNKNOWN = "unknown"
+
+
+def request(reason: str, warning: str) -> dict[str, Any]:
+    """What is sent to take a lease back.
+
+    Args:
+        reason: why; its holder reads it.
+        warning: how long its holder is warned first, as a person types it.
+    """
+    if not reason:
+        raise typer.BadParameter("say why, with --reason", param_hint="--reason")
+    return {"reason": reason, "warning_s": seconds(warning)}
+
+
+def taken(lease: Mapping[str, Any]) -> str:
+    """A lease that is taken back, in a sentence."""
+    warning = lease["warning"]
+    left_s = None if warning is None else warning["reclaim_at"] - warning["at"]
+    when = "" if left_s is None else f"; it ends in {left_s:.0f} s"
+    return f"{of_thing(dict(lease), 'lease')}{when}"
 
 
 def thoughts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> RenderableType:

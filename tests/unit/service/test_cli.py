@@ -40,6 +40,7 @@ class Service:
             "stays": 0, "warning": None,
         }  # fmt: skip
         self.refuses = False
+        self.answers: dict[str, Any] = {}
         self.health: dict[str, Any] = {
             "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False,
             "is_reconciled": True, "failing": [],
@@ -52,13 +53,18 @@ class Service:
         self.token = request.headers["authorization"]
         if self.refuses:
             return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
+        if path in self.answers:
+            return httpx.Response(200, json=self.answers[path])
+        return self._answer(request.method, path)
+
+    def _answer(self, method: str, path: str) -> httpx.Response:
         if path == "/health":
             return httpx.Response(200, json=self.health)
         if path == "/invariants":
             return httpx.Response(200, json=self.contradictions)
         if path.startswith("/leases?") or path == "/leases":
             return httpx.Response(200, json=[lease_view(1, "alice").model_dump(mode="json")])
-        if path == "/reservations" and request.method == "GET":
+        if path == "/reservations" and method == "GET":
             return httpx.Response(200, json=[one.model_dump(mode="json") for one in self.reserved])
         if path.startswith("/reservations"):
             return httpx.Response(200, text=reservation_view(1).model_dump_json())
