@@ -327,11 +327,6 @@ class Pool:
         with self.core.lock:
             return dict(self.core.wellness)
 
-    def condition(self) -> Condition:
-        """How the GPUs are and were, from memory and the ledger."""
-        with self.core.lock:
-            return wellness.condition(self.core)
-
     def check_invariants(self) -> list[str]:
         """What contradicts design's five invariants; empty is well."""
         with self.core.lock:
