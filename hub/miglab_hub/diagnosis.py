@@ -5,7 +5,7 @@ An examination that cannot look says so: what is unknown is never reported as fi
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,11 +21,12 @@ from miglab_hub.settings import Settings
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.errors import DriverMissing, GpuError, GpuLost
 from miglab_spawner.gpu.nvml import Driver
-from miglab_spawner.gpu.readings import GpuInfo
+from miglab_spawner.gpu.readings import GpuInfo, Health
 from miglab_spawner.messages import PoolSnapshot, SliceState
 from miglab_spawner.pool.rows import GPU_LOST
 
 LEAST_FREE_GIB = 5.0
+HOT_C = 85  # °C; an A100 begins to slow down a little above
 OLDEST_ENGINE = (19, 3)
 TOOLKIT_HOOK = "nvidia-container-runtime-hook"
 GPU_IS_LOST = (
@@ -74,16 +75,25 @@ def wrong(what: str, found: str, do: str) -> Finding:
     return Finding(what, Level.WRONG, found, do)
 
 
+Examination = Callable[[Settings], Iterator[Finding]]
+
+
 def examine(settings: Settings) -> list[Finding]:
     """Look at everything that lab.toml names."""
-    examinations: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+    looks: tuple[Examination, ...] = (
         examine_files,
         examine_disk,
         examine_gpus,
         examine_docker,
         examine_pool,
     )
-    return [finding for look in examinations for finding in look(settings)]
+    return [finding for look in looks for finding in look(settings)]
+
+
+def examine_host(settings: Settings) -> list[Finding]:
+    """What the running service cannot know by itself: files, disk, Docker.  May take seconds."""
+    looks: tuple[Examination, ...] = (examine_files, examine_disk, examine_docker)
+    return [finding for look in looks for finding in look(settings)]
 
 
 def examine_files(settings: Settings) -> Iterator[Finding]:
@@ -151,15 +161,22 @@ def _each_gpu(driver: Driver) -> Iterator[Finding]:
         yield wrong("GPUs", str(error), "see the driver's messages: dmesg | grep -i nvrm")
         return
     for gpu in gpus:
-        name = f"GPU {gpu.index}"
-        health = driver.health(gpu.uuid)
-        if health.lost:
-            yield wrong(name, health.why, GPU_IS_LOST)
-        elif health.ok is False:
-            yield wrong(name, health.why, "take its UUID out of gpus.uuids, then reset it")
-        elif health.ok is None:
-            yield wrong(name, f"health unknown: {health.why}", "see `nvidia-smi -q`")
-        yield _mig_mode(name, gpu)
+        yield from of_gpu(gpu, driver.health(gpu.uuid))
+
+
+def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[Finding]:
+    """What a GPU says of itself."""
+    name = f"GPU {gpu.index}"
+    if health.lost:
+        yield wrong(name, health.why, GPU_IS_LOST)
+    elif health.ok is False:
+        yield wrong(name, health.why, "drain it, then reset it (or take it out of gpus.uuids)")
+    elif health.ok is None:
+        yield wrong(name, f"health unknown: {health.why}", "see `nvidia-smi -q`")
+    if health.temperature_c is not None and health.temperature_c > HOT_C:
+        found = f"it has {health.temperature_c} °C, and slows down to protect itself"
+        yield wrong(name, found, "look at the fans and at the room")
+    yield _mig_mode(name, gpu)
 
 
 def _mig_mode(name: str, gpu: GpuInfo) -> Finding:
@@ -236,6 +253,13 @@ def examine_pool(settings: Settings) -> Iterator[Finding]:
     except (StartError, OSError) as error:
         yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
         return
+    yield from of_pool(snapshot, health, contradictions)
+
+
+def of_pool(
+    snapshot: PoolSnapshot, health: dict[str, Any], contradictions: Sequence[str]
+) -> Iterator[Finding]:
+    """What the running service says of itself, of its GPUs and slices."""
     yield from _loops(health)
     yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
     if snapshot.paused:

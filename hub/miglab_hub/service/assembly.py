@@ -10,6 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from miglab_hub import lab_secrets
+from miglab_hub.diagnosis import examine_host
 from miglab_hub.preflight import make_simulated
 from miglab_hub.reclaimer.closing import TIME_IS_UP
 from miglab_hub.reclaimer.end import ServerEnder
@@ -89,6 +90,7 @@ def assemble(settings: Settings) -> Parts:
             default_course=settings.students.default_course,
             notices=settings.notices,
             timezone=settings.reclaim.timezone,
+            look=lambda: examine_host(settings),
         ),
         student_app(
             host,

@@ -34,11 +34,13 @@ from .asker import NOWHERE, Asker
 from .audit import router as audit_router
 from .auth import SignIn
 from .desk import router as desk_router
+from .doctor import Doctor, Look
 from .found import lease_for, ticket_for
 from .gauges import Told
+from .health import router as health_router
 from .host import PoolHost
-from .notes import router as notes_router
 from .layout import router as layout_router
+from .notes import router as notes_router
 from .pages import page_router
 from .reservations import router as reservations_router
 from .rights import Right
@@ -56,24 +58,6 @@ ENDED_TICKETS = frozenset(
 )
 
 
-class Health(Message):
-    """How the pool is.
-
-    Attributes:
-        gpus_troubled: how many of the GPUs take no new lease.
-        is_stuck: whether a driver call hangs, so that no slice is made or destroyed.
-        is_reconciled: whether ledger, GPUs and servers were compared since the service began.
-        failing: the service's own loops whose last round failed.
-    """
-
-    ok: bool
-    gpus: int
-    gpus_troubled: int
-    is_stuck: bool
-    is_reconciled: bool
-    failing: tuple[str, ...]
-
-
 api = APIRouter(prefix="/api", responses=REFUSED)
 
 
@@ -84,6 +68,7 @@ def management_app(
     default_course: str,
     notices: tuple[str, ...] = (),
     timezone: str = "UTC",
+    look: Look = list,
 ) -> FastAPI:
     """The management application.
 
@@ -93,9 +78,9 @@ def management_app(
         default_course: the course of those who are in none.
         notices: labels that every page shows, such as "simulated GPUs".
         timezone: where the days and weeks of a report of usage begin.
+        look: examines the host, for the Health page; may take long.
     """
     prefix = sign_in.access.prefix
-    app.include_router(layout_router, prefix=prefix)
     app = FastAPI(
         title="miglab pool: management",
         version="1",
@@ -104,15 +89,17 @@ def management_app(
         openapi_url=f"{prefix}/api/openapi.json",
     )
     app.state.host, app.state.sign_in = host, sign_in
-    app.state.timezone = timezone
+    app.state.timezone, app.state.doctor = timezone, Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
     install(app, host.metrics.refused)
     app.include_router(api, prefix=prefix)
     for router in (desk_router, notes_router, audit_router):
         app.include_router(router, prefix=prefix)
     app.include_router(reservations_router, prefix=prefix)
+    app.include_router(layout_router, prefix=prefix)
     app.include_router(standing_router, prefix=prefix)
     app.include_router(usage_router, prefix=prefix)
+    app.include_router(health_router, prefix=prefix)
     app.include_router(page_router(prefix), prefix=prefix)
     app.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
     return app
@@ -367,21 +354,6 @@ async def _again(request: Request, before: Asker) -> Asker | None:
     except DeniedError as error:
         is_no = error.reason != "hub-silent"
         return None if is_no else before.without_roles()
-
-
-@api.get("/health", dependencies=[OPEN])
-async def health(host: Host) -> Health:
-    """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
-    snapshot = await host.snapshot()
-    troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
-    return Health(
-        ok=not (troubled or host.is_stuck or host.failing) and host.is_reconciled,
-        gpus=len(snapshot.gpus),
-        gpus_troubled=troubled,
-        is_stuck=host.is_stuck,
-        is_reconciled=host.is_reconciled,
-        failing=host.failing,
-    )
 
 
 async def metrics(request: Request) -> Response:

@@ -7,7 +7,7 @@ import pynvml
 
 from . import errors
 from .nvml_call import call, read
-from .readings import Health
+from .readings import Health, Versions
 
 # Xids raised by a faulty application, not by a faulty GPU: graphics exception (13), MMU fault
 # (31), stopped (43), preemptive cleanup (45), video exception (68), context-switch time-out
@@ -79,6 +79,18 @@ def read_health(nvml: Any, watch: XidWatch, gpu_uuid: str) -> Health:
         return Health(False, None, watch.known(gpu_uuid), None, None, True, str(error))
     except errors.GpuError as error:
         return Health(None, None, watch.known(gpu_uuid), None, None, False, str(error))
+
+
+def read_versions(nvml: Any) -> Versions:
+    """Which driver the host runs.
+
+    Command line equivalent: the head of ``nvidia-smi``.
+    """
+    cuda = read("read CUDA's version", nvml.nvmlSystemGetCudaDriverVersion)
+    return Versions(
+        driver=read("read the driver's version", nvml.nvmlSystemGetDriverVersion),
+        cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+    )
 
 
 def judge(ecc_errors: int | None, xids: tuple[int, ...] | None) -> tuple[bool | None, str]:

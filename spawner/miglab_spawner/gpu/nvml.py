@@ -13,11 +13,11 @@ import pynvml
 
 from . import errors
 from .geometry import Geometry, Placement, Profile
-from .health import XidWatch, read_health
+from .health import XidWatch, read_health, read_versions
 from .nvml_call import call, read
 from .nvml_geometry import read_geometry, read_sm_count
 from .nvml_slices import ComputeInstances, gpu_instances, mig_devices, read_usage
-from .readings import GpuInfo, Health, ProcessReading, SliceReading, Usage
+from .readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
 
 __all__ = ["Driver", "GpuInfo", "Health", "ProcessReading", "SliceReading", "Usage"]
 
@@ -145,6 +145,10 @@ class Driver:
     def gpu_usage(self, gpu_uuid: str) -> Usage:
         """Memory and processes of a whole GPU."""
         return read_usage(self._nvml, self._handle(gpu_uuid), gpu_uuid)
+
+    def versions(self) -> Versions:
+        """Which driver the host runs."""
+        return read_versions(self._nvml)
 
     def health(self, gpu_uuid: str) -> Health:
         """Whether the GPU is well; a lost GPU is an answer here, not an error."""

@@ -31,6 +31,19 @@ class GpuInfo:
 
 
 @dataclass(frozen=True)
+class Versions:
+    """What the host runs; None where it does not tell.
+
+    Attributes:
+        driver: of NVIDIA's driver, such as ``580.159.04``.
+        cuda: the newest CUDA that this driver serves, such as ``13.0``.
+    """
+
+    driver: str | None = None
+    cuda: str | None = None
+
+
+@dataclass(frozen=True)
 class SliceReading:
     """A slice that exists on a GPU, whoever made it.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
+from miglab_spawner.gpu.readings import Versions
 from miglab_spawner.messages import SliceState
 
 from .aside import SOON
@@ -105,6 +106,7 @@ class Core:
         self.past: Past | None = None  # reservations that are over; see handover.py
         self.forecast = Forecast()
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
+        self.versions = Versions()
         self.stopwatch = Stopwatch()
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()

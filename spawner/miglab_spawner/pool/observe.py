@@ -59,6 +59,7 @@ def read_gpus(core: Core) -> list[Finding]:
     """Read the list of GPUs; those the ledger knows and nobody lists any more become unknown."""
     try:
         infos = core.driver.gpus()
+        core.versions = core.driver.versions()
     except GpuError as error:
         with core.write() as tx:
             for gpu in list(core.state.gpus):

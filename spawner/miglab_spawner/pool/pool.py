@@ -47,6 +47,7 @@ from . import (
     usage_facts,
     views,
     warnings,
+    wellness,
 )
 from .activity import Spent
 from .acts import Act, ActKind
@@ -62,7 +63,7 @@ from .reconcile import ask_after_holders, reconcile
 from .rows import LeaseRow
 from .settings import PoolSettings
 from .usage_report import Facts
-from .wellness import Wellness
+from .wellness import Condition, Wellness
 
 ALL_KINDS = frozenset(ActKind)
 
@@ -326,6 +327,11 @@ class Pool:
         """How each GPU is, by its UUID, as it said last."""
         with self.core.lock:
             return dict(self.core.wellness)
+
+    def condition(self) -> Condition:
+        """How the GPUs are and were, from memory and the ledger."""
+        with self.core.lock:
+            return wellness.condition(self.core)
 
     def check_invariants(self) -> list[str]:
         """What contradicts design's five invariants; empty is well."""

@@ -5,10 +5,10 @@ faults and memory errors goes into the ledger as notes on the GPU, so that a his
 the driver, or the host, was started anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from miglab_spawner.gpu.readings import Health
+from miglab_spawner.gpu.readings import GpuInfo, Health, Versions
 
 from .core import Core
 from .rows import GpuRow
@@ -41,6 +41,52 @@ def _note(core: Core, row: GpuRow, found: Sequence[str]) -> None:
         with core.write() as tx:
             for line in found:
                 tx.note(row, BY, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to a GPU, as the ledger has it: it began or ceased to answer, a
+    fault, an act of a person.
+
+    Attributes:
+        gpu: its UUID.
+        state: how it was afterwards.
+        by: who noticed, or did it.
+        what: in words.
+    """
+
+    at: float
+    gpu: str
+    state: str
+    by: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the GPUs are and were.
+
+    Attributes:
+        versions: of the driver.
+        infos: what each GPU is, by its UUID; none for one that never answered.
+        said: what each said last.
+        history: what happened to them, the newest first.
+    """
+
+    versions: Versions
+    infos: Mapping[str, GpuInfo]
+    said: Mapping[str, Wellness]
+    history: tuple[Happening, ...]
+
+
+def condition(core: Core, most: int = 100) -> Condition:
+    """How the GPUs are and were; ``most`` happenings."""
+    rows = core.ledger.history("gpu", limit=most)
+    history = (
+        Happening(row["at"], row["thing"], row["to_state"], row["by"], row["reason"])
+        for row in rows
+    )
+    return Condition(core.versions, dict(core.infos), dict(core.wellness), tuple(history))
 
 
 def news(before: Health | None, now: Health) -> list[str]:

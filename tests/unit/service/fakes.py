@@ -9,6 +9,7 @@ from miglab_hub.rolebook import CourseStaff, RoleBook
 from miglab_hub.service.answers import DeniedError
 from miglab_hub.service.auth import STAFF_SCOPE, HubAccess, HubTokens
 from miglab_spawner.desk_messages import AuditEntry, SentNote
+from miglab_spawner.gpu.readings import Versions
 from miglab_spawner.messages import (
     CourseOffers,
     GpuView,
@@ -32,11 +33,12 @@ from miglab_spawner.messages import (
 from miglab_spawner.pool.acts import Act, ActKind
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.usage_report import Facts
+from miglab_spawner.pool.wellness import Condition, Happening
 
 from .fake_desk import FakeDesk
+from .fake_layouts import FIRST, FakeLayouts
 
 PREFIX = "/services/pool"
-from .fake_layouts import FIRST, FakeLayouts
 SECRET = "the-spawners-own-secret"
 ACCESS = HubAccess("http://hub.invalid/hub/api", "/hub/", PREFIX, "pool", "service-token")
 BOOK = RoleBook(
@@ -144,6 +146,9 @@ class FakePool(FakeLayouts):
     gpu_state: str = "ok"
     shows_waiting: bool = True
     used: Facts = field(default_factory=Facts)
+    infos: dict[str, Any] = field(default_factory=dict)
+    history: tuple[Happening, ...] = ()
+    contradictions: list[str] = field(default_factory=list)
     said: dict[str, Any] = field(default_factory=dict)
     findings: list[Any] = field(default_factory=list)
     sent: dict[int, SentNote] = field(default_factory=dict)
@@ -330,7 +335,7 @@ class FakePool(FakeLayouts):
         self._changed("clear", slice_id, by)
 
     def check_invariants(self) -> list[str]:
-        return []
+        return self.contradictions
 
     def turn(self) -> None:
         self.turns += 1
@@ -359,6 +364,9 @@ class FakePool(FakeLayouts):
             for name in ("held", "reclaims", "refusals")
         }
         return replace(self.used, **kept)
+
+    def condition(self) -> Condition:
+        return Condition(Versions("580.1", "13.0"), self.infos, self.said, self.history)
 
     def wellness(self) -> dict[str, Any]:
         return self.said

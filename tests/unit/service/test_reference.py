@@ -54,6 +54,7 @@ def served(router: object) -> set[tuple[str, str]]:
                 reservations.router,
                 standing.router,
                 usage.router,
+                health.router,
             ),
         ),
         ("Student listener", (student.api,)),

@@ -65,6 +65,7 @@ AUDIT_ML = "      200   200 200  200  200  403   403 403 403 401"
 OPEN = "          200   200 200  200  200  200   200 200 200 200"
 SIGNS_IN = "      200   200 200  200  200  200   200 200 403 302"
 STAFF_PAGE = "    200   200 200  200  200  200   403 403 403 302"
+HEALTH_PAGE = "   200   200 200  200  403  200   403 403 403 302"
 WAY_BACK = "      403   403 403  403  403  403   403 403 403 403"  # without the browser's state
 ROUTES = [
     ("POST", "/api/tickets", TICKET, SPAWN),
@@ -117,6 +118,7 @@ ROUTES = [
     ("GET", "/api/openapi.json", None, OPEN),
     ("GET", "/", None, SIGNS_IN),
     ("GET", "/usage", None, STAFF_PAGE),
+    ("GET", "/health", None, HEALTH_PAGE),
     ("GET", "/oauth_callback", None, WAY_BACK),
 ]
 

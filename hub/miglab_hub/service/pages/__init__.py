@@ -11,7 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from miglab_hub.service.rights import Right
 from miglab_hub.service.roles import OPEN, page_needs
 
-from . import desk_page, pool_page, reservations_page, usage_page
+from . import desk_page, health_page, layouts_page, pool_page, reservations_page, usage_page
 from .frame import SERVICE, callback
 
 PAGE = page_needs(Right.LOOK)
@@ -41,6 +41,12 @@ def page_router(prefix: str) -> APIRouter:
         usage_page.page,
         response_class=HTMLResponse,
         dependencies=[page_needs(Right.SEE_USAGE)],
+    )
+    router.add_api_route(
+        "/health",
+        health_page.page,
+        response_class=HTMLResponse,
+        dependencies=[page_needs(Right.HEALTH)],
     )
     router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
     router.mount("/static", StaticFiles(directory=SERVICE / "static"), name="static")

@@ -54,8 +54,10 @@ def everybody(_asker: Asker) -> bool:
 
 PLACES = (
     Place("pool", "/", "Pool", everybody),
+    Place("layouts", "/layouts", "Layouts", lambda asker: asker.has(Right.SEE_LAYOUTS)),
     Place("reservations", "/reservations", "Reservations", everybody),
     Place("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
+    Place("health", "/health", "Health", lambda asker: asker.has(Right.HEALTH)),
 )
 
 

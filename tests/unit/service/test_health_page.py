@@ -1,0 +1,226 @@
+"""The Health page: what is wrong and what to do, what GPUs said, and what is not known."""
+
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from miglab_hub.diagnosis import Finding, fine, of_gpu, wrong
+from miglab_hub.service.auth import SignIn
+from miglab_hub.service.doctor import LIVES_S, Doctor
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.management import management_app
+from miglab_hub.service.pages.health_page import STALE_S, cards, lines, of_gpus, orphans, strangers
+from miglab_spawner.gpu.geometry import Geometry
+from miglab_spawner.gpu.readings import GpuInfo, Health, Versions
+from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState
+from miglab_spawner.pool.observe import Finding as Disagreement
+from miglab_spawner.pool.wellness import BY, Condition, Happening, Wellness
+
+from .conftest import as_
+from .fakes import FakePool, slice_view
+from .test_page import HOSTILE
+
+NOW = 5000.0
+WELL = Health(True, 0, (), 41, 62.5, False, "")
+
+
+def info(index: int = 0) -> GpuInfo:
+    return GpuInfo(f"GPU-{index}", index, "A100", 40960, 108, Geometry((), 8), True, True)
+
+
+def gpu(index: int = 0, state: str = "ok", slices: tuple[Any, ...] = ()) -> GpuView:
+    return GpuView(
+        index=index, uuid=f"GPU-{index}", name="A100", memory_slices=8, memory_mib=40960, mig=True,
+        state=state, slices=slices,
+    )  # fmt: skip
+
+
+def snapshot(*gpus: GpuView) -> PoolSnapshot:
+    return PoolSnapshot(at=NOW, simulated=True, gpus=gpus, waiting=())
+
+
+def condition(said: dict[str, Wellness], *history: Happening) -> Condition:
+    infos = {uuid: info(int(uuid[-1])) for uuid in said}
+    return Condition(Versions(), infos, said, history)
+
+
+def test_what_a_gpu_said_is_shown_with_its_age() -> None:
+    """Faults with whose they are, heat with a verdict; old is called old, and silence silence."""
+    hot = Health(False, 2, (31, 79), 91, None, False, "Xid 79 …")
+    said = {"GPU-0": Wellness(NOW - 10, hot), "GPU-1": Wellness(NOW - STALE_S - 1, WELL)}
+    first, old, silent = cards(snapshot(gpu(), gpu(1), gpu(2, "lost")), condition(said), NOW)
+    assert first.xids == ((31, True), (79, False)) and first.is_hot and not first.is_stale
+    assert old.is_stale and old.xids == () and not old.is_hot
+    assert [one.verdict for one in (first, old, silent)] == ["needs a look", "answers", "lost"]
+    assert silent.said is None and silent.xids is None and silent.is_stale
+
+
+def test_doctor_speaks_of_gpus_that_answer() -> None:
+    """Of one that does not, the pool says why: it is not told twice."""
+    bad = Health(False, 2, (), 40, 60.0, False, "2 uncorrected memory errors")
+    said = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
+    found = of_gpus(snapshot(gpu(), gpu(1, "lost")), condition(said))
+    assert [one.what for one in found if one.is_wrong] == ["GPU 0"]
+
+
+def test_heat_is_a_finding() -> None:
+    """Above the bound something is to be done; at it, and where it is not known, nothing is."""
+    for heat, count in ((86, 1), (85, 0), (None, 0)):
+        health = Health(True, 0, (), heat, 60.0, False, "")
+        assert sum(one.is_wrong for one in of_gpu(info(), health)) == count
+
+
+def test_the_history_is_told_with_names() -> None:
+    """GPUs by their number as long as they are there; being listed is no event."""
+    happened = (
+        Happening(3.0, "GPU-0", "ok", BY, "Xid 79"),
+        Happening(2.0, "GPU-9", "lost", "pool", ""),
+        Happening(1.0, "GPU-0", "ok", "person:ina", "drained: fans"),
+        Happening(0.0, "GPU-0", "unknown", "pool", "listed"),
+    )
+    told = [(one.gpu, one.who, one.what, one.is_fault) for one in lines(snapshot(gpu()), happened)]
+    assert told == [
+        ("GPU 0", "", "Xid 79", True),
+        ("GPU-9", "pool", "lost", False),
+        ("GPU 0", "ina", "drained: fans", False),
+    ]
+
+
+def test_strangers_and_orphans() -> None:
+    """Foreign slices and those set aside; servers of nobody; what was mended is no finding."""
+    odd = slice_view(7, 4, state=SliceState.FOREIGN, why="made by hand")
+    now = snapshot(gpu(slices=(slice_view(1, 0, "ada"), odd)))
+    assert [item.slice_id for _, item in strangers(now)] == [7]
+    found = [
+        Disagreement("holder", "container:1", "its label names lease 9"),
+        Disagreement("holder", "container:2", "it is gone", "its lease is released"),
+        Disagreement("slice", "7", "foreign"),
+    ]
+    assert orphans(found) == found[:1]
+
+
+# The examination.
+
+
+class Clock:
+    at = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+async def test_an_examination_is_kept_for_a_minute() -> None:
+    """Whoever asks again at once gets the same; a minute later it is looked anew."""
+    clock, looks = Clock(), [0]
+
+    def look() -> list[Finding]:
+        looks[0] += 1
+        return [fine("disk", f"look {looks[0]}")]
+
+    doctor = Doctor(look, clock)
+    assert (await doctor.examine()).findings[0].found == "look 1"
+    clock.at += LIVES_S
+    again = await doctor.examine()
+    assert (again.findings[0].found, again.age_s) == ("look 1", LIVES_S)
+    clock.at += 1
+    assert (await doctor.examine()).findings[0].found == "look 2"
+
+
+async def test_one_that_hangs_holds_up_nobody() -> None:
+    """The page comes, says how long it has hung, and begins no second one."""
+    clock, looks, let_go = Clock(), [0], threading.Event()
+
+    def look() -> list[Finding]:
+        looks[0] += 1
+        let_go.wait(10)
+        return [fine("disk", "at last")]
+
+    doctor = Doctor(look, clock, patience_s=0.0)
+    assert (await doctor.examine()).looks_for_s == 0.0
+    clock.at += 30
+    late = await doctor.examine()
+    assert (late.looks_for_s, late.age_s, late.findings, looks[0]) == (30.0, None, (), 1)
+    let_go.set()
+    doctor._patience_s = 10.0
+    assert (await doctor.examine()).findings[0].found == "at last"
+
+
+async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> None:
+    """What went wrong is said, and in the log."""
+
+    def look() -> list[Finding]:
+        raise OSError("no such disk")
+
+    found = (await Doctor(look).examine()).findings
+    assert found[0].is_wrong and "no such disk" in found[0].found
+    assert "an examination failed" in caplog.text
+
+
+# The page.
+
+
+@pytest.fixture
+def sick(pool: FakePool, host: PoolHost) -> FakePool:
+    """One GPU with a fault, a foreign slice, an orphan, a contradiction."""
+    faults = Health(False, 2, (31, 79), 91, 250.4, False, "Xid 79: drain it.")
+    pool.infos, pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(NOW, faults)}
+    pool.history = (Happening(NOW, "GPU-0", "ok", BY, "Xid 79"),)
+    pool.contradictions = ["lease 3 has no slice"]
+    pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, why="made by hand"))
+    host.findings = (Disagreement("holder", "container:" + "7" * 64, "its label names lease 9"),)
+    return pool
+
+
+async def test_the_page_says_what_is_wrong_and_what_to_do(
+    client: httpx.AsyncClient, sick: FakePool
+) -> None:
+    """First what needs somebody, then what each GPU said, its history, and what is foreign."""
+    page = (await client.get("/health", headers=as_("staff-token"))).text
+    assert "4 things to look at" in page
+    for words in (
+        "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", "miglab pool adopt 9",
+        "docker rm -f 777777777777<", "needs a look", "580.1", "(a program&#39;s)", 'aria-current="page">Health',
+    ):  # fmt: skip
+        assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words
+
+
+async def test_all_is_well(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """Nothing to do is said so; a GPU that has said nothing is not called healthy."""
+    page = (await client.get("/health", headers=as_("admin-token"))).text
+    assert "Nothing found that is wrong" in page and "It has said nothing yet." in page
+    assert "every server belongs to a lease" in page
+
+
+@pytest.mark.parametrize("token", ["alice-token", "assistant-token"])
+async def test_who_has_no_health_page(client: httpx.AsyncClient, token: str) -> None:
+    """Students and assistants: the host's insides are not theirs."""
+    assert (await client.get("/health", headers=as_(token))).status_code == 403
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_stays_text(
+    client: httpx.AsyncClient, sick: FakePool, host: PoolHost, text: str
+) -> None:
+    """What a driver, a container or a person wrote is shown and not run."""
+    sick.said = {"GPU-0": Wellness(NOW, Health(False, 1, (79,), 40, 60.0, False, text))}
+    sick.history = (Happening(NOW, text, text, f"person:{text}", text),)
+    sick.contradictions = [text]
+    sick.slices[0] = slice_view(1, 0, state=SliceState.QUARANTINED, why=text)
+    host.findings = (Disagreement("holder", text, text),)
+    page = (await client.get("/health", headers=as_("admin-token"))).text
+    for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):
+        assert markup not in page
+    assert " style=" not in page and "<script" not in page.split("<main")[1]
+
+
+async def test_the_host_is_examined_for_the_page(host: PoolHost, sign_in: SignIn) -> None:
+    """What is wrong with disk or Docker is on the page, with what to do."""
+    app = management_app(
+        host, sign_in, default_course="x", look=lambda: [wrong("disk", "it is full", "make room")]
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://lab") as client:
+        page = await client.get("/services/pool/health", headers=as_("admin-token"))
+    assert "it is full" in page.text and "make room" in page.text
