@@ -45,8 +45,9 @@ def _note(core: Core, row: GpuRow, found: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something that happened to a GPU, as the ledger has it: it began or ceased to answer, a
-    fault, an act of a person.
+    """Something that happened to a GPU, as the ledger has it.
+
+    It began or ceased to answer, there was a fault, or a person did something.
 
     Attributes:
         gpu: its UUID.

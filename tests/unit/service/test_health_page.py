@@ -181,7 +181,8 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
     assert "4 things to look at" in page
     for words in (
         "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", "miglab pool adopt 9",
-        "docker rm -f 777777777777<", "needs a look", "580.1", "(a program&#39;s)", 'aria-current="page">Health',
+        "docker rm -f 777777777777<", "needs a look",
+        "580.1", "(a program&#39;s)", 'aria-current="page">Health',
     ):  # fmt: skip
         assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words
 

@@ -42,7 +42,7 @@ def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_slices_are_told_by_their_place() -> None:
-    """Memory by GPU, place and profile; unknown use has no sample; a slice that is gone has none."""
+    """Memory by GPU, place and profile; unknown use has no sample, nor has what is gone."""
     metrics = Metrics()
     known = slice_view(1, 0, "ada", memory_used_mib=100)
     unknown = slice_view(2, 4)
