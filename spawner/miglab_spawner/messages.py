@@ -104,6 +104,8 @@ class SliceView(Message):
         why: why it is quarantined or foreign.
         draining: why its place takes no new lease, in the words of whoever drained it; who is on
             it runs on; empty while it is not drained.
+        gives_way: the layout that has no place for it: once its lease ends it is removed; empty for
+            none.
     """
 
     slice_id: int
@@ -125,6 +127,7 @@ class SliceView(Message):
     ends_at: float | None = None
     why: str = ""
     draining: str = ""
+    gives_way: str = ""
 
 
 class GpuView(Message):

@@ -97,14 +97,19 @@ def _takes_place(row: ReservationRow, at: float) -> bool:
 def _holds(core: Core, laid: dict[str, InForce], rows: Collection[ReservationRow]) -> bool:
     """Whether all of them find their places at once."""
     seats: dict[str, Counter[str]] = {}
-    for one in laid.values():
-        seats.setdefault(one.course, Counter()).update(one.cut)
+    for gpu, one in laid.items():
+        seats.setdefault(one.course or _assigned(core, gpu), Counter()).update(one.cut)
     left: Counter[str] = Counter()
     for row in rows:
         wanted = Counter(profiles(row.shape) * row.count)
         left += wanted - _taken(seats, row.course, wanted)
     left -= seats.get("", Counter())
     return _room(core, laid).holds(left)
+
+
+def _assigned(core: Core, gpu: str) -> str:
+    row = core.state.gpus.get(gpu)
+    return core.settings.assigned_course(gpu, row.idx) if row else ""
 
 
 def _taken(seats: dict[str, Counter[str]], course: str, wanted: Counter[str]) -> Counter[str]:

@@ -27,7 +27,7 @@ from .reservations import kept_until, phase, rule_of
 from .rows import FULL, GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
 
 
-def slice_view(core: Core, row: SliceRow) -> SliceView:
+def slice_view(core: Core, row: SliceRow, gives_way: str = "") -> SliceView:
     """One slice."""
     lease = core.state.leases.get(row.lease or 0)
     usage = core.usage.get(row.id)
@@ -53,6 +53,7 @@ def slice_view(core: Core, row: SliceRow) -> SliceView:
         ends_at=lease.ends_at if lease else None,
         why=row.why,
         draining=row.draining,
+        gives_way=gives_way,
     )
 
 
@@ -60,6 +61,7 @@ def gpu_view(core: Core, row: GpuRow) -> GpuView:
     """One GPU with its slices, lowest start first."""
     on_gpu = sorted(core.state.on_gpu[row.uuid].values(), key=lambda item: (item.start, item.id))
     laid = core.laid_on(row.uuid)
+    leaving = {} if laid is None else _leaving(core, row.uuid, laid.name)
     return GpuView(
         index=row.idx,
         uuid=row.uuid,
@@ -72,8 +74,14 @@ def gpu_view(core: Core, row: GpuRow) -> GpuView:
         draining=row.draining,
         course=core.course_of(row),
         layout=laid.name if laid else "",
-        slices=tuple(slice_view(core, item) for item in on_gpu),
+        slices=tuple(slice_view(core, item, leaving.get(item.id, "")) for item in on_gpu),
     )
+
+
+def _leaving(core: Core, gpu: str, layout: str) -> dict[int, str]:
+    """The slices for which the layout in force has no place."""
+    todo = core.change(gpu)
+    return {item.number: layout for item in (*todo.drains, *todo.removes)}
 
 
 def _why_not_now(core: Core, row: GpuRow) -> str:

@@ -1,13 +1,18 @@
 """Layouts over the simulated GPUs: cut ahead, applied by draining, in force at their times."""
 
 import datetime as dt
+import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from miglab_spawner.messages import (
     GpuLayout,
@@ -17,6 +22,7 @@ from miglab_spawner.messages import (
     ReservationRequest,
     TicketState,
 )
+from miglab_spawner.pool.layout import parse, resolve
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules
 
@@ -158,6 +164,18 @@ def test_elsewhere_as_before(pair: World) -> None:
     assert lease.slices[0].gpu == 1
     assert now(pair, 1).conforms and now(pair, 1).layout == ""
     assert second == pair.pool.layouts().gpus[1].gpu
+
+
+def test_for_one_course(lab: World) -> None:
+    """While a course's layout is in force the slices are its own; others wait until it is over."""
+    lay(lab, *["1g"] * 7, course="vision")
+    other, own = lab.ask("ada"), lab.ask("bob", course="vision")
+    lab.work()
+    assert [state_of(lab, one.id) for one in (other, own)] == ["waiting", "offered"]
+    assert lab.pool.snapshot().gpus[0].course == "vision"
+    lab.pool.unlay("practical", "person:root")
+    lab.work()
+    assert state_of(lab, other.id) == TicketState.OFFERED
 
 
 def test_nothing_at_all(lab: World) -> None:
@@ -484,8 +502,75 @@ def test_reserving_under_a_layout(lab: World) -> None:
 
 
 def test_the_snapshot_says_what_holds(lab: World) -> None:
-    """Each GPU says which layout holds on it."""
+    """Each GPU says which layout holds on it, each slice whether it gives way to it."""
+    lab.run("ada")
     lay(lab, "7g")
-    assert lab.pool.snapshot().gpus[0].layout == "practical"
+    gpu = lab.pool.snapshot().gpus[0]
+    assert gpu.layout == "practical"
+    assert [item.gives_way for item in gpu.slices] == ["practical"]
     lab.pool.unlay("practical", "person:root")
-    assert lab.pool.snapshot().gpus[0].layout == ""
+    gpu = lab.pool.snapshot().gpus[0]
+    assert (gpu.layout, [item.gives_way for item in gpu.slices]) == ("", [""])
+
+
+# -- over all -------------------------------------------------------------------------------------
+
+CUTS = (
+    "7g", "4g + 3g", "4g + 3x1g", "3g + 3g", "3g + 4x1g", "2g + 2g + 3g", "3x2g + 1g", "7x1g",
+    "1g.10gb + 3g + 2x1g", "1g.5gb+me + 6x1g", "2g", "4x1g.10gb",
+)  # fmt: skip
+ASKED = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@given(
+    asked=st.lists(st.sampled_from(ASKED), max_size=7),
+    cuts=st.lists(st.sampled_from(CUTS), min_size=1, max_size=3),
+    dice=st.randoms(use_true_random=False),
+)
+def test_applying_ends_conforming(asked: list[str], cuts: list[str], dice: random.Random) -> None:
+    """Whatever runs, whichever layouts follow each other, in whatever order leases end, after a
+    restart in between: nobody is cut off, nothing is granted in the way, and it ends conforming.
+    """
+    with tempfile.TemporaryDirectory(prefix="layout-") as folder:
+        room = World(Path(folder), RULES)
+        running = [room.run(f"u{n}", shape) for n, shape in enumerate(asked) if fits(room, shape)]
+        for cut in cuts:
+            lay(room, *parse(cut))
+        dice.shuffle(running)
+        for number, lease in enumerate(running):
+            assert room.pool.lease(lease.id).state == "running"
+            room.ask(f"late{number}", "1g.5gb")
+            before = {drain.lease for drain in now(room).drains}
+            if number == len(running) // 2:
+                room.crash()
+            room.end(lease)
+            assert len({drain.lease for drain in now(room).drains} - before) == 0
+            room.check()
+        leave(room)
+        assert now(room).conforms
+        assert made(room) == Counter(resolve(parse(cuts[-1]), room.pool.cuttable()[0].geometry))
+        room.close()
+
+
+def fits(room: World, shape: str) -> bool:
+    """Whether somebody who asks gets it at once."""
+    ticket = room.ask("probe", shape)
+    room.work()
+    is_offered = room.pool.ticket(ticket.id).state == TicketState.OFFERED
+    room.pool.cancel(ticket.id, "probe")
+    room.work()
+    return is_offered
+
+
+def leave(room: World) -> None:
+    """Who waits or was offered something gives it up."""
+    for ticket in list(room.ledger.state.tickets):
+        room.pool.cancel(ticket, "late")
+    room.work()
