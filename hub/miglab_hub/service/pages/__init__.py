@@ -34,6 +34,18 @@ def page_router(prefix: str) -> APIRouter:
         reservations_page.reservation_desk,
         response_class=HTMLResponse,
     )
+    router.add_api_route(
+        "/layouts",
+        layouts_page.page,
+        response_class=HTMLResponse,
+        dependencies=[page_needs(Right.SEE_LAYOUTS)],
+    )
+    router.add_api_route(
+        "/layouts/preview", layouts_page.preview, methods=["POST"], response_class=HTMLResponse
+    )
+    router.add_api_route(
+        "/desk/layout/{name}", layouts_page.layout_desk, response_class=HTMLResponse
+    )
     for address in ("/desk/{kind}", "/desk/{kind}/{thing}"):
         router.add_api_route(address, desk_page.desk, response_class=HTMLResponse)
     router.add_api_route(

@@ -14,16 +14,25 @@ export async function part(path) {
 
 // Asks the API; answers what it said, or throws an Error with its words.
 export async function ask(method, path, body) {
-  const answer = await fetch(`${prefix}/api/${path}`, {
+  return (await send(method, `api/${path}`, body)).json();
+}
+
+// The same for what answers with a part of a page.
+export async function post(path, body) {
+  return (await send("POST", path, body)).text();
+}
+
+async function send(method, path, body) {
+  const answer = await fetch(`${prefix}/${path}`, {
     method,
     headers: { "Content-Type": "application/json", "X-XSRFToken": meta("xsrf") },
     body: body === undefined ? undefined : JSON.stringify(body),
   }).catch(() => {
     throw new Error("The pool does not answer. Nothing was done, as far as is known: look, then try again.");
   });
+  if (answer.ok) return answer;
   const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(said.message || `The pool answered ${answer.status}.`);
-  return said;
+  throw new Error(said.message || `The pool answered ${answer.status}.`);
 }
 
 // Tells everybody, and screen readers, what came of an act.
