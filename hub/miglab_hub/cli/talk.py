@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from miglab_hub.pool_api import PoolApi, connect
 
@@ -59,9 +60,9 @@ def shown(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-def cell(text: str) -> str:
+def cell(text: str) -> Text:
     """The same for the cell of a table, whose markup it must not be."""
-    return shown(text).replace("[", r"\[")
+    return Text(shown(text))
 
 
 def of_thing(answer: dict[str, Any], what: str) -> str:

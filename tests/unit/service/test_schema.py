@@ -1,41 +1,106 @@
-"""Requests made up from the API's own description get no answer that it does not describe."""
+"""Requests made up from the APIs' own descriptions get no answer that those do not describe.
 
+Both listeners, over the real pool and simulated GPUs with something of each kind in it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import pytest
 import schemathesis
+from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, settings
-from schemathesis.checks import load_all_checks
+from schemathesis.checks import CHECKS, load_all_checks
 
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
+from .fakes import SECRET, FakePool
+from .full_lab import FullLab, apps
 
-from .fakes import ACCESS, BOOK, SECRET, FakePool, FakeTokens, lease_view
-
+STREAMS = "/(events|live)$"  # without an end
+EXAMPLES = 16  # of each operation: under a minute for all on two cores
+IDS = 12  # there are about so many tickets, leases, slices and reservations
 load_all_checks()
-EXCLUDED = "/(events|health|metrics)$"
-
-
-def build() -> object:
-    pool = FakePool(held={1: lease_view(1, "alice")})
-    pool.request_of_alice()
-    host = PoolHost(pool, Metrics())  # type: ignore[arg-type]
-    return management_app(
-        host, SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS)), default_course="ml"
-    )
-
-
-schema = schemathesis.openapi.from_asgi("/services/pool/api/openapi.json", build())
-
-
-@schema.exclude(path_regex=EXCLUDED).parametrize()
-@settings(
-    max_examples=8,
+CHECKED = CHECKS.get_by_names(
+    [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_headers_conformance",
+        "response_schema_conformance",
+        "missing_required_header",
+        "unsupported_method",
+        "allow_header_conformance",
+    ]
+)
+STAFF = (SECRET, "admin-token", SECRET, "instructor-token", "alice-token", "")
+SERVERS = ("alice-server", "alice-lab2", "alice-token", "")
+Case = schemathesis.Case
+many = settings(
+    max_examples=EXAMPLES,
     deadline=None,
     derandomize=True,
     database=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_answers_are_as_described(case: schemathesis.Case) -> None:
-    """No crash, and only the described statuses and bodies, whatever is sent."""
-    case.call_and_validate(headers={"Authorization": f"Bearer {SECRET}"})
+
+
+def described(app: FastAPI) -> Any:
+    """What an application says of itself; the calls go to the one over the real pool."""
+    return schemathesis.openapi.from_dict(app.openapi())
+
+
+def ids_that_exist(_context: object, values: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Most numbers in paths name something."""
+    return values and {
+        name: value % IDS if isinstance(value, int) and value > IDS else value
+        for name, value in values.items()
+    }
+
+
+of_staff, of_students = (described(app) for app in apps(FakePool()))  # type: ignore[arg-type]
+of_staff.hook("map_path_parameters")(ids_that_exist)
+
+
+class Askers:
+    """Who asks next: for each operation one after the other, beginning with the first."""
+
+    def __init__(self, tokens: tuple[str, ...]) -> None:
+        self._ahead: dict[str, Iterator[str]] = defaultdict(lambda: cycle(tokens))
+
+    def headers(self, case: Case) -> dict[str, str]:
+        token = next(self._ahead[case.operation.label])
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullLab]:
+    """At its end the pool's invariants still hold."""
+    lab = FullLab(tmp_path_factory.mktemp("lab"))
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(scope="module")
+def staff() -> Askers:
+    return Askers(STAFF)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Askers:
+    return Askers(SERVERS)
+
+
+@of_staff.exclude(path_regex=STREAMS).parametrize()
+@many
+def test_the_management_listener_answers_as_described(case: Case, lab: FullLab, staff: Askers):
+    """No crash, and only the described statuses and bodies, whoever sends whatever."""
+    case.call_and_validate(app=lab.management, headers=staff.headers(case), checks=CHECKED)
+
+
+@of_students.parametrize()
+@many
+def test_the_student_listener_answers_as_described(case: Case, lab: FullLab, servers: Askers):
+    """The same, from students' servers and from others."""
+    case.call_and_validate(app=lab.student, headers=servers.headers(case), checks=CHECKED)

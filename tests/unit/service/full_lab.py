@@ -1,0 +1,92 @@
+"""Both listeners over a real pool in which there is something of each kind, with hostile names."""
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from tests.unit.pool.conftest import SETTINGS, World
+
+from miglab_hub.reclaimer.round import Reclaimer
+from miglab_hub.reclaimer.rules import Rules
+from miglab_hub.reclaimer.signals import SignalBoard
+from miglab_hub.service.auth import SignIn
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.management import management_app
+from miglab_hub.service.metrics import Metrics
+from miglab_hub.service.student import student_app
+from miglab_spawner.desk_messages import NoteRequest
+from miglab_spawner.gpu.readings import GpuInfo
+from miglab_spawner.messages import LayoutSpec, ReservationRequest, SliceState, WarningKind
+from miglab_spawner.pool.pool import Pool
+
+from .fakes import ACCESS, BOOK, SECRET, FakeTokens
+
+EVIL = """'"><miglab-evil onerror="evil()">&lt;{{ 7 * 7 }}[red]\u202e\n=1+1"""
+"""A name, a reason, a message: closes attributes and tags, opens others, is markup elsewhere."""
+
+CLASS = ReservationRequest(
+    course="vision", shape="1g.5gb", count=2, weekdays=("tue",), from_time="10:00",
+    to_time="12:00", tz="Europe/Berlin", reason=EVIL,
+)  # fmt: skip
+
+
+def apps(pool: Pool) -> tuple[FastAPI, FastAPI]:
+    """The management and the student application over a pool."""
+    board = SignalBoard()
+    host = PoolHost(pool, Metrics({"1g.5gb"}), reclaimer=Reclaimer(Rules(), board))
+    host._is_reconciled = True  # as after start, but without its timers
+    tokens = FakeTokens(ACCESS)
+    sign_in = SignIn(ACCESS, SECRET, BOOK, tokens)
+    staff = management_app(host, sign_in, default_course="everyone", notices=(EVIL,))
+    return staff, student_app(host, tokens, board, default_course="everyone")
+
+
+class FullLab:
+    """Three GPUs: one is used, one has what is broken and foreign, one is leased whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = World(folder, SETTINGS, gpus=3)
+        gpus = self.world.driver.gpus()
+        self.world.machine.set_mig(False, gpus[2].uuid)
+        self.world.crash()  # as after the host was started anew
+        self._foreign(gpus[1])
+        self._people()
+        self._staff(gpus[1].uuid)
+        self.world.check()
+        self.management, self.student = apps(self.world.pool)
+
+    def close(self) -> None:
+        """End it; whatever was done, the invariants hold."""
+        self.world.check()
+        self.world.close()
+
+    def _people(self) -> None:
+        """Two servers of alice's, hostile ones, one warned, a whole GPU, and a line."""
+        world = self.world
+        world.run("alice")
+        world.run("alice", server="lab2")
+        world.run("bob", "full")
+        evil = world.run(EVIL, "3g.20gb", server=EVIL)
+        world.pool.warn(evil.id, WarningKind.IDLE, EVIL, world.at + 300)
+        world.end(world.run("carol", "2g.10gb"))  # leaves a warm slice
+        self.waiting = world.ask(EVIL, "7g.40gb", server="waits").id
+        world.ask("alice", "7g.40gb", server="lab3")
+        world.pool.estimate()
+
+    def _staff(self, gpu: str) -> None:
+        """What staff do, each with a hostile reason."""
+        pool, by = self.world.pool, f"person:{EVIL}"
+        pool.desk.put_in_front(self.waiting, EVIL, by)
+        pool.desk.drain_gpu(gpu, EVIL, by)
+        slices = self.world.ledger.state.slices.values()
+        free = next(row.id for row in slices if row.state == SliceState.FREE)
+        pool.desk.quarantine(free, EVIL, by)
+        pool.desk.send(NoteRequest(all=True, text=EVIL, minutes=60), by)
+        pool.reserve(CLASS, by)
+        pool.lay([LayoutSpec(name="practical", gpus={gpu: ("3g.20gb",)})], by, EVIL)
+        pool.pause(EVIL, by)
+
+    def _foreign(self, gpu: GpuInfo) -> None:
+        """Somebody makes a slice with nvidia-smi, at the last place."""
+        profile = gpu.geometry.by_name["1g.5gb"]
+        self.world.driver.create(gpu.uuid, profile, profile.placements[-1])
+        self.world.pool.reconcile()

@@ -1,0 +1,131 @@
+"""Names, reasons and messages that are markup: shown as they are, on every page and in terminals.
+
+What is looked at is found by following the pages themselves: what is linked below the service's
+address, and every dialog that a button opens.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from rich.console import Console
+from rich.table import Table
+
+from miglab_hub.cli.talk import cell
+from miglab_hub.service.answers import CSP
+
+from .conftest import as_
+from .fakes import OWNERS, PREFIX, person
+from .full_lab import EVIL, FullLab
+
+PEOPLE = {
+    "admin": "admin-token",
+    "instructor": "instructor-token",
+    "student": "alice-token",
+    "hostile student": "evil-token",
+    "hostile admin": "evil-admin-token",
+}
+
+
+@dataclass
+class Seen(HTMLParser):
+    """What a browser would make of a page."""
+
+    tags: set[str] = field(default_factory=set)
+    handlers: set[str] = field(default_factory=set)
+    scripts: list[str] = field(default_factory=list)
+    leads_to: set[str] = field(default_factory=set)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.tags.add(tag)
+        self.handlers |= {name for name in given if name.startswith("on")}
+        if tag == "script":
+            self.scripts.append(given.get("src", "written in the page"))
+        if "data-desk" in given:
+            self.leads_to.add(f"{PREFIX}/desk/{given['data-desk']}")
+        if tag == "a" and given.get("href", "").startswith(PREFIX):
+            self.leads_to.add(given["href"])
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullLab]:
+    lab = FullLab(tmp_path_factory.mktemp("lab"))
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def people(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two whose very names are markup."""
+    monkeypatch.setitem(OWNERS, "evil-token", person(EVIL))
+    monkeypatch.setitem(OWNERS, "evil-admin-token", person(EVIL, admin=True))
+
+
+async def pages_of(app: FastAPI, token: str) -> dict[str, Seen]:
+    """Every page and dialog that somebody can get to from the first page."""
+    found: dict[str, Seen] = {}
+    ahead = {f"{PREFIX}/", f"{PREFIX}/fragment"}
+    way = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(
+        transport=way, base_url="http://lab", headers=as_(token)
+    ) as client:
+        while ahead:
+            address = ahead.pop()
+            answer = await client.get(address)
+            assert answer.status_code == 200, (address, answer.text)
+            seen = found[address] = Seen()
+            if answer.headers["content-type"].startswith("text/html"):
+                assert answer.headers["Content-Security-Policy"] == CSP
+                seen.feed(answer.text)
+            ahead |= {where.split("#")[0] for where in seen.leads_to} - found.keys()
+    return found
+
+
+@pytest.mark.usefixtures("people")
+@pytest.mark.parametrize("token", PEOPLE.values(), ids=PEOPLE.keys())
+async def test_markup_in_names_and_reasons_is_text_on_every_page(lab: FullLab, token: str):
+    """No element, no attribute and no script comes from what somebody wrote."""
+    for address, seen in (await pages_of(lab.management, token)).items():
+        assert "miglab-evil" not in seen.tags, address
+        assert seen.handlers == set(), address
+        assert all(source.startswith(f"{PREFIX}/static/") for source in seen.scripts), address
+        assert "49" not in seen.text.split(), address
+
+
+@pytest.mark.usefixtures("people")
+async def test_the_pages_show_what_was_written_as_it_was_written(lab: FullLab):
+    """To an admin: name, reason, pause, draining, quarantine, reservation, and the desks' too."""
+    pages = await pages_of(lab.management, "admin-token")
+    showing = {address.removeprefix(PREFIX) for address, seen in pages.items() if EVIL in seen.text}
+    shelves = {re.sub(r"[-\w]+-[-\w]+$|\d+$", "", one.split("?")[0]) for one in showing}
+    assert shelves >= {
+        "/", "/fragment", "/reservations", "/usage",
+        "/desk/pool", "/desk/gpu/", "/desk/slice/", "/desk/ticket/", "/desk/reservation/",
+    }  # fmt: skip
+
+
+TEXTS = [EVIL, r"\[/]", "[/]", r"\\[red]", "[link=x]", "\x1b[31m", "a\\", "", "Zoë", "\u202e"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_markup_is_text_in_a_terminal(text: str):
+    """A table of the command line shows it sign by sign, without control characters."""
+    table = Table(box=None, show_header=False)
+    table.add_row(cell(text))
+    console = Console(width=200, color_system="truecolor", force_terminal=True)
+    with console.capture() as captured:
+        console.print(table)
+    expected = "".join(sign if sign.isprintable() else "?" for sign in text)
+    assert captured.get().strip() == expected
