@@ -40,14 +40,14 @@ def texts(world: World, user: str, server: str = "", *courses: str) -> list[str]
         ({"to_user": "ada", "to_server": ""}, False),
         ({"to_user": "bob"}, False),
         ({"to_course": "vision"}, True),
-        ({"to_course": "history"}, False),
+        ({"to_course": "everyone"}, False),
         ({"all": True}, True),
     ],
 )
 def test_whom_a_message_is_shown_to(world: World, to: dict[str, Any], is_shown: bool) -> None:
     """To the user's servers, to the one named, to the course's, or to all; to nobody else."""
     world.pool.desk.send(note(**to), INA)
-    assert texts(world, "ada", "lab2", "vision", "everyone") == ["Come to room 2."] * is_shown
+    assert texts(world, "ada", "lab2", "vision") == ["Come to room 2."] * is_shown
 
 
 def test_a_message_says_who_and_until_when(world: World) -> None:
@@ -84,6 +84,14 @@ def test_a_message_is_taken_back(world: World) -> None:
         with pytest.raises(Refused, match="shown") as caught:
             world.pool.desk.end_note(number, JO)
         assert (caught.value.reason, caught.value.status) == ("unknown-note", 404)
+
+
+def test_a_message_to_no_course(world: World) -> None:
+    """Who mistypes a course is told, and nobody is shown anything."""
+    with pytest.raises(Refused, match="no course 'visoin'") as caught:
+        world.pool.desk.send(note(to_course="visoin"), INA)
+    assert (caught.value.reason, caught.value.status) == ("not-in-course", 404)
+    assert world.pool.desk.notes() == []
 
 
 def test_messages_outlive_the_pool(world: World) -> None:

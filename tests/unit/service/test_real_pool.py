@@ -167,7 +167,7 @@ async def test_metrics_of_a_lease(spawner: httpx.AsyncClient) -> None:
     for line in (
         'miglab_leases{shape="3g.20gb",state="running"} 1.0',
         'miglab_slices{state="leased"} 1.0',
-        "miglab_wait_seconds_count 1.0",
+        'miglab_wait_seconds_count{shape="3g.20gb"} 1.0',
         'miglab_act_seconds_count{kind="create"} 1.0',
         'miglab_gpus{state="ok"} 1.0',
     ):
