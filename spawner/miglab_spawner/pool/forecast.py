@@ -1,4 +1,4 @@
-"""What the pool's rows say of the future: gathers an `estimate.Scene`, keeps what came of it.
+"""What the pool's rows say of the future: gathers a `Scene`, keeps what came of it.
 
 The working out takes long and needs no lock; looking and keeping are short and hold it.
 """
@@ -9,13 +9,15 @@ from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
 from miglab_spawner.messages import LeaseState, SliceState, WaitEstimate, WarningKind
 
-from . import reserved, tickets
+from . import later, reserved, tickets
 from .core import Core
 from .ends import extensions_s
-from .estimate import Forecast, Holding, Lately, Scene
+from .estimate import Forecast
+from .inforce import in_force
 from .placement import GpuState
 from .queue import Ground, Waiting
 from .rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow
+from .scene import Booking, Holding, Lately, Place, Scene
 from .shares import DAY_S, HOUR_S, Use
 
 MOST_IN_LINE = 60  # who stands further back is told the place alone
@@ -42,6 +44,7 @@ def look(core: Core) -> tuple[Scene, dict[int, str]]:
         lease_s=core.settings.lease_s,
         longest_wait_s=core.settings.longest_wait_s,
         asking={number: tickets.profiles(shape) for number, shape in newcomers.items()},
+        bookings=tuple(_bookings(core, at)),
         not_before=core.forecast.ahead(at).not_before,
     )
     return scene, newcomers
@@ -121,7 +124,41 @@ def _whole_ground(core: Core, row: GpuRow) -> Ground:
     is_held = bool(core.state.on_gpu[row.uuid])
     is_free = core.whole_gpu(row)
     state = GpuState(row.uuid, WHOLE_GPU, () if is_free else placed, (), row.state == GPU_OK)
-    return Ground(state, () if is_free or is_held else placed)
+    return Ground(state, () if is_free or is_held else placed, course=core.course_of(row))
+
+
+def _bookings(core: Core, at: float) -> Iterator[Booking]:
+    """What reservations keep while anybody in line might wait."""
+    kept = _kept_now(core, at)
+    for time in later.kept_times(core, at, at + core.settings.longest_wait_s):
+        moment = max(at, time.begins)
+        stays = None if moment == at else later.staying(core, moment)
+        found = [one for one in in_force(core, moment, stays) if one.row.id == time.row.id]
+        seats = kept.get(time.row.id, ()) if moment == at else ()
+        for one in found:
+            if one.left:
+                yield Booking(
+                    course=time.row.course,
+                    profiles=tickets.profiles(time.row.shape),
+                    count=one.left,
+                    begins_s=moment - at,
+                    starts_s=time.time.starts_at - at,
+                    ends_s=time.ends - at,
+                    seats=seats,
+                    coming=len(reserved.claims(core, one)) if moment == at else 0,
+                )
+
+
+def _kept_now(core: Core, at: float) -> dict[int, tuple[tuple[Place, ...], ...]]:
+    """The places of each lease that is kept now, by reservation."""
+    wishes: dict[tuple[int, int], tuple[Place, ...]] = {}
+    for row, seat in reserved.places_kept(core, at):
+        key = (row.id, seat.wish)
+        wishes[key] = (*wishes.get(key, ()), (seat.gpu, seat.placed))
+    found: dict[int, tuple[tuple[Place, ...], ...]] = {}
+    for (number, _), places in wishes.items():
+        found[number] = (*found.get(number, ()), places)
+    return found
 
 
 def _holdings(core: Core, at: float) -> Iterator[Holding]:

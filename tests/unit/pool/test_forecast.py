@@ -9,6 +9,7 @@ from miglab_spawner.messages import LeaseView, WaitEstimate
 
 from .conftest import SETTINGS, World
 from .test_queue import placed
+from .test_reservations import RULES, TUESDAY, reserve
 
 MakeWorld = Callable[..., World]
 
@@ -131,3 +132,38 @@ def test_what_is_foreign_never_ends(make_world: MakeWorld) -> None:
     world.pool.reconcile()
     world.run("bob", "3g.20gb")
     assert told(world, world.ask("ada", "7g.40gb").id) is None
+
+
+def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
+    """Slices whose leases end while they are kept are told as free when the class lets go of them.
+
+    When it has been cancelled they are told as free at the leases' ends.
+    """
+    world = make_world(replace(RULES, lease_s=3000.0, extensions=0))
+    world.at = TUESDAY - 3600
+    world.pool.reconcile()
+    for n in range(7):
+        world.run(f"student{n}")
+    made = reserve(world)
+    ticket = world.ask("ada")
+    found = told(world, ticket.id)
+    assert found is not None
+    assert (found.likely_s, found.high_s) == (3600 + 900, 3600 + 3000)
+    world.pool.unreserve(made.id, "ina")
+    again = told(world, ticket.id)
+    assert again is not None
+    assert again.high_s == 3000
+
+
+def test_places_kept_now_are_told_as_well(make_world: MakeWorld) -> None:
+    """While a class keeps all that is free, strangers are told the end of its grace at best."""
+    world = make_world(replace(RULES, lease_s=3000.0, extensions=0))
+    world.at = TUESDAY - 60
+    world.pool.reconcile()
+    reserve(world)
+    world.work()
+    student, stranger = world.ask("ada", course="deep"), world.ask("bob")
+    found = told(world, stranger.id)
+    assert found is not None
+    assert (found.likely_s, found.high_s) == (60 + 900, 60 + 3000)
+    assert world.pool.ticket(student.id).estimate is None  # it has its place
