@@ -125,7 +125,9 @@ def dump(specs: Iterable[LayoutSpec]) -> str:
 
 def _plain(spec: LayoutSpec) -> dict[str, object]:
     found: dict[str, object] = {"course": spec.course} if spec.course else {}
-    found["gpus"] = {gpu: layout.in_words(cut) if cut else [] for gpu, cut in spec.gpus.items()}
+    found["gpus"] = {
+        gpu: layout.in_words(reversed(cut)) if cut else [] for gpu, cut in spec.gpus.items()
+    }
     if spec.when:
         found["when"] = [_plain_time(time) for time in spec.when]
     return found
@@ -133,6 +135,6 @@ def _plain(spec: LayoutSpec) -> dict[str, object]:
 
 def _plain_time(time: LayoutTime) -> dict[str, object]:
     days: dict[str, object] = (
-        {"date": time.date.isoformat()} if time.date else {"weekdays": list(time.weekdays)}
+        {"date": time.date.isoformat()} if time.date else {"weekdays": ", ".join(time.weekdays)}
     )
     return days | {"from": time.from_time, "to": time.to_time, "tz": time.tz}

@@ -170,10 +170,16 @@ def _when(one: LayoutView) -> str:
 
 
 def _on(one: LayoutView, gpus: Iterable[GpuLayout]) -> str:
-    indexes = {gpu.gpu: str(gpu.index) for gpu in gpus}
-    return ", ".join(
-        f"{indexes.get(gpu, gpu)}: {in_words(cut)}" for gpu, cut in sorted(one.gpus.items())
-    )
+    """Its GPUs and their cuts; those that are gone last, by UUID."""
+    there = [(str(gpu.index), one.gpus[gpu.gpu]) for gpu in gpus if gpu.gpu in one.gpus]
+    gone = one.gpus.keys() - {gpu.gpu for gpu in gpus}
+    found = [*there, *((gpu, one.gpus[gpu]) for gpu in sorted(gone))]
+    return ", ".join(f"{gpu}: {_cut(cut)}" for gpu, cut in found)
+
+
+def _cut(cut: Sequence[str]) -> str:
+    """The largest first."""
+    return in_words(reversed(cut))
 
 
 def _diffs(found: Sequence[LayoutDiff]) -> RenderableType:
@@ -187,7 +193,7 @@ def _table(gpus: Sequence[GpuLayout]) -> Table:
             str(gpu.index),
             gpu.layout or "(on demand)",
             _conforms(gpu),
-            in_words(gpu.cut) if gpu.layout else "",
+            _cut(gpu.cut) if gpu.layout else "",
             _places(gpu.makes),
             _places(gpu.removes),
             "; ".join((*map(_drain, gpu.drains), *gpu.blocked)),

@@ -78,6 +78,7 @@ def test_show(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     result = run(monkeypatch, lab, Service(now()), "show")
     assert result.exit_code == 0, result.output
     layouts, gpus = result.stdout.split("\n\n")
+    assert "3g.20gb + 2x1g.5gb" in gpus
     assert "0: 2x3g.20gb" in layouts and "person:root" in layouts
     _, first, second = gpus.splitlines()
     assert first.split()[:3] == ["0", "a", "conforms"]
