@@ -10,13 +10,9 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import (
     Connection,
     Table,
@@ -32,6 +28,16 @@ from sqlalchemy import (
 from sqlalchemy.pool import StaticPool
 
 from . import tables
+from .ledger_file import (
+    MIGRATIONS,
+    LedgerBusy,
+    LedgerDamaged,
+    LedgerError,
+    LedgerTooNew,
+    inspect,
+    migrate,
+    newest_version,
+)
 from .rows import (
     LIVE_LAYOUTS,
     LIVE_LEASES,
@@ -47,28 +53,22 @@ from .rows import (
     TicketRow,
 )
 
-MIGRATIONS = Path(__file__).parent / "migrations"
+__all__ = [
+    "MIGRATIONS",
+    "Ledger",
+    "LedgerBusy",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerTooNew",
+    "State",
+    "Transaction",
+    "inspect",
+    "newest_version",
+]
 REASON_KEPT = 500
-BUSY_S = 1.0  # how long another program may hold the file while it is opened
 NUMBERED = ("slice", "ticket", "lease", "reservation", "note", "layout")
 BY_HAND = ("person:", "service:")
 LARGEST_ID = 2**63 - 1  # of SQLite
-
-
-class LedgerError(Exception):
-    """The ledger cannot be used; the message says why and what to do.  Nothing was overwritten."""
-
-
-class LedgerDamaged(LedgerError):
-    """The file is not a ledger, or SQLite finds it corrupt."""
-
-
-class LedgerBusy(LedgerError):
-    """Another program holds the file."""
-
-
-class LedgerTooNew(LedgerError):
-    """A newer miglab has written this ledger."""
 
 
 class State:
@@ -296,7 +296,7 @@ class Ledger:
         event.listen(self._engine, "begin", _on_begin)
         self.connection: Connection = self._engine.connect()
         if version != newest_version():
-            self._migrate(version)
+            migrate(self.connection, path, version)
         self._synchronous = ""
         self.state = self._load()
         self._next = {what: self._last_id(what) + 1 for what in NUMBERED}
@@ -464,23 +464,6 @@ class Ledger:
         query = select(func.max(_TABLES[what].c.id).label("last"))
         return int(self._read(query)[0]["last"] or 0)
 
-    def _migrate(self, version: str | None) -> None:
-        if version is not None:
-            self._keep_copy(version)
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        config.attributes["connection"] = self.connection
-        command.upgrade(config, "head")
-        self.connection.commit()
-
-    def _keep_copy(self, version: str) -> None:
-        copy = sqlite3.connect(self.path.with_suffix(f".before-{newest_version()}-{version}"))
-        source = sqlite3.connect(self.path)
-        with copy:
-            source.backup(copy)
-        copy.close()
-        source.close()
-
 
 def _live_tickets(state: State) -> Any:
     columns = tables.tickets.c
@@ -496,79 +479,3 @@ def _on_connect(driver: sqlite3.Connection, _record: object) -> None:
 
 def _on_begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
-
-
-@lru_cache
-def newest_version() -> str:
-    """The revision this miglab writes."""
-    head = ScriptDirectory(str(MIGRATIONS)).get_current_head()
-    assert head is not None
-    return head
-
-
-@lru_cache
-def _known_versions() -> frozenset[str]:
-    return frozenset(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
-
-
-def inspect(path: Path) -> str | None:
-    """The revision of the file there; None if there is none.  Changes nothing.
-
-    Raises:
-        LedgerError: it cannot be used: damaged, too new, or locked by another program.
-    """
-    if not path.exists() or path.stat().st_size == 0:
-        return None
-    try:
-        version = _read_version(path)
-        if version in _known_versions():
-            _check_free(path)
-    except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
-            raise LedgerBusy(
-                f"The ledger {path} is locked by another program. End that one (a backup, an "
-                "sqlite3 shell, another service), then start again. Nothing was changed."
-            ) from error
-        raise LedgerDamaged(_damaged(path, str(error))) from error
-    if version not in _known_versions():
-        raise LedgerTooNew(
-            f"The ledger {path} was written by a newer miglab (its version is {version}, this "
-            f"miglab knows up to {newest_version()}). Start the newer miglab, or put back the "
-            "copy that it made beside the ledger before it changed it. Nothing was changed."
-        )
-    return version
-
-
-def _read_version(path: Path) -> str:
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
-    try:
-        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
-        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        if row is None:
-            raise sqlite3.DatabaseError("it has no version")
-        return str(row[0])
-    finally:
-        connection.close()
-
-
-def _check_free(path: Path) -> None:
-    """Ask for the right to write, which another program may hold, and give it back."""
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None
-    )
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-    finally:
-        connection.close()
-
-
-def _damaged(path: Path, why: str) -> str:
-    return (
-        f"The ledger {path} cannot be read as a ledger ({why}). Nothing was changed. Stop the "
-        "students' servers, move the file aside (keep it, with its -wal and -shm), and put a "
-        "backup in its place or start with an empty one: what lies on the GPUs then shows as "
-        "foreign until an admin adopts it."
-    )
