@@ -45,11 +45,22 @@ class Ground:
         fixed: the part of ``state.live`` that is foreign, quarantined, or kept by a reservation.
         stays: how long the rest of ``state.live`` stays, by `Placement.mask`; `UNKNOWN` for what
             is not named.
+        course: the only course that gets leases there; empty: every course.
     """
 
     state: GpuState
     fixed: tuple[Placed, ...] = ()
     stays: Mapping[int, Stay] = field(default_factory=dict)
+    course: str = ""
+
+
+def open_to(grounds: Sequence[Ground], course: str) -> list[Ground]:
+    """Every GPU as a course may use it: another course's own takes nothing of it."""
+    return [one if one.course in ("", course) else _shut(one) for one in grounds]
+
+
+def _shut(ground: Ground) -> Ground:
+    return replace(ground, state=replace(ground.state, usable=False))
 
 
 @dataclass(frozen=True)

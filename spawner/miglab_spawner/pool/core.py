@@ -93,7 +93,7 @@ class Core:
         self.version = 1
         self.started_at = now()
         self.infos: dict[str, GpuInfo] = {}
-        self.possible: dict[str, bool] = {}  # by shape; forgotten when the GPUs are read
+        self.possible: dict[tuple[str, str], bool] = {}  # by shape and course, till GPUs are read
         self.sizes: dict[tuple[str, ...], int] = {}  # memory slices, by profiles; as possible
         self.usage: dict[int, Usage] = {}
         self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
@@ -212,7 +212,8 @@ class Core:
         fixed = tuple(self.placed(item) for item in on_gpu if item.is_fixed)
         usable = self._is_open(row) and not self.has_lost(row.uuid)
         stays = {((1 << item.size) - 1) << item.start: self._stay(item) for item in on_gpu}
-        return Ground(GpuState(row.uuid, geometry, live, warm, usable), fixed, stays)
+        state = GpuState(row.uuid, geometry, live, warm, usable)
+        return Ground(state, fixed, stays, self.course_of(row))
 
     def _stay(self, row: SliceRow) -> Stay:
         lease = self.state.leases.get(row.lease or 0)

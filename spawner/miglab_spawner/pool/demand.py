@@ -15,8 +15,10 @@ from miglab_spawner.gpu.geometry import Geometry, Placed, Profile, occupied_mask
 from . import reserved, tickets
 from .core import Core
 from .placement import GpuState
-from .queue import Ground, set_aside
+from .queue import Ground, open_to, set_aside
 from .rows import FULL, LeaseRow, SliceRow
+
+Wanted = tuple[tuple[str, ...], str]  # profiles, course
 
 
 class Demand:
@@ -25,7 +27,7 @@ class Demand:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._version = 0
-        self._wanted: dict[tuple[str, ...], Counter[str]] = {}  # by profiles: who waits, how often
+        self._wanted: dict[Wanted, Counter[str]] = {}  # who waits for it, how often
         self._whole: Counter[str] = Counter()
         self._kept: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
@@ -47,8 +49,8 @@ class Demand:
         rooms = [room for row in rows if (room := self._room(row, rows)) is not None]
         count = sum(
             users.total() - users[lease.user]
-            for profiles, users in self._wanted.items()
-            if any(_helps(profiles, room) for room in rooms)
+            for (profiles, course), users in self._wanted.items()
+            if any(_helps(profiles, room) for room in rooms if room.course in ("", course))
         )
         is_first = self._first not in ("", lease.user) and _any(self._kept, rows)
         return max(count, int(is_first)) + int(_any(self._reserved, rows))
@@ -57,15 +59,15 @@ class Demand:
         core = self._core
         everyone = [] if core.paused else tickets.served(core)
         line = [one for one in everyone if one.profiles != (FULL,)]
-        self._wanted = {one.profiles: Counter() for one in line}
+        self._wanted = {(one.profiles, one.course): Counter() for one in line}
         for one in line:
-            self._wanted[one.profiles][one.user] += 1
+            self._wanted[one.profiles, one.course][one.user] += 1
         self._whole = Counter(one.user for one in everyone if one.profiles == (FULL,))
         is_reserving = bool(core.state.reservations)
         grounds = core.grounds() if line or is_reserving else []
         self._grounds = {ground.state.gpu: ground for ground in grounds}
         self._first = line[0].user if line else ""
-        states = set_aside(line[0].profiles, grounds) if line else []
+        states = set_aside(line[0].profiles, open_to(grounds, line[0].course)) if line else []
         self._kept = _more(grounds, states)
         after = reserved.grounds(core, core.now()) if is_reserving else []
         self._reserved = _more(grounds, [ground.state for ground in after])
@@ -80,7 +82,7 @@ class Demand:
             one for one in ground.state.live if (one.placement.start, one.profile.name) not in gone
         ]
         media = any(one.profile.has_media for one in stays)
-        return _Room(ground.state.geometry, occupied_mask(stays), media, _mask(row))
+        return _Room(ground.state.geometry, occupied_mask(stays), media, _mask(row), ground.course)
 
 
 class _Room(NamedTuple):
@@ -88,6 +90,7 @@ class _Room(NamedTuple):
     occupied: int
     has_media: bool
     place: int
+    course: str
 
 
 def _helps(profiles: tuple[str, ...], room: _Room) -> bool:

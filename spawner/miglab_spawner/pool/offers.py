@@ -8,9 +8,10 @@ from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
 from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 
 from . import allowance, forecast, reserved, tickets
+from .aside import NOTHING, Ground, aside, open_to
 from .core import Core
 from .placement import GpuState, place
-from .queue import Ground, set_aside
+from .queue import Waiting
 from .rows import GpuRow
 from .settings import CourseRules
 
@@ -56,7 +57,9 @@ class Shelf:
         )
 
     def _offer(self, text: str, course: str) -> ShapeOffer | None:
-        holder = course if self._core.state.reservations else ""  # else they are all alike
+        has_owners = any(self._core.course_of(row) for row in self._core.state.gpus.values())
+        is_own = has_owners or bool(self._core.state.reservations)
+        holder = course if is_own else ""  # else they are all alike
         if (text, holder) not in self._made:
             self._made[text, holder] = make_offer(self._core, text, holder)
         return self._made[text, holder]
@@ -78,7 +81,7 @@ def make_offer(core: Core, text: str, course: str = "") -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(core, shape)
-    free = _count_now(core, shape) + reserved.ready(core, core.now(), course, str(shape))
+    free = _count_now(core, shape, course) + reserved.ready(core, core.now(), course, str(shape))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -87,27 +90,33 @@ def make_offer(core: Core, text: str, course: str = "") -> ShapeOffer | None:
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
         waiting=sum(ticket.shape == str(shape) for ticket in tickets.queued(core)),
-        is_kept=not free and not shape.is_full and count_free(shape.profiles, _states(core)) > 0,
-        reserved_s=None if free else _reserved_s(core, shape),
-        next_end_s=None if free else _next_end_s(core, shape),
+        is_kept=not free and _fits(core, shape, course),
+        reserved_s=None if free else _reserved_s(core, shape, course),
+        next_end_s=None if free else _next_end_s(core, shape, course),
         wait=None if free else forecast.of_shape(core, str(shape)),
     )
 
 
-def _count_now(core: Core, shape: Shape) -> int:
-    """How many who have reserved nothing could have it now."""
+def _count_now(core: Core, shape: Shape, course: str) -> int:
+    """How many of a course who have reserved nothing could have it now."""
     if shape.is_full:
-        return len(reserved.free_whole(core, core.now()))
-    return count_free(shape.profiles, _for_newcomers(core))
+        return len(reserved.free_whole(core, core.now(), course))
+    return count_free(shape.profiles, _for_newcomers(core, course))
 
 
-def _reserved_s(core: Core, shape: Shape) -> float | None:
+def _fits(core: Core, shape: Shape, course: str) -> bool:
+    """Whether there is room for it, were nothing kept for the first in line."""
+    return not shape.is_full and count_free(shape.profiles, _states(core, course)) > 0
+
+
+def _reserved_s(core: Core, shape: Shape, course: str) -> float | None:
     """For how long a class may keep what is free; None if that is not why there is none."""
     if shape.is_full:
-        free = sum(core.whole_gpu(row) for row in _whole(core))
+        rows = [row for row in _whole(core) if core.course_of(row) in ("", course)]
+        free = sum(core.whole_gpu(row) for row in rows)
     else:
-        free = count_free(shape.profiles, [ground.state for ground in core.grounds()])
-        free -= count_free(shape.profiles, _states(core))
+        free = count_free(shape.profiles, [one.state for one in open_to(core.grounds(), course)])
+        free -= count_free(shape.profiles, _states(core, course))
     return reserved.kept_s(core, core.now()) if free else None
 
 
@@ -122,22 +131,22 @@ def good_for(sm_count: int, slices: int) -> str:
     return "Large models and long runs."
 
 
-def _states(core: Core) -> list[GpuState]:
-    return [ground.state for ground in reserved.grounds(core, core.now())]
+def _states(core: Core, course: str) -> list[GpuState]:
+    return [one.state for one in open_to(reserved.grounds(core, core.now()), course)]
 
 
-def _for_newcomers(core: Core) -> list[GpuState]:
-    """The GPUs without the place that is kept for the first in line."""
-    return _without_kept(_first_wants(core), reserved.grounds(core, core.now()))
+def _for_newcomers(core: Core, course: str) -> list[GpuState]:
+    """The GPUs as a course may use them, without the place that is kept for the first in line."""
+    return _without_kept(_first(core), reserved.grounds(core, core.now()), course)
 
 
-def _first_wants(core: Core) -> tuple[str, ...]:
-    line = tickets.unseated(core, core.now())
-    return line[0].profiles if line else ()
+def _first(core: Core) -> Waiting | None:
+    return next(iter(tickets.unseated(core, core.now())), None)
 
 
-def _without_kept(wanted: Sequence[str], grounds: Sequence[Ground]) -> list[GpuState]:
-    return set_aside(wanted, grounds) if wanted else [ground.state for ground in grounds]
+def _without_kept(first: Waiting | None, grounds: Sequence[Ground], course: str) -> list[GpuState]:
+    kept = aside(first.profiles, open_to(grounds, first.course)) if first else NOTHING
+    return kept.states(open_to(grounds, course))
 
 
 def _whole(core: Core) -> list[GpuRow]:
@@ -191,7 +200,7 @@ def _count_on(name: str, state: GpuState) -> int:
     return min(count, 1) if profile.has_media else count
 
 
-def _next_end_s(core: Core, shape: Shape) -> float | None:
+def _next_end_s(core: Core, shape: Shape, course: str) -> float | None:
     """Seconds until the first lease end after which the shape fits; None if no such end is set.
 
     It must fit beside the place kept for the first in line, unless that one wants the same shape:
@@ -202,8 +211,9 @@ def _next_end_s(core: Core, shape: Shape) -> float | None:
         known = [end for end in ends if end is not None]
         return max(0.0, min(known) - core.now()) if known else None
     grounds = {ground.state.gpu: ground for ground in core.grounds()}
-    first = _first_wants(core)
-    kept_for = () if sorted(first) == sorted(shape.profiles) else first
+    first = _first(core)
+    is_alike = first is not None and sorted(first.profiles) == sorted(shape.profiles)
+    kept_for = None if is_alike else first
     for end, lease in sorted(
         (lease.ends_at, lease.id) for lease in core.state.leases.values() if lease.ends_at
     ):
@@ -211,7 +221,7 @@ def _next_end_s(core: Core, shape: Shape) -> float | None:
             if row.gpu in grounds:
                 grounds[row.gpu] = _freed(grounds[row.gpu], core.placed(row))
         left = reserved.closed(core, core.now(), list(grounds.values()))
-        if count_free(shape.profiles, _without_kept(kept_for, left)):
+        if count_free(shape.profiles, _without_kept(kept_for, left, course)):
             return max(0.0, end - core.now())
     return None
 

@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from .aside import NOTHING, Ahead, Ground, Stay, aside, clash, set_aside
-from .placement import Choice, place
+from .aside import NOTHING, Ahead, Ground, Stay, aside, clash, open_to, set_aside
+from .placement import Choice, GpuState, place
 
-__all__ = ["Ahead", "Grant", "Ground", "Standing", "Stay", "Waiting", "clash", "set_aside"]
+__all__ = [
+    "Ahead", "Grant", "Ground", "Standing", "Stay", "Waiting", "clash", "open_to", "set_aside",
+]  # fmt: skip
 
 CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
 GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: arrival does
@@ -203,28 +205,39 @@ class _Decision:
 
     def __init__(self, grounds: Sequence[Ground], ahead: Ahead | None) -> None:
         self._grounds, self._ahead = grounds, ahead
+        self._owners = {one.course for one in grounds}
         self._first: Waiting | None = None
         self._aside = NOTHING
-        self._beside = self._all = NOTHING.states(grounds)
-        self._refused: set[tuple[tuple[str, ...], bool]] = set()
+        self._states: dict[tuple[str, bool], list[GpuState]] = {}
+        self._refused: set[tuple[tuple[str, ...], str, bool]] = set()
 
     def place(self, one: Waiting) -> tuple[Choice, ...] | None:
         """Where the next in line may go now; who is the first to go nowhere gets a place."""
-        choices = self._try(one.profiles, is_on_it=False)
+        choices = self._try(one, is_on_it=False)
         if choices is None and self._is_let_by(one):
-            choices = self._try(one.profiles, is_on_it=True)
+            choices = self._try(one, is_on_it=True)
         if choices is None and self._first is None:
-            self._first, self._aside = one, aside(one.profiles, self._grounds)
-            self._beside = self._aside.states(self._grounds)
+            mine = open_to(self._grounds, one.course)
+            self._first, self._aside = one, aside(one.profiles, mine)
+            self._states.clear()
         return choices
 
-    def _try(self, profiles: tuple[str, ...], *, is_on_it: bool) -> tuple[Choice, ...] | None:
-        if (profiles, is_on_it) in self._refused:
+    def _try(self, one: Waiting, *, is_on_it: bool) -> tuple[Choice, ...] | None:
+        whose = one.course if one.course in self._owners else ""  # all others are alike
+        key = (one.profiles, whose, is_on_it)
+        if key in self._refused:
             return None
-        choices = place(profiles, self._all if is_on_it else self._beside)
+        choices = place(one.profiles, self._open(whose, is_on_it))
         if choices is None:
-            self._refused.add((profiles, is_on_it))
+            self._refused.add(key)
         return choices
+
+    def _open(self, course: str, is_on_it: bool) -> list[GpuState]:
+        """The GPUs as a course may use them, with or without what is set aside."""
+        if (course, is_on_it) not in self._states:
+            taken = NOTHING if is_on_it else self._aside
+            self._states[course, is_on_it] = taken.states(open_to(self._grounds, course))
+        return self._states[course, is_on_it]
 
     def _is_let_by(self, one: Waiting) -> bool:
         """Whether it is over before the place of the first can be used."""

@@ -7,7 +7,7 @@ those in force is reserved.py's concern.
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -265,18 +265,16 @@ def _bad_time(why: str) -> Refused:
 
 
 def _check_room(core: Core, row: ReservationRow) -> None:
-    room = _room(core)
-    if not room.holds(_profiles([row])):
+    if not _fit(core, [row]):
         raise Refused(
             "impossible-reservation",
-            f"{row.count} times {row.shape} do not fit on {_gpus(room)}, even if nothing else "
-            "lies there. Reserve fewer, or a smaller shape.",
+            f"{row.count} times {row.shape} do not fit on {_gpus(core, row.course)}, even "
+            "if nothing else lies there. Reserve fewer, or a smaller shape.",
             422,
         )
 
 
 def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
-    room = _room(core)
     others = {n: one for n, one in core.state.reservations.items() if n != row.id}
     rule = rule_of(row)
     first = next_occurrence(rule, at)
@@ -285,7 +283,7 @@ def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
         rule,
         {number: rule_of(other) for number, other in others.items()},
         (at, first.starts_at + YEAR_S),
-        lambda beside: room.holds(_profiles([row, *(others[number] for number in beside)])),
+        lambda beside: _fit(core, [row, *(others[number] for number in beside)]),
     )
     if clash is not None:
         moment, numbers = clash
@@ -293,7 +291,8 @@ def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
         raise Refused(
             "reservation-clash",
             f"On {_local(moment, row.tz)} it clashes with reservation {theirs}: together they do "
-            f"not fit on {_gpus(room)}. Reserve fewer, a smaller shape, or another time.",
+            f"not fit on {_gpus(core, row.course)}. Reserve fewer, a smaller shape, or another "
+            "time.",
         )
 
 
@@ -302,23 +301,51 @@ def _local(at: float, tz: str) -> str:
     return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
 
 
-def _room(core: Core) -> Room:
+def _fit(core: Core, rows: Collection[ReservationRow]) -> bool:
+    """Whether these fit at once: what their courses' own GPUs hold there, the rest on the others.
+
+    A course's own GPUs are those of lab.toml; what a layout gives it for a time is `promises`'s.
+    """
+    rest: Counter[str] = Counter()
+    for course in {row.course for row in rows}:
+        own, taken = _room(core, course), Counter[str]()
+        for row in (row for row in rows if row.course == course):
+            names = profiles(row.shape)
+            number = _most(row, own, taken)
+            taken += times(names, number)
+            rest += times(names, row.count - number)
+    return _room(core, "").holds(rest)
+
+
+def _most(row: ReservationRow, room: Room, taken: Mapping[str, int]) -> int:
+    """How many of a reservation's leases a room holds beside what is taken of it."""
+    names = profiles(row.shape)
+    low, high = 0, row.count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if room.holds(times(names, middle) + Counter(taken)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _room(core: Core, course: str) -> Room:
+    """The GPUs that are a course's own; of no course: those of nobody's own."""
+    whose = core.settings.assigned_course
     rows = [row for row in core.state.gpus.values() if row.uuid in core.infos]
+    rows = [row for row in rows if whose(row.uuid, row.idx) == course]
     cut = tuple(core.infos[row.uuid].geometry for row in rows if not core.is_whole(row))
     return Room(cut, len(rows) - len(cut))
 
 
-def _gpus(room: Room) -> str:
-    """The GPUs of a room, for people."""
-    number = len(room.geometries) + room.whole
+def _gpus(core: Core, course: str) -> str:
+    """The GPUs that a course may use, for people."""
+    rooms = [_room(core, whose) for whose in {course, ""}]
+    number = sum(len(room.geometries) + room.whole for room in rooms)
+    if core.settings.assigned:
+        return f"the GPUs that {course} may use ({number})"
     return "the lab's one GPU" if number == 1 else f"the lab's {number} GPUs"
-
-
-def _profiles(rows: Iterable[ReservationRow]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for row in rows:
-        total += times(profiles(row.shape), row.count)
-    return total
 
 
 @lru_cache(maxsize=1024)

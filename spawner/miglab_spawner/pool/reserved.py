@@ -6,8 +6,9 @@ From then to its end its students only go first.  A class that takes place goes 
 about to begin.  All of it follows from the ledger's rows and the clock, anew at every decision.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import SliceState
@@ -18,13 +19,14 @@ from .inforce import InForce, in_force
 from .keeping import Seat, Spot, is_empty, is_same, keep, without
 from .ledger import Transaction
 from .placement import Choice, place
-from .queue import Ground, clash
+from .queue import Ground, clash, open_to
 from .reservations import kept_until, profiles
 from .rows import FULL, GPU_OK, GpuRow, ReservationRow, SliceRow, TicketRow
 
 NO_WISH = -1
 
 Kept = dict[int, tuple[Seat, ...]]
+Wish = tuple[ReservationRow, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,33 @@ def _is_one(before: Sequence[Ground], now: Sequence[Ground]) -> bool:
 
 
 def _work_out(core: Core, keeping: Sequence[InForce], found: Sequence[Ground]) -> Kept:
-    wishes = [one for one in keeping for _ in range(one.left)]
+    wishes = [(one.row, profiles(one.row.shape)) for one in keeping for _ in range(one.left)]
     drawing = {(one.row.course, one.row.shape) for one in keeping}
     spots = [_spot(core, ground, drawing) for ground in found]
     kept: Kept = {one.row.id: () for one in keeping}
-    for seat in keep([profiles(one.row.shape) for one in wishes], spots):
-        number = wishes[seat.wish].row.id
-        kept[number] = (*kept[number], seat)
+    for wish, seats in _seats(wishes, spots).items():
+        number = wishes[wish][0].id
+        kept[number] = (*kept[number], *seats)
+    return kept
+
+
+def _seats(wishes: Sequence[Wish], spots: Sequence[Spot]) -> dict[int, list[Seat]]:
+    """The seats of each wish: on its course's own GPUs if all fit there, else on those for all."""
+    kept: dict[int, list[Seat]] = {}
+    for course in sorted({spot.ground.course for spot in spots} - {""}):
+        mine = {n: names for n, (row, names) in enumerate(wishes) if row.course == course}
+        own = [spot for spot in spots if spot.ground.course == course]
+        kept |= {n: seats for n, seats in _kept_on(mine, own).items() if len(seats) == len(mine[n])}
+    rest = {n: names for n, (_, names) in enumerate(wishes) if n not in kept}
+    return kept | _kept_on(rest, [spot for spot in spots if not spot.ground.course])
+
+
+def _kept_on(wishes: Mapping[int, Sequence[str]], spots: Sequence[Spot]) -> dict[int, list[Seat]]:
+    numbers = list(wishes)
+    kept: dict[int, list[Seat]] = {}
+    for seat in keep([wishes[number] for number in numbers], spots):
+        number = numbers[seat.wish]
+        kept.setdefault(number, []).append(replace(seat, wish=number))
     return kept
 
 
@@ -161,7 +183,7 @@ def seated(core: Core, at: float) -> set[int]:
 
 def _draw(core: Core, tx: Transaction, one: InForce, ticket: TicketRow) -> bool:
     if one.row.shape == FULL:
-        gpu = next(iter(free_whole(core, tx.at, but=one)), None)
+        gpu = next(iter(free_whole(core, tx.at, one.row.course, but=one)), None)
         if gpu is not None:
             leases.grant_whole(core, tx, ticket, gpu)
         return gpu is not None
@@ -174,7 +196,7 @@ def _draw(core: Core, tx: Transaction, one: InForce, ticket: TicketRow) -> bool:
 def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
     """Where its next lease goes: on one of its own places, or beside what is kept."""
     others, mine = _seats_beside(core, at, one)
-    found = core.grounds()
+    found = open_to(core.grounds(), one.row.course)
     wanted = profiles(one.row.shape)
     for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
         shut = [*others, *(seat for seat in mine if seat.wish != wish)]
@@ -204,15 +226,35 @@ def _on(ground: Ground, seats: Collection[Seat]) -> tuple[Placed, ...]:
 # -- whole GPUs ---------------------------------------------------------------------------------
 
 
-def free_whole(core: Core, at: float, but: InForce | None = None) -> list[GpuRow]:
-    """The whole GPUs that may be leased now, less those kept for others than ``but``."""
+def free_whole(core: Core, at: float, course: str = "", but: InForce | None = None) -> list[GpuRow]:
+    """The whole GPUs that a course may lease now, less those kept for others than ``but``.
+
+    Its own come first: what is kept for others is kept among those for all.
+    """
     free = [row for row in core.state.gpus.values() if core.whole_gpu(row)]
-    kept = sum(
-        one.left
-        for one in (_keeping(core, at) if free else ())
+    keeping = _keeping(core, at) if free else []
+    others = [
+        one
+        for one in keeping
         if one.row.shape == FULL and (but is None or one.row.id != but.row.id)
-    )
-    return free[: max(0, len(free) - kept)]
+    ]
+    own = [row for row in free if course and core.course_of(row) == course]
+    for_all = [row for row in free if not core.course_of(row)]
+    mine = sum(one.left for one in others if one.row.course == course)
+    kept = _kept_for_all(core, free, others, course) + max(0, mine - len(own))
+    return [*own[: max(0, len(own) - mine)], *for_all[: max(0, len(for_all) - kept)]]
+
+
+def _kept_for_all(
+    core: Core, free: Sequence[GpuRow], others: Sequence[InForce], course: str
+) -> int:
+    """How many whole GPUs other courses' reservations take beside those courses' own."""
+    wanted = Counter[str]()
+    for one in others:
+        if one.row.course != course:
+            wanted[one.row.course] += one.left
+    owned = Counter(core.course_of(row) for row in free)
+    return sum(max(0, number - owned[whose]) for whose, number in wanted.items())
 
 
 # -- cutting ------------------------------------------------------------------------------------

@@ -76,10 +76,12 @@ def _judge_shape(
         return Refused("paused", f"New leases are paused: {core.paused}", 503)
     if not core.infos:
         return _gpus_unknown()
-    if str(shape) not in core.possible:
-        core.possible[str(shape)] = _is_possible(core, shape)
-    if not core.possible[str(shape)]:
-        why = f"No GPU of this lab can ever hold {shape}. Choose a smaller shape."
+    key = (str(shape), asked.course)
+    if key not in core.possible:
+        core.possible[key] = _is_possible(core, shape, asked.course)
+    if not core.possible[key]:
+        whose = title or asked.course
+        why = f"No GPU that {whose} may use can ever hold {shape}. Choose a smaller shape."
         return Refused("impossible-shape", why, 422)
     return None
 
@@ -88,12 +90,15 @@ def _gpus_unknown() -> Refused:
     return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
 
 
-def _is_possible(core: Core, shape: Shape) -> bool:
+def _is_possible(core: Core, shape: Shape, course: str) -> bool:
+    """Whether the GPUs that are not another course's for good can hold the shape."""
+    whose = core.settings.assigned_course
+    rows = [r for r in core.state.gpus.values() if whose(r.uuid, r.idx) in ("", course)]
     if shape.is_full:
-        return any(core.is_whole(row) for row in core.state.gpus.values())
+        return any(core.is_whole(row) for row in rows)
     grounds = [
         GpuState(row.uuid, core.infos[row.uuid].geometry)
-        for row in core.state.gpus.values()
+        for row in rows
         if row.uuid in core.infos and not core.is_whole(row)
     ]
     return could_ever_place(shape.profiles, grounds)
@@ -328,11 +333,13 @@ def _grant(core: Core, tx: Transaction, grant: Grant) -> None:
 
 
 def _match_whole(core: Core, tx: Transaction, seated: Collection[int]) -> None:
-    free = reserved.free_whole(core, tx.at)
-    line = served(core, tx.at) if free else []
+    is_free = any(core.whole_gpu(row) for row in core.state.gpus.values())
+    line = served(core, tx.at) if is_free else []
     wanting = [one for one in line if one.profiles == (FULL,) and one.ticket not in seated]
-    for one, gpu in zip(wanting, free, strict=False):
-        leases.grant_whole(core, tx, core.state.tickets[one.ticket], gpu)
+    for one in wanting:
+        gpu = next(iter(reserved.free_whole(core, tx.at, one.course)), None)
+        if gpu is not None:
+            leases.grant_whole(core, tx, core.state.tickets[one.ticket], gpu)
 
 
 # -- the line -----------------------------------------------------------------------------------
