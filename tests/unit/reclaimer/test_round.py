@@ -135,6 +135,22 @@ def test_unused_is_warned_then_taken_back(lab: Lab) -> None:
     assert lab.reclaims == ["idle"]
 
 
+@pytest.mark.parametrize("rules", [{}, {"is_dry_run": True}, {"is_enabled": False}])
+def test_what_staff_ask_back_is_none_of_the_policys(
+    make_lab: MakeLab, rules: dict[str, bool]
+) -> None:
+    """Busy or idle, acting or not: a warning by staff stands, and is the desk's to act on."""
+    lab = make_lab(**rules)
+    busy, idle = lab.run("ada"), lab.run("bob")
+    lab.busy.add(busy.id)
+    before = [
+        lab.pool.desk.reclaim(one.id, "Exam.", "person:ina", 3600.0).warning for one in (busy, idle)
+    ]
+    lab.live(2400)
+    assert [lab.pool.lease(one.id).warning for one in (busy, idle)] == before
+    assert lab.reclaims == []
+
+
 def test_sooner_when_others_wait(lab: Lab) -> None:
     """With somebody waiting for it the limit is the short one, and the view says so."""
     leases = [lab.run(f"student{n}") for n in range(7)]
