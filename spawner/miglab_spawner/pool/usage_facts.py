@@ -7,8 +7,18 @@ ledger as it was when it began.
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, Integer, cast, create_engine, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    cast,
+    create_engine,
+    func,
+    select,
+    true,
+)
 from sqlalchemy.pool import NullPool
 
 from . import tables
@@ -49,28 +59,28 @@ def _reading(ledger: Path) -> Iterator[Connection]:
         engine.dispose()
 
 
+def _is_of(columns: Any, courses: Collection[str] | None) -> ColumnElement[bool]:
+    return true() if courses is None else columns.course.in_(sorted(courses))
+
+
 def _held(
     connection: Connection, since: float, until: float, courses: Collection[str] | None
 ) -> Iterator[Held]:
     leases, slices = tables.leases.c, tables.slices.c
+    who = (leases.user, leases.course, leases.shape)
+    times = (tables.tickets.c.created_at, leases.granted_at, leases.attached_at, leases.ended_at)
     query = (
-        select(
-            leases.id, leases.user, leases.course, leases.shape, leases.granted_at,
-            leases.attached_at, leases.ended_at, tables.tickets.c.created_at,
-            func.sum(slices.size).label("size"),
-        )
+        select(leases.id, *who, *times, func.sum(slices.size))
         .outerjoin(tables.tickets, tables.tickets.c.id == leases.ticket)
         .join(tables.lease_slices, tables.lease_slices.c.lease == leases.id)
         .join(tables.slices, slices.id == tables.lease_slices.c.slice)
-        .where(leases.taken_at.is_not(None), leases.granted_at < until)
+        .where(leases.taken_at.is_not(None), leases.granted_at < until, _is_of(leases, courses))
         .where(leases.ended_at.is_(None) | (leases.ended_at > since))
         .group_by(leases.id)
-    )  # fmt: skip
-    for row in connection.execute(query):
-        if courses is None or row.course in courses:
-            wait_s = None if row.created_at is None else row.granted_at - row.created_at
-            who = Who(row.user, row.course, row.shape)
-            yield Held(row.id, who, row.size, row.granted_at, wait_s, row.attached_at, row.ended_at)
+    )
+    for lease, user, course, shape, asked, granted, began, ended, size in connection.execute(query):
+        wait_s = None if asked is None else granted - asked
+        yield Held(lease, Who(user, course, shape), size, granted, wait_s, began, ended)
 
 
 def _looked(
@@ -79,10 +89,11 @@ def _looked(
     """By day: the days on which the period begins and ends count by their noon."""
     seen = tables.activity.c
     days = seen.day.between(int(since // DAY_S), int(until // DAY_S))
-    for row in connection.execute(select(tables.activity).where(days)):
-        if row.lease in leases:
-            at = min(max((row.day + 0.5) * DAY_S, since), until - 1)
-            yield Looked(row.lease, at, row.active_s, row.idle_s)
+    query = select(seen.lease, seen.day, seen.active_s, seen.idle_s).where(days)
+    for lease, day, active_s, idle_s in connection.execute(query):
+        if lease in leases:
+            at = min(max((day + 0.5) * DAY_S, since), until - 1)
+            yield Looked(lease, at, active_s, idle_s)
 
 
 def _reclaims(
@@ -94,20 +105,19 @@ def _reclaims(
     and a person who had it warned first.
     """
     moves, leases = tables.transitions.c, tables.leases.c
+    by_others = (
+        (moves.by == RECLAIMER)
+        | ((moves.by == POOL) & (leases.ends_at <= moves.at))
+        | (leases.warn_kind == "staff")
+    )
     query = (
         select(moves.at, leases.user, leases.course, leases.shape)
         .join(tables.leases, leases.id == cast(moves.thing, Integer))
-        .where(moves.what == "lease", moves.to_state == "releasing")
-        .where(moves.at >= since, moves.at < until)
-        .where(
-            (moves.by == RECLAIMER)
-            | ((moves.by == POOL) & (leases.ends_at <= moves.at))
-            | (leases.warn_kind == "staff")
-        )
+        .where(moves.what == "lease", moves.to_state == "releasing", by_others)
+        .where(moves.at >= since, moves.at < until, _is_of(leases, courses))
     )
-    for row in connection.execute(query):
-        if courses is None or row.course in courses:
-            yield Event(Who(row.user, row.course, row.shape), row.at)
+    for at, user, course, shape in connection.execute(query):
+        yield Event(Who(user, course, shape), at)
 
 
 def _refusals(
@@ -115,11 +125,10 @@ def _refusals(
 ) -> Iterator[Event]:
     moves, tickets = tables.transitions.c, tables.tickets.c
     query = (
-        select(moves.at, tickets.user, tickets.course, tickets.shape, tickets.asked)
+        select(moves.at, tickets.user, tickets.course, tickets.shape)
         .join(tables.tickets, tickets.id == cast(moves.thing, Integer))
         .where(moves.what == "ticket", moves.to_state == "refused")
-        .where(moves.at >= since, moves.at < until)
+        .where(moves.at >= since, moves.at < until, _is_of(tickets, courses))
     )
-    for row in connection.execute(query):
-        if courses is None or row.course in courses:
-            yield Event(Who(row.user, row.course, row.shape or row.asked), row.at)
+    for at, user, course, shape in connection.execute(query):
+        yield Event(Who(user, course, shape), at)

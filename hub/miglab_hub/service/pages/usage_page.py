@@ -10,8 +10,8 @@ from fastapi import Request, Response
 from miglab_hub.service.asker import Asker
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.rights import Right
-from miglab_hub.service.usage import FIRST_DAY, Asked, facts_for
-from miglab_hub.usage import DAY, BadPeriod, UsageReport, days, make, period_of
+from miglab_hub.service.usage import FIRST_DAY, Asked, told
+from miglab_hub.usage import DAY, BadPeriod, UsageReport, days, period_of
 from miglab_spawner.pool.usage_report import By, Period
 
 from . import usage_plots
@@ -31,8 +31,7 @@ async def page(request: Request) -> Response:
 async def _draw(request: Request, asker: Asker) -> str:
     host: PoolHost = request.app.state.host
     wanted, problem = _wanted(request)
-    facts = await facts_for(asker, host, wanted.period)
-    found = make(facts, wanted.since, wanted.until, wanted.period, wanted.by)
+    found, columns = await told(asker, host, wanted, usage_plots.weeks)
     is_all = asker.courses(Right.SEE_USAGE) is None
     return render(
         "usage.html",
@@ -42,7 +41,7 @@ async def _draw(request: Request, asker: Asker) -> str:
         found=found,
         problem=problem,
         rows=list(zip(found.rows, usage_plots.bars(found.rows), strict=True))[:MOST_ROWS],
-        columns=usage_plots.weeks(facts, wanted.period),
+        columns=columns,
         by_words=BY_WORDS,
         spans=_spans(wanted),
         sheet=urlencode(_query(wanted) | {"format": "csv"}),
