@@ -21,12 +21,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.pool import NullPool
 
+from miglab_spawner.messages import WarningKind
+
 from . import tables
 from .activity import DAY_S
 from .usage_report import Event, Facts, Held, Looked, Who
 
 RECLAIMER = "reclaimer"
 POOL = "pool"
+TAKEN_BACK = "reclaim"  # the desk's name of the act
 
 
 def read(ledger: Path, since: float, until: float, courses: Collection[str] | None) -> Facts:
@@ -102,13 +105,14 @@ def _reclaims(
     """Leases that somebody other than their holder and the hub asked back.
 
     That is the reclaimer; the pool, when the lease's own time was up (not when its slice was lost);
-    and a person who had it warned first.
+    and staff, at once or after a warning.
     """
     moves, leases = tables.transitions.c, tables.leases.c
     by_others = (
         (moves.by == RECLAIMER)
         | ((moves.by == POOL) & (leases.ends_at <= moves.at))
-        | (leases.warn_kind == "staff")
+        | (moves.act == TAKEN_BACK)
+        | (leases.warn_kind == WarningKind.STAFF.value)
     )
     query = (
         select(moves.at, leases.user, leases.course, leases.shape)

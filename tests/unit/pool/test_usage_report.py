@@ -196,16 +196,21 @@ def test_only_the_courses_asked_for(world: World) -> None:
 
 
 def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) -> None:
-    """The reclaimer's, and those whose time was up; not what the hub or its holder gave back."""
+    """The reclaimer's, staff's, and those whose time was up; not what hub or holder gave back."""
     world = make_world(replace(SETTINGS, lease_s=100.0))
     for user, by in (("ada", "reclaimer"), ("bob", "hub"), ("cy", "person:cy")):
         world.pool.release(world.run(user).id, by, "so")
+    for user, warning_s in (("fay", 0.0), ("gus", 5.0)):
+        lease = world.run(user)
+        world.pool.desk.reclaim(lease.id, "the room is needed", "person:ina", warning_s)
+    world.pass_time(6)
+    world.pool.desk.take_back()
     ended = world.run("dee")
-    world.pass_time(101)
+    world.pass_time(100)
     world.pool.release(ended.id, "pool", "its time is up")
     lost = world.run("eve")
     world.pool.release(lost.id, "pool", "the slice is gone")
-    assert {one.who.user for one in read(world).reclaims} == {"ada", "dee"}
+    assert {one.who.user for one in read(world).reclaims} == {"ada", "dee", "fay", "gus"}
 
 
 def test_reading_waits_for_nobody(world: World) -> None:
