@@ -264,6 +264,13 @@ class Reclaim(Section):
     cpu_busy_pct: float = Field(
         10, gt=0, le=10_000, description="CPU use from which a server works, percent of one core."
     )
+    gpu_busy_pct: float = Field(
+        1,
+        gt=0,
+        lt=100,
+        description="GPU activity above which a slice computes, percent; only where the hardware "
+        "tells it (Hopper, or a whole GPU).",
+    )
     timezone: str = Field(
         "UTC",
         description="Time zone of `maintenance`, of the courses' `ends` and of the weeks in "

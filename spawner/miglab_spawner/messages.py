@@ -96,6 +96,8 @@ class SliceView(Message):
         memory_mib: memory of the slice.
         memory_used_mib: NVML's reading; None if unknown.
         processes: how many processes NVML lists on it; None if unknown.
+        activity_pct: how busy it was lately, percent; None where the hardware does not tell (a
+            slice of a card before Hopper), or not yet.
         lease: the id of the lease that holds it.
         user: who holds it; only for staff and for the holder.
         server: the holder's server name; as ``user``.
@@ -120,6 +122,7 @@ class SliceView(Message):
     memory_mib: int
     memory_used_mib: int | None = None
     processes: int | None = None
+    activity_pct: float | None = None
     lease: int | None = None
     user: str | None = None
     server: str | None = None

@@ -89,6 +89,23 @@ def test_usage_of_a_whole_gpu_is_known_with_mig_off(driver: Driver) -> None:
         assert usage.processes is not None
 
 
+def test_activity_is_a_share_or_unknown(driver: Driver, nvml: Any) -> None:
+    """Asked twice, a GPU and each of its slices tell a percentage, or nothing at all.
+
+    A slice of a card without GPM never tells; a whole GPU with MIG off always does in the end.
+    """
+    for gpu in driver.gpus():
+        handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        has_gpm = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+        for reading in driver.slices(gpu.uuid):
+            told = [driver.usage(reading).activity_pct for _ in range(2)]
+            assert has_gpm or told == [None, None]
+            assert all(share is None or 0 <= share <= 100 for share in told)
+        whole = [driver.gpu_usage(gpu.uuid).activity_pct for _ in range(2)]
+        assert all(share is None or 0 <= share <= 100 for share in whole)
+        assert gpu.mig or has_gpm or None not in whole
+
+
 def test_health_of_a_good_gpu(driver: Driver) -> None:
     """A GPU in order says so twice, with its temperature and power."""
     for gpu in driver.gpus():

@@ -235,6 +235,8 @@ def _figures(
         "processes": reading.processes,
         "memory_used_mib": reading.memory_used_mib,
         "free_for_s": reading.free_for_s,
+        "gpu_activity_pct": reading.activity_pct,
+        "gpu_computed_age_s": reading.computed_age_s,
         "report_age_s": known.age_s if known else None,
         "kernels": known.kernels if known else None,
         "busy": None if known is None or known.busy is None else int(known.busy),

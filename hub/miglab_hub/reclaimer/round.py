@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from miglab_hub.reclaimer.closing import closed_now, ends_of
 from miglab_hub.reclaimer.policy import Act, Figure, LeaseFacts, Verdict, decide
 from miglab_hub.reclaimer.rules import Rules
-from miglab_hub.reclaimer.signals import SignalBoard
+from miglab_hub.reclaimer.signals import NEVER, SignalBoard
 from miglab_hub.reclaimer.states import Activity, Reading
 from miglab_hub.reclaimer.tally import Tally
 from miglab_spawner.messages import LeaseState, LeaseWarning, Message, WarningKind
@@ -64,6 +64,7 @@ class _Watch:
 
     looked_at: float
     free_for_s: float = 0.0
+    computed_at: float = float("-inf")
     activity: Activity = Activity.UNKNOWN
     warned_for: float | None = None
     said: tuple[str, ...] = ()
@@ -136,6 +137,8 @@ class Reclaimer:
         now = self._clock()
         watch = self._watches.setdefault(case.lease.id, _Watch(now))
         reading = self._reading(case)
+        if reading.is_computing:
+            watch.computed_at = now
         if reading.is_free:
             watch.free_for_s += min(LOOK_MAX_S, now - watch.looked_at)
         elif reading.processes is not None:
@@ -153,7 +156,18 @@ class Reclaimer:
         watch = self._watches.get(case.lease.id)
         if self._clock() - self._sampled_at > READING_LIVES_S or watch is None:
             return Reading()
-        return Reading(case.processes, case.memory_used_mib, watch.free_for_s)
+        share = case.activity_pct
+        is_computing = share is not None and share > self.rules.limits.bounds.gpu_busy_pct
+        computed_age_s = 0.0 if is_computing else self._clock() - watch.computed_at
+        is_told = share is not None or computed_age_s < NEVER
+        return Reading(
+            case.processes,
+            case.memory_used_mib,
+            watch.free_for_s,
+            share,
+            is_computing,
+            computed_age_s if is_told else None,
+        )
 
     def _verdict(self, pool: Pool, case: Case) -> Verdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
@@ -163,9 +177,7 @@ class Reclaimer:
             reclaim_at=warning.reclaim_at if warning else None,
             stay_until=case.stay_until,
         )
-        ends = ends_of(
-            lease.course, case.held_since, lease.ends_at, rules.closings, case.makes_way
-        )
+        ends = ends_of(lease.course, case.held_since, lease.ends_at, rules.closings, case.makes_way)
         return decide(
             self._board.known(lease.id),
             self._reading(case),

@@ -36,7 +36,9 @@ def rules_of(settings: Settings) -> Rules:
             idle_wanted_s=said.idle_wanted_s,
             holding_factor=said.holding_factor,
             warning_s=said.warning_s,
-            bounds=Bounds(said.stale_s, said.unused_s, not settings.gpus.simulated),
+            bounds=Bounds(
+                said.stale_s, said.unused_s, not settings.gpus.simulated, said.gpu_busy_pct
+            ),
         ),
         closings=Closings(
             maintenance=tuple(window(text, tz) for text in said.maintenance),

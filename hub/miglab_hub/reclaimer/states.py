@@ -1,8 +1,9 @@
 """What a lease is doing: active, idle with something on its slice, idle without, or unknown.
 
 Pure: what the server says and what NVML reads in, a state and figures out.  NVML beats the server:
-what a student sends can shield a slice that NVML shows empty for a bounded time only, so does a
-page that is merely looked at.  Unknown is never idle.
+a GPU that computes is in use, whatever is said or left unsaid; what a student sends can shield a
+slice that NVML shows empty for a bounded time only, so does a page that is merely looked at.
+Unknown is never idle.
 """
 
 from dataclasses import dataclass
@@ -30,16 +31,24 @@ class Reading:
         processes: how many there are; None if any slice cannot be read (lately).
         memory_used_mib: memory in use; None if any cannot be read.
         free_for_s: for how long they were *known* to be empty since something was last on them.
+        activity_pct: how busy the busiest is; None where the hardware does not tell.
+        is_computing: whether that is more than a GPU at rest.
+        computed_age_s: since they were last seen computing; infinite if it is told and they never
+            were; None if unknown.
     """
 
     processes: int | None = None
     memory_used_mib: int | None = None
     free_for_s: float = 0.0
+    activity_pct: float | None = None
+    is_computing: bool = False
+    computed_age_s: float | None = None
 
     @property
     def is_free(self) -> bool:
         """Whether the slices are known to be empty."""
-        return self.processes == 0 and (self.memory_used_mib or 0) < HOLDING_MIB
+        has_memory = (self.memory_used_mib or 0) >= HOLDING_MIB
+        return self.processes == 0 and not has_memory and not self.is_computing
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +60,13 @@ class Bounds:
         unused_s: how long a page that is looked at, or activity beside an empty slice, counts.
         believes_empty: whether a slice without processes says anything of its holder; one of a
             simulated GPU never has the holder's.
+        gpu_busy_pct: what a GPU at rest stays at or below.
     """
 
     stale_s: float = 90.0
     unused_s: float = 3600.0
     believes_empty: bool = True
+    gpu_busy_pct: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +97,8 @@ def judge(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) 
         held_s: how long the lease is held; nobody is idle longer than that.
         bounds: what counts.
     """
-    if known is None:
-        return Judged(Activity.UNKNOWN, unknown="its server has not reported")
-    if known.age_s > bounds.stale_s:
-        return Judged(Activity.UNKNOWN, unknown=f"its server last reported {known.age_s:.0f} s ago")
+    if known is None or known.age_s > bounds.stale_s:
+        return _by_gpu_alone(known, reading, held_s, bounds)
     work_age_s, missing = _work(known, reading)
     if reading.processes is None:
         missing = missing or "NVML does not tell what is on the slice"
@@ -112,13 +121,28 @@ def judge(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) 
     )
 
 
+def _by_gpu_alone(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) -> Judged:
+    """Of a server that is silent: a GPU that computes is in use, everything else is unknown."""
+    age_s = reading.computed_age_s
+    if age_s is not None and age_s <= bounds.stale_s:
+        return Judged(Activity.ACTIVE, min(age_s, max(0.0, held_s)), age_s)
+    why = "has not reported" if known is None else f"last reported {known.age_s:.0f} s ago"
+    return Judged(Activity.UNKNOWN, unknown=f"its server {why}")
+
+
 def _work(known: Known, reading: Reading) -> tuple[float, str]:
     """Since when nothing worked, by what is known; and what is not known of it.
 
     CPU time only adds to what kernels and terminals say, unless something is on the slice: then
-    it alone tells a program that runs by itself from one that does nothing.
+    it alone tells a program that runs by itself from one that does nothing.  A GPU that computes
+    is work; one that does not says nothing: a program may well be busy before and after.
     """
-    ages = [known.execution_age_s, known.terminal_age_s, known.cpu_age_s]
+    ages = [
+        known.execution_age_s,
+        known.terminal_age_s,
+        known.cpu_age_s,
+        reading.computed_age_s,
+    ]
     work_age_s = min((age for age in ages if age is not None), default=float("inf"))
     if known.execution_age_s is None:
         return work_age_s, "its server does not tell what its kernels do"

@@ -7,6 +7,7 @@ destroyed is the pool's business.  It never changes the MIG mode.
 import contextlib
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pynvml
@@ -14,6 +15,7 @@ import pynvml
 from . import errors
 from .geometry import Geometry, Placement, Profile
 from .health import XidWatch, read_health, read_versions
+from .nvml_activity import ActivityWatch
 from .nvml_call import call, read
 from .nvml_geometry import read_geometry, read_sm_count
 from .nvml_slices import ComputeInstances, gpu_instances, mig_devices, read_usage
@@ -55,10 +57,12 @@ class Driver:
             call("close NVML", nvml.nvmlShutdown)
             raise
         self._xids = XidWatch(nvml)
+        self._activity = ActivityWatch(nvml)
         self._computes = ComputeInstances(nvml)
 
     def close(self) -> None:
         """Close NVML; the object cannot be used afterwards."""
+        self._activity.close()
         self._xids.close()
         call("close NVML", self._nvml.nvmlShutdown)
 
@@ -120,6 +124,7 @@ class Driver:
         """
         gpu = self._handle(gpu_uuid)
         where = f"slice {gi_id} on {gpu_uuid}"
+        self._activity.forget(gpu_uuid, gi_id)
         with contextlib.suppress(errors.NotFound):
             instance = call(f"find {where}", self._nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
             self._empty(gpu_uuid, instance, where)
@@ -127,7 +132,9 @@ class Driver:
             call(what, self._nvml.nvmlGpuInstanceDestroy, instance)
 
     def usage(self, reading: SliceReading) -> Usage:
-        """Memory and processes of a slice; unknown for a half-made one.
+        """Memory, processes and activity of a slice; unknown for a half-made one.
+
+        Activity is that since the last call for this slice; unknown in the first.
 
         Raises:
             NotFound: the slice is gone.
@@ -137,14 +144,18 @@ class Driver:
         gpu = self._handle(reading.gpu_uuid)
         for gi_id, ci_id, handle in mig_devices(self._nvml, gpu, reading.gpu_uuid):
             if (gi_id, ci_id) == (reading.gi_id, reading.ci_id):
-                return read_usage(self._nvml, handle, f"slice {gi_id} on {reading.gpu_uuid}")
+                usage = read_usage(self._nvml, handle, f"slice {gi_id} on {reading.gpu_uuid}")
+                activity_pct = self._activity.of_slice(gpu, reading.gpu_uuid, gi_id)
+                return replace(usage, activity_pct=activity_pct)
         raise errors.NotFound(
             f"Slice {reading.gi_id} on {reading.gpu_uuid} is gone; read the GPU's slices again."
         )
 
     def gpu_usage(self, gpu_uuid: str) -> Usage:
-        """Memory and processes of a whole GPU."""
-        return read_usage(self._nvml, self._handle(gpu_uuid), gpu_uuid)
+        """Memory, processes and activity of a whole GPU."""
+        gpu = self._handle(gpu_uuid)
+        usage = read_usage(self._nvml, gpu, gpu_uuid)
+        return replace(usage, activity_pct=self._activity.of_gpu(gpu, gpu_uuid))
 
     def versions(self) -> Versions:
         """Which driver the host runs."""

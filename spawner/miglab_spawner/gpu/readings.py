@@ -74,10 +74,16 @@ class ProcessReading:
 
 @dataclass(frozen=True)
 class Usage:
-    """Who uses a slice or GPU, and how much memory; None = cannot be read."""
+    """Who uses a slice or GPU, how much memory, and how much it computes; None = not known.
+
+    Attributes:
+        activity_pct: the share of its SMs, or of the time, that was busy lately; None where the
+            hardware does not tell it, which is never the same as nothing.
+    """
 
     memory_used_mib: int | None
     processes: tuple[ProcessReading, ...] | None
+    activity_pct: float | None = None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,12 @@ class Case:
         """Memory in use on its slices; None if one cannot be read."""
         return _sum(item.memory_used_mib for item in self.lease.slices)
 
+    @property
+    def activity_pct(self) -> float | None:
+        """How busy the busiest of its slices is, percent; None if none tells."""
+        told = (item.activity_pct for item in self.lease.slices)
+        return max((share for share in told if share is not None), default=None)
+
 
 def _sum(figures: Iterable[int | None]) -> int | None:
     """Their sum if there are any and all are known."""

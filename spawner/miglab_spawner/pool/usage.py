@@ -1,4 +1,4 @@
-"""Reads memory and processes of every slice, for snapshots.  Unknown stays unknown."""
+"""Reads memory, processes and activity of every slice, for snapshots.  Unknown stays unknown."""
 
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.geometry import Placement
@@ -22,13 +22,27 @@ def sample(core: Core) -> None:
     slices = {row.id: _read(core, row) for row in rows if row.gpu not in silent}
     gpus = {gpu: _read_gpu(core, gpu) for gpu in whole if gpu not in silent}
     with core.lock:
-        changed = {row.gpu for row in rows if slices.get(row.id, UNKNOWN) != core.usage.get(row.id)}
-        changed |= {gpu for gpu, usage in gpus.items() if usage != core.gpu_usage.get(gpu)}
+        changed = {
+            row.gpu
+            for row in rows
+            if _news(slices.get(row.id, UNKNOWN)) != _news(core.usage.get(row.id))
+        }
+        changed |= {
+            gpu for gpu, usage in gpus.items() if _news(usage) != _news(core.gpu_usage.get(gpu))
+        }
         core.usage = slices
         core.samples += 1
         core.gpu_usage.update(gpus)
         if changed:
             core.redraw(changed)
+
+
+def _news(usage: Usage | None) -> tuple[object, ...]:
+    """What of a reading wakes people; activity never stands still, so only its tenths count."""
+    if usage is None:
+        return ()
+    tenths = None if usage.activity_pct is None else round(usage.activity_pct / 10)
+    return usage.memory_used_mib, usage.processes, tenths
 
 
 def _read(core: Core, row: SliceRow) -> Usage:

@@ -46,6 +46,7 @@ def slice_view(core: Core, row: SliceRow, gives_way: str = "") -> SliceView:
         memory_mib=row.memory_mib,
         memory_used_mib=usage.memory_used_mib if usage else None,
         processes=None if processes is None else len(processes),
+        activity_pct=usage.activity_pct if usage else None,
         lease=row.lease,
         user=lease.user if lease else None,
         server=lease.server if lease else None,

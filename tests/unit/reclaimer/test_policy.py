@@ -21,6 +21,8 @@ LIMITS = Limits(
 HELD = LeaseFacts(held_since=NOW - 100_000)
 WARNED = replace(HELD, warning=WarningKind.IDLE, reclaim_at=NOW - 20)
 HOLDS = Reading(processes=1, memory_used_mib=900)
+COMPUTES = replace(HOLDS, activity_pct=40.0, is_computing=True, computed_age_s=0.0)
+RESTS = replace(HOLDS, activity_pct=0.0, computed_age_s=NEVER)
 EMPTY = Reading(processes=0, memory_used_mib=3, free_for_s=0)
 RANK = {Act.KEEP: 0, Act.WARN: 1, Act.RECLAIM: 2}
 
@@ -73,6 +75,20 @@ def verdict(
         (idle(10), Reading(), Activity.ACTIVE),
         (idle(10, age_s=91.0), HOLDS, Activity.UNKNOWN),
         (None, EMPTY, Activity.UNKNOWN),
+        (idle(1000), COMPUTES, Activity.ACTIVE),
+        (idle(1000), replace(RESTS, computed_age_s=60.0), Activity.ACTIVE),
+        (idle(1000), replace(RESTS, computed_age_s=600.0), Activity.IDLE_HOLDING),
+        (idle(1000), RESTS, Activity.IDLE_HOLDING),
+        (idle(1000, execution_age_s=None), COMPUTES, Activity.ACTIVE),
+        (idle(1000, execution_age_s=None), RESTS, Activity.UNKNOWN),
+        (idle(1000, cpu_age_s=None), RESTS, Activity.UNKNOWN),
+        (idle(10), RESTS, Activity.ACTIVE),
+        (idle(10, age_s=91.0), COMPUTES, Activity.ACTIVE),
+        (idle(10, age_s=91.0), RESTS, Activity.UNKNOWN),
+        (None, COMPUTES, Activity.ACTIVE),
+        (None, RESTS, Activity.UNKNOWN),
+        (idle(1000), replace(COMPUTES, processes=None), Activity.ACTIVE),
+        (idle(1000), replace(RESTS, processes=None), Activity.UNKNOWN),
     ],
 )
 def test_states(known: Known | None, reading: Reading, activity: Activity) -> None:
@@ -269,6 +285,27 @@ def test_more_idle_is_never_less_reclaim(
     after = verdict(replace(known, **{which: age_s + more}), reading, lease, others)
     if not is_unknown(after):
         assert RANK[after.act] >= RANK[before.act]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.one_of(st.none(), knowns), readings, leases, st.integers(0, 5))
+def test_a_gpu_at_rest_says_nothing(
+    known: Known | None, reading: Reading, lease: LeaseFacts, others: int
+) -> None:
+    """Activity of zero never makes anybody idle, or idle for longer, than if it were unknown."""
+    rests = replace(reading, activity_pct=0.0, computed_age_s=NEVER)
+    told, untold = (verdict(known, one, lease, others) for one in (rests, reading))
+    assert (told.act, told.activity, told.reason) == (untold.act, untold.activity, untold.reason)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.one_of(st.none(), knowns), readings, leases, st.integers(0, 5))
+def test_who_computes_on_the_gpu_is_not_cut_off(
+    known: Known | None, reading: Reading, lease: LeaseFacts, others: int
+) -> None:
+    """Whatever a server says or leaves out, a slice that computes is kept."""
+    computes = replace(reading, activity_pct=40.0, is_computing=True, computed_age_s=0.0)
+    assert verdict(known, computes, lease, others).act is Act.KEEP
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)

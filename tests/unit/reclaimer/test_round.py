@@ -26,7 +26,7 @@ from miglab_spawner.messages import (
     WarningKind,
 )
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.settings import PoolSettings
+from miglab_spawner.pool.settings import CourseRules, PoolSettings
 
 LIMITS = Limits(
     idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, bounds=Bounds(90, 600)
@@ -38,7 +38,13 @@ STEP_S = 15.0
 class Lab(World):
     """A lab whose reclaimer looks every 15 s, and servers that report as often unless silent."""
 
-    def __init__(self, folder: Path, settings: PoolSettings = POOL, **rules: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: PoolSettings = POOL,
+        model: str = "A100-40GB",
+        **rules: object,
+    ) -> None:
         self.ticks = 100.0
         self.rules = Rules(limits=LIMITS, **rules)  # type: ignore[arg-type]
         self.reclaims: list[str] = []
@@ -47,7 +53,7 @@ class Lab(World):
         self.worked_at: dict[int, float] = {}
         self.looked_at: dict[int, float] = {}
         self.unsaved = 0
-        super().__init__(folder, settings)
+        super().__init__(folder, settings, model=model)
 
     def open(self) -> None:
         super().open()
@@ -97,8 +103,8 @@ MakeLab = Callable[..., Lab]
 def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
     labs: list[Lab] = []
 
-    def make(settings: PoolSettings = POOL, **rules: object) -> Lab:
-        labs.append(Lab(tmp_path, settings, **rules))
+    def make(settings: PoolSettings = POOL, **more: object) -> Lab:
+        labs.append(Lab(tmp_path, settings, **more))  # type: ignore[arg-type]
         return labs[-1]
 
     yield make
@@ -486,3 +492,42 @@ def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
     lab.machine.remove_process(4242)
     lab.work()
     assert lab.pool.ticket(ticket.id).state is TicketState.OFFERED
+
+
+HOPPER = replace(POOL, courses={"everyone": CourseRules("Everyone", ("1g.18gb",))})
+
+
+def test_a_slice_that_computes_is_in_use(make_lab: MakeLab) -> None:
+    """Where the GPU tells its activity, work is seen whose server says nothing of it."""
+    lab = make_lab(HOPPER, model="H200")
+    lease = lab.run("ada", "1g.18gb")
+    lab.machine.add_process(lease.uuids[0], 4242, 900, activity_pct=40)
+    lab.silent.add(lease.id)
+    lab.live(3000)
+    told = lab.told("ada")
+    assert (told.activity, told.figures["gpu_activity_pct"]) == (Activity.ACTIVE, 40)
+    assert lab.state(lease) is LeaseState.RUNNING
+
+
+def test_idle_counts_from_when_it_last_computed(make_lab: MakeLab) -> None:
+    """A kernel that was started in the background and has ended leaves an idle slice behind."""
+    lab = make_lab(HOPPER, model="H200")
+    lease = lab.run("ada", "1g.18gb")
+    lab.machine.add_process(lease.uuids[0], 4242, 900, activity_pct=40)
+    lab.live(3000)
+    assert lab.told("ada").activity is Activity.ACTIVE  # though its server was quiet all the time
+    lab.machine.add_process(lease.uuids[0], 4242, 900, activity_pct=0)
+    lab.live(1950)
+    assert lab.state(lease) is LeaseState.RUNNING
+    lab.live(120)
+    assert lab.state(lease) is LeaseState.WARNED
+    assert 1950 < float(lab.told("ada").figures["gpu_computed_age_s"] or 0) < 2150
+
+
+def test_an_a100_tells_no_activity(lab: Lab) -> None:
+    """It is unknown there, and said to be."""
+    lease = lab.run("ada")
+    lab.machine.add_process(lease.uuids[0], 4242, 900, activity_pct=40)
+    lab.live(60)
+    figures = lab.told("ada").figures
+    assert figures["gpu_activity_pct"] is None and figures["gpu_computed_age_s"] is None
