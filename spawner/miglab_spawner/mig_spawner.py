@@ -133,6 +133,11 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Take a lease over that a label names: the hub crashed before it saved its state."""
         self._grant, self._holder = grant, holder
 
+    @property
+    def news(self) -> str:
+        """Why the last server ended, for the hub's pages; empty if there is nothing to say."""
+        return self._news
+
     def tell_next_time(self, news: str) -> None:
         """Show this on the user's next spawn page: why the server ended."""
         self._news = news

@@ -78,8 +78,9 @@ function makeActions({ app, lab, trans, connection, documents }) {
     release,
     askAndRelease: async () => ((await ask()) ? release() : undefined),
     toHub: () => {
-      const { hubHost = '', hubPrefix } = app.paths.urls;
-      window.location.assign(`${hubHost}${hubPrefix ?? '/hub/'}home`);
+      const { hubHost = '', hubPrefix, hubUser, hubServerName } = app.paths.urls;
+      const server = ['spawn', hubUser, hubServerName].filter(Boolean).map(encodeURIComponent);
+      window.location.assign(`${hubHost}${hubPrefix ?? '/hub/'}${server.join('/')}`);
     }
   };
 }

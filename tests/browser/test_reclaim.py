@@ -1,0 +1,177 @@
+"""An unused slice in a real JupyterLab: warned, kept or taken back, and what is seen afterwards.
+
+The lab is the whole one with its times shortened by settings; its students' servers report every
+two seconds.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from tests.browser.people import picture, serious_problems, sign_in, start
+
+from miglab_hub.check.student import wait_for
+from miglab_hub.check.temporary import TemporaryLab, temporary_lab
+from miglab_spawner.local import home_name
+from miglab_spawner.messages import LeaseState, LeaseView
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+POOL = """
+lease_s = 3600
+extension_s = 600
+extensions = 2
+"""
+RECLAIM = """
+[reclaim]
+every_s = 1
+report_s = 2
+stale_s = 10
+idle_s = 15
+idle_wanted_s = 15
+unused_s = 5
+cpu_busy_pct = 100
+warning_s = 30
+stay_s = 5
+"""
+KEYS = "Alt+Shift+G"
+TYPED = "this was never saved by hand"
+BEGAN = "A beginning."
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[TemporaryLab]:
+    """A lab where unused slices go back within a minute."""
+    with temporary_lab(docker=False, pool=POOL, more=RECLAIM) as running:
+        yield running
+
+
+@pytest.fixture
+def leaves(lab: TemporaryLab) -> Iterator[list[Page]]:
+    """Whose pages are put here has no server at the end of the test."""
+    pages: list[Page] = []
+    yield pages
+    for page in pages:
+        page.goto(f"{lab.settings.public_url}hub/home")
+        page.get_by_role("button", name="Stop My Server").click()
+    wait_for(lambda: not lab.leases(), "the slices to be given back")
+
+
+def open_essay(page: Page, lab: TemporaryLab, name: str) -> Path:
+    """Sign in, get a slice, and open a text that lies in the home."""
+    essay: Path = lab.settings.homes / home_name(name) / "essay.txt"
+    essay.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    essay.write_text(f"{BEGAN}\n")
+    sign_in(page, lab, name)
+    start(page, "1g.5gb")
+    page.wait_for_url(f"**/user/{name}/lab**", wait_until="commit")
+    page.goto(f"{lab.settings.public_url}user/{name}/lab/tree/essay.txt")
+    expect(text(page)).to_contain_text(BEGAN)
+    return essay
+
+
+def text(page: Page) -> Locator:
+    """The text that is open."""
+    return page.locator(".cm-content")
+
+
+def card(page: Page) -> Locator:
+    """What is shown over the page when the slice is about to go."""
+    return page.get_by_role("region", name="Your GPU slice")
+
+
+def is_running(lab: TemporaryLab, name: str) -> bool:
+    """Whether the lease is there, and no warning."""
+    return lab.leases()[name].state is LeaseState.RUNNING
+
+
+def warned(lab: TemporaryLab, name: str) -> LeaseView:
+    """The lease, once it is warned."""
+    wait_for(lambda: lab.leases()[name].warning is not None, f"{name} to be warned")
+    return lab.leases()[name]
+
+
+def test_from_idle_to_reclaimed_and_back_with_one_click(page: Page, lab: TemporaryLab):
+    """Warned with the reason; unsaved text is saved; the hub says what happened; one click back."""
+    essay = open_essay(page, lab, "ada")
+    first = lab.leases()["ada"]
+    text(page).click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(TYPED)
+    expect(card(page)).to_contain_text("Nothing has happened on it for")
+    expect(card(page)).to_contain_text("Lost then: the variables")
+    assert TYPED not in essay.read_text()
+    assert serious_problems(page, ".miglab-card") == []
+    wait_for(lambda: "ada" not in lab.leases(), "the slice to be taken back")
+    assert TYPED in essay.read_text()
+
+    expect(card(page)).to_contain_text("Your GPU slice was taken back")
+    card(page).get_by_role("button", name="To the hub page").click()
+    news = page.locator("#miglab-news")
+    expect(news).to_contain_text("Your server was stopped, because its slice was asked back")
+    expect(news).to_contain_text("Nothing has happened on it for")
+    expect(news).to_contain_text("Your files are kept")
+    assert serious_problems(page) == []
+    picture(page, "taken-back")
+
+    page.get_by_role("button", name="Start again").click()
+    page.wait_for_url("**/user/ada/lab**", wait_until="commit")
+    again = lab.leases()["ada"]
+    assert (again.shape, again.course) == (first.shape, first.course) and again.id != first.id
+    page.goto(f"{lab.settings.public_url}user/ada/lab/tree/essay.txt")
+    expect(text(page)).to_contain_text(TYPED)
+    page.goto(f"{lab.settings.public_url}hub/home")
+    page.get_by_role("button", name="Stop My Server").click()
+    wait_for(lambda: not lab.leases(), "the slice to be given back")
+
+
+def test_still_here_and_extended_by_keys_alone(page: Page, lab: TemporaryLab, leaves: list[Page]):
+    """Two warnings, each put off without a mouse; then the keys write into the text again."""
+    open_essay(page, lab, "bo")
+    leaves.append(page)
+    text(page).click()
+    expect(card(page)).to_be_visible()
+    page.keyboard.press(KEYS)
+    expect(card(page).get_by_role("button", name="I am still here")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(card(page)).to_be_hidden()
+    expect(text(page)).to_be_focused()
+    assert is_running(lab, "bo")
+
+    assert warned(lab, "bo").extensions_left == 2
+    expect(card(page)).to_be_visible()
+    page.keyboard.press(KEYS)
+    page.keyboard.press("Tab")
+    expect(card(page).get_by_role("button", name="Extend by 10 min (2 left)")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(card(page)).to_be_hidden()
+    assert is_running(lab, "bo") and lab.leases()["bo"].extensions_left == 1
+    page.keyboard.type("on with it")
+    expect(text(page)).to_contain_text("on with it")
+
+
+def test_a_pool_that_restarts_in_mid_warning_takes_nothing_unanswered(
+    page: Page, lab: TemporaryLab, leaves: list[Page]
+):
+    """The card stays while the pool is away; the warning begins anew, and can be answered."""
+    open_essay(page, lab, "cy")
+    leaves.append(page)
+    before = warned(lab, "cy")
+    assert before.warning is not None
+    expect(card(page)).to_contain_text("goes back in")
+    lab.kill("pool")
+    wait_for(lambda: is_put_off(lab, "cy", before), "the warning to begin anew")
+    expect(card(page)).to_contain_text("goes back in")
+    wait_for(lambda: lab.snapshot().at > before.warning.reclaim_at, "the first warning's end")
+    assert lab.leases()["cy"].state is LeaseState.WARNED
+    card(page).get_by_role("button", name="I am still here").click()
+    expect(card(page)).to_be_hidden()
+    assert is_running(lab, "cy") and lab.leases()["cy"].id == before.id
+
+
+def is_put_off(lab: TemporaryLab, name: str, before: LeaseView) -> bool:
+    """Whether the warning ends later than it was to end before."""
+    warning = lab.leases()[name].warning
+    assert warning is not None and before.warning is not None
+    return warning.reclaim_at > before.warning.reclaim_at
