@@ -6,7 +6,7 @@ from pathlib import Path
 
 from miglab_hub.bench import app
 from miglab_hub.bench.hub import Asked, Measured
-from miglab_hub.bench.spawn import Round
+from miglab_hub.bench.rounds import Round
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "bench.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from miglab_hub import docker_ready, lab_secrets
 from miglab_hub.bench import app, spawn, turns
-from miglab_hub.bench.spawn import Round
+from miglab_hub.bench.rounds import Round
 from miglab_hub.cli.root import main
 from miglab_hub.configure import configure
 from miglab_hub.settings import load

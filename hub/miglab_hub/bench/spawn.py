@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -23,6 +23,7 @@ from rich.console import Console
 
 from miglab_hub.bench.pool import free_ports, running_pool
 from miglab_hub.bench.ratio import Ratio, ratio_of
+from miglab_hub.bench.rounds import COURSE, OURS, PLAIN, SHAPE, Round
 from miglab_hub.check.containers import prepare_engine, remove_all
 from miglab_hub.check.student import CheckFailed
 from miglab_hub.errors import StartError
@@ -30,9 +31,6 @@ from miglab_hub.preflight import prepare
 from miglab_hub.settings import Settings
 
 BOUND = 1.05
-SHAPE = "1g.5gb"
-COURSE = "bench"
-OURS, PLAIN = "ours", "plain"
 LAB = """
 [lab]
 name = "{name}"
@@ -49,14 +47,6 @@ shapes = ["{shape}", "cpu"]
 default = "{shape}"
 members = {members}
 """
-
-
-@dataclass(frozen=True)
-class Round:
-    """One start of each, seconds from asking the hub to the server's first HTTP answer."""
-
-    ours_s: float
-    plain_s: float
 
 
 def bench_spawn(

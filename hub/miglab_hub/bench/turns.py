@@ -12,7 +12,7 @@ from traitlets.config import Config
 
 from miglab_hub import lab_secrets
 from miglab_hub.bench.hub_here import HubHere, hub_here, time_start
-from miglab_hub.bench.spawn import COURSE, OURS, PLAIN, SHAPE, Round
+from miglab_hub.bench.rounds import COURSE, OURS, PLAIN, SHAPE, Round
 from miglab_hub.configure import configure
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
