@@ -14,7 +14,7 @@ from typing import Protocol
 
 from miglab_spawner.gpu.geometry import Placed
 
-from .aside import UNKNOWN, Ahead, Ground, Stay, clash, set_aside
+from .aside import NOTHING, UNKNOWN, Ahead, Ground, Stay, aside, clash, open_to
 from .keeping import Spot, keep, without
 from .placement import Choice, place
 from .queue import CHARGE_H, Waiting, first_that_fits, in_line
@@ -56,7 +56,8 @@ class Future:
         self._asking = dict(scene.asking)
         self._may_serve = True  # something has changed that lets somebody go
         self._first: int | None = None
-        self._refused: set[tuple[str, ...]] = set()
+        self._owners = {ground.course for ground in scene.grounds}
+        self._refused: set[tuple[tuple[str, ...], str]] = set()
         self._claims: list[tuple[Waiting, tuple[Place, ...]]] = []
         self._left = {one.ticket for one in scene.line}
         self._waits: dict[int, float] = {}
@@ -135,7 +136,7 @@ class Future:
             )
             self._line = in_line([*self._line, new], standing)
         is_same_first = self._line[0].ticket == self._first
-        self._may_serve = not is_same_first or new.profiles not in self._refused
+        self._may_serve = not is_same_first or self._kind(new) not in self._refused
 
     def _serve(self, at_s: float) -> None:
         self._serve_claims(at_s)
@@ -149,16 +150,25 @@ class Future:
             grounds = list(self._grounds.values())
         self._may_serve = False
         self._first = self._line[0].ticket if self._line else None
-        self._refused = {one.profiles for one in self._line}
+        self._refused = {self._kind(one) for one in self._line}
         self._serve_asking(at_s, grounds)
 
+    def _kind(self, one: Waiting) -> tuple[tuple[str, ...], str]:
+        """Who can go nowhere speaks for all who want the same on the same GPUs."""
+        return one.profiles, one.course if one.course in self._owners else ""
+
     def _serve_asking(self, at_s: float, grounds: Sequence[Ground]) -> None:
-        """Let those who might ask stand at the end; who wants what somebody in line wants waits."""
-        asking = [one for one in self._asking if self._asking[one] not in self._refused]
+        """Let those who might ask stand at the end; who wants what somebody in line wants waits.
+
+        They are of no course: what is a course's own is not for them.
+        """
+        refused = {profiles for profiles, _ in self._refused}
+        asking = [one for one in self._asking if self._asking[one] not in refused]
         if not asking:
             return
-        wanted = self._line[0].profiles if self._line else ()
-        states = set_aside(wanted, grounds)
+        first = self._line[0] if self._line else None
+        kept = aside(first.profiles, open_to(grounds, first.course)) if first else NOTHING
+        states = kept.states(open_to(grounds, ""))
         for number in asking:
             if place(self._asking[number], states) is not None:
                 self._waits[number] = at_s
@@ -184,7 +194,8 @@ class Future:
 
     def _keep(self, booking: Booking) -> None:
         """Choose and close its places; those of its students who wait have theirs."""
-        spots = [Spot(ground, _leased(ground)) for ground in self._grounds.values()]
+        grounds = open_to(list(self._grounds.values()), booking.course)
+        spots = [Spot(ground, _leased(ground)) for ground in grounds]
         found = keep([booking.profiles] * booking.count, spots)
         claims = [one for one in self._line if booking.is_for(one)]
         for wish, seats in groupby(sorted(found, key=lambda seat: seat.wish), lambda s: s.wish):

@@ -1,0 +1,187 @@
+"""GPUs of one course alone: who gets leases there, what is kept, offered and promised there."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState
+from miglab_spawner.pool.aside import open_to
+from miglab_spawner.pool.placement import GpuState
+from miglab_spawner.pool.queue import Ground, Waiting, first_that_fits
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.settings import CourseRules
+
+from .conftest import SETTINGS, SHAPES, World
+from .test_keeping import A100, placed
+from .test_reservations import TUESDAY
+
+COURSES = {name: CourseRules(name, SHAPES) for name in ("everyone", "vision", "deep")}
+RULES = replace(
+    SETTINGS, courses=COURSES, assigned={"1": "vision"}, attend_grace_s=7200.0,
+    longest_wait_s=24 * 3600.0, reserve_lead_s=900.0,
+)  # fmt: skip
+ONE = ("1g.5gb",)
+
+
+def waiting(ticket: int, course: str, *profiles: str) -> Waiting:
+    return Waiting(ticket, profiles or ONE, 0.0, course, f"user{ticket}")
+
+
+def ground(gpu: str, course: str = "", *names: str) -> Ground:
+    """An A100 with these slices leased, lowest first."""
+    starts = iter(range(8))
+    return Ground(GpuState(gpu, A100, tuple(placed(n, next(starts)) for n in names)), course=course)
+
+
+# -- the decision --------------------------------------------------------------------------------
+
+
+def served(line: list[Waiting], grounds: list[Ground]) -> tuple[int, str] | None:
+    grant = first_that_fits(line, grounds)
+    return None if grant is None else (grant.ticket, grant.choices[0].gpu)
+
+
+def test_a_stranger_gets_nothing_there() -> None:
+    """However empty it is; the course's own do, and are not held up by who stands in front."""
+    full = ground("a", "", *ONE * 7)
+    own = ground("b", "vision")
+    assert served([waiting(1, "deep")], [full, own]) is None
+    assert served([waiting(1, "deep"), waiting(2, "vision")], [full, own]) == (2, "b")
+    assert served([waiting(1, "")], [full, own]) is None
+
+
+def test_a_course_may_use_what_is_for_all_too() -> None:
+    """Its own GPU is an addition, and no cage."""
+    own = ground("b", "vision", *ONE * 7)
+    assert served([waiting(1, "vision")], [ground("a"), own]) == (1, "a")
+
+
+def test_a_place_is_set_aside_only_where_the_first_may_go() -> None:
+    """A big shape of one course keeps no place on another's GPU, and loses none to it."""
+    held = ground("a", "", *ONE * 6)  # no room for a 3g.20gb yet
+    own = ground("b", "vision")
+    line = [waiting(1, "deep", "3g.20gb"), waiting(2, "vision", "7g.40gb")]
+    assert served(line, [held, own]) == (2, "b")
+
+
+def test_open_to_leaves_order_and_number() -> None:
+    """Closed GPUs stay where they are, so that indices mean the same to all."""
+    grounds = [ground("a"), ground("b", "vision"), ground("c", "deep")]
+    assert [one.state.usable for one in open_to(grounds, "vision")] == [True, True, False]
+    assert [one.state.usable for one in open_to(grounds, "")] == [True, False, False]
+
+
+# -- the pool ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab(make_world: Callable[..., World]) -> World:
+    """Two A100s; the second is vision's."""
+    world = make_world(RULES, gpus=2)
+    world.at = TUESDAY - 3600
+    world.pool.reconcile()
+    return world
+
+
+def gpus_of(leases: list[LeaseView]) -> list[int]:
+    return sorted(item.gpu for lease in leases for item in lease.slices)
+
+
+def ask(lab: World, count: int, course: str, shape: str = "1g.5gb", who: str = "") -> list[int]:
+    users = [f"{who or course}{n}" for n in range(count)]
+    tickets = [lab.ask(user, shape, course=course).id for user in users]
+    lab.attend_all()
+    lab.work()
+    return tickets
+
+
+def test_leases_lie_where_they_may(lab: World) -> None:
+    """Of nine strangers seven are served; vision's seven find their own GPU empty."""
+    strangers = ask(lab, 9, "deep")
+    states = [lab.pool.ticket(one).state for one in strangers]
+    assert states.count(TicketState.OFFERED) == 7
+    ask(lab, 7, "vision")
+    found = lab.pool.leases()
+    assert gpus_of([lease for lease in found if lease.course == "deep"]) == [0] * 7
+    assert gpus_of([lease for lease in found if lease.course == "vision"]) == [1] * 7
+
+
+def test_it_is_seen_whose_a_gpu_is(lab: World) -> None:
+    """In the snapshot, for the pages and the command line."""
+    assert [gpu.course for gpu in lab.pool.snapshot().gpus] == ["", "vision"]
+
+
+def test_what_is_offered_is_what_one_would_get(lab: World) -> None:
+    """Seven free for strangers, fourteen for vision."""
+    offers = lab.pool.offers(["deep", "vision"], None)
+    free = [{s.shape: s.free_now for s in course.shapes}["1g.5gb"] for course in offers.courses]
+    assert free == [7, 14]
+
+
+def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(
+    make_world: Callable[..., World],
+) -> None:
+    """At once, and in words, as if that GPU were not there."""
+    lab = make_world(replace(RULES, assigned={"0": "vision"}))
+    with pytest.raises(Refused, match="No GPU that deep may use can ever hold"):
+        lab.ask("ada", "1g.5gb", course="deep")
+    assert lab.ask("vera", "1g.5gb", course="vision").state is TicketState.WAITING
+
+
+def test_whole_gpus_too(make_world: Callable[..., World]) -> None:
+    """A GPU with MIG off that is a course's own is leased to nobody else."""
+    lab = make_world(RULES, gpus=2, mig=False)
+    strangers = ask(lab, 2, "deep", "full")
+    states = {lab.pool.ticket(one).state for one in strangers}
+    assert states == {TicketState.OFFERED, TicketState.WAITING}
+    (own,) = ask(lab, 1, "vision", "full")
+    assert lab.pool.ticket(own).state is TicketState.OFFERED
+
+
+def reserve(lab: World, course: str, count: int) -> Any:
+    asked = ReservationRequest(
+        course=course, shape="1g.5gb", count=count, weekdays=("tue",), from_time="10:00",
+        to_time="12:00", tz="Europe/Berlin",
+    )  # fmt: skip
+    return lab.pool.reserve(asked, "ina")
+
+
+def test_reservations_are_judged_by_what_the_course_may_use(lab: World) -> None:
+    """Fourteen for vision, seven for a stranger; together no more than there is."""
+    with pytest.raises(Refused, match="do not fit on the GPUs that deep may use"):
+        reserve(lab, "deep", 8)
+    reserve(lab, "vision", 7)
+    reserve(lab, "deep", 7)
+    with pytest.raises(Refused, match="clashes with reservation"):
+        reserve(lab, "vision", 1)
+
+
+def test_a_class_is_kept_places_on_its_own_gpu_first(lab: World) -> None:
+    """So that both classes find theirs, in whichever order they reserved."""
+    reserve(lab, "vision", 7)
+    reserve(lab, "deep", 7)
+    lab.at = TUESDAY - 600
+    lab.work()
+    ask(lab, 7, "deep")
+    ask(lab, 7, "vision")
+    found = lab.pool.leases()
+    assert gpus_of([lease for lease in found if lease.course == "vision"]) == [1] * 7
+    assert gpus_of([lease for lease in found if lease.course == "deep"]) == [0] * 7
+
+
+def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
+    """A lease on vision's GPU frees nothing for a stranger, so it is not hurried for one."""
+    for number in range(14):
+        lab.run(f"vera{number}", course="vision")
+
+    def wanted() -> list[int]:
+        found = {lease.slices[0].gpu: lease.others_wait for lease in lab.pool.leases()}
+        return [found[0], found[1]]
+
+    (last,) = ask(lab, 1, "vision", who="last")
+    assert wanted() == [1, 1]
+    lab.pool.cancel(last, "last0")
+    ask(lab, 1, "deep")
+    assert wanted() == [1, 0]
