@@ -303,8 +303,9 @@ def test_undone_by_somebody_else(world: World) -> None:
 # -- taking back ----------------------------------------------------------------------------------
 
 
-def test_taken_back_after_a_warning(world: World) -> None:
+def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     """The holder is told by whom and why; nothing but staff puts it off; then it is released."""
+    world = make_world(replace(SETTINGS, lease_s=6000.0))
     lease = world.run("ada")
     warned = world.pool.desk.reclaim(lease.id, "I need it for the exam.", INA, 60.0)
     assert warned.warning is not None and warned.warning.kind is WarningKind.STAFF
@@ -473,7 +474,9 @@ def test_a_class_that_has_reserved_goes_before(make_world: MakeWorld) -> None:
     world.pass_time(31 * 60)
     world.pool.turn()
     world.pool.desk.put_in_front(world.ask("bob").id, "Presents.", INA)
-    assert world.ask("cy", course="vision").position == 1
+    reserved = world.ask("cy", course="vision")
+    assert reserved.position == 1
+    assert world.pool.desk.put_in_front(reserved.id, "Presents.", INA).position == 1
     assert served_next(world, lease) == "cy"
 
 

@@ -1,5 +1,7 @@
 """Messages of staff and the audit: who is told, who did what, and what is forgotten when."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from miglab_spawner.pool.desk.words import Step, ago, called, told
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.rows import NoteRow
 
-from .conftest import World
+from .conftest import SETTINGS, World
 
 INA, JO = "person:ina", "person:jo"
 
@@ -212,6 +214,17 @@ def test_an_entry_says_everything(world: World) -> None:
         "at": 1_000_010.0, "by": JO, "act": "reclaim", "what": "lease", "thing": "1",
         "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
     }  # fmt: skip
+
+
+def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> None:
+    """What is done to it, and to slices on it that nobody holds, the course's staff find."""
+    world = make_world(replace(SETTINGS, assigned={"0": "vision"}))
+    world.end(world.run("ada", course="vision"))
+    (gpu,) = world.pool.snapshot().gpus
+    world.pool.desk.drain_slice(gpu.slices[0].slice_id, "Errors.", INA)
+    world.pool.desk.drain_gpu(gpu.uuid, "Fan.", INA)
+    assert acts(world, courses=("vision",)) == [("drain", "ina")] * 2
+    assert acts(world, courses=("everyone",)) == []
 
 
 def test_what_the_pool_did_by_itself(world: World) -> None:
