@@ -14,7 +14,14 @@ from typing import cast
 
 from miglab_spawner.gpu import Driver, open_gpus
 from miglab_spawner.gpu.geometry import Placement, Profile
-from miglab_spawner.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage
+from miglab_spawner.gpu.readings import (
+    GpuInfo,
+    Health,
+    ProcessReading,
+    SliceReading,
+    Usage,
+    Versions,
+)
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.messages import LeaseState, TicketRequest, TicketState
 from miglab_spawner.pool import tickets
@@ -58,6 +65,10 @@ class Rack:
         """Every GPU, numbered anew."""
         found = [info for driver in self._drivers.values() for info in driver.gpus()]
         return [replace(info, index=index) for index, info in enumerate(found)]
+
+    def versions(self) -> Versions:
+        """As any GPU's driver says."""
+        return next(iter(self._drivers.values())).versions()
 
     def slices(self, gpu_uuid: str) -> list[SliceReading]:
         """As the GPU's own driver says."""
