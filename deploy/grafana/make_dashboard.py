@@ -134,6 +134,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             unit="percentunit",
         ),
         Panel(
+            "How busy slices are",
+            "Where the hardware tells: from Hopper on, and whole GPUs.",
+            {"GPU {{gpu}} at {{place}}, {{profile}}": "miglab_slice_activity_ratio{$LAB}"},
+            unit="percentunit",
+            width=24,
+        ),
+        Panel(
             "Making a slice",
             "The driver's own time, by profile.",
             {

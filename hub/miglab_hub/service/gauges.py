@@ -51,6 +51,7 @@ class Gauges:
         self._all = self._new("memory_slices", "Memory slices of GPUs that answer.")
         self._memory = self._new("slice_memory_bytes", "Memory of a slice.", *SLICE)
         self._used = self._new("slice_memory_used_bytes", "Memory in use on a slice.", *SLICE)
+        self._busy = self._new("slice_activity_ratio", "How busy a slice was lately.", *SLICE)
         self._heat = self._new("gpu_temperature_celsius", "Temperature of a GPU.", "gpu")
         self._power = self._new("gpu_power_watts", "Power that a GPU draws.", "gpu")
         self._ecc = self._new("gpu_ecc_errors", "Uncorrected memory errors.", "gpu")
@@ -84,7 +85,7 @@ class Gauges:
         well = [gpu for gpu in snapshot.gpus if gpu.state == "ok"]
         self._all.set(sum(gpu.memory_slices for gpu in well))
         self._free.set(sum(free_of(gpu) for gpu in well))
-        for gauge in (self._memory, self._used):
+        for gauge in (self._memory, self._used, self._busy):
             gauge.clear()
         for gpu in snapshot.gpus:
             for item in gpu.slices:
@@ -95,6 +96,8 @@ class Gauges:
         self._memory.labels(*where).set(item.memory_mib * MIB)
         if item.memory_used_mib is not None:
             self._used.labels(*where).set(item.memory_used_mib * MIB)
+        if item.activity_pct is not None:
+            self._busy.labels(*where).set(item.activity_pct / 100)
 
     def _set_health(self, gpu: str, health: Health) -> None:
         said = (

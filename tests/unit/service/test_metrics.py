@@ -44,14 +44,16 @@ def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_slices_are_told_by_their_place() -> None:
     """Memory by GPU, place and profile; unknown use has no sample, nor has what is gone."""
     metrics = Metrics()
-    known = slice_view(1, 0, "ada", memory_used_mib=100)
+    known = slice_view(1, 0, "ada", memory_used_mib=100, activity_pct=12.5)
     unknown = slice_view(2, 4)
     got = samples(metrics.render(snapshot(gpu(slices=(known, unknown))), ()))
     assert got["miglab_slice_memory_used_bytes", ("0", "0", "1g.5gb")] == 100 * MIB
+    assert got["miglab_slice_activity_ratio", ("0", "0", "1g.5gb")] == 0.125
+    assert ("miglab_slice_activity_ratio", ("0", "4", "1g.5gb")) not in got
     assert got["miglab_slice_memory_bytes", ("0", "4", "1g.5gb")] == 4864 * MIB
     assert ("miglab_slice_memory_used_bytes", ("0", "4", "1g.5gb")) not in got
     later = samples(metrics.render(snapshot(gpu()), ()))
-    assert not [name for name, _ in later if name.startswith("miglab_slice_memory")]
+    assert not [name for name, _ in later if name.startswith(("miglab_slice_memory", "miglab_slice_act"))]
 
 
 def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:

@@ -1,0 +1,176 @@
+"""The Usage and Health pages in a real browser: readable by everybody, usable by keyboard."""
+
+import csv
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright, expect
+from tests.unit.service.fakes import PREFIX, slice_view
+from tests.unit.service.test_health_page import info
+
+from miglab_hub.usage import FIGURES
+from miglab_spawner.gpu.readings import Health
+from miglab_spawner.messages import SliceState
+from miglab_spawner.pool.observe import Finding
+from miglab_spawner.pool.usage_report import Event, Facts, Held, Looked, Who
+from miglab_spawner.pool.wellness import BY, Happening, Wellness
+
+from .people import SCREENSHOTS
+from .test_pool_page import ARGUMENTS, CHROMIUM, Lab
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium"),
+]
+HOUR = 3600.0
+DAY = 24 * HOUR
+COURSES = (("ml", "1g.5gb", 1), ("vision", "2g.10gb", 2), ("nlp", "3g.20gb", 4), ("hpc", "full", 8))
+Open = Callable[..., Awaitable[Page]]
+
+
+def a_term(now: float) -> Facts:
+    """Three months of four courses and forty students; some of it is not known."""
+    dice = random.Random(3)
+    held, looked, reclaims, refusals = [], [], [], []
+    for number in range(600):
+        course, shape, size = dice.choices(COURSES, (50, 25, 15, 10))[0]
+        who = Who(f"student{number % 40:02}", course, shape)
+        began, lasts = now - DAY - dice.random() ** 1.5 * 80 * DAY, dice.expovariate(1 / HOUR)
+        held.append(Held(number, who, size, began, dice.expovariate(0.01), began, began + lasts))
+        if dice.random() < 0.8:
+            idle = dice.random() ** 2
+            looked.append(Looked(number, began, lasts * (1 - idle), lasts * idle))
+        if dice.random() < 0.05:
+            reclaims.append(Event(who, began))
+        if dice.random() < 0.02:
+            refusals.append(Event(who, began))
+    return Facts(tuple(held), tuple(looked), tuple(reclaims), tuple(refusals))
+
+
+def a_fault(lab: Lab, now: float) -> None:
+    """A GPU with a fault and its history, a foreign slice, a server that nobody knows."""
+    why = "Xid 79: a fault of the GPU or its driver; drain it, look the number up, reset the GPU."
+    said = Health(False, 2, (31, 79), 91, 250.4, False, why)
+    lab.pool.infos, lab.pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(now - 12, said)}
+    lab.pool.history = (
+        Happening(now - HOUR, "GPU-0", "ok", BY, "Xid 79"),
+        Happening(now - DAY, "GPU-0", "ok", "person:ina", "drained: the fan is loud"),
+    )
+    why = "miglab did not make it; it stays untouched until an admin adopts it"
+    lab.pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, why=why))
+    orphan = Finding("holder", "container:" + "7f" * 32, "its label names lease 912, unknown here")
+    lab.host.findings = (orphan,)
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    lab = Lab()
+    await lab.start()
+    lab.host._is_reconciled = True
+    lab.pool.used = a_term(time.time())
+    a_fault(lab, time.time())
+    yield lab
+    await lab.stop()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def open_page(lab: Lab, browser: Browser) -> AsyncIterator[Open]:
+    """Opens a page as an admin; whatever it logs as an error fails the test."""
+    errors: list[str] = []
+
+    async def open_page(path: str, width: int = 1280, scheme: str = "light") -> Page:
+        context = await browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,  # type: ignore[arg-type]
+        )
+        cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
+        value = lab.sign_in.sessions.open("admin-token")
+        await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
+        page = await context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+        await page.goto(lab.url + path)
+        return page
+
+    yield open_page
+    assert errors == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["usage", "usage?by=user", "health"])
+async def test_axe_finds_nothing(open_page: Open, path: str, scheme: str) -> None:
+    """Names, roles, contrast and structure, in both schemes."""
+    page = await open_page(path, scheme=scheme)
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    if SCREENSHOTS and scheme == "light" and "?" not in path:
+        await page.screenshot(path=Path(SCREENSHOTS) / f"{path}-page.png")
+
+
+@pytest.mark.parametrize("width", [320, 640, 1280, 1920])
+@pytest.mark.parametrize("path", ["usage", "health"])
+async def test_nothing_is_cut_off(open_page: Open, path: str, width: int) -> None:
+    """From a phone's width to a projector's, the page itself never scrolls sideways."""
+    page = await open_page(path, width)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_another_report_by_keyboard(open_page: Open) -> None:
+    """On to the choice, one letter, Enter: the same days by student."""
+    page = await open_page("usage")
+    await page.get_by_label("by", exact=True).focus()
+    await page.keyboard.press("s")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="By student")).to_be_visible()
+    await expect(page.get_by_role("columnheader", name="Student")).to_be_visible()
+    assert "by=user" in page.url and await page.get_by_role("row").count() > 20
+
+
+async def test_the_sheet_is_a_file(open_page: Open, tmp_path: Path) -> None:
+    """The link saves a table under a name that says what is in it."""
+    page = await open_page("usage?since=2026-01-05&until=2026-02-01&by=week")
+    async with page.expect_download() as saving:
+        await page.get_by_role("link", name="CSV").click()
+    saved = await saving.value
+    assert saved.suggested_filename == "usage-by-week-2026-01-05-2026-02-01.csv"
+    await saved.save_as(tmp_path / "sheet.csv")
+    text = (tmp_path / "sheet.csv").read_text(encoding="utf-8-sig")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(rows) == 4 and list(rows[0]) == ["week", *FIGURES]
+
+
+async def test_a_plot_is_a_picture_with_words(open_page: Open) -> None:
+    """A screen reader is told what is drawn; the columns are there, within the picture."""
+    page = await open_page("usage")
+    plot = page.get_by_role("img", name="Slice-hours by week and course")
+    await expect(plot).to_be_visible()
+    await expect(plot).to_have_accessible_description(re.compile("most in 20"))
+    frame = await plot.bounding_box()
+    assert frame is not None
+    for column in await plot.locator("rect.fill").all():
+        box = await column.bounding_box()
+        assert box is not None and box["width"] > 1
+        assert frame["y"] <= box["y"] and box["y"] + box["height"] <= frame["y"] + frame["height"]
+
+
+async def test_what_is_fine_opens_by_keyboard(open_page: Open) -> None:
+    """What is wrong is open to see, what is fine one key away."""
+    page = await open_page("health")
+    await expect(page.get_by_role("heading", name="3 things to look at")).to_be_visible()
+    await page.get_by_text("What is fine").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("MIG on: is cut on demand")).to_be_visible()
