@@ -8,8 +8,9 @@ another, and comes to an end.
 Knows neither ledger nor clock.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from miglab_spawner.gpu.geometry import Placed
 
@@ -35,6 +36,13 @@ class Spot:
     ground: Ground
     leased: tuple[Placed, ...] = ()
     drawn: tuple[Placed, ...] = ()
+
+
+class Wish(NamedTuple):
+    """A lease that is to have a place: whose, and the profiles of its slices."""
+
+    course: str
+    profiles: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,34 @@ def keep(wishes: Sequence[Sequence[str]], spots: Sequence[Spot]) -> tuple[Seat, 
     if len(found) < len(wanted) <= FEW and _has_media(wanted, spots):
         found = _placed(wanted, spots) or found
     return found
+
+
+def keep_for(wishes: Sequence[Wish], spots: Sequence[Spot]) -> dict[int, tuple[Seat, ...]]:
+    """Choose seats where some GPUs are courses' own.
+
+    Returns:
+        The seats of each wish, by its number: on its course's own GPUs if all of it fits there,
+        else on those for all.
+    """
+    kept: dict[int, tuple[Seat, ...]] = {}
+    for course in sorted({spot.ground.course for spot in spots} - {""}):
+        mine = {n: wish for n, wish in enumerate(wishes) if wish.course == course}
+        own = [spot for spot in spots if spot.ground.course == course]
+        found = _keep_numbered(mine, own)
+        kept |= {n: seats for n, seats in found.items() if len(seats) == len(mine[n].profiles)}
+    rest = {n: wish for n, wish in enumerate(wishes) if n not in kept}
+    return kept | _keep_numbered(rest, [spot for spot in spots if not spot.ground.course])
+
+
+def _keep_numbered(
+    wishes: Mapping[int, Wish], spots: Sequence[Spot]
+) -> dict[int, tuple[Seat, ...]]:
+    numbers = list(wishes)
+    kept: dict[int, tuple[Seat, ...]] = {}
+    for seat in keep([wishes[number].profiles for number in numbers], spots):
+        number = numbers[seat.wish]
+        kept[number] = (*kept.get(number, ()), replace(seat, wish=number))
+    return kept
 
 
 def _has_media(wanted: Iterable[tuple[int, str]], spots: Iterable[Spot]) -> bool:

@@ -7,6 +7,7 @@ over by then.  Whose end, as it is set, lies behind the moment is reckoned to st
 import datetime as dt
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from zoneinfo import ZoneInfo
 
 from miglab_spawner.gpu.geometry import Placed
@@ -16,7 +17,7 @@ from .calendar import Occurrence, occurrences
 from .core import Core
 from .ends import stay_of
 from .inforce import InForce, in_force
-from .keeping import Seat, Spot, keep
+from .keeping import Seat, Spot, Wish, keep_for
 from .queue import Ground
 from .refused import Refused
 from .reservations import in_words, kept_until, profiles, rule_of
@@ -133,7 +134,10 @@ def keeping(core: Core, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
 
 
 def _seats(keeping: Iterable[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...]:
-    return keep([profiles(one.row.shape) for one in keeping for _ in range(one.left)], spots)
+    wishes = [
+        Wish(one.row.course, profiles(one.row.shape)) for one in keeping for _ in range(one.left)
+    ]
+    return tuple(chain.from_iterable(keep_for(wishes, spots).values()))
 
 
 def _spots(core: Core, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()) -> list[Spot]:

@@ -7,8 +7,8 @@ about to begin.  All of it follows from the ledger's rows and the clock, anew at
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import SliceState
@@ -16,7 +16,7 @@ from miglab_spawner.messages import SliceState
 from . import leases
 from .core import Core
 from .inforce import InForce, in_force
-from .keeping import Seat, Spot, is_empty, is_same, keep, without
+from .keeping import Seat, Spot, Wish, is_empty, is_same, keep_for, without
 from .ledger import Transaction
 from .placement import Choice, place
 from .queue import Ground, clash, open_to
@@ -26,7 +26,6 @@ from .rows import FULL, GPU_OK, GpuRow, ReservationRow, SliceRow, TicketRow
 NO_WISH = -1
 
 Kept = dict[int, tuple[Seat, ...]]
-Wish = tuple[ReservationRow, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -111,33 +110,14 @@ def _is_one(before: Sequence[Ground], now: Sequence[Ground]) -> bool:
 
 
 def _work_out(core: Core, keeping: Sequence[InForce], found: Sequence[Ground]) -> Kept:
-    wishes = [(one.row, profiles(one.row.shape)) for one in keeping for _ in range(one.left)]
+    rows = [one.row for one in keeping for _ in range(one.left)]
+    wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
     drawing = {(one.row.course, one.row.shape) for one in keeping}
     spots = [_spot(core, ground, drawing) for ground in found]
     kept: Kept = {one.row.id: () for one in keeping}
-    for wish, seats in _seats(wishes, spots).items():
-        number = wishes[wish][0].id
+    for wish, seats in keep_for(wishes, spots).items():
+        number = rows[wish].id
         kept[number] = (*kept[number], *seats)
-    return kept
-
-
-def _seats(wishes: Sequence[Wish], spots: Sequence[Spot]) -> dict[int, list[Seat]]:
-    """The seats of each wish: on its course's own GPUs if all fit there, else on those for all."""
-    kept: dict[int, list[Seat]] = {}
-    for course in sorted({spot.ground.course for spot in spots} - {""}):
-        mine = {n: names for n, (row, names) in enumerate(wishes) if row.course == course}
-        own = [spot for spot in spots if spot.ground.course == course]
-        kept |= {n: seats for n, seats in _kept_on(mine, own).items() if len(seats) == len(mine[n])}
-    rest = {n: names for n, (_, names) in enumerate(wishes) if n not in kept}
-    return kept | _kept_on(rest, [spot for spot in spots if not spot.ground.course])
-
-
-def _kept_on(wishes: Mapping[int, Sequence[str]], spots: Sequence[Spot]) -> dict[int, list[Seat]]:
-    numbers = list(wishes)
-    kept: dict[int, list[Seat]] = {}
-    for seat in keep([wishes[number] for number in numbers], spots):
-        number = numbers[seat.wish]
-        kept.setdefault(number, []).append(replace(seat, wish=number))
     return kept
 
 

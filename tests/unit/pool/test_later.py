@@ -116,3 +116,13 @@ def test_kept_times_are_in_order(lab: World) -> None:
     ]
     go_to(lab, 901)
     assert [one.row.id for one in later.kept_times(lab.pool.core, lab.at, lab.at + 60)] == []
+
+
+def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> None:
+    """A class cannot move to a GPU that is another course's own: the stranger may not stay."""
+    lab = make_world(replace(LASTING, assigned={"1": "vision"}), gpus=2)
+    lab.at = TUESDAY - 1.5 * HOUR_S
+    lab.pool.reconcile()
+    stranger = lab.run("bob")
+    reserve(lab)
+    assert "reservation 1" in refusal(lab, stranger)
