@@ -28,6 +28,7 @@ from .asker import Asker
 from .found import lease_for, ticket_for
 from .rights import Right
 from .roles import Host, needs
+from .views import visible_gpu, visible_slice
 
 router = APIRouter(prefix="/api", responses=REFUSED)
 NOTHING_SAID = UndoRequest()
@@ -74,7 +75,8 @@ async def drain_gpu(uuid: str, request: ActRequest, asker: Drainer, host: Host) 
 
     def decision(pool: Pool) -> GpuView:
         asker.require(Right.DRAIN, pool.desk.gpu(uuid).course)
-        return pool.desk.drain_gpu(uuid, request.reason, asker.by, request.seen)
+        gpu = pool.desk.drain_gpu(uuid, request.reason, asker.by, request.seen)
+        return visible_gpu(gpu, asker)
 
     return await host.decide(decision)
 
@@ -87,7 +89,8 @@ async def undrain_gpu(
 
     def decision(pool: Pool) -> GpuView:
         asker.require(Right.DRAIN, pool.desk.gpu(uuid).course)
-        return pool.desk.undrain_gpu(uuid, request.reason, asker.by, request.seen)
+        gpu = pool.desk.undrain_gpu(uuid, request.reason, asker.by, request.seen)
+        return visible_gpu(gpu, asker)
 
     return await host.decide(decision)
 
@@ -101,7 +104,8 @@ async def drain_slice(slice_id: int, request: ActRequest, asker: Drainer, host: 
 
     def decision(pool: Pool) -> SliceView:
         asker.require(Right.DRAIN, pool.desk.gpu_under(slice_id).course)
-        return pool.desk.drain_slice(slice_id, request.reason, asker.by, request.seen)
+        item = pool.desk.drain_slice(slice_id, request.reason, asker.by, request.seen)
+        return visible_slice(item, asker)
 
     return await host.decide(decision)
 
@@ -114,7 +118,8 @@ async def undrain_slice(
 
     def decision(pool: Pool) -> SliceView:
         asker.require(Right.DRAIN, pool.desk.gpu_under(slice_id).course)
-        return pool.desk.undrain_slice(slice_id, request.reason, asker.by, request.seen)
+        item = pool.desk.undrain_slice(slice_id, request.reason, asker.by, request.seen)
+        return visible_slice(item, asker)
 
     return await host.decide(decision)
 

@@ -16,7 +16,7 @@ def visible_snapshot(snapshot: PoolSnapshot, asker: Asker) -> PoolSnapshot:
         return snapshot
     return snapshot.model_copy(
         update={
-            "gpus": tuple(_visible_gpu(gpu, asker) for gpu in snapshot.gpus),
+            "gpus": tuple(visible_gpu(gpu, asker) for gpu in snapshot.gpus),
             "waiting": tuple(visible_ticket(ticket, asker) for ticket in snapshot.waiting),
         }
     )
@@ -29,13 +29,15 @@ def visible_ticket(ticket: TicketView, asker: Asker) -> TicketView:
     return ticket.model_copy(update={"user": None, "server": None, "course": "", "message": ""})
 
 
-def _visible_gpu(gpu: GpuView, asker: Asker) -> GpuView:
+def visible_gpu(gpu: GpuView, asker: Asker) -> GpuView:
+    """The GPU, with what the asker may see of each of its slices."""
     return gpu.model_copy(
-        update={"slices": tuple(_visible_slice(item, asker) for item in gpu.slices)}
+        update={"slices": tuple(visible_slice(item, asker) for item in gpu.slices)}
     )
 
 
-def _visible_slice(item: SliceView, asker: Asker) -> SliceView:
+def visible_slice(item: SliceView, asker: Asker) -> SliceView:
+    """The slice, without its holder if the asker may not see whom."""
     is_nobodys = item.lease is None and item.user is None
     if asker.may(Right.SEE_NAMES, item.course, item.user) or (is_nobodys and asker.is_staff):
         return item

@@ -132,3 +132,18 @@ async def test_offers_to_another_are_of_the_own_courses(client: httpx.AsyncClien
     query = {"user": "alice", "course": ["ml", "vision"]}
     answer = await client.get("/api/offers", params=query, headers=as_("instructor-token"))
     assert [course["course"] for course in answer.json()["courses"]] == ["ml"]
+
+
+@pytest.mark.parametrize("thing", ["gpus/GPU-0", "slices/2"])
+@pytest.mark.parametrize("act", ["drain", "undrain"])
+async def test_draining_shows_no_more_than_looking(
+    client: httpx.AsyncClient, pool: FakePool, thing: str, act: str
+) -> None:
+    """Who still runs on the course's own GPU from before stays another course's secret."""
+    pool.gpu_course = "ml"
+    pool.slices = [*slices(snapshot())]
+    why = {"reason": "New fan."}
+    headers = as_("instructor-token")
+    answer = await client.post(f"/api/{thing}/{act}", json=why, headers=headers)
+    assert answer.status_code == 200
+    assert "victor" not in answer.text and "vision" not in answer.text
