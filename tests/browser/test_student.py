@@ -51,8 +51,8 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
     picture(page, "your-slice")
 
     page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
-    page.get_by_role("button", name="Release your 1g.5gb").click()
-    page.get_by_role("dialog").get_by_role("button", name="Release").click()
+    page.get_by_role("button", name="Extend or release your 1g.5gb").click()
+    page.get_by_role("dialog").get_by_role("button", name="Release", exact=True).click()
     expect(page.get_by_text("not cut").first).to_be_visible()
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 

@@ -5,7 +5,7 @@ Each benchmark is a module of its own with one function, registered here.
 
 import typer
 
-from miglab_hub.bench import hub, labkit, placement, pool, reclaim, spawn
+from miglab_hub.bench import hub, labkit, page, placement, pool, reclaim, spawn
 from miglab_hub.bench.day import command as class_day
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
@@ -18,6 +18,7 @@ def bench() -> None:
 
 app.command("placement")(placement.bench_placement)
 app.command("pool")(pool.bench_pool)
+app.command("page")(page.bench_page)
 app.command("labkit")(labkit.bench_labkit)
 app.command("hub")(hub.bench_hub)
 app.command("spawn")(spawn.bench_spawn)

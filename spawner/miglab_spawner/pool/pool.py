@@ -15,6 +15,7 @@ from miglab_spawner.messages import (
     LayoutDiff,
     Layouts,
     LayoutSpec,
+    LeaseState,
     LeaseView,
     Note,
     Offers,
@@ -275,6 +276,12 @@ class Pool:
         with self.core.lock:
             rows = list(self.core.state.leases.values())
             return [self._view(row) for row in rows if user is None or row.user == user]
+
+    def warned(self) -> frozenset[int]:
+        """The leases whose holders are warned, by id."""
+        with self.core.lock:
+            rows = self.core.state.leases.values()
+            return frozenset(row.id for row in rows if row.state == LeaseState.WARNED)
 
     def lease_of(self, user: str, server: str) -> LeaseView | None:
         """The live lease of one server."""

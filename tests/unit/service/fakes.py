@@ -13,8 +13,8 @@ from miglab_spawner.gpu.readings import Versions
 from miglab_spawner.messages import (
     CourseOffers,
     GpuView,
-    LeaseState,
     LayoutView,
+    LeaseState,
     LeaseView,
     Note,
     Offers,
@@ -154,12 +154,12 @@ class FakePool(FakeLayouts):
     sent: dict[int, SentNote] = field(default_factory=dict)
     done: list[AuditEntry] = field(default_factory=list)
     gpu_course: str = ""
+    laid: dict[str, LayoutView] = field(default_factory=lambda: {"1": FIRST})
 
     @property
     def desk(self) -> FakeDesk:
         """What staff do by hand."""
         return FakeDesk(self)
-    laid: dict[str, LayoutView] = field(default_factory=lambda: {"1": FIRST})
 
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)
@@ -217,6 +217,9 @@ class FakePool(FakeLayouts):
 
     def leases(self, user: str | None = None) -> list[LeaseView]:
         return [lease for lease in self.held.values() if user in (None, lease.user)]
+
+    def warned(self) -> frozenset[int]:
+        return frozenset(lease.id for lease in self.held.values() if lease.warning is not None)
 
     def lease_of(self, user: str, server: str) -> LeaseView | None:
         found = [le for le in self.held.values() if (le.user, le.server) == (user, server)]

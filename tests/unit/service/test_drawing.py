@@ -3,8 +3,8 @@
 import pytest
 
 from miglab_hub.service.asker import SPAWNER, Asker, Kind
-from miglab_hub.service.pages.drawing import WORDS, Doings, Mark, boxes, draw, sums
-from miglab_spawner.messages import GpuView, KeptPlace, PoolSnapshot, SliceState, SliceView
+from miglab_hub.service.pages.drawing import WORDS, Doings, Mark, boxes, draw, kept_on, sums
+from miglab_spawner.messages import GpuView, KeptPlace, SliceState, SliceView
 
 from .fakes import slice_view
 
@@ -122,10 +122,8 @@ def test_sums() -> None:
     """What anybody could get counts as free: not what is drained, reserved or on a silent GPU."""
     one = gpu(slice_view(1, 0), slice_view(2, 1, "bob"), slice_view(3, 2, draining="dust"))
     silent = gpu(slice_view(4, 0), index=1, uuid="GPU-1", state="unknown", why="stuck")
-    snapshot = PoolSnapshot(
-        at=0, simulated=True, gpus=(one, silent), waiting=(), kept=(kept(3, 2),)
-    )
-    drawings = draw(snapshot, SPAWNER, Doings(idle={2}))
+    places = [kept(3, 2)]
+    drawings = [draw(view, kept_on(view, places), Doings({2}), SPAWNER) for view in (one, silent)]
     assert sums(drawings, 5) == [
         (4, "memory slices free"),
         (1, "in use"),
@@ -133,3 +131,9 @@ def test_sums() -> None:
         (5, "waiting"),
     ]
     assert drawings[1].trouble == "unknown: takes no new lease. stuck"
+
+
+def test_what_somebody_does_is_shown_to_who_sees_the_name() -> None:
+    """Of a holder who is not named it is not told whether they work."""
+    view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "eva").model_copy(update={"user": None}))
+    assert Doings({1, 2, 9}, {2}).on(view) == Doings({1}, frozenset())

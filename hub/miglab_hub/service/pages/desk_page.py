@@ -151,7 +151,7 @@ class Look:
             ("Shape", ticket.shape),
             ("Course", ticket.course),
             ("Waits", self._for(ticket.created_at)),
-            ("Likely yet", likely_wait(ticket.estimate) if ticket.estimate else "not known"),
+            ("Likely yet", _likely(ticket)),
         ]
         facts += [("Told", ticket.message)] if ticket.message else []
         title = f"{who} in line for {ticket.shape}"
@@ -161,6 +161,11 @@ class Look:
         may = acts.on_pool(self.snapshot.paused, courses, self.asker)
         facts = [("Paused", self.snapshot.paused)] if self.snapshot.paused else []
         return Desk("The whole pool", facts, may) if may else None
+
+
+def _likely(ticket: TicketView) -> str:
+    estimate = ticket.estimate
+    return f"{likely_wait(estimate)}, {estimate.why}" if estimate else "not known"
 
 
 def _state(item: SliceView) -> str:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from miglab_hub.service.asker import Asker
-from miglab_spawner.messages import GpuView, KeptPlace, PoolSnapshot, SliceState, SliceView
+from miglab_spawner.messages import GpuView, KeptPlace, SliceState, SliceView
 
 from .words import amount
 
@@ -59,6 +59,11 @@ class Doings(NamedTuple):
 
     idle: Collection[int] = frozenset()
     warned: Collection[int] = frozenset()
+
+    def on(self, gpu: GpuView) -> "Doings":
+        """What of it is about slices of one GPU whose holder the viewer sees."""
+        seen = {item.lease for item in gpu.slices if item.lease and item.user is not None}
+        return Doings(frozenset(seen & set(self.idle)), frozenset(seen & set(self.warned)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +122,28 @@ class Drawing:
     address: str = ""
 
 
-def draw(snapshot: PoolSnapshot, asker: Asker, doings: Doings) -> list[Drawing]:
-    """Every GPU of the snapshot."""
-    return [_gpu(gpu, _kept_on(gpu, snapshot.kept), asker, doings) for gpu in snapshot.gpus]
+def draw(gpu: GpuView, kept: Sequence[KeptPlace], doings: Doings, asker: Asker) -> Drawing:
+    """One GPU, with the places on it that are kept."""
+    memory = f"{round(gpu.memory_mib / 1024)} GiB"
+    about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
+    trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.why}".strip()
+    notes = [f"draining: {gpu.draining}"] if gpu.draining else []
+    notes += [f"for {gpu.course}"] if gpu.course else []
+    notes += [gpu.why] if gpu.state == "ok" and gpu.why else []
+    return Drawing(
+        gpu.index,
+        gpu.memory_slices,
+        about,
+        tuple(boxes(gpu, kept, asker, doings)),
+        trouble,
+        tuple(notes),
+        f"gpu/{gpu.uuid}" if asker.is_staff else "",
+    )
+
+
+def kept_on(gpu: GpuView, kept: Sequence[KeptPlace]) -> list[KeptPlace]:
+    """The kept places of one GPU, in order."""
+    return sorted((one for one in kept if one.gpu == gpu.uuid), key=lambda one: one.start)
 
 
 def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
@@ -147,27 +171,6 @@ def boxes(gpu: GpuView, kept: Sequence[KeptPlace], asker: Asker, doings: Doings)
     if position < gpu.memory_slices:
         drawn += _uncut(position, gpu.memory_slices, gpu, kept)
     return drawn
-
-
-def _gpu(gpu: GpuView, kept: Sequence[KeptPlace], asker: Asker, doings: Doings) -> Drawing:
-    memory = f"{round(gpu.memory_mib / 1024)} GiB"
-    about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
-    trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.why}".strip()
-    notes = [f"draining: {gpu.draining}"] if gpu.draining else []
-    notes += [gpu.why] if gpu.state == "ok" and gpu.why else []
-    return Drawing(
-        gpu.index,
-        gpu.memory_slices,
-        about,
-        tuple(boxes(gpu, kept, asker, doings)),
-        trouble,
-        tuple(notes),
-        f"gpu/{gpu.uuid}" if asker.is_staff else "",
-    )
-
-
-def _kept_on(gpu: GpuView, kept: Sequence[KeptPlace]) -> list[KeptPlace]:
-    return sorted((one for one in kept if one.gpu == gpu.uuid), key=lambda one: one.start)
 
 
 def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[KeptPlace]) -> Iterator[Box]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miglab_hub.service.asker import Asker
+from miglab_hub.service.rights import Right
 from miglab_spawner.messages import LeaseView, PoolSnapshot, TicketState, TicketView
 from miglab_spawner.progress import likely_wait
 
@@ -19,8 +20,7 @@ class Row:
         place: which; "now" for one that is being served.
         who: as the asker may name them.
         since: when it was asked for.
-        wait: how long it is likely to last yet, in words.
-        why: what that was made from.
+        wait: how long it is likely to last yet, in words; empty if it is not known.
         address: of what can be done to it; empty for nothing.
     """
 
@@ -31,9 +31,62 @@ class Row:
     shape: str
     since: float
     wait: str
-    why: str
     address: str
     is_own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Who waits, the next in front; ``shapes``: how many for each, the most wanted first."""
+
+    rows: list[Row]
+    shapes: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands above: the asker's own, and the figures.
+
+    Attributes:
+        paused: why nothing is granted; empty while it is.
+        own: the asker's leases.
+        own_line: one sentence about the asker.
+        is_told: whether that sentence is shown: not to staff who have nothing to do with it.
+        sums: the figures.
+        desk: what the button that is about the whole pool is called; empty for nothing to do.
+    """
+
+    paused: str
+    own: list[LeaseView]
+    own_line: str
+    is_told: bool
+    sums: list[tuple[int, str]]
+    desk: str
+
+
+def line_of(waiting: Sequence[TicketView], asker: Asker) -> Line:
+    """The line as the page shows it."""
+    return Line(rows(waiting, asker), by_shape(waiting))
+
+
+def head_of(
+    snapshot: PoolSnapshot, own: Sequence[LeaseView], asker: Asker, sums: list[tuple[int, str]]
+) -> Head:
+    """What stands above, as the page shows it."""
+    is_waiting = any(asker.is_user(ticket.user) for ticket in snapshot.waiting)
+    return Head(
+        snapshot.paused,
+        list(own),
+        own_line(snapshot, own, asker),
+        is_waiting or not asker.is_staff,
+        sums,
+        _pool_desk(asker),
+    )
+
+
+def _pool_desk(asker: Asker) -> str:
+    words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
+    return " or ".join(word for right, word in words.items() if asker.has(right))
 
 
 def rows(waiting: Sequence[TicketView], asker: Asker) -> list[Row]:
@@ -43,7 +96,6 @@ def rows(waiting: Sequence[TicketView], asker: Asker) -> list[Row]:
 
 def _row(ticket: TicketView, asker: Asker) -> Row:
     is_own = asker.is_user(ticket.user)
-    estimate = ticket.estimate
     return Row(
         ticket.id,
         "now" if ticket.position is None else str(ticket.position),
@@ -51,8 +103,7 @@ def _row(ticket: TicketView, asker: Asker) -> Row:
         ticket.course,
         ticket.shape,
         ticket.created_at,
-        wait_short(estimate) if estimate else "",
-        estimate.why if estimate else "",
+        wait_short(ticket.estimate) if ticket.estimate else "",
         f"ticket/{ticket.id}" if ticket.user is not None else "",
         is_own,
     )

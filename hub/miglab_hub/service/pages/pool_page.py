@@ -5,43 +5,28 @@ The browser says which parts it has, by name and version; it is sent only those 
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from zlib import crc32
+from functools import partial
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.sse import ServerSentEvent
-from markupsafe import Markup
 
 from miglab_hub.reclaimer.states import Activity
 from miglab_hub.service.asker import Asker
 from miglab_hub.service.host import PoolHost
-from miglab_hub.service.rights import Right
 from miglab_hub.service.roles import Host, Who
 from miglab_hub.service.views import visible_snapshot
 from miglab_spawner.messages import LeaseView, PoolSnapshot
+from miglab_spawner.pool.pool import Pool
 
-from .drawing import WORDS, Doings, draw, sums
+from .drawing import WORDS, Doings, draw, kept_on, sums
 from .frame import render, render_part, shown
-from .line import by_shape, own_line, rows
+from .line import head_of, line_of
+from .parts import Part, Shelf, Shelves
 
 NEWS_S = 30.0  # a stream without news says that it is alive
 IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of the page.
-
-    Attributes:
-        name: its element's name.
-        html: what is in it.
-        version: another one for other HTML.
-    """
-
-    name: str
-    html: Markup
-    version: str
 
 
 async def page(request: Request) -> Response:
@@ -71,60 +56,54 @@ async def live(_: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
         await host.waker.beyond(seen, NEWS_S)
 
 
-async def pool_parts(request: Request, asker: Asker) -> list[Part]:
+async def pool_parts(request: Request, asker: Asker) -> list[Part[Any]]:
     """Every part of the page, as it is now."""
     host: PoolHost = request.app.state.host
-    held = await host.decide(lambda pool: pool.leases())
-    leases = [one for one in held if asker.may(Right.SEE_NAMES, one.course, one.user)]
+    own, warned = await host.decide(lambda pool: (_own(pool, asker), pool.warned()))
     snapshot = visible_snapshot(await host.snapshot(), asker)
-    return parts_of(snapshot, leases, asker, _doings(host, leases), time.time())
-
-
-def _doings(host: PoolHost, leases: Sequence[LeaseView]) -> Doings:
     activity = host.reclaimer.activities() if host.reclaimer else {}
-    return Doings(
-        idle={lease.id for lease in leases if activity.get(lease.id) in IDLE},
-        warned={lease.id for lease in leases if lease.warning is not None},
-    )
+    doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
+    return parts_of(_shelf(request, asker), snapshot, own, asker, doings, time.time())
+
+
+def _own(pool: Pool, asker: Asker) -> list[LeaseView]:
+    return pool.leases(asker.name) if asker.is_user(asker.name) else []
+
+
+def _shelf(request: Request, asker: Asker) -> Shelf:
+    state = request.app.state
+    if not hasattr(state, "shelves"):
+        state.shelves = Shelves()
+    shelves: Shelves = state.shelves
+    return shelves.of(asker)
 
 
 def parts_of(
-    snapshot: PoolSnapshot, leases: Sequence[LeaseView], asker: Asker, doings: Doings, now: float
-) -> list[Part]:
-    """The page's parts.  Pure.
+    shelf: Shelf,
+    snapshot: PoolSnapshot,
+    own: Sequence[LeaseView],
+    asker: Asker,
+    doings: Doings,
+    now: float,
+) -> list[Part[Any]]:
+    """The page's parts.
 
     Args:
+        shelf: what the asker was shown last.
         snapshot: what the asker may see of the pool.
-        leases: those that the asker may see.
+        own: the asker's leases.
         asker: who reads it.
-        doings: what else is known of leases.
+        doings: what is known of leases beside the snapshot.
         now: seconds since the epoch.
     """
-    drawings = draw(snapshot, asker, doings)
-    waiting = snapshot.waiting
-    head = {
-        "asker": asker,
-        "paused": snapshot.paused,
-        "own": [lease for lease in leases if asker.is_user(lease.user)],
-        "own_line": own_line(snapshot, leases, asker),
-        "is_waiting": any(asker.is_user(ticket.user) for ticket in waiting),
-        "sums": sums(drawings, len(waiting)),
-        "desk": _pool_desk(asker),
-    }
-    line = {"rows": rows(waiting, asker), "shapes": by_shape(waiting)}
-    return [
-        _part("head", "part_head.html", now, **head),
-        _part("line", "part_line.html", now, **line),
-        *(_part(f"gpu-{one.index}", "part_gpu.html", now, gpu=one) for one in drawings),
+    gpus = [
+        shelf.part(
+            f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, asker), now
+        )
+        for gpu in snapshot.gpus
+        for made_of in ((gpu, kept_on(gpu, snapshot.kept), doings.on(gpu)),)
     ]
-
-
-def _pool_desk(asker: Asker) -> str:
-    """What the button that is about the whole pool is called; empty for nothing to do."""
-    words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
-    return " or ".join(word for right, word in words.items() if asker.has(right))
-
-
-def _part(name: str, template: str, now: float, **values: object) -> Part:
-    html = render_part(template, now=now, **values)
-    return Part(name, Markup(html), f"{crc32(html.encode()):08x}")  # noqa: S704 -- escaped by Jinja
+    waiting = snapshot.waiting
+    line = shelf.part("line", "part_line.html", waiting, lambda: line_of(waiting, asker), now)
+    head = head_of(snapshot, own, asker, sums([part.drawn for part in gpus], len(waiting)))
+    return [shelf.part("head", "part_head.html", head, lambda: head, now), line, *gpus]

@@ -1,0 +1,172 @@
+"""Seven GPUs of seven slices and 200 who wait: legible at any size, by keyboard, in both themes."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import uvicorn
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, async_playwright
+from tests.unit.service.big import WAITING, BigPool, Idlers
+from tests.unit.service.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
+
+from miglab_hub.bench.pool import free_ports
+from miglab_hub.service.auth import SignIn
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.management import management_app
+from miglab_hub.service.metrics import Metrics
+from miglab_hub.service.pages.drawing import WORDS
+
+CHROMIUM = os.environ.get("MIGLAB_CHROMIUM", "/usr/bin/chromium")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+PHONE, LAPTOP, PROJECTOR = (390, 844), (1280, 800), (1920, 1080)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.long,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium"),
+]
+Open = Callable[..., Awaitable[Page]]
+
+# What is wider or higher than the room it has, so that a part of it cannot be read.
+CUT_OFF = """() => { const bottom = (item) => item.getBoundingClientRect().bottom;
+  return [...document.querySelectorAll(".cell .what, .cell .state, .cell .until")]
+  .filter((item) => item.offsetParent && (item.scrollWidth > item.clientWidth + 1
+    || bottom(item) > bottom(item.closest(".cell")) + 1))
+  .map((item) => item.textContent) }"""
+
+
+@pytest.fixture
+async def pool() -> BigPool:
+    return BigPool()
+
+
+@pytest.fixture
+async def open_page(pool: BigPool) -> AsyncIterator[Open]:
+    """Open the pool's page as a site admin, in a window of some size; its errors fail the test."""
+    host = PoolHost(pool, Metrics(), reclaimer=Idlers())  # type: ignore[arg-type]
+    sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
+    app = management_app(host, sign_in, default_course="everyone", notices=("simulated GPUs",))
+    port = free_ports()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
+    serving = asyncio.create_task(server._serve())
+    errors: list[str] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+
+        async def open_it(size: tuple[int, int] = LAPTOP, theme: str = "light") -> Page:
+            context = await browser.new_context(
+                viewport={"width": size[0], "height": size[1]}, color_scheme=theme
+            )
+            cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
+            value = sign_in.sessions.open("admin-token")
+            await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
+            page = await context.new_page()
+            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+            await page.goto(f"http://localhost:{port}{PREFIX}/")
+            return page
+
+        yield open_it
+        await browser.close()
+    host.waker.close()
+    server.should_exit = True
+    await serving
+    await host.stop()
+    assert errors == []
+
+
+@pytest.mark.parametrize("size", [PHONE, LAPTOP, PROJECTOR])
+async def test_everything_can_be_read(open_page: Open, size: tuple[int, int]) -> None:
+    """No profile, state or time is cut off, no type is tiny, nothing scrolls sideways."""
+    page = await open_page(size)
+    assert await page.locator(".cell .what").count() == 49 + 7
+    assert await page.evaluate(CUT_OFF) == []
+    assert await page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    least = await page.evaluate(
+        "Math.min(...[...document.querySelectorAll('.cell .state')]"
+        ".map((item) => parseFloat(getComputedStyle(item).fontSize)))"
+    )
+    assert least >= (16 if size == PROJECTOR else 12)
+
+
+async def test_every_state_is_drawn_with_its_word(open_page: Open) -> None:
+    """All the words of the legend stand in the drawing, and no two look the same."""
+    page = await open_page()
+    drawn = await page.locator(".cell .state").all_inner_texts()
+    assert set(drawn) == set(WORDS.values())
+    looks = await page.evaluate(
+        "[...document.querySelectorAll('.legend .swatch')].map((item) => {"
+        "const look = getComputedStyle(item);"
+        "return [look.background, look.border].join()})"
+    )
+    assert len(set(looks)) == len(WORDS)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing(open_page: Open, theme: str) -> None:
+    """Of any severity, on the page and in an open desk."""
+    page = await open_page(theme=theme)
+    assert await problems(page) == []
+    await page.locator("button.cell-in").first.click()
+    await page.get_by_role("dialog").wait_for()
+    await page.get_by_text("Take back", exact=True).click()
+    assert await problems(page) == []
+
+
+async def test_arrow_keys_walk_over_the_drawing(open_page: Open) -> None:
+    """Right and left along a GPU, up and down between GPUs; Enter opens what one is on."""
+    page = await open_page()
+    await page.locator("#open-0-0").focus()
+    for key, there in (
+        ("ArrowRight", "open-0-1"),
+        ("ArrowDown", "open-1-1"),
+        ("ArrowLeft", "open-1-0"),
+        ("ArrowLeft", "open-1-0"),
+        ("ArrowUp", "open-0-0"),
+    ):
+        await page.keyboard.press(key)
+        assert await page.evaluate("document.activeElement.id") == there
+    await page.keyboard.press("Enter")
+    await page.get_by_role("dialog").get_by_text("1g.5gb on GPU 0").wait_for()
+    await page.keyboard.press("Escape")
+    assert await page.evaluate("document.activeElement.id") == "open-0-0"
+
+
+async def test_200_wait_and_one_is_found(open_page: Open) -> None:
+    """The whole line is there, in a region of its own; a name is found in it at once."""
+    page = await open_page()
+    assert await page.locator(".line tbody tr").count() == WAITING
+    line = page.get_by_role("region", name="Who waits")
+    assert await line.evaluate("item => item.clientHeight < innerHeight")
+    await page.get_by_label("Find").fill("carla178")
+    assert await page.locator(".line tbody tr:not(.past)").count() == 1
+    await page.get_by_text("1 found").wait_for()
+
+
+async def test_an_update_replaces_only_what_changed(open_page: Open, pool: BigPool) -> None:
+    """When one GPU changes, the other parts' elements stay the ones they were."""
+    page = await open_page()
+    await page.evaluate(
+        "document.querySelectorAll('.part').forEach((p) => (p.dataset.old = 'yes'))"
+    )
+    free = pool.gpus[0].slices[0].model_copy(update={"user": "newcomer"})
+    changed = pool.gpus[0].model_copy(update={"slices": (free, *pool.gpus[0].slices[1:])})
+    pool.gpus = (changed, *pool.gpus[1:])
+    pool.version += 1
+    await page.evaluate("document.dispatchEvent(new Event('miglab:acted'))")
+    await page.get_by_text("newcomer").wait_for()
+    fresh = await page.evaluate(
+        "[...document.querySelectorAll('.part:not([data-old])')].map((p) => p.id)"
+    )
+    assert fresh == ["part-gpu-0"]
+
+
+async def problems(page: Page) -> list[str]:
+    """What axe finds, one line each."""
+    results = await Axe().run(page, options={"resultTypes": ["violations"]})
+    return [
+        f"{found['id']}: {found['help']}: {[node['html'][:160] for node in found['nodes'][:3]]}"
+        for found in results.response["violations"]
+    ]

@@ -1,0 +1,102 @@
+"""A full lab: seven GPUs of seven slices, every state among them, and 200 who wait."""
+
+import time
+
+from miglab_hub.reclaimer.states import Activity
+from miglab_spawner.messages import (
+    GpuView,
+    KeptPlace,
+    LeaseView,
+    LeaseWarning,
+    PoolSnapshot,
+    SliceState,
+    SliceView,
+    TicketState,
+    TicketView,
+    WaitEstimate,
+    WarningKind,
+)
+
+from .fakes import FakePool, lease_view, slice_view
+
+GPUS, SLICES, WAITING = 7, 7, 200
+NAMES = ("ada", "bartholomew", "carla", "dmitri", "eva-marie", "fatima", "hui", "maximilian.k")
+COURSES = ("vision", "deep-learning", "ml")
+STATES = {
+    10: SliceState.MAKING, 11: SliceState.SCRUBBING, 12: SliceState.QUARANTINED,
+    13: SliceState.FOREIGN, 14: SliceState.FREE, 15: SliceState.FREE, 16: SliceState.FREE,
+}  # fmt: skip
+IDLE, WARNED = range(20, 24), range(24, 26)
+
+
+class BigPool(FakePool):
+    """See the module; what it is told changes nothing but its version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = time.time()
+        self.held = {lease.id: lease for lease in map(self._lease, range(GPUS * SLICES)) if lease}
+        self.gpus = tuple(map(self._gpu, range(GPUS)))
+        self.line = tuple(map(self._ticket, range(WAITING)))
+
+    def snapshot(self) -> PoolSnapshot:
+        kept = tuple(
+            KeptPlace(reservation=1, course="vision", gpu="GPU-2", start=n, size=1) for n in (0, 1)
+        )
+        return PoolSnapshot(
+            at=self.now, simulated=True, gpus=self.gpus, waiting=self.line, kept=kept
+        )
+
+    def _lease(self, number: int) -> LeaseView | None:
+        if number in STATES:
+            return None
+        warning = LeaseWarning(
+            at=self.now, reclaim_at=self.now + 300, reason="unused", kind=WarningKind.IDLE
+        )
+        return lease_view(
+            number,
+            NAMES[number % len(NAMES)],
+            course=COURSES[number % len(COURSES)],
+            granted_at=self.now - 5000,
+            ends_at=self.now + 100 * number if number % 5 else None,
+            warning=warning if number in WARNED else None,
+        )
+
+    def _slice(self, number: int, start: int) -> SliceView:
+        lease = self.held.get(number)
+        if lease is None:
+            return slice_view(number, start, state=STATES[number], gpu=number // SLICES)
+        return slice_view(
+            number, start, lease.user, gpu=number // SLICES, course=lease.course,
+            ends_at=lease.ends_at, memory_used_mib=97 * number,
+        )  # fmt: skip
+
+    def _gpu(self, index: int) -> GpuView:
+        slices = tuple(self._slice(index * SLICES + n, n) for n in range(SLICES))
+        return GpuView(
+            index=index, uuid=f"GPU-{index}", name="A100-SXM4-40GB", memory_slices=8,
+            memory_mib=40960, mig=True, state="unknown" if index == 6 else "ok",
+            why="an NVML call is stuck" if index == 6 else "",
+            draining="a new fan" if index == 5 else "", slices=slices,
+        )  # fmt: skip
+
+    def _ticket(self, number: int) -> TicketView:
+        wait = WaitEstimate(
+            low_s=60 * number, likely_s=90 * number, high_s=200 * number + 60, why="from 50 leases"
+        )
+        return TicketView(
+            id=number + 1, user=f"{NAMES[number % len(NAMES)]}{number}", server="",
+            course=COURSES[number % len(COURSES)], shape=("1g.5gb", "2x1g.5gb")[number % 9 == 0],
+            state=TicketState.WAITING, position=number + 1, waiting=WAITING,
+            created_at=self.now - 20 * number, estimate=wait if number % 4 else None,
+        )  # fmt: skip
+
+
+class Idlers:
+    """A reclaimer that thinks some leases idle."""
+
+    def activities(self) -> dict[int, Activity]:
+        return dict.fromkeys(IDLE, Activity.IDLE_FREE)
+
+    def explain(self, pool: object, user: str | None = None) -> list[object]:
+        return []

@@ -1,0 +1,65 @@
+"""Parts are drawn anew when what they are made of is another, and for each viewer."""
+
+from miglab_hub.service.asker import Asker, Kind
+from miglab_hub.service.pages.parts import AGED_S, Part, Shelf, Shelves
+
+ALICE = Asker(Kind.PERSON, "alice")
+
+
+class Counter:
+    """Draws an empty line, and counts how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> object:
+        self.times += 1
+        return type("Line", (), {"rows": [], "shapes": []})
+
+
+def part(shelf: Shelf, made_of: object, draw: Counter, now: float = 0.0) -> Part[object]:
+    return shelf.part("line", "part_line.html", made_of, draw, now)
+
+
+def test_the_same_is_not_drawn_again() -> None:
+    """What compares equal is the same, though it is another object."""
+    shelf, draw = Shelf(), Counter()
+    first = part(shelf, [1, 2], draw)
+    assert part(shelf, [1, 2], draw) is first
+    assert draw.times == 1
+    part(shelf, [1, 3], draw)
+    assert draw.times == 2
+
+
+def test_words_about_time_do_not_grow_old() -> None:
+    """After half a minute it is drawn again; with the same HTML it has the same version."""
+    shelf, draw = Shelf(), Counter()
+    first = part(shelf, [1], draw)
+    again = part(shelf, [1], draw, AGED_S + 1)
+    assert (draw.times, again.version) == (2, first.version)
+
+
+def test_everybody_has_their_own() -> None:
+    """The same name with another role is another viewer; another browser of theirs is not."""
+    shelves = Shelves()
+    assert shelves.of(ALICE) is shelves.of(Asker(Kind.PERSON, "alice", xsrf="other"))
+    others = [
+        Asker(Kind.PERSON, "alice", admin=True),
+        Asker(Kind.PERSON, "alice", assists=frozenset({"ml"})),
+        Asker(Kind.SERVICE, "alice"),
+        Asker(Kind.PERSON, "bob"),
+    ]
+    assert all(shelves.of(other) is not shelves.of(ALICE) for other in others)
+
+
+def test_there_is_an_end_to_shelves() -> None:
+    """Who has not looked for the longest time gives way."""
+    shelves = Shelves(limit=2)
+    first = shelves.of(ALICE)
+    shelves.of(Asker(Kind.PERSON, "bob"))
+    assert shelves.of(ALICE) is first
+    shelves.of(Asker(Kind.PERSON, "carla"))
+    assert shelves.of(ALICE) is first
+    shelves.of(Asker(Kind.PERSON, "dora"))
+    shelves.of(Asker(Kind.PERSON, "emil"))
+    assert shelves.of(ALICE) is not first
