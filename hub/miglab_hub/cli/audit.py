@@ -28,7 +28,13 @@ def audit(
     what: Annotated[
         str | None, typer.Option(help="Only one kind: gpu, slice, lease, ticket, reservation …")
     ] = None,
+    thing: Annotated[
+        str | None, typer.Option(help="Only this one: its number, or a GPU's UUID.")
+    ] = None,
     course: Annotated[str | None, typer.Option(help="Only what concerns this course.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Also what nobody did by hand.")
+    ] = False,
     limit: Annotated[int, typer.Option(help="The newest so many.", min=1, max=1000)] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +42,8 @@ def audit(
     now = time.time()
     asked = {
         "since": moment(since, now), "until": moment(until, now),
-        "by": by, "what": what, "course": course, "limit": limit,
+        "by": by, "what": what, "thing": thing, "course": course,
+        "everything": everything or None, "limit": limit,
     }  # fmt: skip
     query = urlencode({key: value for key, value in asked.items() if value is not None})
     answer = api(context).call("GET", f"/audit?{query}")
@@ -53,7 +60,7 @@ def moment(text: str | None, now: float) -> float | None:
     if text is None:
         return None
     if (ago := AGO.fullmatch(text.strip())) is not None:
-        return now - float(ago[1]) * UNITS_S[ago[2]]
+        return max(0.0, now - float(ago[1]) * UNITS_S[ago[2]])
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except ValueError:

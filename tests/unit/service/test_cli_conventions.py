@@ -190,7 +190,8 @@ def test_who_may_not_watch_is_told(service: Service, lab: Path) -> None:
 
 NOON = 1_780_401_600.0
 TIMES = {
-    "90m": NOON - 5400, "2h": NOON - 7200, "1.5d": NOON - 129_600, "1w": NOON - 604_800,
+    "99999d": 0.0, "90m": NOON - 5400,
+    "2h": NOON - 7200, "1.5d": NOON - 129_600, "1w": NOON - 604_800,
     "2026-06-02T12:00+00:00": NOON, "2026-06-02 14:00+02:00": NOON,
 }  # fmt: skip
 
@@ -228,8 +229,8 @@ def test_audit_for_people_and_programs(
         "miglab_hub.pool_api.PoolApi",
         lambda url, token: PoolApi(url, token, httpx.MockTransport(audit)),
     )
-    said = run(lab, "audit", "--by", "il se", "--course", "ml", "--limit", "5")
-    assert asked == ["/audit?by=il+se&course=ml&limit=5"]
+    said = run(lab, "audit", "--by", "il se", "--course", "ml", "--limit", "5", "--everything")
+    assert asked == ["/audit?by=il+se&course=ml&everything=True&limit=5"]
     assert "person:ilse" in said and "gpu GPU-0" in said and "[red]?[2Jexam" in said
     assert json.loads(run(lab, "audit", "--json")) == [entry]
     assert run(lab, "audit") == "Nobody did anything.\n"
