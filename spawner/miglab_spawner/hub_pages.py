@@ -98,10 +98,13 @@ class WaitingHandler(_ServerHandler):
         """Go on with another shape, or give up."""
         spawner = self.spawner_of(user_name, server_name, "start:servers")
         try:
-            await spawner.instead(_shape(self.get_json_body()))
+            shape = _shape(self.get_json_body())
+            await spawner.instead(shape)
         except PoolError as error:
             self.refuse(error)
         else:
+            if not shape:
+                await _ended(spawner)
             self.answer({}, 202)
 
 
@@ -156,6 +159,12 @@ class MovingHandler(BaseHandler):
             self.redirect(f"{page}?{self.request.query}" if self.request.query else page)
             return
         self.finish(await self.render_template("moving.html", shape=move.shape))
+
+
+async def _ended(spawner: Any) -> None:
+    """Until a start that was given up is over: then the spawn page offers a new one."""
+    if spawner._spawn_future is not None:
+        await asyncio.wait([spawner._spawn_future])
 
 
 def _shape(body: object) -> str:

@@ -255,11 +255,17 @@ async def test_a_choice_that_is_none(hub: Hub, lab: PoolLab, body: Any):
 async def test_giving_up(hub: Hub, lab: PoolLab):
     """The ticket is over, and so is the start; afterwards there is nothing to choose."""
     ticket = await line_up(hub, lab)
+    spawner = hub.spawner("ada")
     assert (await choose(hub, "")).status_code == 202
+    assert not spawner.active  # the spawn page would lead back to the waiting page
     with pytest.raises(Exception, match="You gave up your place in line"):
         await hub.settled("ada")
     assert lab.pool.ticket(ticket.id).state is TicketState.CANCELLED
     assert (await choose(hub, "cpu")).json()["reason"] == "not-waiting"
+    ada = await signed_in(hub, "ada")
+    page = await ada.get("spawn/ada")  # where the waiting page then goes
+    assert 'value="7g.40gb" required checked' in page.text
+    await ada.aclose()
 
 
 async def test_a_server_that_cannot_keep_its_place_gives_it_up(

@@ -2,26 +2,43 @@
 
 import { make, setText } from './dom.js';
 
-const SPOKEN_AT_S = [60, 30, 10];
+const WARNED_AT_S = [60, 30, 10];
+const OFFERED_AT_S = [60];
 
 /** Returns a function that looks at each view and says aloud what is new in it. */
 export function announcer(say) {
   const polite = make('div', { role: 'status', class: 'miglab-spoken' });
   const urgent = make('div', { role: 'alert', class: 'miglab-spoken' });
-  document.body.append(polite, urgent);
-  let spoken = Infinity;
+  const offer = make('div', { role: 'alert', class: 'miglab-spoken' });
+  const ended = make('div', { role: 'alert', class: 'miglab-spoken' });
+  const notes = make('div', { role: 'log', 'aria-live': 'polite', class: 'miglab-spoken' });
+  document.body.append(polite, urgent, offer, ended, notes);
+  const warn = countdown(WARNED_AT_S, urgent);
+  const call = countdown(OFFERED_AT_S, offer);
   return view => {
-    setText(polite, say.problem(view));
-    if (!view.warning) {
-      spoken = Infinity;
-      setText(urgent, '');
+    const { warning, ticket } = view;
+    setText(polite, view.state === 'none' && !ticket ? '' : say.problem(view));
+    warn(warning?.left_s, () => say.warning(view));
+    const left_s = ticket?.state === 'offered' ? (ticket.left_s ?? Infinity) : undefined;
+    call(left_s, () => say.offered(ticket));
+    setText(ended, ticket?.state === 'over' ? ticket.message : '');
+    setText(notes, view.notes.map(say.note).join(' '));
+  };
+}
+
+/** Speak when something begins, and again when so many seconds are left; `undefined`: it is over. */
+function countdown(marks, element) {
+  let spoken = null; // seconds left when it was spoken last
+  return (left_s, text) => {
+    if (left_s === undefined) {
+      spoken = null;
+      setText(element, '');
       return;
     }
-    const { left_s } = view.warning;
-    const mark = spoken === Infinity ? left_s : SPOKEN_AT_S.findLast(at => left_s <= at);
-    if (mark !== undefined && mark < spoken) {
+    const mark = spoken === null ? left_s : marks.findLast(at => left_s <= at);
+    if (spoken === null || (mark !== undefined && mark < spoken)) {
       spoken = Math.min(mark, left_s);
-      setText(urgent, say.warning(view));
+      setText(element, text());
     }
   };
 }

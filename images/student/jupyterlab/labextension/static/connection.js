@@ -50,12 +50,13 @@ export class Connection {
       return null;
     }
     const passed = (performance.now() - this._takenAt) / 1000;
-    const { lease, warning } = this.view;
+    const { lease, warning, ticket } = this.view;
     return {
       ...this.view,
       connected: this._brokenAt === undefined,
       lease: lease && { ...lease, left_s: later(lease.left_s, passed) },
-      warning: warning && { ...warning, left_s: later(warning.left_s, passed) }
+      warning: warning && { ...warning, left_s: later(warning.left_s, passed) },
+      ticket: ticket && { ...ticket, left_s: later(ticket.left_s, passed) }
     };
   }
 
@@ -67,7 +68,7 @@ export class Connection {
     const answer = await makeRequest(url, request, this._settings);
     const said = await answer.json();
     if (!answer.ok) {
-      throw new Error(said.message);
+      throw Object.assign(new Error(said.message), { reason: said.reason });
     }
     this._take(said);
   }

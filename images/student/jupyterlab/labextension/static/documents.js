@@ -36,8 +36,8 @@ export class Documents {
   }
 
   /** Called often: saves in the last seconds, whatever is typed meanwhile. */
-  saveBeforeTheEnd({ state, warning }) {
-    const left_s = state === 'ending' ? 0 : (warning?.left_s ?? Infinity);
+  saveBeforeTheEnd({ state, warning, moving }) {
+    const left_s = state === 'ending' || moving ? 0 : (warning?.left_s ?? Infinity);
     if (left_s > SAVE_BELOW_S || !this.unsaved().length) {
       return;
     }

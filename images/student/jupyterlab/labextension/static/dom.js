@@ -33,7 +33,7 @@ export function button(label, action, onError, kind = '') {
     try {
       await action();
     } catch (error) {
-      onError(error.message);
+      onError(error.message, error.reason);
     } finally {
       element.removeAttribute('aria-disabled');
     }

@@ -1,8 +1,11 @@
 // The plugin: makes the parts and joins them.  Each part is a room of its own, beside this file.
 
 import { announcer } from './announcer.js';
+import { cardStack } from './cards.js';
 import { Connection } from './connection.js';
 import { Documents } from './documents.js';
+import { noteCards } from './notes.js';
+import { offerCard } from './offer.js';
 import { panel } from './panel.js';
 import { statusItem } from './status.js';
 import { warningCard } from './warning.js';
@@ -15,7 +18,7 @@ const KEYS = 'Alt Shift G';
 export function plugin(lab, style) {
   return {
     id: '@miglab/jupyterlab:lease',
-    description: 'Shows the GPU slice of this server and warns before it goes back.',
+    description: 'Shows the GPU slice of this server, or its place in line, and what staff say.',
     autoStart: true,
     requires: [lab.docmanager.IDocumentManager, lab.translation.ITranslator],
     optional: [
@@ -33,7 +36,11 @@ export function plugin(lab, style) {
       const parts = {
         status: statusItem(site, () => app.commands.execute('miglab:panel')),
         panel: panel(site, actions),
-        card: warningCard(site, actions, KEYS)
+        cards: cardStack(site, [
+          warningCard(site, actions, KEYS),
+          offerCard(site, actions, KEYS),
+          noteCards(site, actions)
+        ])
       };
       place(site, parts, { statusBar, restorer });
       addCommands(site, parts, palette);
@@ -77,6 +84,21 @@ function makeActions({ app, lab, trans, connection, documents }) {
     extend: () => connection.act('extend', { by_s: connection.view.lease.extension_s }),
     release,
     askAndRelease: async () => ((await ask()) ? release() : undefined),
+    move: async () => {
+      if (await documents.saveAll()) {
+        connection.report();
+        return connection.act('move');
+      }
+      throw new Error(trans.__('Not restarted: a document could not be saved. Save it, or close it.'));
+    },
+    moveAnyway: async () => {
+      await documents.saveAll();
+      return connection.act('move', { leave_unsaved: true });
+    },
+    cancel: () => connection.act('cancel'),
+    again: () => connection.act('again'),
+    forget: () => connection.act('forget'),
+    read: note => connection.act('read', { note }),
     toHub: () => {
       const { hubHost = '', hubPrefix, hubUser, hubServerName } = app.paths.urls;
       const server = ['spawn', hubUser, hubServerName].filter(Boolean).map(encodeURIComponent);
@@ -102,7 +124,7 @@ function place({ app, lab }, parts, { statusBar, restorer }) {
       align: 'left',
       rank: 100
     });
-    document.body.append(parts.card.node);
+    document.body.append(parts.cards.node);
   };
 }
 
@@ -116,9 +138,9 @@ function addCommands({ app, trans }, parts, palette) {
     }
   });
   app.commands.addCommand('miglab:warning', {
-    label: trans.__('GPU slice: go to the warning'),
-    isEnabled: () => !parts.card.node.hidden,
-    execute: () => parts.card.focus()
+    label: trans.__('GPU slice: go to the warning, offer or message'),
+    isEnabled: () => !parts.cards.isEmpty(),
+    execute: () => parts.cards.focus()
   });
   app.commands.addKeyBinding({ command: 'miglab:warning', keys: [KEYS], selector: 'body' });
   for (const command of ['miglab:panel', 'miglab:warning']) {
@@ -126,12 +148,13 @@ function addCommands({ app, trans }, parts, palette) {
   }
 }
 
-/** Show what comes, every second anew; nothing at all on a server that has no slice. */
-function run({ app, connection, documents, trans, say }, parts) {
+/** Show what comes, every second anew; nothing at all on a server with nothing to say. */
+function run({ app, connection, documents, say }, parts) {
   const announce = announcer(say);
+  const follow = follower(app);
   const render = () => {
     const view = connection.now();
-    if (!view || view.state === 'none') {
+    if (!view || (!parts.isPlaced && view.state === 'none' && !view.ticket && !view.notes.length)) {
       return;
     }
     if (!parts.isPlaced) {
@@ -139,17 +162,32 @@ function run({ app, connection, documents, trans, say }, parts) {
       parts.place();
       app.commands.notifyCommandChanged('miglab:panel');
     }
-    for (const part of [parts.status, parts.panel, parts.card]) {
+    for (const part of [parts.status, parts.panel, parts.cards]) {
       part.render(view);
     }
     announce(view);
     documents.saveBeforeTheEnd(view);
     connection.report();
+    follow(view);
   };
   connection.onChange = render;
   connection.unsaved = () => documents.unsaved().length;
   setInterval(render, TICK_MS);
   void app.restored.then(() => connection.open());
+}
+
+/** Go where the server moves to, from the very page that is open; not from one opened meanwhile. */
+function follower(app) {
+  let before = null;
+  return ({ moving }) => {
+    if (before !== null && before !== moving && moving.startsWith('/')) {
+      const { hubHost = '' } = app.paths.urls;
+      const here = `${window.location.pathname}${window.location.search}`;
+      const next = hubHost ? '' : `?next=${encodeURIComponent(here)}`;
+      window.location.assign(`${hubHost}${moving}${next}`);
+    }
+    before = moving;
+  };
 }
 
 const ICON = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 16 16">

@@ -1,4 +1,4 @@
-// The side panel: the slice in detail, and what can be done with it.
+// The side panel: the slice or the place in line in detail, and what can be done with it.
 
 import { button, make, setText } from './dom.js';
 
@@ -11,17 +11,44 @@ export function panel({ trans, say }, actions) {
   const fail = message => setText(error, message);
   const extend = button('', actions.extend, fail);
   const release = button(trans.__('Release…'), actions.askAndRelease, fail);
+  const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
+  const cancel = button(trans.__('Give up my place'), actions.cancel, fail);
   const node = make(
     'section',
     { class: 'miglab-panel', 'aria-label': title },
     heading,
     problem,
     details,
-    make('div', { class: 'miglab-buttons' }, extend, release),
+    make('div', { class: 'miglab-buttons' }, extend, release, move, cancel),
     error
   );
 
-  const rows = view => {
+  const rows = view => (view.state === 'none' ? placeRows(view.ticket) : leaseRows(view));
+
+  const placeRows = ticket => {
+    if (!ticket) {
+      return [[trans.__('State'), trans.__('This server holds no GPU slice, and waits for none.')]];
+    }
+    const { shape, state, estimate, course, message } = ticket;
+    const found = [[trans.__('Waits for'), shape]];
+    if (state === 'waiting') {
+      found.push([trans.__('Place'), say.place(ticket)]);
+      found.push([
+        trans.__('Likely wait'),
+        estimate ? `${say.likely(estimate)} (${estimate.why})` : trans.__('not known')
+      ]);
+    }
+    if (state === 'offered') {
+      found.push([trans.__('State'), say.offered(ticket)]);
+    }
+    if (message) {
+      found.push([trans.__('Note'), message]);
+    }
+    found.push([trans.__('Course'), course]);
+    return found;
+  };
+
+  const leaseRows = view => {
     const { lease } = view;
     const found = [[trans.__('Shape'), view.shape]];
     if (lease && view.state !== 'gone') {
@@ -63,6 +90,9 @@ export function panel({ trans, say }, actions) {
       if (!extend.hidden) {
         setText(extend, say.extension(view.lease));
       }
+      const place = view.connected && !view.moving ? view.ticket?.state : undefined;
+      move.hidden = place !== 'offered';
+      cancel.hidden = place !== 'waiting' && place !== 'offered';
     }
   };
 }

@@ -1,4 +1,5 @@
-// The status-bar item: shape, memory, time left, who waits; in words, colour only on top.
+// The status-bar item: shape, memory, time left, who waits, or the place in line; in words, colour
+// only on top.
 
 import { make, setText } from './dom.js';
 
@@ -8,10 +9,15 @@ export function statusItem({ trans, say }, open) {
 
   const text = view => {
     const problem = say.problem(view);
+    if (view.moving) {
+      return trans.__('This server restarts with %1', view.ticket?.shape ?? view.shape);
+    }
     if (problem) {
-      return trans.__('%1 · %2', view.shape, problem);
+      return trans.__('%1 · %2', view.ticket?.shape ?? view.shape, problem);
     }
     switch (view.state) {
+      case 'none':
+        return view.ticket ? say.ticket(view.ticket) : '';
       case 'held':
         return view.warning
           ? trans.__('%1 · goes back in %2', view.shape, say.duration(view.warning.left_s))
@@ -33,8 +39,11 @@ export function statusItem({ trans, say }, open) {
   return {
     node,
     render: view => {
+      const { state, warning, ticket } = view;
+      node.hidden = state === 'none' && !ticket;
       setText(node, text(view));
-      node.classList.toggle('miglab-urgent', Boolean(view.warning) || view.state === 'gone');
+      const isUrgent = warning || state === 'gone' || ticket?.state === 'offered';
+      node.classList.toggle('miglab-urgent', Boolean(isUrgent));
       node.title = trans.__('GPU slice: show the details');
     }
   };

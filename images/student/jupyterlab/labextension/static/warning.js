@@ -1,14 +1,14 @@
 // The card over the page: the slice is about to go back, is going, or has gone.
 //
 // It never takes the focus: somebody may be typing, and a space would press a button.  A key leads
-// to it and its text names that key.
+// to it (cards.js) and its text names that key.
 
 import { button, make, setText } from './dom.js';
 
 const EXTENDED = ['idle', 'time']; // the end of a class and maintenance come all the same
 const OVER_S = 5; // a line that breaks this close to the end was broken by the end
 
-export function warningCard({ app, trans, say }, actions, keys) {
+export function warningCard({ trans, say }, actions, keys) {
   const heading = make('h2', { id: 'miglab-card-title' });
   const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
   const reason = make('p');
@@ -31,17 +31,12 @@ export function warningCard({ app, trans, say }, actions, keys) {
     hint,
     error
   );
-  let cameFrom = null;
 
   const show = view => {
-    const wasHere = node.contains(document.activeElement);
     const kind = kindOf(view);
     node.hidden = kind === '';
     if (kind) {
       fill(kind, view);
-    }
-    if (wasHere && (node.hidden || document.activeElement?.hidden)) {
-      giveFocusBack();
     }
   };
 
@@ -70,27 +65,7 @@ export function warningCard({ app, trans, say }, actions, keys) {
     }
   };
 
-  const giveFocusBack = () => {
-    if (cameFrom?.isConnected && cameFrom !== document.body) {
-      cameFrom.focus();
-    } else if (app.shell.currentWidget) {
-      app.shell.activateById(app.shell.currentWidget.id);
-    }
-  };
-
-  node.addEventListener('keydown', event => {
-    if (event.key === 'Escape') {
-      giveFocusBack();
-    }
-  });
-  return {
-    node,
-    render: show,
-    focus: () => {
-      cameFrom = document.activeElement;
-      [...buttons.children].find(one => !one.hidden)?.focus();
-    }
-  };
+  return { node, render: show };
 }
 
 /** `warned`, `ending`, `gone`, or empty for nothing to say. */

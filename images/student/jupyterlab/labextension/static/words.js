@@ -57,6 +57,44 @@ export function words(trans) {
     return '';
   };
 
+  /** "about 10–25 min": rounded outwards, so that it still holds. */
+  const likely = ({ low_s, high_s }) => {
+    const inHours = high_s > 90 * MINUTE_S;
+    const unit = inHours ? HOUR_S : MINUTE_S;
+    const step = !inHours && high_s > 10 * MINUTE_S ? 5 : 1;
+    const least = Math.floor(low_s / unit / step) * step;
+    const most = Math.ceil(high_s / unit / step) * step;
+    if (high_s < MINUTE_S) {
+      return trans.__('less than a minute');
+    }
+    const range = least === 0 || least === most ? `${most}` : `${least}–${most}`;
+    const length = inHours ? trans.__('%1 h', range) : trans.__('%1 min', range);
+    return least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
+  };
+
+  const place = ({ position, waiting: all }) =>
+    position === null ? trans.__('being made for you') : trans.__('%1 of %2 in line', position, all);
+
+  /** What a server without a slice waits for, in one line. */
+  const ticket = ({ state, shape, left_s, estimate, ...line }) => {
+    if (state === 'over') {
+      return trans.__('%1 · no place in line any more', shape);
+    }
+    if (state === 'offered') {
+      return left_s === null
+        ? trans.__('%1 · is here for you', shape)
+        : trans.__('%1 · is here for you, for %2', shape, duration(left_s));
+    }
+    return [shape, place(line), ...(estimate ? [likely(estimate)] : [])].join(' · ');
+  };
+
+  const offered = ({ shape, left_s }) =>
+    left_s === null
+      ? trans.__('Your GPU slice %1 is here.', shape)
+      : trans.__('Your GPU slice %1 is here, held for %2.', shape, duration(left_s));
+
+  const note = ({ by, text }) => trans.__('Message from %1: %2', by, text);
+
   const lostAndKept = trans.__(
     'Lost then: the variables of running notebooks. Kept: all files; open documents are saved before.'
   );
@@ -71,5 +109,19 @@ export function words(trans) {
   const extension = ({ extension_s, extensions_left }) =>
     trans.__('Extend by %1 (%2 left)', duration(extension_s), extensions_left);
 
-  return { duration, memory, waiting, time, problem, lostAndKept, warning, extension };
+  return {
+    duration,
+    memory,
+    waiting,
+    time,
+    problem,
+    likely,
+    place,
+    ticket,
+    offered,
+    note,
+    lostAndKept,
+    warning,
+    extension
+  };
 }

@@ -1,0 +1,40 @@
+// The cards over the page, one below the other, and the keyboard's way to them and back.
+
+import { make } from './dom.js';
+
+export function cardStack({ app }, parts) {
+  const node = make('div', { class: 'miglab-cards' }, ...parts.map(part => part.node));
+  let cameFrom = null;
+
+  const first = () =>
+    [...node.querySelectorAll('button')].find(one => !one.closest('[hidden]') && !one.hidden);
+
+  const giveFocusBack = () => {
+    if (cameFrom?.isConnected && cameFrom !== document.body) {
+      cameFrom.focus();
+    } else if (app.shell.currentWidget) {
+      app.shell.activateById(app.shell.currentWidget.id);
+    }
+  };
+
+  node.addEventListener('keydown', event => {
+    if (event.key === 'Escape') {
+      giveFocusBack();
+    }
+  });
+  return {
+    node,
+    isEmpty: () => !first(),
+    render: view => {
+      const focused = node.contains(document.activeElement) ? document.activeElement : null;
+      parts.forEach(part => part.render(view));
+      if (focused && (!focused.isConnected || focused.closest('[hidden]'))) {
+        giveFocusBack();
+      }
+    },
+    focus: () => {
+      cameFrom = document.activeElement;
+      first()?.focus();
+    }
+  };
+}

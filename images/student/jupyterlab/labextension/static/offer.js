@@ -1,0 +1,87 @@
+// The card over the page of a server without a slice: the slice is there, the place has ended, or
+// the server restarts.
+//
+// Like the warning it never takes the focus by itself.
+
+import { button, make, setText } from './dom.js';
+
+export function offerCard({ trans, say }, actions, keys) {
+  const heading = make('h2', { id: 'miglab-offer-title' });
+  const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
+  const text = make('p');
+  const fate = make('p');
+  const hint = make('p', { class: 'miglab-hint' }, trans.__('From the keyboard: %1', keys));
+  const error = make('p', { role: 'alert', class: 'miglab-problem' });
+  let isUnsavedElsewhere = false;
+  const fail = (message, reason) => {
+    isUnsavedElsewhere = reason === 'unsaved';
+    leave.hidden = !isUnsavedElsewhere;
+    setText(error, message);
+  };
+  const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
+  const leave = button(trans.__('Restart without what is not saved'), actions.moveAnyway, fail);
+  const next = button(trans.__('Leave it to the next'), actions.cancel, fail);
+  const again = button(trans.__('Ask again'), actions.again, fail, 'miglab-first');
+  const read = button(trans.__('Close'), actions.forget, fail);
+  const toHub = button(trans.__('To the hub page'), actions.toHub, fail, 'miglab-first');
+  const buttons = make('div', { class: 'miglab-buttons' }, move, leave, next, again, read, toHub);
+  const node = make(
+    'section',
+    { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
+    make('div', { class: 'miglab-title' }, heading, clock),
+    text,
+    fate,
+    buttons,
+    hint,
+    error
+  );
+
+  const fill = (kind, { ticket, connected }) => {
+    const shape = ticket?.shape ?? '';
+    const left_s = ticket?.left_s ?? null;
+    const isHeld = kind === 'offered' && left_s !== null;
+    const [title, said, lost] = {
+      offered: [
+        isHeld
+          ? trans.__('Your GPU slice %1 is here for', shape)
+          : trans.__('Your GPU slice %1 is here', shape),
+        trans.__('Finish what you are doing; then this server restarts with it.'),
+        say.lostAndKept
+      ],
+      over: [trans.__('Your place in line has ended'), ticket?.message ?? '', ''],
+      moving: [
+        trans.__('This server restarts with %1', shape),
+        trans.__('All documents are saved. The page follows by itself.'),
+        ''
+      ]
+    }[kind];
+    [heading, text, fate].forEach((element, i) => setText(element, [title, said, lost][i]));
+    setText(clock, isHeld ? say.duration(left_s) : '');
+    move.hidden = next.hidden = kind !== 'offered';
+    leave.hidden = kind !== 'offered' || !isUnsavedElsewhere;
+    again.hidden = read.hidden = kind !== 'over';
+    toHub.hidden = kind !== 'moving' || connected;
+  };
+
+  return {
+    node,
+    buttons,
+    render: view => {
+      const kind = kindOf(view);
+      node.hidden = kind === '';
+      if (kind) {
+        fill(kind, view);
+      } else {
+        fail('');
+      }
+    }
+  };
+}
+
+/** `moving`, `offered`, `over`, or empty for nothing to say. */
+function kindOf({ moving, ticket }) {
+  if (moving) {
+    return 'moving';
+  }
+  return ticket && ticket.state !== 'waiting' ? ticket.state : '';
+}

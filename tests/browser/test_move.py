@@ -1,0 +1,208 @@
+"""From the line to the slice by way of a server without a GPU, in a real JupyterLab.
+
+The lab is the whole one; students' servers report every two seconds.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from tests.browser.people import picture, serious_problems, sign_in, start
+
+from miglab_hub.check.student import Student, wait_for
+from miglab_hub.check.temporary import TemporaryLab, temporary_lab
+from miglab_spawner.local import home_name
+from miglab_spawner.messages import TicketView
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+SHAPES = ("7g.40gb", "3g.20gb", "1g.5gb", "cpu")
+RECLAIM = """
+[reclaim]
+report_s = 2
+"""
+KEYS = "Alt+Shift+G"
+TYPED = "this was never saved by hand"
+HOSTILE = "Ten minutes left. <img src=x onerror=\"document.title='run'\"> <b>Save</b> & go on."
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[TemporaryLab]:
+    """One A100; an offer is held for as long as the test needs."""
+    with temporary_lab(docker=False, shapes=SHAPES, pool="offer_s = 600", more=RECLAIM) as running:
+        yield running
+
+
+@pytest.fixture
+def classmate(lab: TemporaryLab) -> Iterator[Student]:
+    """Holds half of the GPU, so that nobody gets all of it."""
+    student = Student(lab.settings.public_url, "bo", lab.password)
+    student.sign_in()
+    student.ask("3g.20gb")
+    student.wait_until_ready()
+    yield student
+    student.leave()
+    student.close()
+
+
+def home(lab: TemporaryLab, name: str) -> Path:
+    """A student's home with a text in it."""
+    folder: Path = lab.settings.homes / home_name(name)
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / "essay.txt").write_text("A beginning.\n")
+    return folder
+
+
+def stop(lab: TemporaryLab, page: Page) -> None:
+    """Stop the server, and wait until nothing is leased to it."""
+    page.goto(f"{lab.settings.public_url}hub/home")
+    page.get_by_role("button", name="Stop My Server").click()
+    expect(page.get_by_role("button", name="Stop My Server")).to_be_hidden()
+
+
+def line_up(lab: TemporaryLab, page: Page, name: str) -> TicketView:
+    """Sign in, ask for the whole GPU, and wait for it."""
+    sign_in(page, lab, name)
+    start(page, "7g.40gb")
+    expect(page.get_by_text("You are 1st of 1 in line").first).to_be_visible()
+    expect(page.get_by_role("heading", name="While you wait")).to_be_visible()
+    return lab.tickets()[name]
+
+
+def status(page: Page) -> Locator:
+    return page.locator(".miglab-status")
+
+
+def card(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=name)
+
+
+def edit(page: Page, lab: TemporaryLab, name: str) -> None:
+    """Open the text and type into it."""
+    page.goto(f"{lab.settings.public_url}user/{name}/lab/tree/essay.txt")
+    page.locator(".cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(TYPED)
+
+
+def in_jupyterlab(page: Page, name: str) -> None:
+    page.wait_for_url(f"**/user/{name}/lab**", wait_until="commit")
+    expect(page.locator(".jp-Launcher, .jp-DirListing-content").first).to_be_visible()
+
+
+def test_from_the_line_by_way_of_the_cpu_to_the_slice(
+    new_page: Callable[[], Page], lab: TemporaryLab, classmate: Student
+):
+    """The place outlives a closed tab, hub and pool; the offer comes, and one key press moves."""
+    essay = home(lab, "ada") / "essay.txt"
+    page = new_page()
+    ticket = line_up(lab, page, "ada")
+    assert serious_problems(page, ".miglab-waiting") == []
+    picture(page, "waiting-choices")
+    page.get_by_role("button", name="Start on CPU now").click()
+    in_jupyterlab(page, "ada")
+    expect(status(page)).to_have_text(re.compile(r"^7g\.40gb · 1 of 1 in line"))
+    assert "ada" not in lab.leases()
+
+    context = page.context
+    page.close()
+    lab.kill("hub", "pool")
+    first = lab.tickets()["ada"]
+    wait_for(lambda: later(lab, first), "the place to be kept with no tab open")
+    assert lab.tickets()["ada"].id == ticket.id
+
+    page = context.new_page()
+    edit(page, lab, "ada")
+    status(page).click()
+    panel = page.get_by_role("region", name="GPU slice", exact=True)
+    expect(panel).to_contain_text("1 of 1 in line")
+    picture(page, "jupyterlab-waiting")
+
+    classmate.leave()
+    expect(card(page, "Your GPU slice 7g.40gb is here")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="is here, held for")).to_be_attached()
+    assert TYPED not in essay.read_text()
+    picture(page, "jupyterlab-offer")
+    assert [
+        problem
+        for part in (".miglab-cards", ".miglab-panel", ".miglab-status")
+        for problem in serious_problems(page, part)
+    ] == []
+    page.locator(".cm-content").click()
+    page.keyboard.press(KEYS)
+    button = card(page, "is here").get_by_role("button", name="Save all and restart with it")
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+
+    expect(status(page)).to_have_text(re.compile(r"^7g\.40gb · .* of .* GiB"))
+    page.wait_for_url("**/user/ada/lab**")
+    lease = lab.leases()["ada"]
+    assert (lease.ticket, lease.shape) == (ticket.id, "7g.40gb")
+    assert TYPED in essay.read_text()
+    assert lab.broken_invariants() == []
+    stop(lab, page)
+
+
+def later(lab: TemporaryLab, before: TicketView) -> bool:
+    """Whether the ticket was attended since."""
+    now = lab.tickets()["ada"]
+    return (now.expires_at or 0.0) > (before.expires_at or 0.0)
+
+
+def test_a_place_that_ends_is_said_and_asked_for_again(
+    page: Page, lab: TemporaryLab, classmate: Student
+):
+    """Offered, given back by the operator: the card says so, and leads back into the line."""
+    line_up(lab, page, "cy")
+    page.get_by_role("button", name="Start on CPU now").click()
+    in_jupyterlab(page, "cy")
+    classmate.leave()
+    expect(card(page, "Your GPU slice 7g.40gb is here")).to_be_visible()
+    lab._ask(f"/api/leases/{lab.leases()['cy'].id}/release", {"reason": "Repairs."})
+    ended = card(page, "Your place in line has ended")
+    expect(ended).to_be_visible()
+    ended.get_by_role("button", name="Ask again").click()
+    expect(card(page, "Your GPU slice 7g.40gb is here")).to_be_visible()
+    card(page, "is here").get_by_role("button", name="Leave it to the next").click()
+    expect(status(page)).to_be_hidden()
+    wait_for(lambda: "cy" not in lab.leases(), "the offer to be given up")
+    stop(lab, page)
+
+
+def test_a_smaller_shape_and_giving_up(page: Page, lab: TemporaryLab, classmate: Student):
+    """What is free now is offered on the waiting page, and so is the way out."""
+    line_up(lab, page, "di")
+    page.get_by_role("button", name="Give up my place").click()
+    page.wait_for_url("**/hub/spawn/di**")
+    wait_for(lambda: lab.places() == {}, "the place to be given up")
+    start(page, "7g.40gb")
+    page.get_by_role("button", name="1g.5gb (4.75 GiB)").click()
+    in_jupyterlab(page, "di")
+    assert lab.leases()["di"].shape == "1g.5gb"
+    assert lab.places() == {}
+    stop(lab, page)
+
+
+def test_what_staff_say_is_text(page: Page, lab: TemporaryLab):
+    """On a server without a slice too: as it was written, said aloud, and closed in every tab."""
+    sign_in(page, lab, "eve")
+    page.locator("input[name=shape][value=cpu]").check()
+    page.get_by_role("button", name="Start").click()
+    in_jupyterlab(page, "eve")
+    other = page.context.new_page()
+    other.goto(page.url, wait_until="commit")
+    lab._ask("/api/messages", {"to_user": "eve", "text": HOSTILE, "minutes": 5})
+    for tab in (page, other):
+        expect(card(tab, "Message from")).to_contain_text(HOSTILE)
+        expect(tab.get_by_role("log").filter(has_text="Ten minutes left")).to_be_attached()
+    expect(card(page, "Message from").locator("b, img")).to_have_count(0)
+    assert serious_problems(page, ".miglab-cards") == []
+    picture(page, "jupyterlab-message")
+    card(page, "Message from").get_by_role("button", name="Close").click()
+    for tab in (page, other):
+        expect(card(tab, "Message from")).to_have_count(0)
+    assert page.title() != "run"
+    other.close()
+    stop(lab, page)
