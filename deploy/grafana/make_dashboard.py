@@ -109,12 +109,21 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "In the last hour.",
             {"{{reason}}": "sum by (reason) (increase(miglab_refusals_total{$LAB}[1h]))"},
             stack=True,
+            width=8,
+        ),
+        Panel(
+            "Tickets that ended without a lease",
+            "In the last hour, by reason: who gave up, and who waited too long.",
+            {"{{reason}}": "sum by (reason) (increase(miglab_tickets_unserved_total{$LAB}[1h]))"},
+            stack=True,
+            width=8,
         ),
         Panel(
             "Leases taken back by reason",
             "In the last hour.",
             {"{{reason}}": "sum by (reason) (increase(miglab_reclaims_total{$LAB}[1h]))"},
             stack=True,
+            width=8,
         ),
     ),
     "Slices": (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from miglab_spawner.messages import LeaseView, PoolSnapshot
+from miglab_spawner.messages import LeaseView, PoolSnapshot, TicketState
 from miglab_spawner.pool.refused import REASONS as POOL_REASONS
 
 from .answers import REASONS as SERVICE_REASONS
@@ -87,6 +87,9 @@ class Metrics:
             "Leases taken back, by the reclaimer or because their time was up.",
             "reason",
         )
+        self._unserved = self._counter(
+            "miglab_tickets_unserved", "Tickets that ended without a lease.", "reason"
+        )
         self._mended = self._counter(
             "miglab_reconcile_mended", "What reconcile found and did something about.", "about"
         )
@@ -100,6 +103,12 @@ class Metrics:
     def refused(self, reason: str) -> None:
         """Count a refusal."""
         self.refusals.labels(reason if reason in REASONS else "other").inc()
+
+    def unserved(self, state: str, reason: str) -> None:
+        """Count a ticket that ended without a lease; one that waited too long is a refusal too."""
+        self._unserved.labels(reason if reason in REASONS else "other").inc()
+        if state == TicketState.REFUSED:
+            self.refused(reason)
 
     def reclaimed(self, kind: str) -> None:
         """Count a lease that was taken back; ``kind`` is a `WarningKind`."""

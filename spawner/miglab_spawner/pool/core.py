@@ -26,7 +26,7 @@ from .queue import Ground, Stay
 from .rows import GPU_OK, GpuRow, SliceRow
 from .settings import PoolSettings
 from .shares import Uses
-from .stopwatch import Stopwatch
+from .stopwatch import Stopwatch, nobody
 from .timetable import InForce
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Core:
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.stopwatch = Stopwatch()
+        self.unserved: Callable[[str, str], None] = nobody  # told a ticket's last state and reason
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()

@@ -231,6 +231,7 @@ def end(
     lease = core.state.leases.get(ticket.lease or 0)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     tx.put(ticket, by, message)
+    core.unserved(state.value, reason)
     if lease is not None and lease.state == LeaseState.GRANTED:
         leases.withdraw(core, tx, lease, LeaseState.EXPIRED, by, reason)
     return ticket

@@ -72,6 +72,19 @@ def test_the_drivers_work_is_timed_by_profile(world: World) -> None:
     assert told[1:] == [("destroy", "3g.20gb"), ("create", "3g.20gb")]
 
 
+def test_who_ends_without_a_lease_is_told(world: World) -> None:
+    """Each ticket once, with its last state and why; who is served is not told."""
+    told: list[tuple[str, str]] = []
+    world.pool.core.unserved = lambda state, reason: told.append((state, reason))
+    world.run("ada", "7g.40gb")
+    world.pool.cancel(world.ask("bob").id, "person:bob")
+    world.ask("cy")
+    world.pass_time(world.settings.attend_grace_s + 1)
+    world.work()
+    world.work()
+    assert told == [("cancelled", "cancelled"), ("expired", "unattended")]
+
+
 def test_a_stopwatch_tells_what_went_well() -> None:
     """The seconds between the two looks at the clock; nothing for what failed."""
     told: list[tuple[str, str, float]] = []

@@ -78,6 +78,7 @@ def test_the_history_is_told_with_names() -> None:
         Happening(3.0, "GPU-0", "ok", BY, "Xid 79"),
         Happening(2.0, "GPU-9", "lost", "pool", ""),
         Happening(1.0, "GPU-0", "ok", "person:ina", "drained: fans"),
+        Happening(0.5, "GPU-0", "ok", "pool", ""),
         Happening(0.0, "GPU-0", "unknown", "pool", "listed"),
     )
     told = [(one.gpu, one.who, one.what, one.is_fault) for one in lines(snapshot(gpu()), happened)]
@@ -85,6 +86,7 @@ def test_the_history_is_told_with_names() -> None:
         ("GPU 0", "", "Xid 79", True),
         ("GPU-9", "pool", "lost", False),
         ("GPU 0", "ina", "drained: fans", False),
+        ("GPU 0", "pool", "answers", False),
     ]
 
 

@@ -53,7 +53,9 @@ def test_slices_are_told_by_their_place() -> None:
     assert got["miglab_slice_memory_bytes", ("0", "4", "1g.5gb")] == 4864 * MIB
     assert ("miglab_slice_memory_used_bytes", ("0", "4", "1g.5gb")) not in got
     later = samples(metrics.render(snapshot(gpu()), ()))
-    assert not [name for name, _ in later if name.startswith(("miglab_slice_memory", "miglab_slice_act"))]
+    assert not [
+        name for name, _ in later if name.startswith(("miglab_slice_memory", "miglab_slice_act"))
+    ]
 
 
 def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
@@ -94,6 +96,19 @@ def test_shapes_that_nobody_offers_are_one() -> None:
     assert got["miglab_wait_seconds_sum", ("1g.5gb",)] == 0
     assert got["miglab_refusals_total", ("other",)] == 100
     assert got["miglab_leases", ("other", "running")] == 1
+
+
+def test_who_waited_too_long_was_refused() -> None:
+    """Whoever gives up is counted among the unserved alone."""
+    metrics = Metrics()
+    metrics.unserved("refused", "waited-too-long")
+    metrics.unserved("cancelled", "cancelled")
+    metrics.unserved("expired", "of my own making")
+    got = samples(metrics.render(snapshot(), ()))
+    assert got["miglab_tickets_unserved_total", ("cancelled",)] == 1
+    assert got["miglab_tickets_unserved_total", ("other",)] == 1
+    assert got["miglab_refusals_total", ("waited-too-long",)] == 1
+    assert ("miglab_refusals_total", ("cancelled",)) not in got
 
 
 def test_the_drivers_times_are_by_profile() -> None:

@@ -21,6 +21,7 @@ from .frame import render, shown
 from .words import short
 
 STALE_S = 120.0
+STATES = {"ok": "answers", "unknown": "does not answer", "lost": "lost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Card:
     def verdict(self) -> str:
         """How it is, in a word or two."""
         if self.gpu.state == "ok":
-            return "needs a look" if self.is_bad else "answers"
-        return {"unknown": "does not answer"}.get(self.gpu.state, self.gpu.state)
+            return "needs a look" if self.is_bad else STATES["ok"]
+        return STATES.get(self.gpu.state, self.gpu.state)
 
     @property
     def is_stale(self) -> bool:
@@ -146,7 +147,7 @@ def lines(snapshot: PoolSnapshot, history: Iterable[Happening]) -> list[Line]:
             one.at,
             names.get(one.gpu, one.gpu),
             "" if one.by == BY else one.by.removeprefix("person:"),
-            one.what or one.state,
+            one.what if one.what not in ("", one.state) else STATES.get(one.state, one.state),
             one.by == BY,
         )
         for one in history
