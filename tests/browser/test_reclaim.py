@@ -114,6 +114,10 @@ def test_from_idle_to_reclaimed_and_back_with_one_click(page: Page, lab: Tempora
     expect(news).to_contain_text("Your files are kept")
     assert serious_problems(page) == []
     picture(page, "taken-back")
+    other = page.context.new_page()
+    other.goto(f"{lab.settings.public_url}user/ada/lab")
+    expect(other.get_by_role("status").first).to_have_text(news.inner_text())
+    other.close()
 
     page.get_by_role("button", name="Start again").click()
     page.wait_for_url("**/user/ada/lab**", wait_until="commit")

@@ -5,7 +5,7 @@ Each returns what it saw, or raises `CheckFailed`.  Times are shortened by the l
 
 from collections.abc import Callable
 
-from miglab_hub.check import reclaiming, reserving, waiting
+from miglab_hub.check import moving, reclaiming, reserving, waiting
 from miglab_hub.check.reserving import COURSE, MEMBERS
 from miglab_hub.check.run import SHAPE, Run
 
@@ -37,9 +37,10 @@ STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("two wait with positions 1 and 2 and a likely wait", waiting.two_wait),
     ("idle ones are warned, busy ones are not", reclaiming.idle_are_warned),
     ("“I am still here” keeps a slice", reclaiming.still_here_keeps_it),
+    ("who waits starts on CPU and keeps the place", moving.starts_on_cpu),
     ("an idle slice goes to the next in line", reclaiming.next_is_served),
-    ("one stops, the first in line is served", waiting.first_is_served),
-    ("one comes back and waits", waiting.one_comes_back),
+    ("one stops, who runs on CPU moves to the slice", moving.moves_to_the_slice),
+    ("one comes back and waits", moving.one_comes_back),
     ("hub and pool killed: every lease and place is right", waiting.survives_kill),
     ("a reservation goes before the line", reserving.class_is_served),
     ("its no-show goes to the line", reserving.no_show_goes_to_the_line),

@@ -66,6 +66,13 @@ class Student:
         if not answer.is_success:
             raise CheckFailed(f"asking for {shape} gave {self.name} HTTP {answer.status_code}")
 
+    def start_instead(self, shape: str) -> None:
+        """While waiting for a slice, start with another shape."""
+        answer = self._api("POST", f"/hub/api/miglab/waiting/{self.name}/", {"shape": shape})
+        if not answer.is_success:
+            said = f"HTTP {answer.status_code}: {answer.text[:200]}"
+            raise CheckFailed(f"{shape} instead of waiting gave {self.name} {said}")
+
     def is_ready(self) -> bool:
         """Whether the hub says that the server runs."""
         answer = self._api("GET", f"/hub/api/users/{self.name}")
@@ -119,6 +126,10 @@ class Student:
     def stay(self) -> dict[str, Any]:
         """Press "I am still here"."""
         return self._server("POST", "miglab/api/stay", {})
+
+    def move(self) -> dict[str, Any]:
+        """Press "restart with it": the server ends and comes back with the slice it is offered."""
+        return self._server("POST", "miglab/api/move", {})
 
     def _server(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """An answer of the student's own server."""

@@ -15,7 +15,6 @@ from miglab_hub.check.student import Student, wait_for
 from miglab_spawner.messages import SliceState
 from miglab_spawner.progress import likely_wait
 
-LEAVING = 3  # who stops, by number
 RESTING = 2  # so many of those who hold a slice compute nothing
 
 
@@ -81,24 +80,6 @@ def waited(run: Run, student: Student) -> str:
     assert said is not None
     expect(said.low_s <= waited_s <= said.high_s, f"waited {waited_s:.0f} s, foretold {said}")
     return f"{student.name} waited {waited_s:.0f} s"
-
-
-def first_is_served(run: Run) -> str:
-    """One stops, and the first in line gets a slice."""
-    leaving, served = run.student(LEAVING), run.waiting.pop(0)
-    leaving.leave()
-    served.wait_until_ready()
-    expect(leaving.name not in run.lab.leases(), f"{leaving.name} still holds a lease")
-    expect_own_slice(run, served)
-    served.compute_on()
-    return f"{leaving.name} left, {waited(run, served)}; {run.places()}"
-
-
-def one_comes_back(run: Run) -> str:
-    """Who has left asks again, and waits again."""
-    back = run.student(LEAVING)
-    back.ask(SHAPE)
-    return wait_in_line(run, back, 1)
 
 
 def survives_kill(run: Run) -> str:
