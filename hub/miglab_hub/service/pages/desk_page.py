@@ -16,7 +16,7 @@ from miglab_hub.service.views import visible_snapshot
 from miglab_spawner.messages import GpuView, LeaseView, PoolSnapshot, SliceView, TicketView
 from miglab_spawner.progress import likely_wait
 
-from . import acts
+from . import acts, place_acts
 from .frame import render_part
 from .words import amount, in_words
 
@@ -110,7 +110,7 @@ class Look:
         facts += self._of_lease(lease) if lease else []
         may = acts.on_lease(lease, self.asker) if lease else []
         title = f"{item.profile} on GPU {gpu.index}"
-        return Desk(title, facts, [*may, *acts.on_slice(item, gpu, self.asker)])
+        return Desk(title, facts, [*may, *place_acts.on_slice(item, gpu, self.asker)])
 
     def _lease(self, lease: LeaseView) -> Desk:
         whose = "Your " if self.asker.is_user(lease.user) else f"{lease.user}: "
@@ -141,7 +141,7 @@ class Look:
             ("Course", gpu.course or "all courses"),
         ]
         facts += [("Draining", gpu.draining)] if gpu.draining else []
-        return Desk(f"GPU {gpu.index}", facts, acts.on_gpu(gpu, self.asker))
+        return Desk(f"GPU {gpu.index}", facts, place_acts.on_gpu(gpu, self.asker))
 
     def _ticket(self, ticket: TicketView) -> Desk:
         who = "You" if self.asker.is_user(ticket.user) else str(ticket.user)

@@ -22,6 +22,7 @@ class Row:
         since: when it was asked for.
         wait: how long it is likely to last yet, in words; empty if it is not known.
         address: of what can be done to it; empty for nothing.
+        is_next: whether staff put it in front.
     """
 
     ticket: int
@@ -33,6 +34,7 @@ class Row:
     wait: str
     address: str
     is_own: bool
+    is_next: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def _row(ticket: TicketView, asker: Asker) -> Row:
         wait_short(ticket.estimate) if ticket.estimate else "",
         f"ticket/{ticket.id}" if ticket.user is not None else "",
         is_own,
+        ticket.is_next,
     )
 
 

@@ -1,0 +1,177 @@
+"""The desk's acts: who finds which, what they say, and that the API takes each as it is sent."""
+
+from collections.abc import Sequence
+
+import httpx
+import pytest
+
+from miglab_hub.service.asker import Asker, Kind
+from miglab_hub.service.pages.acts import Act, on_lease, on_pool, on_ticket
+from miglab_hub.service.pages.place_acts import on_gpu, on_slice
+from miglab_spawner.messages import (
+    GpuView,
+    LeaseState,
+    SliceState,
+    TicketState,
+    TicketView,
+)
+
+from .conftest import as_
+from .fakes import FakePool, lease_view, slice_view
+
+ML = frozenset({"ml"})
+ADMIN = Asker(Kind.PERSON, "root", admin=True)
+INSTRUCTOR = Asker(Kind.PERSON, "ilse", instructs=ML)
+ASSISTANT = Asker(Kind.PERSON, "timo", assists=ML)
+OTHER = Asker(Kind.PERSON, "vera", instructs=frozenset({"vision"}))
+ALICE = Asker(Kind.PERSON, "alice")
+LEASE = lease_view(1, "alice", ends_at=5000.0, extensions_left=2, extension_s=3600.0)
+GPU = GpuView(
+    index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True, state="ok"
+)
+
+
+def ticket(**more: object) -> TicketView:
+    values = {
+        "id": 1, "user": "alice", "server": "", "course": "ml", "shape": "1g.5gb", "position": 1,
+        "state": TicketState.WAITING, "created_at": 1.0,
+    }  # fmt: skip
+    return TicketView(**(values | more))
+
+
+def keys(found: Sequence[Act]) -> list[str]:
+    return [act.key for act in found]
+
+
+@pytest.mark.parametrize(
+    ("asker", "may"),
+    [
+        (ADMIN, ["message", "extend", "reclaim"]),
+        (INSTRUCTOR, ["message", "extend", "reclaim"]),
+        (ASSISTANT, ["message", "extend"]),
+        (OTHER, []),
+        (ALICE, ["extend", "release"]),
+    ],
+)
+def test_who_may_do_what_to_a_lease(asker: Asker, may: list[str]) -> None:
+    """As the table of rights says; one's own lease is released, not taken back."""
+    assert keys(on_lease(LEASE, asker)) == may
+
+
+@pytest.mark.parametrize(
+    ("asker", "may"),
+    [
+        (ADMIN, ["next", "message", "cancel"]),
+        (INSTRUCTOR, ["next", "message", "cancel"]),
+        (ASSISTANT, ["message"]),
+        (OTHER, []),
+        (ALICE, ["cancel"]),
+    ],
+)
+def test_who_may_do_what_to_a_place_in_line(asker: Asker, may: list[str]) -> None:
+    """Who was put in front can be put back instead."""
+    assert keys(on_ticket(ticket(), asker)) == may
+    assert ("back" in keys(on_ticket(ticket(is_next=True), asker))) is ("next" in may)
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "may"),
+    [
+        (SliceState.FREE, {}, ["drain", "quarantine"]),
+        (SliceState.FREE, {"draining": "dust"}, ["undrain", "quarantine"]),
+        (SliceState.LEASED, {}, ["drain"]),
+        (SliceState.QUARANTINED, {}, ["clear"]),
+        (SliceState.FOREIGN, {}, ["adopt"]),
+        (SliceState.FREE, {"profile": "full"}, ["quarantine"]),
+    ],
+)
+def test_what_can_be_done_to_a_slice(
+    state: SliceState, more: dict[str, object], may: list[str]
+) -> None:
+    """By its state; only site admins find it on a GPU of no course."""
+    item = slice_view(1, 0, state=state, **more)
+    assert keys(on_slice(item, GPU, ADMIN)) == may
+    assert on_slice(item, GPU, INSTRUCTOR) == []
+
+
+def test_a_course_drains_its_own_gpus() -> None:
+    """Its instructors find drain there, and nowhere else; assistants do not."""
+    own = GPU.model_copy(update={"course": "ml"})
+    assert keys(on_gpu(own, INSTRUCTOR)) == ["drain"]
+    assert on_gpu(own, ASSISTANT) == on_gpu(own, OTHER) == on_gpu(GPU, INSTRUCTOR) == []
+    drained = own.model_copy(update={"draining": "dust"})
+    assert keys(on_gpu(drained, INSTRUCTOR)) == ["undrain"]
+
+
+def test_what_can_be_done_to_all() -> None:
+    """Pausing is for admins; courses are written to by their own staff."""
+    courses = ["ml", "vision"]
+    assert keys(on_pool("", courses, ADMIN)) == ["message-course", "message-all", "pause"]
+    assert keys(on_pool("Repairs.", courses, ADMIN))[-1] == "resume"
+    (act,) = on_pool("", courses, ASSISTANT)
+    assert act.fields[0].options == (("ml", "ml"),)
+    assert on_pool("", courses, ALICE) == []
+
+
+@pytest.mark.parametrize("state", [LeaseState.RELEASING, LeaseState.RELEASED, LeaseState.EXPIRED])
+def test_what_is_over_cannot_be_done_to(state: LeaseState) -> None:
+    """Nothing is offered that would be refused."""
+    assert on_lease(LEASE.model_copy(update={"state": state}), ADMIN) == []
+
+
+def test_without_an_end_there_is_nothing_to_extend() -> None:
+    """Neither for the holder nor for staff, unless it is warned; nor without extensions."""
+    endless = LEASE.model_copy(update={"ends_at": None})
+    assert "extend" not in keys(on_lease(endless, ADMIN)) + keys(on_lease(endless, ALICE))
+    spent = LEASE.model_copy(update={"extensions_left": 0})
+    assert "extend" not in keys(on_lease(spent, ALICE))
+
+
+def test_the_words_say_what_happens_to_whom() -> None:
+    """By name, with what is lost and who gains."""
+    reclaim = on_lease(LEASE.model_copy(update={"others_wait": 3}), ADMIN)[-1]
+    assert "alice reads your reason" in reclaim.says and "3 in line could use it" in reclaim.says
+    assert "memory of running notebooks is lost" in reclaim.says and reclaim.is_grave
+    held = GPU.model_copy(update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))})
+    assert "The 2 leases on it run on" in on_gpu(held, ADMIN)[0].says
+    drain = on_slice(slice_view(1, 0, "bob"), GPU, ADMIN)[0]
+    assert drain.says.startswith("bob runs on")
+
+
+def every_act() -> list[Act]:
+    """One of each that a site admin or a student can find."""
+    states = [slice_view(1, 0, state=state) for state in SliceState]
+    drained = slice_view(1, 0, draining="dust")
+    found = [act for item in (*states, drained) for act in on_slice(item, GPU, ADMIN)]
+    found += on_gpu(GPU, ADMIN) + on_gpu(GPU.model_copy(update={"draining": "dust"}), ADMIN)
+    found += on_ticket(ticket(), ADMIN) + on_ticket(ticket(is_next=True), ADMIN)
+    found += on_pool("", ["ml"], ADMIN) + on_pool("Repairs.", ["ml"], ADMIN)
+    found += on_lease(LEASE, ADMIN) + on_lease(LEASE, ALICE)
+    return list({(act.key, act.path): act for act in found}.values())
+
+
+@pytest.mark.parametrize("act", every_act(), ids=lambda act: f"{act.key} {act.path}")
+async def test_the_api_takes_what_the_form_sends(
+    client: httpx.AsyncClient, pool: FakePool, act: Act
+) -> None:
+    """There is such a route, and it understands every key; what the pool says is another matter."""
+    pool.request_of_alice()
+    answer = await client.request(
+        act.method, f"/api/{act.path}", json=sent(act), headers=as_("admin-token")
+    )
+    assert answer.status_code < 300 or answer.status_code == 409, answer.text
+
+
+def sent(act: Act) -> dict[str, object] | None:
+    """What desk.js makes of the form as it opens, with words where words are needed."""
+    if act.method == "DELETE":
+        return None
+    body: dict[str, object] = dict(act.fixed)
+    if "by_s" in body:
+        body["by_s"] = float(str(body["by_s"]))
+    if "all" in body:
+        body["all"] = True
+    for field in act.fields:
+        value = field.options[0][0] if field.options else field.value or "because"
+        body[field.name] = float(value) * field.times if field.times else value
+    return body
