@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -56,17 +57,25 @@ c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {"root"}
 c.JupyterHub.services = [{
     "name": "pool", "url": "http://127.0.0.1:1", "api_token": "service-token-of-the-pool",
-    "oauth_client_allowed_scopes": ["access:services!service=pool", "custom:miglab:staff"],
+    "oauth_client_allowed_scopes": ["access:services!service=pool", "custom:miglab:staff",
+        "custom:miglab:admin"],
     "oauth_no_confirm": True,
 }]
 c.JupyterHub.custom_scopes = {
     "custom:miglab:lease": {"description": "lease"},
     "custom:miglab:staff": {"description": "staff"},
+    "custom:miglab:admin": {"description": "admin"},
 }
 c.JupyterHub.extra_user_scopes = {"access:services!service=pool", "custom:miglab:lease!user"}
 c.JupyterHub.load_roles = [
     {"name": "staff", "scopes": ["custom:miglab:staff"], "users": ["ina"]},
+    {"name": "site", "scopes": ["custom:miglab:admin"], "users": ["sam"]},
 ]
+c.JupyterHub.load_groups = {
+    "ml": {"users": ["gina"]},
+    "ml-instructors": {"users": ["gina"]},
+    "everyone-assistants": {"users": ["gina", "timo"]},
+}
 c.Spawner.server_token_scopes = ["users:activity!server", "custom:miglab:lease!server"]
 '''
 
@@ -113,8 +122,11 @@ class _NoPool:
 
     version = 1
 
-    def leases(self, user: str | None) -> list[object]:
+    def leases(self, user: str | None = None) -> list[object]:
         return []
+
+    def warned(self) -> frozenset[int]:
+        return frozenset()
 
     def snapshot(self) -> object:
         from miglab_spawner.messages import PoolSnapshot
@@ -171,14 +183,18 @@ async def test_a_browser_signs_in(browser: httpx.AsyncClient, pool: httpx.AsyncC
     assert (await pool.get(f"{PREFIX}/api/invariants")).json()["reason"] == "forbidden"
 
 
+@pytest.mark.parametrize(
+    ("name", "admin", "instructs"),
+    [("ina", False, set(BOOK.courses)), ("sam", True, set()), ("gina", False, {"ml"})],
+)
 async def test_staff_sign_in_with_their_role(
-    browser: httpx.AsyncClient, pool: httpx.AsyncClient
+    browser: httpx.AsyncClient, pool: httpx.AsyncClient, name: str, admin: bool, instructs: set[str]
 ) -> None:
-    """The staff scope travels through OAuth."""
-    await log_in(browser, "ina")
+    """Scopes of staff and groups travel through OAuth."""
+    await log_in(browser, name)
     await pool.get(await way_back(browser, pool))
     asker = await pool._transport.app.state.sign_in.asker(_request(pool))  # type: ignore[attr-defined]
-    assert (asker.name, asker.instructs) == ("ina", frozenset(BOOK.courses))
+    assert (asker.name, asker.admin, asker.instructs) == (name, admin, instructs)
 
 
 async def test_another_browser_cannot_finish_it(
@@ -212,18 +228,36 @@ async def new_token(browser: httpx.AsyncClient, user: str, **more: object) -> st
     return token
 
 
-@pytest.mark.parametrize(("user", "staff"), [("alice", False), ("ina", True), ("root", False)])
+ASKERS = {
+    "alice": Asker(Kind.PERSON, "alice"),
+    "ina": Asker(Kind.PERSON, "ina", instructs=frozenset(BOOK.courses)),
+    "sam": Asker(Kind.PERSON, "sam", admin=True),
+    "root": Asker(Kind.PERSON, "root", admin=True),
+    "timo": Asker(
+        Kind.PERSON, "timo", assists=frozenset({"everyone"}), course_names=("everyone-assistants",)
+    ),
+    "gina": Asker(
+        Kind.PERSON,
+        "gina",
+        instructs=frozenset({"ml"}),
+        assists=frozenset({"everyone"}),
+        course_names=("ml", "ml-instructors", "everyone-assistants"),
+    ),
+}
+
+
+@pytest.mark.parametrize("asker", ASKERS.values(), ids=ASKERS)
 async def test_a_token_on_the_command_line(
-    browser: httpx.AsyncClient, access: HubAccess, user: str, staff: bool
+    browser: httpx.AsyncClient, access: HubAccess, asker: Asker
 ) -> None:
-    """A person's own hub token says who it is, and whether staff or admin."""
-    await log_in(browser, user)
+    """A person's own hub token says who it is, and its roles, by scope and by group."""
+    await log_in(browser, asker.name)
     tokens = HubTokens(access)
-    model = await tokens.owner(await new_token(browser, user))
+    model = await tokens.owner(await new_token(browser, asker.name))
     assert model is not None and tokens.lets_in(model)
-    assert asker_from(model, BOOK) == Asker(
-        Kind.PERSON, user, admin=user == "root", instructs=frozenset(BOOK.courses if staff else ())
-    )
+    found = asker_from(model, BOOK)
+    assert sorted(found.course_names) == sorted(asker.course_names)
+    assert replace(found, course_names=asker.course_names) == asker
 
 
 async def test_a_servers_token_is_that_servers(
