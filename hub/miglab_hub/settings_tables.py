@@ -170,8 +170,9 @@ class Pool(Section):
         120, description="How long a ticket that nobody attends keeps its place, seconds."
     )
     offer_s: Seconds = Field(
-        120,
-        description="How long offered slices are held for a ticket, seconds; then they go back.",
+        300,
+        description="How long offered slices are held for a ticket, seconds; then they go back. A "
+        "student who works without a GPU meanwhile has this long to press the button.",
     )
     attach_s: Seconds = Field(
         180, description="How long a grant may stay without a server, seconds; then it expires."

@@ -100,7 +100,7 @@ def test_from_the_line_by_way_of_the_cpu_to_the_slice(
     page = new_page()
     ticket = line_up(lab, page, "ada")
     assert serious_problems(page, ".miglab-waiting") == []
-    picture(page, "waiting-choices")
+    picture(page, "waiting")
     page.get_by_role("button", name="Start on CPU now").click()
     in_jupyterlab(page, "ada")
     expect(status(page)).to_have_text(re.compile(r"^7g\.40gb · 1 of 1 in line"))
@@ -118,7 +118,6 @@ def test_from_the_line_by_way_of_the_cpu_to_the_slice(
     status(page).click()
     panel = page.get_by_role("region", name="GPU slice", exact=True)
     expect(panel).to_contain_text("1 of 1 in line")
-    picture(page, "jupyterlab-waiting")
 
     classmate.leave()
     expect(card(page, "Your GPU slice 7g.40gb is here")).to_be_visible()
@@ -199,7 +198,6 @@ def test_what_staff_say_is_text(page: Page, lab: TemporaryLab):
         expect(tab.get_by_role("log").filter(has_text="Ten minutes left")).to_be_attached()
     expect(card(page, "Message from").locator("b, img")).to_have_count(0)
     assert serious_problems(page, ".miglab-cards") == []
-    picture(page, "jupyterlab-message")
     card(page, "Message from").get_by_role("button", name="Close").click()
     for tab in (page, other):
         expect(card(tab, "Message from")).to_have_count(0)

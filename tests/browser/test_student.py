@@ -67,7 +67,6 @@ def test_who_comes_too_late_sees_the_place_and_is_served(
     expect(offer(page, "1g.5gb")).to_be_visible()
     start(page, "1g.5gb")
     expect(page.get_by_text("You are 1st of 1 in line").first).to_be_visible()
-    picture(page, "waiting")
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")
     assert lab.places() == {}
