@@ -5,6 +5,7 @@ over by then.  Whose end, as it is set, lies behind the moment is reckoned to st
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -104,9 +105,8 @@ def missing(core: Core, at: float, stays: Sequence[LeaseRow]) -> int:
     kept = keeping(core, at, stays)
     sliced = [one for one in kept if one.row.shape != FULL]
     wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
-    whole = sum(one.left for one in kept if one.row.shape == FULL)
     seats = _seats(sliced, _spots(core, stays)) if wanted else ()
-    return wanted - len(seats) + max(0, whole - _whole(core, stays))
+    return wanted - len(seats) + _missing_whole(core, kept, stays)
 
 
 def on_seats(
@@ -121,10 +121,9 @@ def on_seats(
         go: those that may go.
     """
     sliced = [one for one in keeping if one.row.shape != FULL]
-    whole = sum(one.left for one in keeping if one.row.shape == FULL)
     seats = _seats(sliced, _spots(core, stays, go)) if sliced else ()
     full = [lease for lease in go if lease.shape == FULL]
-    too_few = max(0, whole - _whole(core, [*stays, *full]))
+    too_few = _missing_whole(core, keeping, [*stays, *full])
     return [*full[:too_few], *(lease for lease in go if _lies_on(core, lease, seats))]
 
 
@@ -162,10 +161,18 @@ def _places(core: Core, leases: Iterable[LeaseRow], gpu: str) -> Iterator[Placed
                 yield core.placed(row)
 
 
-def _whole(core: Core, stays: Iterable[LeaseRow]) -> int:
-    """How many GPUs with MIG off are then free."""
-    held = sum(lease.shape == FULL for lease in stays)
-    return sum(core.is_whole(row) for row in core.state.gpus.values()) - held
+def _missing_whole(core: Core, kept: Iterable[InForce], stays: Sequence[LeaseRow]) -> int:
+    """How many whole GPUs of what is kept are not there: free, and open to who has reserved."""
+    full = (one for one in kept if one.row.shape == FULL)
+    wanted = Counter(course for one in full for course in [one.row.course] * one.left)
+    held = {row.gpu for lease in stays for row in core.state.slices_of(lease)}
+    free = Counter(
+        core.course_of(row)
+        for row in core.state.gpus.values()
+        if core.is_whole(row) and row.uuid not in held
+    )
+    left = wanted - free  # of each course's own
+    return max(0, left.total() - free[""])
 
 
 def _lies_on(core: Core, lease: LeaseRow, seats: Collection[Seat]) -> bool:

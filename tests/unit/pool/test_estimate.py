@@ -400,10 +400,9 @@ class Lessons(Class):
         return Booking("class", ("1g.5gb",), SEATS, begins_s, at_s, at_s + KEPT_S, seats)
 
 
-@pytest.mark.parametrize("lasts_s", [exponential, lognormal])
-def test_the_true_wait_lies_in_the_range_with_classes(lasts_s: Duration) -> None:
+def test_the_true_wait_lies_in_the_range_with_classes() -> None:
     """The range allows for what is reserved for later; without, three of four would lie inside."""
-    kept = [pair for seed in SEEDS[:3] for pair in Lessons(seed, lasts_s, 700).run(RUN_S)]
+    kept = [pair for seed in SEEDS[:3] for pair in Lessons(seed, lognormal, 700).run(RUN_S)]
     inside = sum(found.low_s <= waited <= found.high_s for found, waited in kept)
     assert len(kept) >= 30
     assert inside / len(kept) >= 0.8
