@@ -22,8 +22,8 @@ FIXED_ENDS = frozenset({WarningKind.CLASS_END, WarningKind.MAINTENANCE})
 
 
 def label(row: Row) -> str:
-    """What a thing is called in a sentence."""
-    return f"GPU {row.idx}" if isinstance(row, GpuRow) else f"{row.what} {row.id}"
+    """What a thing is called where a sentence begins."""
+    return f"GPU {row.idx}" if isinstance(row, GpuRow) else f"{row.what.capitalize()} {row.id}"
 
 
 def standing(row: Row) -> str:
@@ -50,12 +50,8 @@ def changed(row: Row, seen: str | None, told: str) -> Refused:
     by = f": {told}" if told else ""
     now = standing(row)
     how = f"is {now} now, not {seen}" if seen != now else "is another by now"
-    return Refused(
-        "changed-meanwhile",
-        f"{label(row)} {how}{by}. Nothing was done: look again, then decide.".replace(
-            "gpu", "GPU", 1
-        ),
-    )
+    said = f"{label(row)} {how}{by}. Nothing was done: look again, then decide."
+    return Refused("changed-meanwhile", said)
 
 
 # -- places ---------------------------------------------------------------------------------------
