@@ -5,7 +5,15 @@ from html.parser import HTMLParser
 import pytest
 
 from miglab_spawner.choice import Choice
-from miglab_spawner.messages import CourseOffers, Offers, QuotaLeft, ShapeOffer, WaitEstimate
+from miglab_spawner.messages import (
+    CourseOffers,
+    Offers,
+    QuotaLeft,
+    ShapeOffer,
+    TicketState,
+    TicketView,
+    WaitEstimate,
+)
 from miglab_spawner.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
 
@@ -175,3 +183,25 @@ def test_a_card_says_the_likely_wait():
     text = " ".join(form(course).words)
     assert "The wait is likely to be about 10–25 minutes." in text
     assert "The next one ends" not in text
+
+
+@pytest.mark.parametrize(
+    ("state", "position", "words"),
+    [
+        (TicketState.WAITING, 2, "You are 2nd of 5 in line for 3g.20gb. Your place is kept"),
+        (TicketState.WAITING, None, "A 3g.20gb is kept for you"),  # being made
+        (TicketState.OFFERED, None, "A 3g.20gb is kept for you"),
+        (TicketState.TAKEN, None, "A 3g.20gb is kept for you"),  # for a start that broke off
+    ],
+)
+def test_a_place_that_outlived_its_start(state: TicketState, position: int | None, words: str):
+    """It is said, its shape is chosen whatever was chosen last, and one button goes on with it."""
+    ticket = TicketView(
+        id=1, user="ada", server="", course="everyone", shape="3g.20gb", state=state,
+        position=position, waiting=5, created_at=0.0,
+    )  # fmt: skip
+    offers = Offers(simulated=False, courses=(ML, ALL))
+    page = Form(render(page_of(offers, Choice("1g.5gb", "ml"), "", ticket)))
+    assert words in " ".join(page.words)
+    assert page.chosen == ["3g.20gb@everyone"]
+    assert page.buttons == ["submit"]
