@@ -491,6 +491,21 @@ def test_who_is_not_in_line_is_not_put_in_front(world: World) -> None:
     assert (refused.reason, "cancelled" in refused.message) == ("not-waiting", True)
 
 
+# -- pausing --------------------------------------------------------------------------------------
+
+
+def test_a_pause_is_not_written_over(world: World) -> None:
+    """Who pauses what is paused, or resumes what is not, is told who was first, and why."""
+    assert "grants leases already" in refusal(lambda: world.pool.resume(INA)).message
+    world.pool.pause("Repairs.", INA)
+    refused = refusal(lambda: world.pool.pause("Lunch.", JO))
+    assert refused.reason == "already-done"
+    assert "ina paused it 0 s ago (“Repairs.”)" in refused.message
+    assert world.pool.snapshot().paused == "Repairs."
+    world.pool.resume(JO)
+    assert "jo resumed it" in refusal(lambda: world.pool.resume(INA)).message
+
+
 # -- and all of it is in the ledger ---------------------------------------------------------------
 
 

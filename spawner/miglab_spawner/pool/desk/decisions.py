@@ -54,6 +54,23 @@ def changed(row: Row, seen: str | None, told: str) -> Refused:
     return Refused("changed-meanwhile", said)
 
 
+# -- all of it ------------------------------------------------------------------------------------
+
+
+def check_pause(was: str, why: str, told: str) -> None:
+    """Refuse to pause what is paused, and to resume what is not: nobody's reason is written over.
+
+    Args:
+        was: why nothing is granted; empty while it is.
+        why: why nothing is to be granted; empty to grant again.
+        told: who did what last.
+    """
+    if bool(was) == bool(why):
+        how = f"is paused already: {told or was}" if was else "grants leases already"
+        since = f": {told}" if told and not was else ""
+        raise Refused("already-done", f"The pool {how}{since}. Nothing was done.")
+
+
 # -- places ---------------------------------------------------------------------------------------
 
 

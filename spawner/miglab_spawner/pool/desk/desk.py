@@ -12,8 +12,8 @@ from miglab_spawner.pool import views
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.rows import LeaseRow, NoteRow
 
-from . import audit, notes, people, places
-from .steps import find_gpu, find_slice
+from . import audit, decisions, notes, people, places
+from .steps import find_gpu, find_slice, told_of
 from .words import called
 
 
@@ -88,6 +88,7 @@ class Desk:
     def pause(self, why: str, by: str) -> None:
         """Grant nothing while ``why`` is not empty.  A restart does not end it."""
         with self._core.write(durable=True) as tx:
+            decisions.check_pause(self._core.paused, why, told_of(self._core, "pool", ""))
             tx.pause(why, by)
 
     # -- leases and tickets -------------------------------------------------------------------

@@ -15,7 +15,12 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 def last_told(core: Core, row: Row) -> str:
     """Who did what to it last, as a clause."""
-    found = core.ledger.history(row.what, str(row.key), limit=1)
+    return told_of(core, row.what, str(row.key))
+
+
+def told_of(core: Core, what: str, thing: str) -> str:
+    """The same, of anything that the ledger names."""
+    found = core.ledger.history(what, thing, limit=1)
     return told(Step.of(found[0]), core.now()) if found else ""
 
 

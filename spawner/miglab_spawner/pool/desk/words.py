@@ -17,6 +17,8 @@ DONE = {
     "next": "put it in front",
     "back": "put it back in line",
     "end": "took it back",
+    "pause": "paused it",
+    "resume": "resumed it",
 }
 
 
