@@ -1,0 +1,237 @@
+"""A class in a real browser, as its instructor and the site admin go through it.
+
+Cut a layout, reserve, watch students come, write to one, drain, put somebody in front, take a slice
+back, end the class: over a real hub, with every page's accessibility looked at on the way.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.browser.people import picture, serious_problems
+
+from miglab_hub import lab_secrets
+from miglab_hub.check.student import Student, wait_for
+from miglab_hub.check.temporary import TemporaryLab
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+Come = Callable[[str], Student]
+
+
+@pytest.fixture
+def come(lab: TemporaryLab) -> Iterator[Come]:
+    """Make a student who asks for a 1g.5gb; gone after the test."""
+    made: list[Student] = []
+
+    def ask(name: str) -> Student:
+        student = Student(lab.settings.public_url, name, lab.password)
+        made.append(student)
+        student.sign_in()
+        student.ask("1g.5gb")
+        return student
+
+    yield ask
+    for student in made:
+        student.leave()
+        student.close()
+    wait_for(lambda: not lab.leases(), "the slices to be given back")
+
+
+@pytest.fixture
+def admin(new_page: Callable[[], Page], lab: TemporaryLab) -> Page:
+    return signed_in(new_page(), lab, "admin", lab_secrets.read_passwords(lab.settings).admin)
+
+
+@pytest.fixture
+def instructor(new_page: Callable[[], Page], lab: TemporaryLab) -> Page:
+    password = lab_secrets.read_passwords(lab.settings).instructor
+    return signed_in(new_page(), lab, "instructor", password)
+
+
+def signed_in(page: Page, lab: TemporaryLab, name: str, password: str) -> Page:
+    """Sign in at the hub and open the pool's page."""
+    page.goto(f"{lab.settings.public_url}hub/login")
+    page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/hub/spawn**")
+    page.goto(f"{lab.settings.public_url}services/pool/")
+    return page
+
+
+def go(page: Page, place: str) -> None:
+    """By the navigation, as people do."""
+    page.get_by_role("navigation", name="Pages of the lab").get_by_role("link", name=place).click()
+    expect(page.get_by_role("link", name=place)).to_have_attribute("aria-current", "page")
+
+
+def look(page: Page, name: str) -> None:
+    """A picture for the docs, and what axe says."""
+    picture(page, name)
+    assert serious_problems(page) == []
+
+
+def act(page: Page, title: str, **fields: str) -> None:
+    """In the open desk: choose what to do, fill in, do it."""
+    dialog = page.get_by_role("dialog")
+    form = dialog.locator("details", has=page.locator("summary", has_text=title))
+    if form.get_attribute("open") is None:
+        form.locator("summary").click()
+    for label, words in fields.items():
+        field = form.get_by_label(label.replace("_", " "))
+        if field.evaluate("item => item.tagName") == "SELECT":
+            field.select_option(words)
+        else:
+            field.fill(words)
+    form.locator("[type=submit]").click()
+
+
+def said(page: Page, words: str) -> None:
+    """The page tells what came of it."""
+    expect(page.get_by_role("status").filter(has_text=words)).to_be_visible()
+
+
+def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -> None:
+    """From the layout before it to the last slice given back."""
+    cut_a_layout(admin)
+    reserve_change_and_cancel(instructor)
+    go(instructor, "Pool")
+    for name in ("ada", "bo"):
+        come(name).wait_until_ready()
+        expect(instructor.locator(".cell", has_text=name)).to_be_visible()
+    look(instructor, "pool-page")
+    write_to_ada(instructor, lab)
+    drain_with_the_keyboard(admin)
+    late = come("late")
+    put_in_front(instructor, "late")
+    end_draining(admin)
+    late.wait_until_ready()
+    two_at_once(instructor, admin, lab)
+    end_the_class(instructor, lab)
+    remove_the_layout(admin)
+    assert lab.broken_invariants() == []
+
+
+def cut_a_layout(admin: Page) -> None:
+    """A file is tried out, its difference is shown, it is applied, and the GPU becomes so."""
+    go(admin, "Layouts")
+    admin.get_by_role("button", name="All small").click()
+    admin.get_by_role("button", name="Show the difference").click()
+    expect(admin.get_by_text("7 to make")).to_be_visible()
+    look(admin, "layouts")
+    admin.get_by_label("Why").fill("practical 1")
+    admin.get_by_role("button", name="Apply").click()
+    said(admin, "The layouts are applied.")
+    expect(admin.get_by_text("is as it is to be").first).to_be_visible()
+    admin.get_by_label("A layout file").fill("version: 1\nlayouts: {a: {gpus: {all: 9g}}}")
+    admin.get_by_role("button", name="Show the difference").click()
+    expect(admin.get_by_role("alert").filter(has_text="layout:2")).to_be_visible()
+
+
+def reserve_change_and_cancel(instructor: Page) -> None:
+    """One is made; one that clashes is refused, and says with what; it is changed, cancelled."""
+    go(instructor, "Reservations")
+    reserve(instructor, "5")
+    said(instructor, "It is reserved.")
+    expect(instructor.get_by_role("row", name="5 × 1g.5gb")).to_be_visible()
+    look(instructor, "reservations")
+    reserve(instructor, "4")
+    expect(
+        instructor.get_by_role("alert").filter(has_text="it clashes with reservation")
+    ).to_be_visible()
+    instructor.keyboard.press("Escape")
+    expect(instructor.locator("tr.clash")).to_be_visible()
+    instructor.get_by_role("row", name="5 × 1g.5gb").get_by_role("button").click()
+    act(instructor, "Change", How_many_students="3")
+    said(instructor, "The reservation is changed.")
+    row = instructor.get_by_role("row", name="3 × 1g.5gb")
+    row.get_by_role("button").click()
+    act(instructor, "Cancel it", Why="the term is over")
+    said(instructor, "The reservation is cancelled.")
+    expect(row).to_have_count(0)
+
+
+def reserve(page: Page, count: str) -> None:
+    """Every day of the week in the small hours, from next year on."""
+    page.get_by_role("button", name="Reserve…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("How many students").fill(count)
+    dialog.get_by_label("Mon").check()
+    dialog.get_by_label("From").fill("03:00")
+    dialog.get_by_label("To", exact=True).fill("04:00")
+    dialog.get_by_role("button", name="Reserve", exact=True).click()
+
+
+def write_to_ada(instructor: Page, lab: TemporaryLab) -> None:
+    """A message to one student, from her slice."""
+    instructor.locator(".cell", has_text="ada").get_by_role("button").click()
+    expect(instructor.get_by_role("dialog").get_by_text("Held by")).to_be_visible()
+    look(instructor, "slice-desk")
+    act(instructor, "Message", Message="Save your work: we stop at noon.")
+    said(instructor, "The message is sent.")
+
+
+def drain_with_the_keyboard(admin: Page) -> None:
+    """Nothing but keys from the GPU's name to its draining."""
+    go(admin, "Pool")
+    admin.get_by_role("button", name="Steer GPU 0").focus()
+    admin.keyboard.press("Enter")
+    expect(admin.get_by_role("dialog").get_by_text("Nobody new gets a slice")).to_be_visible()
+    field = admin.get_by_role("dialog").get_by_label("Why")
+    while not field.evaluate("item => item === document.activeElement"):
+        admin.keyboard.press("Tab")
+    admin.keyboard.type("a new fan")
+    admin.keyboard.press("Enter")
+    said(admin, "GPU 0 is draining.")
+    expect(admin.locator(".cell.s-draining").first).to_be_visible()
+
+
+def put_in_front(instructor: Page, name: str) -> None:
+    """Who waits is given the next slice."""
+    instructor.get_by_role("region", name="Who waits").get_by_role("button", name=name).click()
+    act(instructor, "Give the next slice", Why="works on the thesis")
+    said(instructor, f"{name} is next.")
+    expect(instructor.get_by_text("put in front")).to_be_visible()
+
+
+def end_draining(admin: Page) -> None:
+    """The GPU takes leases again."""
+    admin.get_by_role("button", name="Steer GPU 0").click()
+    act(admin, "End draining")
+    said(admin, "GPU 0 takes leases again.")
+
+
+def two_at_once(instructor: Page, admin: Page, lab: TemporaryLab) -> None:
+    """Both look at bo's slice and act on it: the first does it, the second is told who did what."""
+    for page in (instructor, admin):
+        page.locator(".cell", has_text="bo").get_by_role("button").click()
+        expect(page.get_by_role("dialog").get_by_text("Take back")).to_be_visible()
+    act(instructor, "Take back", When="900", Why="others wait")
+    said(instructor, "is taken back from bo")
+    act(admin, "Take back", When="0", Why="it is late")
+    refused = admin.get_by_role("alert").filter(has_text="instructor asked for it back")
+    expect(refused).to_be_visible()
+    expect(refused).to_contain_text("others wait")
+    admin.keyboard.press("Escape")
+    assert lab.leases()["bo"].state == "warned"
+    expect(instructor.locator(".cell.s-ending", has_text="bo")).to_be_visible()
+
+
+def end_the_class(instructor: Page, lab: TemporaryLab) -> None:
+    """Every lease is taken back at once; the servers stop, the slices are free."""
+    for name in sorted(lab.leases()):
+        instructor.locator(".cell", has_text=name).get_by_role("button").click()
+        act(instructor, "Take back", When="0", Why="the class is over")
+        said(instructor, f"is taken back from {name}")
+    wait_for(lambda: not lab.leases(), "all slices to be given back")
+    expect(instructor.locator(".cell.s-free")).to_have_count(7)
+
+
+def remove_the_layout(admin: Page) -> None:
+    """From then on the GPU is cut on demand."""
+    go(admin, "Layouts")
+    admin.get_by_role("button", name="all small", exact=True).click()
+    act(admin, "Remove")
+    said(admin, "Layout all small is removed.")
+    expect(admin.get_by_text("every GPU is cut on demand")).to_be_visible()
