@@ -135,7 +135,18 @@ def _message(core: Core, row: TicketRow) -> str:
     if any((one.user, one.server) == (row.user, row.server) for one in core.state.leases.values()):
         return "This server's last slices are not free yet: waiting for the old server to end."
     held = allowance.why_held(core, tickets.as_waiting(core, row)) or _why_reserved(core, row)
-    return held or ("" if row.next_at is None else "Staff gave you the next slices that fit.")
+    if held or row.next_at is None:
+        return held or _why_drained(core)
+    return "Staff gave you the next slices that fit."
+
+
+def _why_drained(core: Core) -> str:
+    """What to tell everybody while no GPU takes a lease, by acts of staff."""
+    whys = {gpu.draining for gpu in core.state.gpus.values()}
+    if not whys or "" in whys:
+        return ""
+    said = "; ".join(f"“{why}”" for why in sorted(whys))
+    return f"No GPU takes new leases for now ({said}); you keep your place."
 
 
 def _why_reserved(core: Core, row: TicketRow) -> str:
@@ -153,8 +164,18 @@ def _why_reserved(core: Core, row: TicketRow) -> str:
     )
 
 
-def lease_view(core: Core, row: LeaseRow, others_wait: int = 0) -> LeaseView:
-    """A lease with its slices."""
+def lease_view(
+    core: Core, row: LeaseRow, others_wait: int = 0, extension_s: float | None = None
+) -> LeaseView:
+    """A lease with its slices.
+
+    Args:
+        core: the pool.
+        row: the lease.
+        others_wait: how many wait for what it would free.
+        extension_s: what one extension may add, if reservations allow less than the settings.
+    """
+    most_s = core.settings.extension_s if extension_s is None else extension_s
     found = [core.ledger.find_slice(number) for number in row.slices]
     rows = [item for item in found if item is not None]
     return LeaseView(
@@ -172,8 +193,8 @@ def lease_view(core: Core, row: LeaseRow, others_wait: int = 0) -> LeaseView:
         granted_at=row.granted_at,
         ends_at=row.ends_at,
         asked_back_at=row.releasing_at,
-        extensions_left=max(0, core.settings.extensions - row.extensions),
-        extension_s=core.settings.extension_s,
+        extensions_left=max(0, core.settings.extensions - row.extensions) if most_s else 0,
+        extension_s=most_s,
         reason=row.reason,
         warning=_warning(core, row),
         others_wait=others_wait,

@@ -65,6 +65,17 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     assert world.pool.take(late.id).slices[0].gpu == 0
 
 
+def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
+    """While another GPU takes leases, nothing; once none does, in the words of who drained them."""
+    world = make_world(gpus=2)
+    world.pool.desk.drain_gpu(gpu_of(world, 0), "New fans.", INA)
+    world.run("big", "7g.40gb")
+    ticket = world.ask("ada", "7g.40gb")
+    assert world.pool.ticket(ticket.id).message == ""
+    world.pool.desk.drain_gpu(gpu_of(world, 1), "New fans.", INA)
+    assert "(“New fans.”); you keep your place" in world.pool.ticket(ticket.id).message
+
+
 def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
     """Somebody whose slice is being made when the GPU is drained gets it."""
     ticket = world.ask("ada")
