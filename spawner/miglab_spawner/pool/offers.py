@@ -26,6 +26,7 @@ class Shelf:
         self._core = core
         self._version = 0
         self._made: dict[tuple[str, str], ShapeOffer | None] = {}
+        self._differs = False  # whether some courses are offered what others are not
 
     def get(self, courses: Sequence[str], user: str | None = None) -> Offers:
         """The offers of these courses; a name that is no course is left out.
@@ -38,6 +39,8 @@ class Shelf:
         if self._version != core.version:
             self._made.clear()
             self._version = core.version
+            owned = any(core.course_of(row) for row in core.state.gpus.values())
+            self._differs = owned or bool(core.state.reservations)
         known = [name for name in courses if name in core.settings.courses]
         return Offers(
             simulated=core.driver.simulated,
@@ -57,9 +60,7 @@ class Shelf:
         )
 
     def _offer(self, text: str, course: str) -> ShapeOffer | None:
-        has_owners = any(self._core.course_of(row) for row in self._core.state.gpus.values())
-        is_own = has_owners or bool(self._core.state.reservations)
-        holder = course if is_own else ""  # else they are all alike
+        holder = course if self._differs else ""  # else they are all alike
         if (text, holder) not in self._made:
             self._made[text, holder] = make_offer(self._core, text, holder)
         return self._made[text, holder]

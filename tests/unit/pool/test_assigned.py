@@ -185,3 +185,17 @@ def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
     lab.pool.cancel(last, "last0")
     ask(lab, 1, "deep")
     assert wanted() == [1, 0]
+
+
+def test_who_draws_on_a_reservation_stays_off_it_too(lab: World) -> None:
+    """The last place of vision's GPU would suit best, and is not for deep's class."""
+    first = [lab.run(f"dan{number}", course="deep") for number in range(7)]
+    for number in range(6):
+        lab.run(f"vera{number}", course="vision")
+    for lease in first:
+        lab.end(lease)
+    reserve(lab, "deep", 1)
+    lab.at = TUESDAY
+    lab.work()
+    ask(lab, 1, "deep")
+    assert gpus_of([lease for lease in lab.pool.leases() if lease.course == "deep"]) == [0]
