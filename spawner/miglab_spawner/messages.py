@@ -253,8 +253,8 @@ class LeaseView(Message):
         ends_at: when it ends; None for no limit.
         asked_back_at: when somebody asked for its release; None if nobody did, as when its server
             ended by itself.
-        extensions_left: how often the holder may still extend it.
-        extension_s: the most one extension adds.
+        extensions_left: how often the holder may still extend it; 0 where its place is reserved.
+        extension_s: the most one extension adds; less where its place is reserved from then on.
         warning: that it is about to be taken back, and when; None unless ``state`` is ``warned``.
         others_wait: how many of the others in line could use what this lease would free.
     """

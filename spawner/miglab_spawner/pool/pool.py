@@ -59,6 +59,7 @@ from .desk import Desk, end_old_notes
 from .holders import Holders
 from .laying import Cuttable
 from .ledger import Ledger
+from .lengthening import Lengthening
 from .observe import Finding
 from .reconcile import ask_after_holders, reconcile
 from .rows import LeaseRow
@@ -94,6 +95,7 @@ class Pool:
         self._snapshots = views.Snapshots(self.core)
         self._offers = offers.Shelf(self.core)
         self._demand = Demand(self.core)
+        self._lengthening = Lengthening(self.core)
         self.desk = Desk(self.core, self._view)
 
     @property
@@ -299,7 +301,8 @@ class Pool:
             return [self._view(row) for row in leases.due(self.core)]
 
     def _view(self, row: LeaseRow) -> LeaseView:
-        return views.lease_view(self.core, row, self._demand.others(row))
+        most_s = self._lengthening.most_s(row) if row.is_held else None
+        return views.lease_view(self.core, row, self._demand.others(row), most_s)
 
     # -- what there is ------------------------------------------------------------------------
 

@@ -126,3 +126,27 @@ def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> 
     stranger = lab.run("bob")
     reserve(lab)
     assert "reservation 1" in refusal(lab, stranger)
+
+
+def test_the_holder_sees_how_much_longer(lab: World) -> None:
+    """What one extension may add is told beforehand, and asking for just that is granted."""
+    stranger = lab.run("bob")
+    assert lab.pool.lease(stranger.id).extension_s == HOUR_S
+    reserve(lab)
+    told = lab.pool.lease(stranger.id)
+    assert (told.extension_s, told.extensions_left) == (900.0, 2)
+    longer = lab.pool.extend(stranger.id, told.extension_s, "bob")
+    assert (longer.extension_s, longer.extensions_left) == (0.0, 0)
+    lab.pool.unreserve(1, "ina")
+    assert lab.pool.lease(stranger.id).extension_s == HOUR_S
+
+
+def test_what_others_do_is_seen_in_a_minute(lab: World) -> None:
+    """Room that somebody else has taken is told of a little later, and refused at once."""
+    one, other = lab.run("bob"), lab.run("cy")
+    reserve(lab, count=6)
+    assert lab.pool.lease(other.id).extension_s == HOUR_S
+    lab.pool.extend(one.id, HOUR_S, "bob")
+    assert "reservation 1" in refusal(lab, other)
+    lab.pass_time(61)
+    assert lab.pool.lease(other.id).extension_s == 900.0
