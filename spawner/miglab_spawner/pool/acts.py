@@ -109,6 +109,8 @@ def perform(core: Core, act: Act) -> None:
 
 
 def _create(core: Core, act: Act) -> None:
+    if not _is_clear(core, act):
+        return
     with core.write(durable=True) as tx:
         row = core.state.slices.get(act.slice_id)
         if row is None or row.state != SliceState.MAKING or leases.is_in_the_way(core, row):
@@ -130,6 +132,28 @@ def _create(core: Core, act: Act) -> None:
             _record_made(core, tx, row, reading)
     if is_stale:
         observe.look(core, row.gpu)
+
+
+def _is_clear(core: Core, act: Act) -> bool:
+    """Whether nothing lies where the slice is to be made, before a first try is announced.
+
+    A driver that fails without saying what it did leaves in doubt whose the slice at that place is:
+    what somebody made there by hand, and nobody has seen yet, must not pass for ours.
+    """
+    with core.lock:
+        row = core.state.slices.get(act.slice_id)
+    if row is None or row.tried or row.profile == FULL:
+        return True
+    mask = Placement(row.start, row.size).mask
+    try:
+        is_clear = not any(reading.placement.mask & mask for reading in core.driver.slices(row.gpu))
+    except GpuError as error:
+        with core.write() as tx:
+            gpu_failed(core, tx, row.gpu, error)
+        return False
+    if not is_clear:
+        observe.look(core, row.gpu)
+    return is_clear
 
 
 STALE = (

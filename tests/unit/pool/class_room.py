@@ -16,7 +16,14 @@ import pynvml
 
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState, WarningKind
+from miglab_spawner.messages import (
+    LayoutSpec,
+    LeaseView,
+    ReservationRequest,
+    TicketState,
+    WarningKind,
+)
+from miglab_spawner.pool.layout import parse
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.rows import LIVE_LEASES
 
@@ -24,6 +31,7 @@ from .conftest import Crash, World
 
 USERS = ("ada", "bob", "cy", "dee", "eve", "fay", "gus", "hal", "ida")
 ASKED = ("1g.5gb", "1g.5gb", "1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb")
+LAYOUTS = ("7g", "3g + 3g", "4g + 3x1g", "7x1g", "2g")
 FAULTS = (
     ("nvmlDeviceCreateGpuInstance", pynvml.NVML_ERROR_UNKNOWN),
     ("nvmlGpuInstanceCreateComputeInstance", pynvml.NVML_ERROR_UNKNOWN),
@@ -69,7 +77,7 @@ class ClassRoom(World):
         """
         self.fuse.left = die_at
         is_dead = False
-        closed = self._closed()
+        closed, laid = self._closed(), self._laid()
         try:
             action()
         except Crash:
@@ -87,7 +95,24 @@ class ClassRoom(World):
         self.fuse.left = None
         self.verify()
         self._verify_closed(closed)
+        self._verify_laid(laid)
         return is_dead
+
+    def _laid(self) -> dict[str, tuple[int, frozenset[int]]]:
+        """The layout on each GPU, and the slices there."""
+        on_gpu = self.ledger.state.on_gpu
+        return {
+            gpu: (laid.number, frozenset(on_gpu[gpu])) for gpu, laid in self.pool.core.laid.items()
+        }
+
+    def _verify_laid(self, before: dict[str, tuple[int, frozenset[int]]]) -> None:
+        """Where a layout was and is in force nothing was made but its shapes."""
+        for gpu, laid in self.pool.core.laid.items():
+            number, slices = before.get(gpu, (0, frozenset()))
+            for row in self.ledger.state.on_gpu[gpu].values():
+                is_new = number == laid.number and row.id not in slices
+                if is_new and row.is_ours and not row.draining:
+                    assert row.profile in laid.cut, "made against the layout"
 
     def _closed(self) -> dict[str, frozenset[int]]:
         """What leases there are on drained GPUs and slices."""
@@ -249,6 +274,17 @@ class ClassRoom(World):
             if ticket.user == user:
                 self.pool.desk.put_in_front(ticket.id, "presents", "person:ina")
 
+    def lay(self, cut: str, number: int) -> None:
+        """Somebody says how one GPU is to be cut, or all."""
+        gpus = [gpu.uuid for gpu in self.pool.cuttable()]
+        chosen = gpus[number % len(gpus) :][:1] if gpus and number % 3 else gpus
+        spec = LayoutSpec(name=str(number % 2), gpus=dict.fromkeys(chosen, parse(cut)))
+        self.pool.lay([spec], "person:ina")
+
+    def unlay_all(self) -> None:
+        for layout in self.pool.layouts().layouts:
+            self.pool.unlay(layout.name, "person:ina")
+
     # -- what happens to machines -------------------------------------------------------------
 
     def reboot(self) -> None:
@@ -343,6 +379,7 @@ class ClassRoom(World):
             one for one in slices if (one[0], one[1]["profile"], one[1]["start"]) not in foreign
         ]
         assert all(item["uuid"] for _, item in ours)
+        assert all(gpu.conforms or gpu.blocked for gpu in self.pool.layouts().gpus)
         self.verify()
 
 
@@ -376,6 +413,8 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         lambda: room.reserve("everyone", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         lambda: room.reserve("vision", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         room.unreserve_all,
+        lambda: room.lay(dice.choice(LAYOUTS), dice.randrange(6)),
+        room.unlay_all,
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
         lambda: room.set_aside(dice.randrange(20)),

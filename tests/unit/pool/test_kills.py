@@ -8,7 +8,7 @@ import pytest
 from .class_room import ClassRoom, chance
 
 KILLS_PER_CLASS = 20
-MOST_STEPS = 600
+MOST_STEPS = 900
 
 
 def one_class(folder: Path, seed: int) -> int:

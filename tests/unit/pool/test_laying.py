@@ -282,6 +282,26 @@ def test_foreign_is_never_touched(lab: World) -> None:
     assert now(lab).conforms
 
 
+@pytest.mark.parametrize("function", ["CreateGpuInstanceWithPlacement", "GetGpuInstances"])
+def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
+    """What somebody made by hand a moment ago, just where and as the layout wants it, stays.
+
+    Also if the driver then fails without saying what it did.
+    """
+    uuid, profile = gpus(lab)[0], lab.pool.cuttable()[0].geometry.by_name["1g.5gb"]
+    lab.driver.create(uuid, profile, profile.placements[0])
+    (theirs,) = [item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]]
+    lab.fail(f"nvmlDevice{function}", pynvml.NVML_ERROR_UNKNOWN)
+    lay(lab, *["1g"] * 7)
+    lab.settle()
+    there = {
+        item["start"]: item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]
+    }
+    assert there[0] == theirs
+    states = {row.start: row.state for row in lab.ledger.state.slices.values()}
+    assert states == dict.fromkeys(range(1, 7), "free") | {0: "foreign"}
+
+
 def test_it_survives_a_restart(lab: World) -> None:
     """A layout is in force before anything is granted after a restart."""
     lay(lab, "4g", "1g")

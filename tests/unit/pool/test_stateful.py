@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from miglab_spawner.messages import WarningKind
 
-from .class_room import ASKED, FAULTS, USERS, ClassRoom
+from .class_room import ASKED, FAULTS, LAYOUTS, USERS, ClassRoom
 
 users = st.sampled_from(USERS)
 dying = st.one_of(st.none(), st.integers(0, 14))
@@ -85,6 +85,14 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(die_at=dying)
     def unreserves(self, die_at: int | None) -> None:
         self.do(lambda room: room.unreserve_all(), die_at)
+
+    @rule(cut=st.sampled_from(LAYOUTS), number=st.integers(0, 5), die_at=dying)
+    def lays(self, cut: str, number: int, die_at: int | None) -> None:
+        self.do(lambda room: room.lay(cut, number), die_at)
+
+    @rule(die_at=dying)
+    def unlays(self, die_at: int | None) -> None:
+        self.do(lambda room: room.unlay_all(), die_at)
 
     @rule(number=st.integers(0, 20), is_gpu=st.booleans(), die_at=dying)
     def is_drained(self, number: int, is_gpu: bool, die_at: int | None) -> None:
