@@ -1,16 +1,21 @@
 """The pool's page: what is drawn, what is said, and that no name can become markup."""
 
+import asyncio
 import re
 
 import httpx
 import pytest
 from markupsafe import escape
 
+from miglab_hub.service.asker import SPAWNER
+from miglab_hub.service.host import PoolHost
+from miglab_hub.service.pages import pool_page
 from miglab_hub.service.pages.words import in_words, short, wait_short
 from miglab_spawner.messages import SliceState, WaitEstimate
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view
+from .test_live import parked
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -128,7 +133,7 @@ async def test_the_likely_wait_is_shown(client: httpx.AsyncClient, pool: FakePoo
     pool.held.clear()
     pool.request_of_alice()
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    assert "<td>not known</td>" in page
+    assert "<td>unknown</td>" in page
     wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
     pool.tickets[1] = pool.tickets[1].model_copy(update={"estimate": wait})
     pool.version += 1
@@ -155,3 +160,21 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, pool:
 async def test_static_files(client: httpx.AsyncClient, name: str) -> None:
     """What the page asks for is there."""
     assert (await client.get(f"/static/{name}")).status_code == 200
+
+
+async def test_the_browser_is_told_of_changes(
+    host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event at once and after each change, with a number in it; the end with the service."""
+    monkeypatch.setattr(pool_page, "REST_S", 0.0)
+    stream = pool_page.live(SPAWNER, host)
+    first = await anext(stream)
+    assert (first.event, first.data) == ("pool", host.waker.version)
+    following = asyncio.ensure_future(anext(stream))
+    await parked(host.waker, following)
+    await host.decide(lambda _: pool.request_of_alice())
+    assert (await following).data == host.waker.version != first.data
+    ending = asyncio.ensure_future(anext(stream, None))
+    await parked(host.waker, ending)
+    host.waker.close()
+    assert await ending is None

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from miglab_hub.service.asker import Asker
+from miglab_hub.service.rights import Right
 from miglab_spawner.messages import GpuView, KeptPlace, SliceState, SliceView
 
 from .words import amount
@@ -110,7 +111,8 @@ class Drawing:
         about: what kind it is, in words.
         trouble: why it takes no new lease; empty if it does.
         notes: what else there is to say of it.
-        address: of what can be done to it; empty for nothing.
+        address: of what can be done to it, or is known of it; empty for nothing.
+        opens: what the button to it is called.
     """
 
     index: int
@@ -120,6 +122,7 @@ class Drawing:
     trouble: str = ""
     notes: tuple[str, ...] = ()
     address: str = ""
+    opens: str = ""
 
 
 def draw(gpu: GpuView, kept: Sequence[KeptPlace], doings: Doings, asker: Asker) -> Drawing:
@@ -138,6 +141,7 @@ def draw(gpu: GpuView, kept: Sequence[KeptPlace], doings: Doings, asker: Asker) 
         trouble,
         tuple(notes),
         f"gpu/{gpu.uuid}" if asker.is_staff else "",
+        "Steer" if asker.may(Right.DRAIN, gpu.course) else "Details",
     )
 
 

@@ -3,6 +3,7 @@
 The browser says which parts it has, by name and version; it is sent only those that are others now.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from .frame import render, render_part, shown
 from .line import head_of, line_of
 from .parts import Part, Shelf, Shelves
 
+REST_S = 0.5  # a class that starts at once changes much
 NEWS_S = 30.0  # a stream without news says that it is alive
 IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
@@ -53,6 +55,7 @@ async def live(_: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
     while not host.waker.closed:
         seen = host.waker.version
         yield ServerSentEvent(event="pool", id=str(seen), data=seen)
+        await asyncio.sleep(REST_S)
         await host.waker.beyond(seen, NEWS_S)
 
 

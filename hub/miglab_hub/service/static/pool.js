@@ -7,6 +7,7 @@ import { age } from "./times.js";
 
 const REST_MS = 1000; // a class that starts at once changes much
 const AGE_MS = 15000;
+const REFRESH_MS = 30000; // who idles is no change of the pool, and is not told
 let said = own();
 let wanted = false;
 let busy = false;
@@ -65,6 +66,7 @@ events.addEventListener("error", () => {
 });
 document.addEventListener("miglab:acted", refresh);
 setInterval(() => age(document), AGE_MS);
+setInterval(refresh, REFRESH_MS);
 
 byId("main").addEventListener("click", (event) => {
   const button = event.target.closest("button[data-desk]");
