@@ -12,7 +12,6 @@ from miglab_hub.checkout import checkout
 from miglab_hub.docker_ready import students_bridge
 from miglab_hub.errors import StartError
 from miglab_hub.settings import Settings
-from miglab_spawner.labels import LAB
 
 STAND_IN = "tests/docker/engine"
 
@@ -37,12 +36,13 @@ def prepare_engine(settings: Settings) -> None:
 
 def remove_all(settings: Settings) -> None:
     """Remove the containers, volumes and the network of this lab, and of no other."""
+    name = settings.lab_id
     try:
         client = docker.DockerClient(base_url=settings.students.docker_url)
-        ours: dict[str, str | list[str] | bool] = {"label": f"{LAB}={settings.lab_id}"}
-        for container in client.containers.list(all=True, filters=ours):
+        # By name: a server without a GPU has no label of the pool's.
+        for container in client.containers.list(all=True, filters={"name": f"^/{name}-"}):
             container.remove(force=True, v=True)
-        for volume in client.volumes.list(filters={"name": f"{settings.lab_id}-home-"}):
+        for volume in client.volumes.list(filters={"name": f"{name}-home-"}):
             volume.remove(force=True)
         for network in client.networks.list(names=[settings.students.network]):
             _remove_network(network)
