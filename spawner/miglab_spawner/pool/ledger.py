@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     Connection,
     Table,
     bindparam,
@@ -290,7 +291,9 @@ class Ledger:
         version = inspect(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._engine = create_engine(
-            f"sqlite:///{path}", poolclass=StaticPool, connect_args={"check_same_thread": False}
+            URL.create("sqlite", database=str(path)),
+            poolclass=StaticPool,
+            connect_args={"check_same_thread": False},
         )
         event.listen(self._engine, "connect", _on_connect)
         event.listen(self._engine, "begin", _on_begin)

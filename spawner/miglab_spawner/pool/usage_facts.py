@@ -4,6 +4,7 @@ Over a connection of its own that cannot write: a long read holds up no decision
 ledger as it was when it began.
 """
 
+import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,8 +54,10 @@ def read(ledger: Path, since: float, until: float, courses: Collection[str] | No
 
 @contextmanager
 def _reading(ledger: Path) -> Iterator[Connection]:
-    uri = f"sqlite:///file:{ledger.resolve().as_posix()}?mode=ro&uri=true"
-    engine = create_engine(uri, poolclass=NullPool)
+    uri = f"{ledger.resolve().as_uri()}?mode=ro"
+    engine = create_engine(
+        "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool
+    )
     try:
         with engine.connect() as connection:
             yield connection

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -219,6 +220,16 @@ def test_reading_waits_for_nobody(world: World) -> None:
     with world.pool.core.write() as tx:
         tx.note(world.ledger.state.leases[lease.id], "pool", "something")
         assert len(read(world).held) == 1
+
+
+def test_wherever_the_ledger_lies(tmp_path: Path) -> None:
+    """A folder's name may hold whatever means something in an address."""
+    folder = tmp_path / "100% José? #1 & 🎓"
+    folder.mkdir()
+    world = World(folder)
+    world.run("ada")
+    assert len(read(world).held) == 1
+    world.close()
 
 
 def test_figures_of_an_unknown_lease_are_dropped(world: World) -> None:
