@@ -112,6 +112,8 @@ def message(
     as_json: AsJson = False,
 ) -> None:
     """Show a message in JupyterLab, with your name."""
+    if sum((user is not None, course is not None, everybody)) != 1:
+        raise typer.BadParameter("say to whom: one of --user, --course and --all")
     named = {"to_user": user, "to_server": server, "to_course": course}
     to = {key: value for key, value in named.items() if value is not None}
     body = {"text": text, "all": everybody, "minutes": seconds(shown_for) / 60, **to}

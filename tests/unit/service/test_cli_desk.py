@@ -72,7 +72,7 @@ def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: 
     [
         "drain gpu 0", "drain disk 0 --reason fan", "drain slice GPU-0 --reason fan",
         "quarantine 7", "next 1", "reclaim 1", "reclaim 1 --reason fan --warning soon",
-        "message Hi --all --for ever",
+        "message Hi --all --for ever", "message Hi", "message Hi --user ada --course ml",
     ],
 )  # fmt: skip
 def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, words: str) -> None:
