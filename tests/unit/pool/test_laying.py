@@ -207,6 +207,16 @@ def test_nobody_is_cut_off(lab: World) -> None:
     assert now(lab).conforms
 
 
+def test_what_gave_way_is_not_made_anew(lab: World) -> None:
+    """A slice without a place is not kept warm when its lease ends, only to be destroyed again."""
+    lease = lab.run("ada", "3g.20gb")
+    lay(lab, "1g")
+    lab.end(lease)
+    lab.work()
+    assert made(lab) == {"1g.5gb": 1}
+    assert not [row for row in lab.ledger.history("slice") if "made anew" in row["reason"]]
+
+
 def test_no_new_lease_in_the_way(lab: World) -> None:
     """While a place drains, small requests that would fit there wait: it only empties."""
     leases = [lab.run(user) for user in ("ada", "bob")]
