@@ -19,7 +19,6 @@ from miglab_spawner.messages import (
     AttachRequest,
     ExtendRequest,
     LeaseView,
-    Message,
     Offers,
     PoolSnapshot,
     ReleaseRequest,

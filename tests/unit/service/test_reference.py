@@ -10,8 +10,8 @@ from fastapi.routing import APIRoute
 from miglab_hub.service import (
     audit,
     desk,
-    layout,
     health,
+    layout,
     management,
     notes,
     reservations,
