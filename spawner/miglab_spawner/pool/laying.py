@@ -5,7 +5,7 @@ the seats of what is in force there, what is free and has no seat is destroyed, 
 emptied gets its slice at once.  Which layout is in force follows from the rows and the clock.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_spawner.gpu.geometry import Geometry, Placed
@@ -289,15 +289,3 @@ def unlay(core: Core, name: str, by: str, reason: str = "") -> LayoutRow:
         _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
         note_phases(core, tx)
     return replace(row, state=LayoutState.REMOVED)
-
-
-def in_the_way(core: Core, gpus: Collection[str]) -> list[int]:
-    """The leases on these GPUs that have no seat in what is in force there."""
-    found: dict[int, None] = {}
-    for gpu in gpus:
-        if core.laid_on(gpu) is not None:
-            for item in core.change(gpu).drains:
-                lease = core.state.slices[item.number].lease
-                if lease is not None:
-                    found[lease] = None
-    return list(found)

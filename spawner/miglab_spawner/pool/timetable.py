@@ -172,7 +172,11 @@ def overlap(one: Planned, other: Planned, at: float) -> Occurrence | None:
 
 
 def _may_overlap(one: Rule, other: Rule) -> bool:
-    """Whether a look at every day is worth it: cheap, and never wrong when it says no."""
+    """Whether a look at every day is worth it.
+
+    Of two in one time zone, one after the other, it says no, though both belong to the hour that a
+    clock going back shows twice: then the later one applied holds, and nobody is refused for it.
+    """
     if one.tz != other.tz or not (one.weekdays and other.weekdays):
         return True
     same_day = bool(one.weekdays & other.weekdays)
