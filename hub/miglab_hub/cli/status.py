@@ -45,7 +45,7 @@ def _trouble(gpu: GpuView) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _slice_row(item: SliceView, now: float) -> tuple[str, ...]:
+def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
     held = item.user or ("somebody" if item.lease is not None else "")
     server = f" ({item.server})" if item.server else ""
     return (
