@@ -201,6 +201,22 @@ def test_activity_ends_a_warning(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RUNNING
 
 
+def test_what_each_lease_was_doing_at_the_last_look(lab: Lab) -> None:
+    """Active, idle and unknown are told apart for the page; a lease that is over is left out."""
+    active, idle, silent = (lab.run(name) for name in ("ada", "bob", "cy"))
+    lab.busy.add(active.id)
+    lab.hold(active)
+    lab.silent.add(silent.id)
+    lab.live(900)
+    found = lab.reclaimer.activities()
+    assert found[active.id] is Activity.ACTIVE
+    assert found[idle.id] in (Activity.IDLE_FREE, Activity.IDLE_HOLDING)
+    assert found[silent.id] is Activity.UNKNOWN
+    lab.end(idle)
+    lab.live(STEP_S)
+    assert idle.id not in lab.reclaimer.activities()
+
+
 def test_still_here_counts_so_often(lab: Lab) -> None:
     """It ends the warning for a while, twice; then work must be seen, and it counts anew."""
     lease = lab.run("ada")
