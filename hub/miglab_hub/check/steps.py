@@ -20,7 +20,7 @@ every_s = 1
 report_s = 2
 stale_s = 10
 idle_wanted_s = 12
-warning_s = 10
+warning_s = 15
 cpu_busy_pct = 50
 
 [courses.{COURSE}]
