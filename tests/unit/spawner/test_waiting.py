@@ -103,6 +103,7 @@ async def test_a_wish_that_fails_costs_nothing(line: FakeLine, error: Exception)
     line.refuses = error
     with pytest.raises(type(error)):
         await wait.wish("1g.5gb")
+    await asyncio.wait([task], timeout=0.05)
     assert wait.ticket is not None
     line.news.put_nowait(ticket(TicketState.OFFERED))
     assert (await task).id == 1
