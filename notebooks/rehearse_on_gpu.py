@@ -105,6 +105,42 @@ def several_ranks():
     return labkit.ranks(reduces, n=2, samples=20)
 
 
+def backward_stays_on_its_part():
+    """A backward pass keeps to its part, though autograd has threads of its own."""
+    found = labkit.ranks(sms_of_backward, n=1, sms=16).values[0]
+    assert max(found.values()) <= 16, found
+    return found
+
+
+def sms_of_backward(sms):
+    import torch
+
+    from labkit.emulate import count_sms, enter_green_context
+    from labkit.parts import confined
+
+    seen = []
+
+    class Counted(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(_, gradient):
+            seen.append(count_sms(torch))
+            return gradient
+
+    x = torch.ones(1, device="cuda", requires_grad=True)
+
+    def step():
+        Counted.apply(x).sum().backward()
+
+    confined(step, sms)()
+    enter_green_context(torch, sms)
+    step()
+    return dict(zip(("a part", "the whole child"), seen, strict=True))
+
+
 def timer_that_does_not_wait():
     """The wrong timer of exercise 0, against the right one."""
     found = labkit.ranks(unwaited, n=1).values[0]
@@ -142,6 +178,7 @@ PARTS = (
     timer_that_does_not_wait,
     sharing_ways,
     partitions,
+    backward_stays_on_its_part,
     seven_copies,
     several_ranks,
 )

@@ -135,7 +135,9 @@ class Crew:
             except TimeoutError:
                 raise self._too_slow(open_ranks) from None
             if message is None:
-                raise self._died(rank)
+                if rank in open_ranks:
+                    raise self._died(rank)
+                continue  # it was done, and left before the others were
             if message["type"] == "error":
                 raise self._failed(rank, message)
             if message["type"] == "stage":

@@ -84,10 +84,11 @@ def enter_green_context(torch: Any, sms: int) -> None:
         ) from error
     try:
         context = _create(GreenContext, sms)
-        if hasattr(context, "set_context"):
-            context.set_context()
-        else:  # torch 2.14 and later: work goes through a stream of the context
+        if hasattr(context, "Stream"):  # follows the work into autograd's threads
             torch.cuda.set_stream(context.Stream())
+        else:  # until torch 2.11: autograd's own threads would use all SMs
+            context.set_context()
+            torch.autograd.set_multithreading_enabled(False)
     except (RuntimeError, NotImplementedError, OSError) as error:
         raise LabError(f"This machine cannot partition its SMs: {error}") from error
     _ENTERED.append(context)

@@ -102,15 +102,14 @@ def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
 
 def _on_sms(torch: Any, work: Callable[[], Any], sms: int) -> Callable[[], Any]:
     context = _green_context(sms)
-    if hasattr(
-        context, "Stream"
-    ):  # follows the work into autograd's threads, as set_context cannot
+    if hasattr(context, "Stream"):  # torch 2.12 and later
         return _on_stream(torch, work, context)
 
     def confined_work() -> None:
         context.set_context()
         try:
-            work()
+            with torch.autograd.set_multithreading_enabled(False):  # its threads use all SMs
+                work()
         finally:
             context.pop_context()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from labkit import device, lease
@@ -54,12 +55,26 @@ async def _choices(count: int) -> tuple[tuple[str, ...], Tier]:
     if held.real_slices:
         return held.real_slices, Tier.SEVERAL_SLICES if count > 1 else Tier.SLICE
     if count == 1:
-        return (), Tier.CPU
+        return only_one(os.environ), Tier.CPU
     if "here" not in _PLACE:
         _PLACE["here"] = await where_async()
     place = _PLACE["here"]
-    gpus = sum(card.backend == "cuda" for card in place.devices)
-    return device.visible_choices(held, os.environ, gpus), place.tier
+    return device.visible_choices(held, os.environ, _gpus(place)), place.tier
+
+
+def only_one(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The device of a process that needs one, where several whole GPUs are known to be held.
+
+    Each GPU that a process sees is opened when CUDA starts, which takes its time.
+    """
+    here = _PLACE.get("here")
+    if here is None or here.lease.real_slices or _gpus(here) < 2:
+        return ()
+    return device.visible_choices(here.lease, environ, _gpus(here))[:1]
+
+
+def _gpus(place: Place) -> int:
+    return sum(card.backend == "cuda" for card in place.devices)
 
 
 async def spread(count: int) -> tuple[list[dict[str, str]], str]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from labkit import device, errors, lease, source
 from labkit.child import Crew, run_blocking
+from labkit.place import only_one
 from labkit.readings import Readings
 from labkit.records import Device, Tier
 from labkit.tasks import WAITING
@@ -158,7 +159,8 @@ def _devices_for(way: Way, copies: int) -> list[dict[str, str]]:
                 f"{len(held.real_slices)}. Ask for a shape with more, or share by time."
             )
         return [{**common, "CUDA_VISIBLE_DEVICES": held.real_slices[i]} for i in range(copies)]
-    own = {"CUDA_VISIBLE_DEVICES": held.real_slices[0]} if held.real_slices else {}
+    chosen = held.real_slices[:1] or only_one(os.environ)
+    own = {"CUDA_VISIBLE_DEVICES": chosen[0]} if chosen else {}
     return [{**common, **own} for _ in range(copies)]
 
 

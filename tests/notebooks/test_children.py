@@ -109,6 +109,22 @@ def reduces():
     return lambda: dist.all_reduce(value)
 
 
+def leaves_first():
+    """Rank 1 ends at once; rank 0 waits until that process is gone."""
+    import os
+    import time
+    from pathlib import Path
+
+    import torch.distributed as dist
+
+    pids = [None, None]
+    dist.all_gather_object(pids, os.getpid())
+    status = Path(f"/proc/{pids[1]}/status")
+    while dist.get_rank() == 0 and status.exists() and "zombie" not in status.read_text():
+        time.sleep(0.01)
+    return dist.get_rank()
+
+
 def one_rank_stays_away():
     import time
 
@@ -203,6 +219,11 @@ def test_a_collective_is_timed_from_a_common_start():
     found = labkit.ranks(reduces, n=2, samples=8)
     assert len(found.timed.samples_s) == 8
     assert found.timed.ranks == 2
+
+
+def test_a_rank_that_is_done_may_leave_before_the_others():
+    """Its end is no death: what the others still find out counts."""
+    assert labkit.ranks(leaves_first, n=2).values == (0, 1)
 
 
 def test_a_hanging_collective_is_ended_and_explained():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from labkit import device
+from labkit import device, place
 from labkit.errors import NoRealSlice
 from labkit.lease import from_environment
-from labkit.records import CpuBudget, Device, Lease, Tier
+from labkit.records import CpuBudget, Device, Lease, Place, Tier
 
 CPU = Device("cpu", "Xeon", 1024)
 SLICE = Device("cuda", "A100", 4864, sms=14, uuid="MIG-a", is_slice=True)
@@ -73,6 +73,22 @@ def test_each_rank_gets_a_slice_of_its_own():
     added = [device.child_environment(("MIG-a", "MIG-b"), rank, 2, budget) for rank in range(2)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == ["MIG-a", "MIG-b"]
     assert added[0]["OMP_NUM_THREADS"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("held", "environ", "opened"),
+    [
+        ((GPU, OTHER_GPU), {}, ("0",)),
+        ((GPU, OTHER_GPU), {"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a"}, ("GPU-b",)),
+        ((GPU,), {}, ()),
+        ((CPU,), {}, ()),
+    ],
+)
+def test_a_process_that_needs_one_gpu_opens_no_other(held, environ, opened, monkeypatch):
+    """Of several whole GPUs it gets the first it may use; else its environment stays as it is."""
+    here = Place(device.tier_of(held), held, "", CpuBudget(2.0, 2), Lease())
+    monkeypatch.setitem(place._PLACE, "here", here)
+    assert place.only_one(environ) == opened
 
 
 def test_more_ranks_than_devices_are_cpu_ranks_and_say_so():

@@ -68,12 +68,17 @@ def test_a_folder_without_evidence_is_a_sentence(tmp_path, capsys):
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda folder: folder.name)
 def test_the_gallery_is_whole_and_as_expected(machine):
-    """Every file is unedited, was measured whole, and its verdict is the one its tier shows."""
+    """Every file is unedited, was measured whole, and its verdict is the one its tier shows.
+
+    A slice that is only emulated may leave it open: its 16 SMs have one smaller part, not three.
+    """
+    is_emulated = machine.name.endswith("-emulated")
     for file in machine.glob("*.json"):
         found = store.load(file)
         assert found.stopped is None
         if found.judgement and found.judgement.expected != "not applicable here":
-            assert found.judgement.verdict.value == found.judgement.expected, file
+            accepted = {found.judgement.expected, *(["undecided"] if is_emulated else [])}
+            assert found.judgement.verdict.value in accepted, file
         assert f"| {found.experiment} {found.title} |" in (machine / "README.md").read_text()
         assert file.with_suffix(".svg").is_file()
 
