@@ -23,7 +23,7 @@ from miglab_spawner.gpu.errors import DriverMissing, GpuError, GpuLost
 from miglab_spawner.gpu.nvml import Driver
 from miglab_spawner.gpu.readings import GpuInfo, Health
 from miglab_spawner.messages import PoolSnapshot, SliceState
-from miglab_spawner.pool.rows import GPU_LOST
+from miglab_spawner.pool.ledger.rows import GPU_LOST
 
 LEAST_FREE_GIB = 5.0
 HOT_C = 85  # °C; an A100 begins to slow down a little above

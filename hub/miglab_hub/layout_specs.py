@@ -10,9 +10,14 @@ import yaml
 from pydantic import ValidationError
 
 from miglab_spawner.messages import LAYOUT_NAME_MAX, LayoutSpec, LayoutTime
-from miglab_spawner.pool import layout
-from miglab_spawner.pool.laying import Cuttable, in_one_clash
-from miglab_spawner.pool.timetable import Planned, overlap, rule_of, why_no_time
+from miglab_spawner.pool.layouts import layout
+from miglab_spawner.pool.layouts.laying import Cuttable, in_one_clash
+from miglab_spawner.pool.layouts.timetable import (
+    Planned,
+    overlap,
+    rule_of,
+    why_no_time,
+)
 
 from .layouts import ALL, INDEX, VERSION, Cut, LayoutError, Spot, Wish
 

@@ -14,8 +14,8 @@ import yaml
 from pydantic import ValidationError
 
 from miglab_spawner.messages import LAYOUT_TIMES_MAX, LayoutTime
-from miglab_spawner.pool import layout
-from miglab_spawner.pool.calendar import WEEKDAYS
+from miglab_spawner.pool.layouts import layout
+from miglab_spawner.pool.reserve.calendar import WEEKDAYS
 
 VERSION = "1"
 ALL = "all"

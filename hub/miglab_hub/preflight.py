@@ -26,7 +26,7 @@ from miglab_spawner.gpu.shapes import ShapeError, resolve
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.gpu.sim_models import model_named
 from miglab_spawner.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
-from miglab_spawner.pool.ledger import LedgerError, inspect
+from miglab_spawner.pool.ledger.ledger import LedgerError, inspect
 from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
 
 

@@ -266,10 +266,7 @@ class Settings(Section):
 
     def pool_settings(self) -> "PoolSettings":
         """The pool's own settings, as it takes them."""
-        from miglab_spawner.pool.settings import (
-            CourseRules,
-            PoolSettings,
-        )  # hub and proxy do without
+        from miglab_spawner.pool.settings import CourseRules, PoolSettings
 
         pool = self.pool
         return PoolSettings(

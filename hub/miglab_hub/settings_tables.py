@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from miglab_hub.reclaimer.closing import class_end, window
-from miglab_spawner.pool.calendar import is_zone
+from miglab_spawner.pool.reserve.calendar import is_zone
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it

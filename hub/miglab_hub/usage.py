@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
 from miglab_spawner.messages import Message
-from miglab_spawner.pool.usage_report import By, Facts, Period, UsageRow, midnight, report, total
+from miglab_spawner.pool.accounts.usage_report import (
+    By,
+    Facts,
+    Period,
+    UsageRow,
+    midnight,
+    report,
+    total,
+)
 
 DAYS = 28
 LONGEST_DAYS = 5 * 366

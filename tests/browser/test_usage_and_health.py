@@ -16,9 +16,15 @@ from tests.unit.service.test_health_page import info
 from miglab_hub.usage import FIGURES
 from miglab_spawner.gpu.readings import Health
 from miglab_spawner.messages import SliceState
-from miglab_spawner.pool.observe import Finding
-from miglab_spawner.pool.usage_report import Event, Facts, Held, Looked, Who
-from miglab_spawner.pool.wellness import BY, Happening, Wellness
+from miglab_spawner.pool.accounts.usage_report import (
+    Event,
+    Facts,
+    Held,
+    Looked,
+    Who,
+)
+from miglab_spawner.pool.work.observe import Finding
+from miglab_spawner.pool.work.wellness import BY, Happening, Wellness
 
 from .people import SCREENSHOTS
 from .test_pool_page import ARGUMENTS, CHROMIUM, Lab

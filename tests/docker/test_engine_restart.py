@@ -17,10 +17,10 @@ import docker
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.messages import LeaseState, LeaseView, TicketRequest
-from miglab_spawner.pool.holders import DockerHolders
-from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.ledger.ledger import Ledger
 from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.pool.work.holders import DockerHolders
 from miglab_spawner.processes import Liveness
 
 pytestmark = [

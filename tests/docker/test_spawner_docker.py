@@ -20,7 +20,7 @@ from miglab_spawner import client
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.messages import LeaseState
 from miglab_spawner.networks import ICC
-from miglab_spawner.pool.holders import DockerHolders
+from miglab_spawner.pool.work.holders import DockerHolders
 
 from ..hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
 from ..hub.spawner.lab import URL, PoolLab

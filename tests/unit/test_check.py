@@ -6,8 +6,8 @@ import pytest
 
 from miglab_hub.check import Report
 from miglab_hub.check.reserving import GRACE_S, LASTS, class_now
-from miglab_spawner.pool.calendar import Rule, mask_of, occurrence
-from miglab_spawner.pool.calendar import local_day as day_of
+from miglab_spawner.pool.reserve.calendar import Rule, mask_of, occurrence
+from miglab_spawner.pool.reserve.calendar import local_day as day_of
 
 MOMENTS = {
     "noon": datetime(2026, 6, 2, 12, 0, 0, tzinfo=UTC),

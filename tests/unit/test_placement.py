@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
-from miglab_spawner.pool.placement import Choice, GpuState, could_ever_place, packs, place
+from miglab_spawner.pool.placing.placement import (
+    Choice,
+    GpuState,
+    could_ever_place,
+    packs,
+    place,
+)
 
 
 def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:

@@ -9,7 +9,12 @@ from functools import cache
 from typing import Any, Protocol
 
 from miglab_spawner.gpu.geometry import Geometry, Placed
-from miglab_spawner.pool.placement import Choice, GpuState, packs, place
+from miglab_spawner.pool.placing.placement import (
+    Choice,
+    GpuState,
+    packs,
+    place,
+)
 
 Held = Any  # what a policy wants back at release; only that policy looks into it
 

@@ -25,7 +25,7 @@ from rich.table import Table
 from miglab_hub.bench.packing import POLICIES
 from miglab_spawner.gpu.geometry import Geometry, Placed, legal_placements
 from miglab_spawner.gpu.sim_models import models
-from miglab_spawner.pool.placement import GpuState, place
+from miglab_spawner.pool.placing.placement import GpuState, place
 
 MODEL = "A100-40GB"
 PROFILES = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")

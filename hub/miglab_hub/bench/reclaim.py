@@ -32,10 +32,10 @@ from miglab_spawner.gpu.readings import SliceReading
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.gpu.sim_state import Delays
 from miglab_spawner.messages import LeaseState, LeaseView, TicketRequest, TicketState
-from miglab_spawner.pool.holders import ProcessHolders
-from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.ledger.ledger import Ledger
 from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.pool.work.holders import ProcessHolders
 from miglab_spawner.processes import process_holder
 
 SHAPE = "7g.40gb"

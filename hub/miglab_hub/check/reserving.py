@@ -7,7 +7,7 @@ from miglab_hub.check.run import SHAPE, Run, expect, expect_own_slice, in_parall
 from miglab_hub.check.student import Student, wait_for
 from miglab_hub.check.waiting import waited
 from miglab_spawner.messages import ReservationRequest, ReservationState, SliceState
-from miglab_spawner.pool.calendar import WEEKDAYS
+from miglab_spawner.pool.reserve.calendar import WEEKDAYS
 
 COURSE = "practical"
 MEMBER, OTHER = 7, 6  # two who leave, by number; the first is in the course

@@ -25,7 +25,7 @@ from miglab_spawner.messages import (
     LayoutView,
     SlicePlace,
 )
-from miglab_spawner.pool.layout import in_words
+from miglab_spawner.pool.layouts.layout import in_words
 
 app = typer.Typer(help="How GPUs are to be cut.", no_args_is_help=True)
 DIFFERS = 1

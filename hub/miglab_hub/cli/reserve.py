@@ -13,7 +13,7 @@ from rich.table import Table
 
 from miglab_hub.cli.talk import AsJson, api, cell, shown, table, tell
 from miglab_spawner.messages import ReservationState, ReservationView
-from miglab_spawner.pool.calendar import WEEKDAYS
+from miglab_spawner.pool.reserve.calendar import WEEKDAYS
 
 app = typer.Typer()
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}

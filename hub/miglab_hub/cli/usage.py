@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 
 from miglab_hub.cli.talk import AsJson, api, cell, table, tell
 from miglab_hub.usage import BOM, UsageReport, as_csv
-from miglab_spawner.pool.usage_report import By, UsageRow
+from miglab_spawner.pool.accounts.usage_report import By, UsageRow
 
 DAY = ["%Y-%m-%d"]
 

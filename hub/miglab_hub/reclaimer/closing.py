@@ -12,8 +12,13 @@ from zoneinfo import ZoneInfo
 
 from miglab_hub.reclaimer.policy import KEPT, HardEnd
 from miglab_spawner.messages import WarningKind
-from miglab_spawner.pool.calendar import WEEKDAYS, Occurrence, Rule, next_occurrence
-from miglab_spawner.pool.handover import MakesWay
+from miglab_spawner.pool.reserve.calendar import (
+    WEEKDAYS,
+    Occurrence,
+    Rule,
+    next_occurrence,
+)
+from miglab_spawner.pool.reserve.handover import MakesWay
 
 LONG_AGO = date(1970, 1, 1)
 TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."

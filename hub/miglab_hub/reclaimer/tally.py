@@ -6,7 +6,7 @@ Memory only: what was not handed over when the service ends, at most a minute, i
 from collections.abc import Callable
 
 from miglab_hub.reclaimer.states import Activity
-from miglab_spawner.pool.activity import Spent
+from miglab_spawner.pool.accounts.activity import Spent
 
 HAND_OVER_S = 60.0
 IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})

@@ -15,7 +15,7 @@ from pathlib import Path
 from miglab_hub.errors import StartError
 from miglab_hub.settings import Settings, SettingsError, load
 from miglab_spawner.gpu.errors import GpuError
-from miglab_spawner.pool.ledger import LedgerError
+from miglab_spawner.pool.ledger.ledger import LedgerError
 from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
 
 from .assembly import Parts, assemble

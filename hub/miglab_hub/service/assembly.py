@@ -20,9 +20,14 @@ from miglab_hub.reclaimer.signals import SignalBoard
 from miglab_hub.settings import SERVICE_NAME, Settings
 from miglab_spawner.gpu import Driver, open_gpus
 from miglab_spawner.messages import LeaseState, LeaseView, WarningKind
-from miglab_spawner.pool.holders import AnyHolders, DockerHolders, Holders, ProcessHolders
-from miglab_spawner.pool.ledger import Ledger, LedgerError
+from miglab_spawner.pool.ledger.ledger import Ledger, LedgerError
 from miglab_spawner.pool.pool import Pool
+from miglab_spawner.pool.work.holders import (
+    AnyHolders,
+    DockerHolders,
+    Holders,
+    ProcessHolders,
+)
 
 from .auth import HubAccess, HubTokens, SignIn
 from .host import PoolHost, Times

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from miglab_spawner.messages import PoolSnapshot, TicketView
-from miglab_spawner.pool.acts import ActKind
+from miglab_spawner.pool.work.acts import ActKind
 
 from .metrics import Metrics
 from .waker import Waker

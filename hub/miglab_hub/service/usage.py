@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from miglab_hub.usage import BadPeriod, UsageReport, as_csv, days, file_name, make, period_of
+from miglab_spawner.pool.accounts.usage_report import By, Facts, Period
 from miglab_spawner.pool.pool import Pool
-from miglab_spawner.pool.usage_report import By, Facts, Period
 
 from .answers import REFUSED, DeniedError
 from .asker import Asker

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from miglab_spawner.messages import LeaseState, LeaseView
 
-from . import handover
 from .core import Core
-from .handover import MakesWay
-from .rows import LeaseRow
+from .ledger.rows import LeaseRow
+from .reserve import handover
+from .reserve.handover import MakesWay
 
 AHEAD_S = 3600.0  # longer than anybody is warned before an end
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})

@@ -15,24 +15,32 @@ from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
 from miglab_spawner.gpu.readings import Versions
 from miglab_spawner.messages import SliceState
 
-from .aside import SOON
-from .ends import stay_of
-from .estimate import Forecast
-from .holders import Holders
-from .layout import Change, Kind, Lying, arrange, change, is_possible, only
-from .ledger import Ledger, State, Transaction
-from .placement import GpuState
-from .queue import Ground, Stay
-from .rows import GPU_OK, GpuRow, SliceRow
+from .layouts.layout import (
+    Change,
+    Kind,
+    Lying,
+    arrange,
+    change,
+    is_possible,
+    only,
+)
+from .layouts.timetable import InForce
+from .ledger.ledger import Ledger, State, Transaction
+from .ledger.rows import GPU_OK, GpuRow, SliceRow
+from .line.aside import SOON
+from .line.ends import stay_of
+from .line.queue import Ground, Stay
+from .line.shares import Uses
+from .placing.placement import GpuState
 from .settings import PoolSettings
-from .shares import Uses
-from .stopwatch import Stopwatch, nobody
-from .timetable import InForce
+from .waits.estimate import Forecast
+from .work.holders import Holders
+from .work.stopwatch import Stopwatch, nobody
 
 if TYPE_CHECKING:
-    from .handover import Past
-    from .reserved import Memo
-    from .wellness import Wellness
+    from .reserve.handover import Past
+    from .reserve.reserved import Memo
+    from .work.wellness import Wellness
 
 
 @dataclass

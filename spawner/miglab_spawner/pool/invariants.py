@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from miglab_spawner.messages import LeaseState, SliceState, TicketState
 
 from .core import Core
-from .queue import clash
+from .line.queue import clash
 
 
 def check(core: Core) -> list[str]:

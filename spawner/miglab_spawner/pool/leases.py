@@ -9,14 +9,21 @@ from dataclasses import replace
 from miglab_spawner.messages import LeaseState, SliceState, TicketState, WarningKind
 from miglab_spawner.processes import BadHolder
 
-from . import allowance, later
 from .core import Core
-from .holders import check_holder
-from .ledger import Transaction
-from .placement import Choice
-from .queue import clash
+from .ledger.ledger import Transaction
+from .ledger.rows import (
+    FULL,
+    GpuRow,
+    LeaseRow,
+    SliceRow,
+    TicketRow,
+)
+from .line import allowance
+from .line.queue import clash
+from .placing.placement import Choice
 from .refused import Refused
-from .rows import FULL, GpuRow, LeaseRow, SliceRow, TicketRow
+from .reserve import later
+from .work.holders import check_holder
 
 NEVER_USED = frozenset({LeaseState.GRANTED})
 

@@ -6,9 +6,9 @@ milliseconds for each lease, and asking does it again in any case: so an answer 
 
 from dataclasses import dataclass
 
-from . import later
 from .core import Core
-from .rows import LeaseRow
+from .ledger.rows import LeaseRow
+from .reserve import later
 
 KEPT_S = 60.0
 LEAST_S = 60.0  # less is not worth a click

@@ -7,13 +7,20 @@ from miglab_spawner.gpu.geometry import Placed, legal_placements
 from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
 from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 
-from . import allowance, forecast, reserved, tickets
-from .aside import NOTHING, Ground, aside, open_to
 from .core import Core
-from .placement import GpuState, place
-from .queue import Waiting
-from .rows import GpuRow
+from .ledger.rows import GpuRow
+from .line import allowance, tickets
+from .line.aside import (
+    NOTHING,
+    Ground,
+    aside,
+    open_to,
+)
+from .line.queue import Waiting
+from .placing.placement import GpuState, place
+from .reserve import reserved
 from .settings import CourseRules
+from .waits import forecast
 
 MOST_COUNTED = 99
 FEW_SMS, SOME_SMS = 20, 50

@@ -30,42 +30,35 @@ from miglab_spawner.messages import (
 )
 
 from . import (
-    activity,
-    acts,
-    attendance,
     cases,
-    estimate,
-    forecast,
-    instead,
     invariants,
-    laying,
-    layout_views,
     leases,
     offers,
-    reservations,
-    tickets,
-    usage,
-    usage_facts,
     views,
     warnings,
-    wellness,
 )
-from .activity import Spent
-from .acts import Act, ActKind
+from .accounts import activity, usage_facts
+from .accounts.activity import Spent
+from .accounts.usage_report import Facts
 from .cases import Case
 from .core import Core
-from .demand import Demand
 from .desk import Desk, end_old_notes
-from .holders import Holders
-from .laying import Cuttable
-from .ledger import Ledger
+from .layouts import laying, layout_views
+from .layouts.laying import Cuttable
+from .ledger.ledger import Ledger
+from .ledger.rows import LeaseRow
 from .lengthening import Lengthening
-from .observe import Finding
-from .reconcile import ask_after_holders, reconcile
-from .rows import LeaseRow
+from .line import attendance, instead, tickets
+from .line.demand import Demand
+from .reserve import reservations
 from .settings import PoolSettings
-from .usage_report import Facts
-from .wellness import Condition, Wellness
+from .waits import estimate, forecast
+from .work import acts, usage, wellness
+from .work.acts import Act, ActKind
+from .work.holders import Holders
+from .work.observe import Finding
+from .work.reconcile import ask_after_holders, reconcile
+from .work.wellness import Condition, Wellness
 
 ALL_KINDS = frozenset(ActKind)
 

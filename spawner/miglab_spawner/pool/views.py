@@ -19,12 +19,22 @@ from miglab_spawner.messages import (
     WarningKind,
 )
 
-from . import allowance, calendar, forecast, reserved, tickets, warnings
+from . import warnings
 from .core import Core
-from .inforce import in_force
-from .placement import place
-from .reservations import kept_until, phase, rule_of
-from .rows import FULL, GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
+from .ledger.rows import (
+    FULL,
+    GpuRow,
+    LeaseRow,
+    ReservationRow,
+    SliceRow,
+    TicketRow,
+)
+from .line import allowance, tickets
+from .placing.placement import place
+from .reserve import calendar, reserved
+from .reserve.inforce import in_force
+from .reserve.reservations import kept_until, phase, rule_of
+from .waits import forecast
 
 
 def slice_view(core: Core, row: SliceRow, gives_way: str = "") -> SliceView:

@@ -13,8 +13,8 @@ from miglab_spawner.messages import LeaseState, WarningKind
 
 from . import leases
 from .core import Core
+from .ledger.rows import LeaseRow
 from .refused import Refused
-from .rows import LeaseRow
 
 USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
 

@@ -15,10 +15,10 @@ from miglab_hub.service.metrics import Metrics
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.messages import LeaseView, TicketView
-from miglab_spawner.pool.holders import AnyHolders, Holders, ProcessHolders
-from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.ledger.ledger import Ledger
 from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.pool.work.holders import AnyHolders, Holders, ProcessHolders
 
 PREFIX = "/services/pool"
 URL = f"http://pool{PREFIX}"

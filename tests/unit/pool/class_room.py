@@ -23,9 +23,9 @@ from miglab_spawner.messages import (
     TicketState,
     WarningKind,
 )
-from miglab_spawner.pool.layout import parse
+from miglab_spawner.pool.layouts.layout import parse
+from miglab_spawner.pool.ledger.rows import LIVE_LEASES
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.rows import LIVE_LEASES
 
 from .conftest import Crash, World
 

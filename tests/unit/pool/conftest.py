@@ -11,10 +11,10 @@ import pytest
 from miglab_spawner.gpu.nvml import Driver
 from miglab_spawner.gpu.simulated import SimulatedMachine, SimulatedNvml
 from miglab_spawner.messages import LeaseView, TicketRequest, TicketView
-from miglab_spawner.pool.holders import Stray
-from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.ledger.ledger import Ledger
 from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.pool.work.holders import Stray
 from miglab_spawner.processes import Liveness
 
 SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")

@@ -11,8 +11,19 @@ from hypothesis import strategies as st
 
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import TicketState
-from miglab_spawner.pool.aside import UNKNOWN, Ahead, Aside, Stay, aside
-from miglab_spawner.pool.queue import Ground, Waiting, first_that_fits, in_line
+from miglab_spawner.pool.line.aside import (
+    UNKNOWN,
+    Ahead,
+    Aside,
+    Stay,
+    aside,
+)
+from miglab_spawner.pool.line.queue import (
+    Ground,
+    Waiting,
+    first_that_fits,
+    in_line,
+)
 from miglab_spawner.pool.settings import CourseRules, Quota
 
 from .conftest import SETTINGS, World

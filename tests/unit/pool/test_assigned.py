@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState
-from miglab_spawner.pool.aside import open_to
-from miglab_spawner.pool.placement import GpuState
-from miglab_spawner.pool.queue import Ground, Waiting, first_that_fits
+from miglab_spawner.pool.line.aside import open_to
+from miglab_spawner.pool.line.queue import Ground, Waiting, first_that_fits
+from miglab_spawner.pool.placing.placement import GpuState
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules
 

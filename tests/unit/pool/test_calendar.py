@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.pool.calendar import (
+from miglab_spawner.pool.reserve.calendar import (
     DAY_S,
     WEEKDAYS,
     Occurrence,

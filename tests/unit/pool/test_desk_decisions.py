@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from miglab_spawner.messages import LeaseState, SliceState, TicketState, WarningKind
 from miglab_spawner.pool.desk import decisions
+from miglab_spawner.pool.ledger.rows import (
+    GpuRow,
+    LeaseRow,
+    Row,
+    SliceRow,
+    TicketRow,
+)
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.rows import GpuRow, LeaseRow, Row, SliceRow, TicketRow
 
 INA = "person:ina"
 GPU = GpuRow("GPU-0", 3, "A100", 40960, 8, 108, mig=True, state="ok")

@@ -14,9 +14,14 @@ from miglab_spawner.desk_messages import MINUTES_MAX, TEXT_MAX, NoteRequest
 from miglab_spawner.pool.desk import Question
 from miglab_spawner.pool.desk.audit import query
 from miglab_spawner.pool.desk.notes import NOTES_MAX, is_for
-from miglab_spawner.pool.desk.words import Step, ago, called, told
+from miglab_spawner.pool.desk.words import (
+    Step,
+    ago,
+    called,
+    told,
+)
+from miglab_spawner.pool.ledger.rows import NoteRow
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.rows import NoteRow
 
 from .conftest import SETTINGS, World
 

@@ -11,10 +11,21 @@ import pytest
 
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import WaitEstimate
-from miglab_spawner.pool.estimate import forecast
-from miglab_spawner.pool.keeping import Spot, keep, without
-from miglab_spawner.pool.queue import Ground, Standing, Waiting, in_line, next_in_line
-from miglab_spawner.pool.scene import Booking, Holding, Lately, Scene
+from miglab_spawner.pool.line.queue import (
+    Ground,
+    Standing,
+    Waiting,
+    in_line,
+    next_in_line,
+)
+from miglab_spawner.pool.reserve.keeping import Spot, keep, without
+from miglab_spawner.pool.waits.estimate import forecast
+from miglab_spawner.pool.waits.scene import (
+    Booking,
+    Holding,
+    Lately,
+    Scene,
+)
 
 from .test_queue import gpu, placed
 

@@ -8,9 +8,21 @@ import pytest
 
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import LeaseState, TicketState
-from miglab_spawner.pool.queue import Ground, Standing, Waiting, in_line, next_in_line
+from miglab_spawner.pool.line.queue import (
+    Ground,
+    Standing,
+    Waiting,
+    in_line,
+    next_in_line,
+)
+from miglab_spawner.pool.line.shares import (
+    DAY_S,
+    HOUR_S,
+    Use,
+    Uses,
+    decayed,
+)
 from miglab_spawner.pool.settings import CourseRules
-from miglab_spawner.pool.shares import DAY_S, HOUR_S, Use, Uses, decayed
 
 from .conftest import SETTINGS, Crash, World
 from .test_queue import gpu

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from miglab_spawner.messages import LeaseView
-from miglab_spawner.pool import handover
+from miglab_spawner.pool.reserve import handover
 
 from .conftest import World
 from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve

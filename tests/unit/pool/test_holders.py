@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from miglab_spawner import processes
-from miglab_spawner.pool.holders import (
+from miglab_spawner.pool.work.holders import (
     AnyHolders,
     DockerHolders,
     ProcessHolders,

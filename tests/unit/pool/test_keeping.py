@@ -9,10 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_spawner.pool.clashes import Room, times
-from miglab_spawner.pool.keeping import FEW, Seat, Spot, keep, without
-from miglab_spawner.pool.placement import GpuState, could_ever_place, place
-from miglab_spawner.pool.queue import Ground, clash
+from miglab_spawner.pool.line.queue import Ground, clash
+from miglab_spawner.pool.placing.placement import GpuState, could_ever_place, place
+from miglab_spawner.pool.reserve.clashes import Room, times
+from miglab_spawner.pool.reserve.keeping import (
+    FEW,
+    Seat,
+    Spot,
+    keep,
+    without,
+)
 
 A100 = Geometry(
     8,

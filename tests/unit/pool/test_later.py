@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from miglab_spawner.messages import LeaseView
-from miglab_spawner.pool import later
 from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.reserve import later
 
 from .conftest import World
 from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve

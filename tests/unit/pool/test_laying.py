@@ -22,7 +22,7 @@ from miglab_spawner.messages import (
     ReservationRequest,
     TicketState,
 )
-from miglab_spawner.pool.layout import parse, resolve
+from miglab_spawner.pool.layouts.layout import parse, resolve
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules
 

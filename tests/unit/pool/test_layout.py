@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
-from miglab_spawner.pool.layout import (
+from miglab_spawner.pool.layouts.layout import (
     Change,
     CutError,
     Kind,
@@ -24,8 +24,8 @@ from miglab_spawner.pool.layout import (
     resolve,
     where,
 )
-from miglab_spawner.pool.placement import GpuState, place
-from miglab_spawner.pool.queue import clash
+from miglab_spawner.pool.line.queue import clash
+from miglab_spawner.pool.placing.placement import GpuState, place
 
 A100 = Geometry(
     8,

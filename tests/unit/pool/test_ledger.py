@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, create_engine
 
 from miglab_spawner.messages import TicketState
-from miglab_spawner.pool.ledger import (
+from miglab_spawner.pool.ledger.ledger import (
     MIGRATIONS,
     Ledger,
     LedgerBusy,
@@ -24,9 +24,9 @@ from miglab_spawner.pool.ledger import (
     LedgerTooNew,
     newest_version,
 )
+from miglab_spawner.pool.ledger.rows import TicketRow
+from miglab_spawner.pool.ledger.tables import metadata
 from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
-from miglab_spawner.pool.rows import TicketRow
-from miglab_spawner.pool.tables import metadata
 
 
 def ticket(number: int, user: str = "ada") -> TicketRow:

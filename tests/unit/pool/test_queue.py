@@ -5,8 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_spawner.pool.placement import GpuState
-from miglab_spawner.pool.queue import Ground, Waiting, in_line, next_in_line, set_aside
+from miglab_spawner.pool.line.queue import (
+    Ground,
+    Waiting,
+    in_line,
+    next_in_line,
+    set_aside,
+)
+from miglab_spawner.pool.placing.placement import GpuState
 
 A100 = Geometry(
     8,

@@ -6,11 +6,16 @@ from dataclasses import replace
 import pytest
 
 from miglab_spawner.messages import TicketState
-from miglab_spawner.pool import quotas
-from miglab_spawner.pool.quotas import Asked, in_words, longest_s, why_not
+from miglab_spawner.pool.line import quotas
+from miglab_spawner.pool.line.quotas import (
+    Asked,
+    in_words,
+    longest_s,
+    why_not,
+)
+from miglab_spawner.pool.line.shares import DAY_S, HOUR_S, Use
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules, Quota
-from miglab_spawner.pool.shares import DAY_S, HOUR_S, Use
 
 from .conftest import SETTINGS, World
 from .test_pool import refusal

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from miglab_spawner.messages import ReservationRequest, ReservationView, TicketState
-from miglab_spawner.pool.placement import packs
+from miglab_spawner.pool.placing.placement import packs
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_spawner.messages import LayoutTime
-from miglab_spawner.pool.calendar import first_overlap
-from miglab_spawner.pool.timetable import (
+from miglab_spawner.pool.layouts.timetable import (
     YEAR_S,
     Planned,
     clashes,
@@ -20,6 +19,7 @@ from miglab_spawner.pool.timetable import (
     times_text,
     why_no_time,
 )
+from miglab_spawner.pool.reserve.calendar import first_overlap
 
 NOW = dt.datetime(2026, 6, 1, 8, 0, tzinfo=dt.UTC).timestamp()  # a Monday
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miglab_spawner.pool.activity import Spent
-from miglab_spawner.pool.usage_report import (
+from miglab_spawner.pool.accounts.activity import Spent
+from miglab_spawner.pool.accounts.usage_report import (
     By,
     Event,
     Facts,

@@ -7,8 +7,8 @@ import pytest
 
 from miglab_spawner.gpu.readings import Health
 from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.pool.stopwatch import Stopwatch
-from miglab_spawner.pool.wellness import BY, appended, news
+from miglab_spawner.pool.work.stopwatch import Stopwatch
+from miglab_spawner.pool.work.wellness import BY, appended, news
 
 from .conftest import World
 

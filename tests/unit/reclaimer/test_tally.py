@@ -2,7 +2,7 @@
 
 from miglab_hub.reclaimer.states import Activity
 from miglab_hub.reclaimer.tally import HAND_OVER_S, Tally
-from miglab_spawner.pool.activity import Spent
+from miglab_spawner.pool.accounts.activity import Spent
 
 from .test_round import MakeLab, make_lab
 

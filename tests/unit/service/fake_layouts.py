@@ -13,7 +13,7 @@ from miglab_spawner.messages import (
     LayoutState,
     LayoutView,
 )
-from miglab_spawner.pool.laying import Cuttable
+from miglab_spawner.pool.layouts.laying import Cuttable
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
 

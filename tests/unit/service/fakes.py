@@ -30,10 +30,10 @@ from miglab_spawner.messages import (
     TicketState,
     TicketView,
 )
-from miglab_spawner.pool.acts import Act, ActKind
+from miglab_spawner.pool.accounts.usage_report import Facts
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.usage_report import Facts
-from miglab_spawner.pool.wellness import Condition, Happening
+from miglab_spawner.pool.work.acts import Act, ActKind
+from miglab_spawner.pool.work.wellness import Condition, Happening
 
 from .fake_desk import FakeDesk
 from .fake_layouts import FIRST, FakeLayouts

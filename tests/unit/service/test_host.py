@@ -9,7 +9,7 @@ import pytest
 
 from miglab_hub.service.host import PoolHost, Times
 from miglab_hub.service.metrics import Metrics
-from miglab_spawner.pool.acts import Act, ActKind
+from miglab_spawner.pool.work.acts import Act, ActKind
 
 from .fakes import FakePool
 

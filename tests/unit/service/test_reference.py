@@ -22,8 +22,8 @@ from miglab_hub.service import (
 from miglab_hub.service.answers import REASONS
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.metrics import GPU_STATES, Metrics
-from miglab_spawner.pool import rows
-from miglab_spawner.pool.acts import ActKind
+from miglab_spawner.pool.ledger import rows
+from miglab_spawner.pool.work.acts import ActKind
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 ROW = re.compile(r"^\| (GET|POST|PUT|DELETE) \| `([^`]+)` \|", re.MULTILINE)

@@ -23,7 +23,14 @@ from miglab_hub.usage import (
     make,
     period_of,
 )
-from miglab_spawner.pool.usage_report import By, Event, Facts, Held, Who, midnight
+from miglab_spawner.pool.accounts.usage_report import (
+    By,
+    Event,
+    Facts,
+    Held,
+    Who,
+    midnight,
+)
 
 from .conftest import as_
 from .fakes import FakePool

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from miglab_hub.service.pages.usage_page import percent
 from miglab_hub.service.pages.usage_plots import FLOOR, OTHERS, TOP, bars, say, scale, weeks
 from miglab_hub.usage import period_of
-from miglab_spawner.pool.usage_report import By, Facts, Held, Looked, UsageRow, Who, midnight
+from miglab_spawner.pool.accounts.usage_report import (
+    By,
+    Facts,
+    Held,
+    Looked,
+    UsageRow,
+    Who,
+    midnight,
+)
 
 from .conftest import as_
 from .fakes import FakePool

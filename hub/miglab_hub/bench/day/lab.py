@@ -24,12 +24,12 @@ from miglab_spawner.gpu.readings import (
 )
 from miglab_spawner.gpu.sim_machine import SimulatedMachine
 from miglab_spawner.messages import LeaseState, TicketRequest, TicketState
-from miglab_spawner.pool import tickets
-from miglab_spawner.pool.holders import Stray
-from miglab_spawner.pool.ledger import Ledger
+from miglab_spawner.pool.ledger.ledger import Ledger
+from miglab_spawner.pool.line import tickets
 from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_spawner.pool.work.holders import Stray
 from miglab_spawner.processes import Liveness
 
 COURSE = "class"

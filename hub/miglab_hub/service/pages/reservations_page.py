@@ -17,7 +17,7 @@ from miglab_hub.service.rights import Right
 from miglab_hub.service.roles import Host, Who, needs
 from miglab_hub.service.views import visible_reservation
 from miglab_spawner.messages import CourseOffers, ReservationView
-from miglab_spawner.pool.calendar import WEEKDAYS, is_zone
+from miglab_spawner.pool.reserve.calendar import WEEKDAYS, is_zone
 
 from .frame import render, render_part, shown
 from .week import STATE_WORDS, monday_of, week

@@ -12,7 +12,7 @@ from miglab_hub.service.host import PoolHost
 from miglab_hub.service.rights import Right
 from miglab_hub.service.usage import FIRST_DAY, Asked, told
 from miglab_hub.usage import DAY, BadPeriod, UsageReport, days, period_of
-from miglab_spawner.pool.usage_report import By, Period
+from miglab_spawner.pool.accounts.usage_report import By, Period
 
 from . import usage_plots
 from .frame import render, shown

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miglab_hub.usage import busiest
-from miglab_spawner.pool.usage_report import By, Facts, Period, UsageRow, report, tally, week_of
+from miglab_spawner.pool.accounts.usage_report import (
+    By,
+    Facts,
+    Period,
+    UsageRow,
+    report,
+    tally,
+    week_of,
+)
 
 MOST_COURSES = 4
 MOST_LABELS = 6

@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
 
 from miglab_spawner.messages import ReservationState, ReservationView
-from miglab_spawner.pool.calendar import Occurrence, Rule, mask_of, occurrences
+from miglab_spawner.pool.reserve.calendar import (
+    Occurrence,
+    Rule,
+    mask_of,
+    occurrences,
+)
 
 QUARTERS = 96  # of an hour, in a day
 DAY_BEGINS, DAY_ENDS = 8, 18  # the hours that are always drawn

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Select, literal_column, select
 
 from miglab_spawner.desk_messages import AuditEntry
 from miglab_spawner.pool.core import Core
-from miglab_spawner.pool.tables import transitions
+from miglab_spawner.pool.ledger.tables import transitions
 
 LIMIT_MAX = 1000
 BY_HAND = transitions.c.act != literal_column(

@@ -4,8 +4,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from miglab_spawner.messages import LeaseState, SliceState, TicketState, WarningKind
+from miglab_spawner.pool.ledger.rows import (
+    FULL,
+    GpuRow,
+    LeaseRow,
+    Row,
+    SliceRow,
+    TicketRow,
+)
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.rows import FULL, GpuRow, LeaseRow, Row, SliceRow, TicketRow
 
 from .words import called
 

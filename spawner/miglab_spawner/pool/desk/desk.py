@@ -10,9 +10,15 @@ from miglab_spawner.desk_messages import AuditEntry, NoteRequest, SentNote
 from miglab_spawner.messages import GpuView, LeaseView, Note, SliceView, TicketView
 from miglab_spawner.pool import views
 from miglab_spawner.pool.core import Core
-from miglab_spawner.pool.rows import LeaseRow, NoteRow
+from miglab_spawner.pool.ledger.rows import LeaseRow, NoteRow
 
-from . import audit, decisions, notes, people, places
+from . import (
+    audit,
+    decisions,
+    notes,
+    people,
+    places,
+)
 from .steps import find_gpu, find_slice, told_of
 from .words import called
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from miglab_spawner.desk_messages import NoteRequest
 from miglab_spawner.pool.core import Core
-from miglab_spawner.pool.ledger import Transaction
+from miglab_spawner.pool.ledger.ledger import Transaction
+from miglab_spawner.pool.ledger.rows import NoteRow
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.rows import NoteRow
 
 NOTES_MAX = 200
 OVER = "over"

@@ -1,8 +1,10 @@
 """Take back, give time, put in front: what staff do to leases and tickets.  Transactions."""
 
-from miglab_spawner.pool import later, leases, tickets
+from miglab_spawner.pool import leases
 from miglab_spawner.pool.core import Core
-from miglab_spawner.pool.rows import LeaseRow, TicketRow
+from miglab_spawner.pool.ledger.rows import LeaseRow, TicketRow
+from miglab_spawner.pool.line import tickets
+from miglab_spawner.pool.reserve import later
 
 from . import decisions
 from .steps import check_seen, last_told, record

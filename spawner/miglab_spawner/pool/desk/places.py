@@ -7,10 +7,16 @@ scrubbed and made anew, still drained, until somebody ends that.  Each is one tr
 from miglab_spawner.messages import SliceState
 from miglab_spawner.pool import leases
 from miglab_spawner.pool.core import Core
-from miglab_spawner.pool.rows import GpuRow, SliceRow
+from miglab_spawner.pool.ledger.rows import GpuRow, SliceRow
 
 from . import decisions
-from .steps import check_seen, find_gpu, find_slice, last_told, record
+from .steps import (
+    check_seen,
+    find_gpu,
+    find_slice,
+    last_told,
+    record,
+)
 
 
 def drain_gpu(core: Core, uuid: str, why: str, by: str, seen: str | None = None) -> GpuRow:

@@ -3,9 +3,9 @@
 from typing import TypeVar
 
 from miglab_spawner.pool.core import Core
-from miglab_spawner.pool.ledger import Transaction
+from miglab_spawner.pool.ledger.ledger import Transaction
+from miglab_spawner.pool.ledger.rows import GpuRow, Row, SliceRow
 from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.rows import GpuRow, Row, SliceRow
 
 from .decisions import changed, is_as_seen
 from .words import Step, told

@@ -1,0 +1,1 @@
+"""What was used: from the ledger to a report."""

@@ -1,0 +1,1 @@
+"""Who waits and who is next: tickets, the order, shares, quotas."""

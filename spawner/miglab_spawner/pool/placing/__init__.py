@@ -1,0 +1,1 @@
+"""Where slices go on a GPU."""

@@ -1,0 +1,1 @@
+"""Reservations: when they are, what is kept for them, who draws on them."""

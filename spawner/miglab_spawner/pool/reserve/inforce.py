@@ -1,0 +1,73 @@
+"""Which reservations are in force at a moment, and how much of each is left.  Reads only."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from miglab_spawner.messages import LeaseState, ReservationState
+from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.ledger.rows import LeaseRow, ReservationRow
+
+from .calendar import Occurrence
+from .reservations import phase
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A reservation that keeps places or takes place at a moment.
+
+    Attributes:
+        row: what is reserved.
+        time: when.
+        is_kept: whether its places are set aside.
+        has_begun: whether it takes place.
+        left: how many leases its course has not drawn.
+    """
+
+    row: ReservationRow
+    time: Occurrence
+    is_kept: bool
+    has_begun: bool
+    left: int
+
+
+def in_force(core: Core, at: float, leases: Iterable[LeaseRow] | None = None) -> list[InForce]:
+    """The reservations in force at a moment, those that began first in front.
+
+    Args:
+        core: the pool.
+        at: the moment.
+        leases: those that live then; None: those that live now.
+    """
+    if not core.state.reservations:
+        return []
+    found = []
+    for row in core.state.reservations.values():
+        state, time = phase(row, at, core.settings.reserve_lead_s)
+        if time is not None and state in (ReservationState.KEPT, ReservationState.OPEN):
+            is_kept = state is ReservationState.KEPT
+            found.append(InForce(row, time, is_kept, time.starts_at <= at, row.count))
+    found.sort(key=lambda one: (one.time, one.row.id))
+    return _less_drawn(found, core.state.leases.values() if leases is None else leases)
+
+
+def _less_drawn(found: Sequence[InForce], leases: Iterable[LeaseRow]) -> list[InForce]:
+    """Leases of the course and shape draw on its reservations, the earliest first."""
+    drawn = Counter(
+        (lease.course, lease.shape) for lease in leases if lease.state != LeaseState.RELEASING
+    )
+    less = []
+    for one in found:
+        key = (one.row.course, one.row.shape)
+        mine = min(drawn[key], one.row.count)
+        drawn[key] -= mine
+        less.append(replace(one, left=one.row.count - mine))
+    return less
+
+
+def left(core: Core, at: float) -> Counter[tuple[str, str]]:
+    """How many leases of a course and shape the reservations in force still hold for it."""
+    total: Counter[tuple[str, str]] = Counter()
+    for one in in_force(core, at):
+        total[one.row.course, one.row.shape] += one.left
+    return total

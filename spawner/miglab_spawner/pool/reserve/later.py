@@ -1,0 +1,194 @@
+"""Reservations ahead: when places are kept, and which leases would be in their way.  Reads only.
+
+A lease is *in the way* of what is kept at a moment if more of it finds a place when the lease is
+over by then.  Whose end, as it is set, lies behind the moment is reckoned to stay.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from zoneinfo import ZoneInfo
+
+from miglab_spawner.gpu.geometry import Placed
+from miglab_spawner.messages import LeaseState
+from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.ledger.rows import FULL, LeaseRow, ReservationRow
+from miglab_spawner.pool.line.ends import stay_of
+from miglab_spawner.pool.line.queue import Ground
+from miglab_spawner.pool.refused import Refused
+
+from .calendar import Occurrence, occurrences
+from .inforce import InForce, in_force
+from .keeping import (
+    Seat,
+    Spot,
+    Wish,
+    keep_for,
+)
+from .reservations import (
+    in_words,
+    kept_until,
+    profiles,
+    rule_of,
+)
+
+
+@dataclass(frozen=True)
+class KeptTime:
+    """A time at which a reservation keeps its places.
+
+    Attributes:
+        time: when the class takes place.
+        begins: the lead before its start.
+        ends: the end of its grace.
+    """
+
+    row: ReservationRow
+    time: Occurrence
+    begins: float
+    ends: float
+
+
+def kept_times(core: Core, since: float, until: float) -> list[KeptTime]:
+    """When places are kept between two moments, the first in front."""
+    lead_s = core.settings.reserve_lead_s
+    found = [
+        KeptTime(row, time, time.starts_at - lead_s, kept_until(row, time))
+        for row in core.state.reservations.values()
+        for time in occurrences(rule_of(row), since, until + lead_s)
+    ]
+    kept = [one for one in found if one.begins < until and since < one.ends]
+    return sorted(kept, key=lambda one: (one.begins, one.row.id))
+
+
+def stays_until(core: Core, lease: LeaseRow) -> float:
+    """Until when a lease is reckoned to stay; infinite without an end."""
+    return stay_of(core.settings, lease).ends_at
+
+
+def staying(core: Core, at: float) -> list[LeaseRow]:
+    """The leases whose end, as it is set, lies behind a moment."""
+    leases = core.state.leases.values()
+    live = [lease for lease in leases if lease.state != LeaseState.RELEASING]
+    return [lease for lease in live if stays_until(core, lease) > at]
+
+
+# -- in the way -----------------------------------------------------------------------------------
+
+
+def check_end(core: Core, lease: LeaseRow, ends_at: float) -> None:
+    """Refuse a later end of a lease that would be in the way of what is reserved.
+
+    Raises:
+        Refused: ``no-extension``, with what is reserved and until when it may be extended.
+    """
+    time = first_blocked(core, lease, ends_at)
+    if time is not None:
+        raise Refused("no-extension", _why_blocked(core, lease, time))
+
+
+def first_blocked(core: Core, lease: LeaseRow, ends_at: float) -> KeptTime | None:
+    """The first time that a lease would be in the way of if it ended so late, and is not now."""
+    since = max(core.now(), lease.ends_at or 0.0)
+    for time in kept_times(core, since, ends_at):
+        at = max(since, time.begins)
+        others = [one for one in staying(core, at) if one.id != lease.id]
+        if missing(core, at, [*others, lease]) > missing(core, at, others):
+            return time
+    return None
+
+
+def _why_blocked(core: Core, lease: LeaseRow, time: KeptTime) -> str:
+    row = time.row
+    left_s = time.begins - max(core.now(), lease.ends_at or 0.0)
+    clock = dt.datetime.fromtimestamp(time.begins, ZoneInfo(row.tz)).strftime("%H:%M")
+    why = f"Its place is kept from {clock} on for reservation {row.id} ({in_words(row)}). "
+    if left_s < 60:
+        return f"{why}So it cannot be extended: save your work in time."
+    return f"{why}It may be extended until then, by {int(left_s // 60)} minutes: ask for less."
+
+
+def missing(core: Core, at: float, stays: Sequence[LeaseRow]) -> int:
+    """How many slices of what is kept at a moment find no place if these leases stay."""
+    kept = keeping(core, at, stays)
+    sliced = [one for one in kept if one.row.shape != FULL]
+    wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
+    seats = _seats(sliced, _spots(core, stays)) if wanted else ()
+    return wanted - len(seats) + _missing_whole(core, kept, stays)
+
+
+def on_seats(
+    core: Core, keeping: Sequence[InForce], stays: Sequence[LeaseRow], go: Sequence[LeaseRow]
+) -> list[LeaseRow]:
+    """Which leases lie on the places that would be kept, these chosen so that few do.
+
+    Args:
+        core: the pool.
+        keeping: what places are kept for.
+        stays: the leases that stay whatever comes.
+        go: those that may go.
+    """
+    sliced = [one for one in keeping if one.row.shape != FULL]
+    seats = _seats(sliced, _spots(core, stays, go)) if sliced else ()
+    full = [lease for lease in go if lease.shape == FULL]
+    too_few = _missing_whole(core, keeping, [*stays, *full])
+    return [*full[:too_few], *(lease for lease in go if _lies_on(core, lease, seats))]
+
+
+def keeping(core: Core, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
+    """What keeps places at a moment if these leases live then."""
+    return [one for one in in_force(core, at, stays) if one.is_kept and one.left]
+
+
+def _seats(keeping: Iterable[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...]:
+    wishes = [
+        Wish(one.row.course, profiles(one.row.shape)) for one in keeping for _ in range(one.left)
+    ]
+    return tuple(chain.from_iterable(keep_for(wishes, spots).values()))
+
+
+def _spots(core: Core, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()) -> list[Spot]:
+    """The GPUs when all leases are over but these."""
+    return [
+        Spot(
+            _fixed(ground, tuple(_places(core, stays, ground.state.gpu))),
+            tuple(_places(core, go, ground.state.gpu)),
+        )
+        for ground in core.grounds()
+    ]
+
+
+def _fixed(ground: Ground, more: tuple[Placed, ...]) -> Ground:
+    return replace(ground, fixed=(*ground.fixed, *more))
+
+
+def _places(core: Core, leases: Iterable[LeaseRow], gpu: str) -> Iterator[Placed]:
+    for lease in leases:
+        for row in core.state.slices_of(lease):
+            if row.gpu == gpu and row.profile != FULL:
+                yield core.placed(row)
+
+
+def _missing_whole(core: Core, kept: Iterable[InForce], stays: Sequence[LeaseRow]) -> int:
+    """How many whole GPUs of what is kept are not there: free, and open to who has reserved."""
+    full = (one for one in kept if one.row.shape == FULL)
+    wanted = Counter(course for one in full for course in [one.row.course] * one.left)
+    held = {row.gpu for lease in stays for row in core.state.slices_of(lease)}
+    free = Counter(
+        core.course_of(row)
+        for row in core.state.gpus.values()
+        if core.is_whole(row) and row.uuid not in held
+    )
+    left = wanted - free  # of each course's own
+    return max(0, left.total() - free[""])
+
+
+def _lies_on(core: Core, lease: LeaseRow, seats: Collection[Seat]) -> bool:
+    rows = [row for row in core.state.slices_of(lease) if row.profile != FULL]
+    return any(
+        row.gpu == seat.gpu and core.placed(row).placement.mask & seat.placed.placement.mask
+        for row in rows
+        for seat in seats
+    )

@@ -1,0 +1,289 @@
+"""What reservations in force mean for the queue: who goes first, and which places are kept.
+
+From the lead before its start to the end of its grace a reservation keeps a place for each lease
+that its course has not yet drawn; nobody else gets a new lease there, and who runs there runs on.
+From then to its end its students only go first.  A class that takes place goes before one that is
+about to begin.  All of it follows from the ledger's rows and the clock, anew at every decision.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from miglab_spawner.gpu.geometry import Placed
+from miglab_spawner.messages import SliceState
+from miglab_spawner.pool import leases
+from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.ledger.ledger import Transaction
+from miglab_spawner.pool.ledger.rows import (
+    FULL,
+    GPU_OK,
+    GpuRow,
+    ReservationRow,
+    SliceRow,
+    TicketRow,
+)
+from miglab_spawner.pool.line.queue import Ground, clash, open_to
+from miglab_spawner.pool.placing.placement import Choice, place
+
+from .inforce import InForce, in_force
+from .keeping import (
+    Seat,
+    Spot,
+    Wish,
+    is_empty,
+    is_same,
+    keep_for,
+    without,
+)
+from .reservations import kept_until, profiles
+
+NO_WISH = -1
+
+Kept = dict[int, tuple[Seat, ...]]
+
+
+@dataclass(frozen=True)
+class Memo:
+    """The places kept, and what they were worked out from."""
+
+    wanted: tuple[tuple[int, int], ...]
+    grounds: Sequence[Ground]
+    kept: Kept
+
+
+# -- the places kept ----------------------------------------------------------------------------
+
+
+def grounds(core: Core, at: float) -> list[Ground]:
+    """Every GPU that can be cut, for those who draw on nothing: what is kept is closed to them."""
+    return closed(core, at, core.grounds())
+
+
+def closed(core: Core, at: float, found: list[Ground]) -> list[Ground]:
+    """These GPUs without the places that are kept now."""
+    seats = [seat for mine in _kept(core, _keeping(core, at)).values() for seat in mine]
+    return [without(ground, _on(ground, seats)) for ground in found] if seats else found
+
+
+def places_kept(core: Core, at: float) -> list[tuple[ReservationRow, Seat]]:
+    """The places that are set aside now, each with the reservation it is for."""
+    rows = core.state.reservations
+    kept = _kept(core, _keeping(core, at))
+    return [(rows[number], seat) for number, seats in kept.items() for seat in seats]
+
+
+def kept_s(core: Core, at: float) -> float | None:
+    """How long places are kept yet; None while none are."""
+    ends = [kept_until(one.row, one.time) for one in _keeping(core, at)]
+    return max(ends) - at if ends else None
+
+
+def ready(core: Core, at: float, course: str, shape: str) -> int:
+    """How many who ask now would find a place of their course's reservations empty."""
+    total = 0
+    for one in in_force(core, at):
+        if one.is_kept and (one.row.course, one.row.shape) == (course, shape):
+            total += max(0, _count_ready(core, at, one) - len(claims(core, one)))
+    return total
+
+
+def _count_ready(core: Core, at: float, one: InForce) -> int:
+    if one.row.shape == FULL:
+        whole = len(free_whole(core, at, but=one)) - len(free_whole(core, at))
+        return min(one.left, whole)
+    _, mine = _seats_beside(core, at, one)
+    states = {ground.state.gpu: ground.state for ground in core.grounds()}
+    taken = {seat.wish for seat in mine if not is_empty(states[seat.gpu], seat.placed)}
+    return len({seat.wish for seat in mine} - taken)
+
+
+def _keeping(core: Core, at: float) -> list[InForce]:
+    return [one for one in in_force(core, at) if one.is_kept and one.left]
+
+
+def _kept(core: Core, keeping: Sequence[InForce]) -> Kept:
+    """The seats of each reservation; a seat's wish is which of its leases it is for.
+
+    Worked out anew when what is wanted or a GPU has changed (its ground is then another object).
+    """
+    if not keeping:
+        return {}
+    found = core.grounds()
+    wanted = tuple((one.row.id, one.left) for one in keeping)
+    before = core.kept
+    if before is None or before.wanted != wanted or not _is_one(before.grounds, found):
+        sliced = [one for one in keeping if one.row.shape != FULL]
+        before = core.kept = Memo(wanted, found, _work_out(core, sliced, found))
+    return before.kept
+
+
+def _is_one(before: Sequence[Ground], now: Sequence[Ground]) -> bool:
+    return len(before) == len(now) and all(
+        one is other for one, other in zip(before, now, strict=True)
+    )
+
+
+def _work_out(core: Core, keeping: Sequence[InForce], found: Sequence[Ground]) -> Kept:
+    rows = [one.row for one in keeping for _ in range(one.left)]
+    wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
+    drawing = {(one.row.course, one.row.shape) for one in keeping}
+    spots = [_spot(core, ground, drawing) for ground in found]
+    kept: Kept = {one.row.id: () for one in keeping}
+    for wish, seats in keep_for(wishes, spots).items():
+        number = rows[wish].id
+        kept[number] = (*kept[number], *seats)
+    return kept
+
+
+def _spot(core: Core, ground: Ground, drawing: Collection[tuple[str, str]]) -> Spot:
+    leased: list[Placed] = []
+    drawn: list[Placed] = []
+    for row in core.state.on_gpu[ground.state.gpu].values():
+        lease = core.state.leases.get(row.lease or 0)
+        if lease is not None:
+            kind = drawn if (lease.course, lease.shape) in drawing else leased
+            kind.append(core.placed(row))
+    return Spot(ground, tuple(leased), tuple(drawn))
+
+
+# -- serving ------------------------------------------------------------------------------------
+
+
+def serve(core: Core, tx: Transaction) -> None:
+    """Grant to those who draw on a reservation, before anybody else is asked."""
+    for one in in_force(core, tx.at):
+        for ticket in claims(core, one):
+            if not _draw(core, tx, one, ticket):
+                break
+
+
+def claims(core: Core, one: InForce) -> list[TicketRow]:
+    """The tickets that may draw on a reservation now, as many as it has left, oldest first."""
+    held = leases.servers(core)
+    found = [
+        ticket
+        for ticket in core.state.tickets.values()
+        if ticket.is_queued
+        and (ticket.course, ticket.shape) == (one.row.course, one.row.shape)
+        and (ticket.user, ticket.server) not in held
+    ]
+    return sorted(found, key=lambda ticket: (ticket.created_at, ticket.id))[: one.left]
+
+
+def seated(core: Core, at: float) -> set[int]:
+    """The tickets for whom a place is kept: no second one is set aside for them."""
+    return {t.id for one in in_force(core, at) if one.is_kept for t in claims(core, one)}
+
+
+def _draw(core: Core, tx: Transaction, one: InForce, ticket: TicketRow) -> bool:
+    if one.row.shape == FULL:
+        gpu = next(iter(free_whole(core, tx.at, one.row.course, but=one)), None)
+        if gpu is not None:
+            leases.grant_whole(core, tx, ticket, gpu)
+        return gpu is not None
+    choices = _choose(core, tx.at, one)
+    if choices is not None:
+        leases.grant(core, tx, ticket, choices)
+    return choices is not None
+
+
+def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
+    """Where its next lease goes: on one of its own places, or beside what is kept."""
+    others, mine = _seats_beside(core, at, one)
+    found = open_to(core.grounds(), one.row.course)
+    wanted = profiles(one.row.shape)
+    for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
+        shut = [*others, *(seat for seat in mine if seat.wish != wish)]
+        choices = place(wanted, [without(ground, _on(ground, shut)).state for ground in found])
+        if choices is not None:
+            return choices
+    return None
+
+
+def _seats_beside(core: Core, at: float, one: InForce) -> tuple[list[Seat], tuple[Seat, ...]]:
+    """What is kept from this reservation's students, and what for them."""
+    keeping = _keeping(core, at)
+    kept = _kept(core, keeping)
+    others = [
+        seat
+        for other in keeping
+        if other.row.id != one.row.id and (other.has_begun or not one.has_begun)
+        for seat in kept.get(other.row.id, ())
+    ]
+    return others, kept.get(one.row.id, ())
+
+
+def _on(ground: Ground, seats: Collection[Seat]) -> tuple[Placed, ...]:
+    return tuple(seat.placed for seat in seats if seat.gpu == ground.state.gpu)
+
+
+# -- whole GPUs ---------------------------------------------------------------------------------
+
+
+def free_whole(core: Core, at: float, course: str = "", but: InForce | None = None) -> list[GpuRow]:
+    """The whole GPUs that a course may lease now, less those kept for others than ``but``.
+
+    Its own come first: what is kept for others is kept among those for all.
+    """
+    free = [row for row in core.state.gpus.values() if core.whole_gpu(row)]
+    keeping = _keeping(core, at) if free else []
+    others = [
+        one
+        for one in keeping
+        if one.row.shape == FULL and (but is None or one.row.id != but.row.id)
+    ]
+    own = [row for row in free if course and core.course_of(row) == course]
+    for_all = [row for row in free if not core.course_of(row)]
+    mine = sum(one.left for one in others if one.row.course == course)
+    kept = _kept_for_all(core, free, others, course) + max(0, mine - len(own))
+    return [*own[: max(0, len(own) - mine)], *for_all[: max(0, len(for_all) - kept)]]
+
+
+def _kept_for_all(
+    core: Core, free: Sequence[GpuRow], others: Sequence[InForce], course: str
+) -> int:
+    """How many whole GPUs other courses' reservations take beside those courses' own."""
+    wanted = Counter[str]()
+    for one in others:
+        if one.row.course != course:
+            wanted[one.row.course] += one.left
+    owned = Counter(core.course_of(row) for row in free)
+    return sum(max(0, number - owned[whose]) for whose, number in wanted.items())
+
+
+# -- cutting ------------------------------------------------------------------------------------
+
+
+def cut(core: Core, tx: Transaction) -> None:
+    """Make the slices on kept places that have emptied, so that nobody waits for them.
+
+    Where one could not be made it is not tried again at once, as nobody asks for it yet.
+    """
+    for number, seats in _kept(core, _keeping(core, tx.at)).items():
+        for seat in seats:
+            if core.cut_backoff.is_due(seat.gpu, tx.at) and _may_be_cut(core, seat):
+                _cut(core, tx, seat, f"for reservation {number}")
+
+
+def _may_be_cut(core: Core, seat: Seat) -> bool:
+    """Whether the place is empty, and its slice not there."""
+    row = core.state.gpus.get(seat.gpu)
+    if row is None or row.state != GPU_OK:
+        return False
+    state = next(one.state for one in core.grounds() if one.state.gpu == seat.gpu)
+    is_there = any(is_same(seat.placed, warm) for warm in state.warm)
+    return state.usable and is_empty(state, seat.placed) and not is_there
+
+
+def _cut(core: Core, tx: Transaction, seat: Seat, why: str) -> None:
+    for row in _in_the_way(core, seat):
+        leases.scrub(tx, row, f"recut {why}", remake=False)
+    choice = Choice(seat.gpu, seat.placed.profile, seat.placed.placement)
+    tx.put(leases.new_slice(core, tx, seat.gpu, choice, None, ""), reason=f"cut {why}")
+
+
+def _in_the_way(core: Core, seat: Seat) -> Iterator[SliceRow]:
+    for row in list(core.state.on_gpu[seat.gpu].values()):
+        if row.state == SliceState.FREE and clash(core.placed(row), seat.placed):
+            yield row

@@ -1,0 +1,136 @@
+"""Layouts against reservations: what was promised to a class must be among what is cut.
+
+Judged for GPUs on which nothing else lies, like reservations among themselves.  A seat of a layout
+serves only its own profile, so what it can serve is taken from it first; the rest must fit on the
+GPUs without a layout.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from zoneinfo import ZoneInfo
+
+from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.layouts.timetable import InForce, Planned, in_force
+from miglab_spawner.pool.ledger.rows import ReservationRow
+from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.reserve.calendar import (
+    DAY_S,
+    Rule,
+    next_occurrence,
+    occurrences,
+)
+from miglab_spawner.pool.reserve.clashes import Room
+from miglab_spawner.pool.reserve.reservations import in_words, profiles, rule_of
+
+AHEAD_S = 8 * DAY_S  # whatever is weekly has come by within it
+
+
+def check(core: Core, before: Sequence[Planned], after: Sequence[Planned], at: float) -> None:
+    """Refuse layouts under which a reservation loses its places, if it had them before.
+
+    Raises:
+        Refused: ``layout-clash``, naming the reservation and when.
+    """
+    rows = list(core.state.reservations.values())
+    if not rows:
+        return
+    known = broken(core, before, rows, at)
+    for number, moment in broken(core, after, rows, at).items():
+        if number not in known:
+            row = core.state.reservations[number]
+            raise Refused("layout-clash", _why(row, moment))
+
+
+def check_reserved(core: Core, row: ReservationRow, plans: Sequence[Planned], at: float) -> None:
+    """Refuse a reservation that the layouts leave no places for.
+
+    Raises:
+        Refused: ``layout-clash``, saying when.
+    """
+    if plans:
+        others = [one for one in core.state.reservations.values() if one.id != row.id]
+        found = broken(core, plans, [*others, row], at)
+        if row.id in found:
+            raise Refused("layout-clash", _why(row, found[row.id]))
+
+
+def _why(row: ReservationRow, moment: float) -> str:
+    return (
+        f"On {local(moment, row.tz)} reservation {row.id} ({in_words(row)}) would not find its "
+        "places among the slices of the layouts that are in force then. Cut more of that shape, "
+        "leave a GPU out of the layouts, or change the reservation."
+    )
+
+
+def local(at: float, tz: str) -> str:
+    """A moment as a clock of that time zone shows it."""
+    return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
+
+
+def broken(
+    core: Core, plans: Sequence[Planned], rows: Sequence[ReservationRow], at: float
+) -> dict[int, float]:
+    """The reservations that do not find their places, each with the first such moment."""
+    lead_s = core.settings.reserve_lead_s
+    found: dict[int, float] = {}
+    for moment in _moments(plans, rows, at):
+        taking = [row for row in rows if _takes_place(row, moment)]
+        laid = in_force(plans, moment, lead_s)
+        if taking and laid and not _holds(core, laid, taking):
+            for row in taking:
+                found.setdefault(row.id, moment)
+    return found
+
+
+def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
+    rules = [rule_of(row) for row in rows] + [rule for plan in plans for rule in plan.rules]
+    return sorted({max(at, moment) for rule in rules for moment in _starts(rule, at)})
+
+
+def _starts(rule: Rule, at: float) -> list[float]:
+    soon = [found.starts_at for found in occurrences(rule, at, at + AHEAD_S)]
+    later = next_occurrence(rule, at)
+    return soon or ([later.starts_at] if later else [])
+
+
+def _takes_place(row: ReservationRow, at: float) -> bool:
+    found = next_occurrence(rule_of(row), at)
+    return found is not None and found.starts_at <= at
+
+
+def _holds(core: Core, laid: dict[str, InForce], rows: Collection[ReservationRow]) -> bool:
+    """Whether all of them find their places at once."""
+    seats: dict[str, Counter[str]] = {}
+    for gpu, one in laid.items():
+        seats.setdefault(one.course or _assigned(core, gpu), Counter()).update(one.cut)
+    left: Counter[str] = Counter()
+    for row in rows:
+        wanted = Counter(profiles(row.shape) * row.count)
+        left += wanted - _taken(seats, row.course, wanted)
+    left -= seats.get("", Counter())
+    return _room(core, laid).holds(left)
+
+
+def _assigned(core: Core, gpu: str) -> str:
+    row = core.state.gpus.get(gpu)
+    return core.settings.assigned_course(gpu, row.idx) if row else ""
+
+
+def _taken(seats: dict[str, Counter[str]], course: str, wanted: Counter[str]) -> Counter[str]:
+    """What of a wish the course's own seats serve; these are then no longer there."""
+    own = seats.get(course, Counter())
+    taken = wanted & own
+    seats[course] = own - taken
+    return taken
+
+
+def _room(core: Core, laid: Collection[str]) -> Room:
+    rows = [row for row in core.state.gpus.values() if row.uuid in core.infos]
+    whole = sum(core.is_whole(row) for row in rows)
+    free = [
+        core.infos[row.uuid].geometry
+        for row in rows
+        if not core.is_whole(row) and row.uuid not in laid
+    ]
+    return Room(tuple(free), whole)
