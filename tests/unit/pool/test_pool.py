@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import pynvml
 import pytest
 
+from miglab_spawner.gpu.errors import UnknownGpuError
+from miglab_spawner.gpu.geometry import Placement
 from miglab_spawner.gpu.nvml import Driver, SliceReading
 from miglab_spawner.gpu.simulated import Break
 from miglab_spawner.messages import LeaseState, SliceState, TicketState
@@ -471,6 +474,34 @@ def test_create_fails_once(world: World) -> None:
     now = world.pool.ticket(ticket.id)
     assert now.state in (TicketState.OFFERED, TicketState.EXPIRED)
     assert world.ledger.history("gpu")[0]["to_state"] == "ok"
+
+
+@pytest.mark.parametrize("lists", [9, 1], ids=["looked at once", "silent until a restart"])
+def test_a_place_where_our_try_left_nothing_is_not_ours(make_world: MakeWorld, lists: int) -> None:
+    """What somebody makes by hand there after our create failed is foreign, and stays."""
+    world = make_world(gpus=1)
+    world.ask("ada")
+    world.pool.turn()
+    world.fail("nvmlDeviceCreateGpuInstanceWithPlacement")
+    act = world.pool.next_act()
+    assert act is not None
+    row = world.ledger.state.slices[act.slice_id]
+    answers = repeat(world.driver.slices, lists)
+    world.driver.slices = lambda gpu: next(answers, _no_answer)(gpu)  # type: ignore[method-assign]
+    world.pool.perform(act)
+    world.crash()
+    info = world.driver.gpus()[0]
+    profile = info.geometry.by_name["1g.5gb"]
+    made = world.driver.create(info.uuid, profile, Placement(row.start, row.size))
+    world.settle()
+    there = {item["uuid"] for gpu in world.machine.view()["gpus"] for item in gpu["slices"]}
+    assert made.uuid in there
+    states = {one.start: one.state for one in world.ledger.state.slices.values()}
+    assert states[row.start] == SliceState.FOREIGN
+
+
+def _no_answer(gpu: str) -> list[SliceReading]:
+    raise UnknownGpuError(f"Could not list the slices of {gpu}")
 
 
 def test_failing_gpu_takes_no_lease(make_world: MakeWorld) -> None:

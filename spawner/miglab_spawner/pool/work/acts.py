@@ -245,9 +245,20 @@ def _record_made(core: Core, tx: Transaction, row: SliceRow, reading: SliceReadi
 
 def _create_failed(core: Core, row: SliceRow, error: GpuError) -> None:
     """Nothing was handed over: whoever it was for waits on, and the place is cleaned up."""
+    is_made = not isinstance(error, NoRoom) and (bool(row.draining) or _may_lie_there(core, row))
     with core.write(durable=True) as tx:
         row = core.state.slices[row.id]
-        _create_failed_in(core, tx, row, error, is_made=not isinstance(error, NoRoom))
+        _create_failed_in(core, tx, row, error, is_made=is_made)
+
+
+def _may_lie_there(core: Core, row: SliceRow) -> bool:
+    """Whether a try that failed may have left something: it does, or the GPU does not say."""
+    if row.profile == FULL:
+        return False
+    try:
+        return find_reading(core, row) is not None
+    except GpuError:
+        return True
 
 
 def _create_failed_in(

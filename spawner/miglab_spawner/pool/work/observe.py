@@ -145,13 +145,18 @@ def _silent(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:
 def _settle(core: Core, tx: Transaction, gpu: str, readings: list[SliceReading]) -> list[Finding]:
     found: list[Finding] = []
     unclaimed = list(readings)
-    for row in list(core.state.on_gpu[gpu].values()):
+    for number in list(core.state.on_gpu[gpu]):
+        row = core.state.on_gpu[gpu].get(number)
+        if row is None:  # it went with a lease whose other slice was missing
+            continue
         mine = next((reading for reading in unclaimed if is_same(core, row, reading)), None)
         if mine is not None:
             unclaimed.remove(mine)
             found += _settle_present(core, tx, row, mine)
         elif row.state in MADE and not row.lost and row.profile != FULL:
             found += _settle_missing(core, tx, row)
+        elif row.tried and row.gi_id is None:  # what may come to lie there later is not ours
+            tx.put(replace(row, tried=False))
     for reading in unclaimed:
         found.append(_note_foreign(core, tx, reading))
     tickets.drop_blocked(core, tx, gpu)
