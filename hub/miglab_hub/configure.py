@@ -12,7 +12,7 @@ from typing import Any
 from miglab_hub import hub_database, lab_secrets
 from miglab_hub.settings import SERVICE_NAME, Settings
 from miglab_spawner import hub_pages
-from miglab_spawner.hub_setup import LEASE_SCOPE, custom_scopes
+from miglab_spawner.hub_scopes import LEASE_SCOPE, custom_scopes
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"

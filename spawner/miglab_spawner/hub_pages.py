@@ -25,7 +25,7 @@ from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
 from miglab_spawner.client import PoolError, Refused
-from miglab_spawner.hub_setup import LEASE_SCOPE
+from miglab_spawner.hub_scopes import LEASE_SCOPE
 from miglab_spawner.messages import SHAPE_MAX
 from miglab_spawner.mig_spawner import MIGSpawnerMixin
 

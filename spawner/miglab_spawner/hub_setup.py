@@ -6,34 +6,8 @@ set_up(c)
 
 from typing import Any
 
-from jupyterhub.scopes import scope_definitions
-
-#: Lets a server see, extend and release its own lease, and nothing else.
-LEASE_SCOPE = "custom:miglab:lease"
-
-#: What JupyterHub's own role ``server`` holds.
-_SERVER_SCOPES = ("users:activity!user", "access:servers!server")
-
-
-def custom_scopes() -> dict[str, dict[str, str]]:
-    """The scope's definition, for ``c.JupyterHub.custom_scopes``."""
-    return {LEASE_SCOPE: {"description": "See, extend and release the lease of a server."}}
-
-
-def user_role() -> dict[str, Any]:
-    """The role ``user`` with the scope: a server gets only what its user holds."""
-    return {"name": "user", "scopes": ["self", f"{LEASE_SCOPE}!user"]}
-
-
-def server_token_scopes(_spawner: object = None) -> list[str]:
-    """The scopes of a server's own token: JupyterHub's, and the lease of that very server.
-
-    A hub that does not define the scope gives its servers no more than JupyterHub does.
-    """
-    scopes = list(_SERVER_SCOPES)
-    if LEASE_SCOPE in scope_definitions:
-        scopes.append(f"{LEASE_SCOPE}!server")
-    return scopes
+from miglab_spawner import hub_pages
+from miglab_spawner.hub_scopes import custom_scopes, user_role
 
 
 def set_up(c: Any) -> None:
@@ -45,8 +19,6 @@ def set_up(c: Any) -> None:
     - ``cleanup_servers`` False: a hub restart must not end servers and leases;
     - what a student can do who waits, on the hub's own pages.
     """
-    from miglab_spawner import hub_pages  # it knows the spawner, and the spawner this module
-
     hub = c.JupyterHub
     hub.setdefault("custom_scopes", {}).update(custom_scopes())
     roles = hub.setdefault("load_roles", [])

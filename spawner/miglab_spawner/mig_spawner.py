@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import object_session
 from traitlets import default
 
-from miglab_spawner import choice, hub_setup, progress, spawn_page, waiting
+from miglab_spawner import choice, hub_scopes, progress, spawn_page, waiting
 from miglab_spawner.choice import Choice, is_cpu
 from miglab_spawner.client import (
     PoolClient,
@@ -151,7 +151,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     @default("server_token_scopes")
     def _lease_scope_too(self) -> Callable[[object], list[str]]:
-        return hub_setup.server_token_scopes
+        return hub_scopes.server_token_scopes
 
     @default("options_form")
     def _spawn_page(self) -> Callable[..., Awaitable[str]]:

@@ -23,8 +23,9 @@ from miglab_spawner.pool.accounts.usage_report import (
     Looked,
     Who,
 )
+from miglab_spawner.pool.memory import Wellness
 from miglab_spawner.pool.work.observe import Finding
-from miglab_spawner.pool.work.wellness import BY, Happening, Wellness
+from miglab_spawner.pool.work.wellness import BY, Happening
 
 from .people import SCREENSHOTS
 from .test_pool_page import ARGUMENTS, CHROMIUM, Lab

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_spawner.gpu.nvml import Driver, GpuInfo, Usage
@@ -31,16 +30,12 @@ from .line.aside import SOON
 from .line.ends import stay_of
 from .line.queue import Ground, Stay
 from .line.shares import Uses
+from .memory import Memo, Past, Wellness
 from .placing.placement import GpuState
 from .settings import PoolSettings
 from .waits.estimate import Forecast
 from .work.holders import Holders
 from .work.stopwatch import Stopwatch, nobody
-
-if TYPE_CHECKING:
-    from .reserve.handover import Past
-    from .reserve.reserved import Memo
-    from .work.wellness import Wellness
 
 
 @dataclass

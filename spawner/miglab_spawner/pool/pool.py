@@ -50,6 +50,7 @@ from .ledger.rows import LeaseRow
 from .lengthening import Lengthening
 from .line import attendance, instead, tickets
 from .line.demand import Demand
+from .memory import Wellness
 from .reserve import reservations
 from .settings import PoolSettings
 from .waits import estimate, forecast
@@ -58,7 +59,7 @@ from .work.acts import Act, ActKind
 from .work.holders import Holders
 from .work.observe import Finding
 from .work.reconcile import ask_after_holders, reconcile
-from .work.wellness import Condition, Wellness
+from .work.wellness import Condition
 
 ALL_KINDS = frozenset(ActKind)
 

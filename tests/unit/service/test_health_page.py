@@ -15,12 +15,12 @@ from miglab_hub.service.pages.health_page import STALE_S, cards, lines, of_gpus,
 from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.gpu.readings import GpuInfo, Health, Versions
 from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState
+from miglab_spawner.pool.memory import Wellness
 from miglab_spawner.pool.work.observe import Finding as Disagreement
 from miglab_spawner.pool.work.wellness import (
     BY,
     Condition,
     Happening,
-    Wellness,
 )
 
 from .conftest import as_

@@ -12,8 +12,8 @@ from miglab_hub.service.host import PoolHost
 from miglab_hub.service.metrics import FOUND, Metrics
 from miglab_spawner.gpu.readings import Health
 from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState
+from miglab_spawner.pool.memory import Wellness
 from miglab_spawner.pool.work.observe import Finding
-from miglab_spawner.pool.work.wellness import Wellness
 
 from .fakes import FakePool, lease_view, slice_view
 

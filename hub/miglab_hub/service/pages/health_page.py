@@ -14,12 +14,12 @@ from miglab_hub.service.host import PoolHost
 from miglab_spawner.gpu.health import APPLICATION_XIDS
 from miglab_spawner.gpu.readings import GpuInfo
 from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState, SliceView
+from miglab_spawner.pool.memory import Wellness
 from miglab_spawner.pool.work.observe import Finding as Disagreement
 from miglab_spawner.pool.work.wellness import (
     BY,
     Condition,
     Happening,
-    Wellness,
 )
 
 from .frame import render, shown

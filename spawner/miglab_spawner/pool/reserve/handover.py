@@ -18,6 +18,7 @@ from sqlalchemy import select
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.ledger import tables
 from miglab_spawner.pool.ledger.rows import LeaseRow, ReservationRow
+from miglab_spawner.pool.memory import Past
 
 from . import later
 from .calendar import DAY_S, next_occurrence
@@ -33,14 +34,6 @@ class MakesWay(NamedTuple):
 
     at: float
     why: str
-
-
-@dataclass(frozen=True)
-class Past:
-    """The reservations that were over when these were not: read anew when that changes."""
-
-    live: frozenset[int]
-    rows: tuple[ReservationRow, ...]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ about to begin.  All of it follows from the ledger's rows and the clock, anew at
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import SliceState
@@ -24,6 +23,7 @@ from miglab_spawner.pool.ledger.rows import (
     TicketRow,
 )
 from miglab_spawner.pool.line.queue import Ground, clash, open_to
+from miglab_spawner.pool.memory import Kept, Memo
 from miglab_spawner.pool.placing.placement import Choice, place
 
 from .inforce import InForce, in_force
@@ -39,18 +39,6 @@ from .keeping import (
 from .reservations import kept_until, profiles
 
 NO_WISH = -1
-
-Kept = dict[int, tuple[Seat, ...]]
-
-
-@dataclass(frozen=True)
-class Memo:
-    """The places kept, and what they were worked out from."""
-
-    wanted: tuple[tuple[int, int], ...]
-    grounds: Sequence[Ground]
-    kept: Kept
-
 
 # -- the places kept ----------------------------------------------------------------------------
 

@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from miglab_spawner.gpu.readings import GpuInfo, Health, Versions
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.ledger.rows import GpuRow
+from miglab_spawner.pool.memory import Wellness
 
 BY = "driver"
 """How the ledger names who noticed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wellness:
-    """What a GPU said, and when (seconds since the epoch)."""
-
-    at: float
-    health: Health
 
 
 def keep(core: Core, gpu: str, health: Health) -> Health:
