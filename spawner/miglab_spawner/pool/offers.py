@@ -62,7 +62,7 @@ class Shelf:
             course=name,
             title=rules.title,
             shapes=tuple(shapes),
-            default=rules.default,
+            default=tickets.in_profiles(self._core, rules.default),
             left=() if user is None else allowance.left(self._core, user, name),
         )
 

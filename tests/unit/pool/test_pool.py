@@ -15,6 +15,7 @@ from miglab_spawner.gpu.simulated import Break
 from miglab_spawner.messages import LeaseState, SliceState, TicketState
 from miglab_spawner.pool.pool import Act, ActKind
 from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.settings import CourseRules
 
 from .conftest import SETTINGS, World
 
@@ -90,6 +91,16 @@ def test_named_servers(world: World) -> None:
 def test_need_is_resolved(world: World) -> None:
     """A need becomes the smallest profile that serves."""
     assert world.ask("ada", "at least 9 GiB", course="vision").shape in ("2g.10gb", "1g.10gb")
+
+
+def test_what_is_offered_may_be_asked_for(make_world: MakeWorld) -> None:
+    """A need stands on the page as the profile that serves it, as the course's default too."""
+    needs = CourseRules("Vision", ("1g.5gb", "at least 9 GiB"), "at least 9 GiB")
+    world = make_world(settings=replace(SETTINGS, courses={"vision": needs}))
+    (course,) = world.pool.offers(["vision"]).courses
+    assert course.default in [offer.shape for offer in course.shapes]
+    for offer in course.shapes:
+        assert world.ask("ada", offer.shape, course="vision").shape == offer.shape
 
 
 # -- tickets --------------------------------------------------------------------------------------

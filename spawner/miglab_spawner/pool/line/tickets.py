@@ -77,7 +77,7 @@ def _judge_shape(
 ) -> Refused | None:
     if shape.is_cpu:
         return Refused("bad-shape", "'cpu' needs no slice: start the server without asking.", 422)
-    if not {str(shape), asked.shape} & set(offered):
+    if not {str(shape), asked.shape} & {*offered, *(in_profiles(core, text) for text in offered)}:
         listed = ", ".join(offered) or "nothing"
         why = f"{title or asked.course} does not offer {shape}; it offers {listed}."
         return Refused("shape-not-offered", why, 403)
@@ -93,6 +93,14 @@ def _judge_shape(
         why = f"No GPU that {whose} may use can ever hold {shape}. Choose a smaller shape."
         return Refused("impossible-shape", why, 422)
     return None
+
+
+def in_profiles(core: Core, text: str) -> str:
+    """A shape of lab.toml as it is said to students: a need is the profile that serves it here."""
+    try:
+        return str(resolve(text, [info.geometry for info in core.infos.values()]))
+    except ShapeError:
+        return text
 
 
 def _gpus_unknown() -> Refused:
