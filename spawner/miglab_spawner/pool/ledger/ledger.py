@@ -343,8 +343,12 @@ class Ledger:
         self.connection.commit()
 
     def _roll_back(self) -> None:
+        attended = {ticket.id: ticket.attended_at for ticket in self.state.tickets.values()}
         self.connection.rollback()
         self.state = self._load()
+        for ticket in list(self.state.tickets.values()):  # that is in memory only
+            at = max(ticket.attended_at, attended.get(ticket.id, 0.0))
+            self.state.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)
         self.state.touched = set(self.state.gpus)
 
     def close(self) -> None:

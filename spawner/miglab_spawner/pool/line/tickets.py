@@ -266,6 +266,14 @@ def back_in_line(core: Core, tx: Transaction, lease: LeaseRow, reason: str) -> N
     leases.withdraw(core, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
 
+def drop_grants(core: Core, tx: Transaction, gpu: str, why: str) -> None:
+    """A GPU does not answer: whoever was to get a slice that is not made yet waits on."""
+    for row in list(core.state.on_gpu[gpu].values()):
+        lease = core.state.leases.get(row.lease or 0)
+        if row.state == SliceState.MAKING and lease is not None:
+            back_in_line(core, tx, lease, why)
+
+
 def drop_blocked(core: Core, tx: Transaction, gpu: str) -> None:
     """Give up slices still to be made where nothing will make room: who wanted them waits on."""
     rows = list(core.state.on_gpu[gpu].values())
@@ -305,10 +313,13 @@ def expires_at(core: Core, ticket: TicketRow) -> float | None:
     """When the ticket ends unless somebody does something; a restart of the pool renews it."""
     if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
         return max(ticket.offered_at, core.started_at) + core.settings.offer_s
-    if ticket.is_queued:
-        unattended = max(ticket.attended_at, core.started_at) + core.settings.attend_grace_s
-        return min(unattended, ticket.created_at + core.settings.longest_wait_s)
-    return None
+    if ticket.state != TicketState.WAITING:
+        return None
+    longest = ticket.created_at + core.settings.longest_wait_s
+    if ticket.lease is not None:  # its slices are being made: no grace, yet not for ever
+        return longest
+    unattended = max(ticket.attended_at, core.started_at) + core.settings.attend_grace_s
+    return min(unattended, longest)
 
 
 def _overdue(core: Core, ticket: TicketRow, at: float) -> tuple[TicketState, str, str] | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from miglab_spawner.gpu.errors import GpuError, GpuLost, InUse, NoRoom
+from miglab_spawner.gpu.errors import GpuError, InUse, NoRoom
 from miglab_spawner.gpu.geometry import Placement
 from miglab_spawner.gpu.nvml import SliceReading
 from miglab_spawner.messages import LeaseState, SliceState
@@ -159,7 +159,7 @@ def _is_clear(core: Core, act: Act) -> bool:
         is_clear = not any(reading.placement.mask & mask for reading in core.driver.slices(row.gpu))
     except GpuError as error:
         with core.write() as tx:
-            gpu_failed(core, tx, row.gpu, error)
+            observe.gpu_failed(core, tx, row.gpu, error)
         return False
     if not is_clear:
         observe.look(core, row.gpu)
@@ -245,10 +245,10 @@ def _record_made(core: Core, tx: Transaction, row: SliceRow, reading: SliceReadi
 
 def _create_failed(core: Core, row: SliceRow, error: GpuError) -> None:
     """Nothing was handed over: whoever it was for waits on, and the place is cleaned up."""
-    is_made = not isinstance(error, NoRoom) and (bool(row.draining) or _may_lie_there(core, row))
+    is_made = not isinstance(error, NoRoom) and _may_lie_there(core, row)
     with core.write(durable=True) as tx:
-        row = core.state.slices[row.id]
-        _create_failed_in(core, tx, row, error, is_made=is_made)
+        row = core.state.slices[row.id]  # it may have been drained meanwhile
+        _create_failed_in(core, tx, row, error, is_made=is_made or bool(row.draining))
 
 
 def _may_lie_there(core: Core, row: SliceRow) -> bool:
@@ -276,15 +276,9 @@ def _create_failed_in(
     elif row.is_live:
         tx.put(replace(row, state=GONE, lease=None, why=str(error)), reason=str(error))
     if row.profile != FULL or not isinstance(error, InUse):
-        gpu_failed(core, tx, row.gpu, error)
+        observe.gpu_failed(core, tx, row.gpu, error)
         if lease is not None:
             core.pause_grants(row.gpu, tx.at)
-
-
-def gpu_failed(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:
-    """The GPU takes no new lease until it answers; it is asked again after a pause."""
-    core.gpu_backoff.fail(gpu, tx.at)
-    core.mark_gpu(tx, gpu, GPU_LOST if isinstance(error, GpuLost) else GPU_UNKNOWN, str(error))
 
 
 # -- destroy ------------------------------------------------------------------------------------
@@ -321,8 +315,8 @@ def _destroy_failed(core: Core, row: SliceRow, error: GpuError) -> None:
         pause_s = min(settings.retry_max_s, settings.retry_s * 2 ** min(row.attempts, 20))
         row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, why=str(error))
         if not isinstance(error, InUse):
-            gpu_failed(core, tx, row.gpu, error)
-        elif row.attempts >= settings.quarantine_after and row.profile != FULL:
+            observe.gpu_failed(core, tx, row.gpu, error)
+        if row.attempts >= settings.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)
         tx.put(row, reason=str(error))
         if row.state == SliceState.SCRUBBING:
@@ -426,7 +420,4 @@ def notice_stuck(core: Core, tx: Transaction) -> None:
             continue
         why = f"an NVML call has not come back for {tx.at - since:.0f} s"
         core.mark_gpu(tx, gpu, GPU_UNKNOWN, why)
-        for item in list(core.state.on_gpu[gpu].values()):
-            lease = core.state.leases.get(item.lease or 0)
-            if item.state == SliceState.MAKING and lease is not None:
-                tickets.back_in_line(core, tx, lease, why)
+        tickets.drop_grants(core, tx, gpu, why)

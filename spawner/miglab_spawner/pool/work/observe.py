@@ -28,6 +28,7 @@ from . import wellness
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
 FOREIGN_WHY = "miglab did not make it; it stays untouched until an admin adopts it"
+UNLISTED = "it is not among the GPUs given to miglab any more"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def read_gpus(core: Core) -> list[Finding]:
     except GpuError as error:
         with core.write() as tx:
             for gpu in list(core.state.gpus):
-                _silent(core, tx, gpu, error)
+                gpu_failed(core, tx, gpu, error)
         return [Finding("gpu", "all", str(error))]
     with core.write() as tx:
         for info in infos:
@@ -74,7 +75,8 @@ def read_gpus(core: Core) -> list[Finding]:
         for gpu in [gpu for gpu in core.state.gpus if gpu not in listed]:
             core.infos.pop(gpu, None)
             core.gpu_backoff.fail(gpu, tx.at)
-            core.mark_gpu(tx, gpu, GPU_LOST, "it is not among the GPUs given to miglab any more")
+            core.mark_gpu(tx, gpu, GPU_LOST, UNLISTED)
+            tickets.drop_grants(core, tx, gpu, UNLISTED)
         core.possible.clear()
         core.sizes.clear()
         core.redraw(list(core.state.gpus))
@@ -114,7 +116,7 @@ def look(core: Core, gpu: str) -> list[Finding]:
         readings = _read(core, gpu)
     except GpuError as error:
         with core.write() as tx:
-            _silent(core, tx, gpu, error)
+            gpu_failed(core, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with core.write(durable=True) as tx:
         found = _settle(core, tx, gpu, readings)
@@ -136,10 +138,12 @@ def _read(core: Core, gpu: str) -> list[SliceReading]:
     return []
 
 
-def _silent(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:
+def gpu_failed(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:
+    """The GPU takes no new lease until it answers; it is asked again after a pause."""
     core.gpu_backoff.fail(gpu, tx.at)
     state = GPU_LOST if isinstance(error, GpuLost) else GPU_UNKNOWN
     core.mark_gpu(tx, gpu, state, str(error))
+    tickets.drop_grants(core, tx, gpu, str(error))
 
 
 def _settle(core: Core, tx: Transaction, gpu: str, readings: list[SliceReading]) -> list[Finding]:
@@ -155,8 +159,8 @@ def _settle(core: Core, tx: Transaction, gpu: str, readings: list[SliceReading])
             found += _settle_present(core, tx, row, mine)
         elif row.state in MADE and not row.lost and row.profile != FULL:
             found += _settle_missing(core, tx, row)
-        elif row.tried and row.gi_id is None:  # what may come to lie there later is not ours
-            tx.put(replace(row, tried=False))
+        else:
+            tx.put(_not_there(row))
     for reading in unclaimed:
         found.append(_note_foreign(core, tx, reading))
     tickets.drop_blocked(core, tx, gpu)
@@ -180,6 +184,8 @@ def _settle_missing(
     core: Core, tx: Transaction, row: SliceRow, *, is_half_there: bool = False
 ) -> list[Finding]:
     lease = core.state.leases.get(row.lease or 0)
+    if not is_half_there:
+        row = _not_there(row)
     why = "NVML does not show it any more; was the host rebooted?"
     if lease is None and row.draining:
         leases.scrub(tx, row, why, remake=True)
@@ -191,12 +197,15 @@ def _settle_missing(
         leases.scrub(tx, row, why, remake=False)
         tickets.back_in_line(core, tx, lease, f"slice {row.id} is gone")
         return [Finding("slice", str(row.id), why, "its ticket waits on")]
-    if not is_half_there:  # what may come to lie there later is not ours to destroy
-        row = replace(row, gi_id=None, ci_id=None, tried=False)
     tx.put(replace(row, lost=True, why=why), reason=why)
     tx.note(row, "pool", why)
     _lose(core, tx, lease)
     return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
+
+
+def _not_there(row: SliceRow) -> SliceRow:
+    """What may come to lie there later, perhaps by the same id, is not ours to destroy."""
+    return replace(row, gi_id=None, ci_id=None, tried=False)
 
 
 def _lose(core: Core, tx: Transaction, lease: LeaseRow) -> None:

@@ -1,0 +1,128 @@
+"""GPUs that stop answering between a grant and its slices, and slices that cannot be destroyed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pynvml
+import pytest
+
+from miglab_spawner.gpu.errors import UnknownGpuError
+from miglab_spawner.gpu.geometry import Placement
+from miglab_spawner.gpu.simulated import Break
+from miglab_spawner.messages import SliceState, TicketState
+
+from .conftest import SETTINGS, World
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_granted_on_a_gpu_that_went_silent(make_world: MakeWorld, is_looked_at: bool) -> None:
+    """Whoever was to get a slice there waits on, and is served by the other GPU."""
+    world = make_world(gpus=2)
+    ticket = world.ask("ada")
+    world.pool.turn()
+    (row,) = world.ledger.state.slices.values()
+    world.machine.break_gpu(Break.LOST, gpu_uuid=row.gpu)
+    if is_looked_at:
+        world.pool.reconcile()
+        assert world.ledger.state.tickets[ticket.id].lease is None
+    world.pass_time(5)  # a pause after which silent GPUs are asked again
+    world.work()
+    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+
+
+def test_granted_when_nvml_went_silent(world: World) -> None:
+    """No GPU is listed any more: nobody is left with a grant that comes to nothing."""
+    ticket = world.ask("ada")
+    world.pool.turn()
+
+    def silent() -> object:
+        raise UnknownGpuError("NVML does not answer")
+
+    world.driver.gpus = silent  # type: ignore[method-assign,assignment]
+    world.pool.reconcile()
+    assert world.ledger.state.tickets[ticket.id].lease is None
+    del world.driver.gpus
+
+
+def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
+    """What is in its way cannot be destroyed: the ticket is refused when it has waited enough."""
+    world = make_world(replace(SETTINGS, quarantine_after=10**6, longest_wait_s=600.0))
+    world.end(world.run("ada"))
+    (row,) = world.ledger.state.slices.values()
+    world.machine.add_process(row.uuid, 4242, 10)
+    ticket = world.ask("bob", "7g.40gb")
+    world.work()
+    assert world.ledger.state.tickets[ticket.id].lease is not None
+    for _ in range(11):
+        world.pass_time(60)
+        world.work()
+    assert world.pool.ticket(ticket.id).reason == "waited-too-long"
+
+
+def test_a_slice_that_fails_to_go_is_set_aside(world: World) -> None:
+    """However NVML fails at it: after as many tries as one in use it is a person's to look at."""
+    world.end(world.run("ada"))
+    for function in ("nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"):
+        world.fail(function, pynvml.NVML_ERROR_UNKNOWN, 10**6)
+    world.ask("bob", "7g.40gb")
+    for _ in range(2 * SETTINGS.quarantine_after):
+        world.work()
+        world.pass_time(SETTINGS.retry_max_s)
+    assert world.states() == ["quarantined"]
+
+
+@pytest.mark.parametrize("is_ended", [False, True], ids=["granted", "being scrubbed"])
+def test_what_takes_the_id_of_one_that_is_gone_is_not_ours(world: World, is_ended: bool) -> None:
+    """NVML gives ids again: a slice made by hand where ours was seen missing stays."""
+    ticket = world.ask("ada")
+    world.work()
+    (row,) = world.ledger.state.slices.values()
+    if is_ended:
+        world.machine.add_process(row.uuid, 4242, 10)
+        world.pool.cancel(ticket.id, "ada")
+        world.ask("bob", "7g.40gb")
+        world.work()
+        assert SliceState.SCRUBBING in world.states()
+    world.machine.reboot()
+    world.pool.reconcile()
+    place = Placement(row.start, row.size)
+    made = world.driver.create(row.gpu, world.pool.core.profile(row), place)
+    assert made.gi_id == row.gi_id
+    world.crash()
+    world.work()
+    assert made.uuid in {reading.uuid for reading in world.driver.slices(row.gpu)}
+    assert SliceState.FOREIGN in world.states()
+
+
+def test_drained_while_it_is_made(world: World) -> None:
+    """The create fails, and the place is nobody's all the same until somebody ends that."""
+    world.ask("ada")
+    world.pool.turn()
+    act = world.pool.next_act()
+    assert act is not None
+
+    def fails(*_: object) -> object:
+        world.pool.desk.drain_slice(act.slice_id, "Broken.", "person:ina")
+        raise UnknownGpuError("It failed.")
+
+    world.driver.create = fails  # type: ignore[method-assign,assignment]
+    world.pool.perform(act)
+    del world.driver.create
+    world.settle()
+    assert "Broken." in {row.draining for row in world.ledger.state.slices.values()}
+
+
+def test_a_failed_commit_forgets_nobody(world: World) -> None:
+    """Who asked after a ticket has asked, whatever becomes of the disk."""
+    world.run("ada", "7g.40gb")
+    ticket = world.ask("bob", "7g.40gb")
+    for _ in range(10):
+        world.pass_time(60)
+        world.pool.attend(ticket.id)
+    with pytest.raises(OSError, match="full"), world.pool.core.write() as tx:
+        tx.note(world.ledger.state.tickets[ticket.id], "pool", "noted")
+        raise OSError("full")
+    world.pool.turn()
+    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
