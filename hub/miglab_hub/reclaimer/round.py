@@ -19,6 +19,7 @@ from miglab_hub.reclaimer.states import Activity, Reading
 from miglab_hub.reclaimer.tally import Tally
 from miglab_spawner.messages import LeaseState, LeaseWarning, Message, WarningKind
 from miglab_spawner.pool.pool import Case, Pool
+from miglab_spawner.pool.refused import Refused
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,10 @@ class Reclaimer:
         if self.is_acting:
             self._pause(pool)
         for case in cases.values():
-            self._look(pool, case)
+            try:
+                self._look(pool, case)
+            except Refused as why:  # it changed meanwhile; the others are looked at all the same
+                log.info("lease %s was left as it is: %s", case.lease.id, why)
         if spent := self._tally.due():
             pool.note_activity(spent)
 
@@ -253,6 +257,8 @@ class Reclaimer:
             pool.pause(why, BY)
         elif was.startswith("Maintenance of the lab from ") and was != why:
             pool.resume(BY)
+            if why:  # of two windows that overlap the other one is still open
+                pool.pause(why, BY)
 
     # -- saying -------------------------------------------------------------------------------
 

@@ -47,8 +47,9 @@ class Reading:
     @property
     def is_free(self) -> bool:
         """Whether the slices are known to be empty."""
-        has_memory = (self.memory_used_mib or 0) >= HOLDING_MIB
-        return self.processes == 0 and not has_memory and not self.is_computing
+        memory_mib = self.memory_used_mib
+        is_empty = memory_mib is not None and memory_mib < HOLDING_MIB
+        return self.processes == 0 and is_empty and not self.is_computing
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from miglab_hub.reclaimer.policy import Act, Limits
 from miglab_hub.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_hub.reclaimer.rules import Rules
 from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_hub.reclaimer.states import Activity, Bounds
+from miglab_hub.reclaimer.states import Activity, Bounds, Reading
 from miglab_spawner.messages import (
     KernelSignal,
     LeaseState,
@@ -25,6 +25,7 @@ from miglab_spawner.messages import (
     TicketState,
     WarningKind,
 )
+from miglab_spawner.pool.pool import Case
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules, PoolSettings
 
@@ -547,3 +548,35 @@ def test_an_a100_tells_no_activity(lab: Lab) -> None:
     lab.live(60)
     figures = lab.told("ada").figures
     assert figures["gpu_activity_pct"] is None and figures["gpu_computed_age_s"] is None
+
+
+def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
+    """When the first of two that overlap is over nothing is granted in between."""
+    times = ("mon-sun 14:00-14:05", "mon-sun 14:03-14:30")
+    lab = make_lab(closings=Closings(maintenance=tuple(window(one, "UTC") for one in times)))
+    lab.live(840)
+    for _ in range(60):
+        lab.live(STEP_S)
+        assert lab.pool.core.paused
+
+
+def test_one_that_changed_does_not_hold_up_the_others(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that refuses is left as it is; the next is looked at in the same round."""
+    first, other = lab.run("ada"), lab.run("bob")
+    seen: list[int] = []
+
+    def looked(_pool: object, case: Case) -> None:
+        seen.append(case.lease.id)
+        raise Refused("stale-lease", "It changed.")
+
+    monkeypatch.setattr(lab.reclaimer, "_look", looked)
+    lab.reclaimer.round(lab.pool)
+    assert seen == [first.id, other.id]
+
+
+def test_memory_that_cannot_be_read_is_not_free() -> None:
+    """Unknown is never idle."""
+    assert not Reading(processes=0).is_free
+    assert Reading(processes=0, memory_used_mib=10).is_free
