@@ -533,3 +533,23 @@ def test_everything_outlives_the_pool(make_world: MakeWorld) -> None:
     assert world.pool.desk.gpu(gpu_of(world, 1)).draining == HOSTILE
     assert world.pool.snapshot().paused == HOSTILE
     assert last(world, "pool", "") == ("pause", INA, HOSTILE)
+
+
+def test_staff_do_not_put_off_maintenance(world: World) -> None:
+    """However long their warning is, it ends when the one before it would have."""
+    lease = world.run("ada")
+    world.pool.warn(lease.id, WarningKind.MAINTENANCE, "Maintenance.", world.at + 60)
+    warning = world.pool.desk.reclaim(lease.id, "Exam.", INA, 3600.0).warning
+    assert warning is not None
+    assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, world.at + 60)
+
+
+def test_a_drained_place_stays_drained_when_it_was_set_aside(world: World) -> None:
+    """Cleared, it is made anew and nobody's still."""
+    number = free_slice(world)
+    start = world.ledger.state.slices[number].start
+    world.pool.desk.drain_slice(number, "Bad memory.", INA)
+    world.pool.desk.quarantine(number, INA, "Errors.")
+    world.pool.desk.clear(number, INA, "Try again.")
+    world.work()
+    assert {s.start for s in slices(world) if s.draining} == {start}

@@ -96,10 +96,10 @@ def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None
                 decide()
 
 
-def test_what_is_set_aside_is_not_drained_too() -> None:
-    """One reason at a time: clearing it gives the place to all."""
+def test_what_is_set_aside_stays_drained() -> None:
+    """Whoever drained the place ends that: clearing it does not give it to all."""
     aside = decisions.set_aside(replace(FREE, draining="Fan."), "Errors.", "")
-    assert (aside.state, aside.why, aside.draining) == (SliceState.QUARANTINED, "Errors.", "")
+    assert (aside.state, aside.why, aside.draining) == (SliceState.QUARANTINED, "Errors.", "Fan.")
 
 
 @pytest.mark.parametrize("state", list(LeaseState))

@@ -123,7 +123,7 @@ def set_aside(row: SliceRow, why: str, told: str) -> SliceRow:
             "still-held",
             f"{label(row)} is {row.state}: the driver is at work on it. Try again in a moment.",
         )
-    return replace(row, state=SliceState.QUARANTINED, why=why, draining="")
+    return replace(row, state=SliceState.QUARANTINED, why=why)
 
 
 def check_is(row: SliceRow, state: SliceState, reason: str) -> None:
@@ -144,6 +144,7 @@ def reclaimed(row: LeaseRow, by: str, why: str, warning_s: float, at: float) -> 
 
     Whoever holds it can do nothing against it but save; only staff can let them keep it.  A warning
     by staff is not begun anew, but it can be cut short by taking the lease back at once.
+    It does not put off a class's end or maintenance.
     """
     if not row.is_live or row.state == LeaseState.RELEASING:
         how = "is being given back already" if row.is_live else f"is over ({row.state})"
@@ -152,11 +153,12 @@ def reclaimed(row: LeaseRow, by: str, why: str, warning_s: float, at: float) -> 
         return None
     if row.warn_kind == WarningKind.STAFF:
         raise _done_already(row, f"is asked back already, by {called(row.warn_by)}")
+    fixed_at = row.reclaim_at if row.warn_kind in FIXED_ENDS else None
     return replace(
         row,
         state=LeaseState.WARNED,
         warned_at=at,
-        reclaim_at=at + warning_s,
+        reclaim_at=min(at + warning_s, at + warning_s if fixed_at is None else fixed_at),
         warn_kind=WarningKind.STAFF.value,
         warn_why=asked_back(by, why),
         warn_by=by,
