@@ -604,3 +604,12 @@ def leave(room: World) -> None:
     for ticket in list(room.ledger.state.tickets):
         room.pool.cancel(ticket, "late")
     room.work()
+
+
+def test_a_drained_gpu_is_blocked(lab: World) -> None:
+    """Nothing is cut there, so nobody can say when it is done."""
+    lab.pool.desk.drain_gpu(gpus(lab)[0], "fan", "person:ina")
+    lay(lab, "7g")
+    view = now(lab)
+    assert (view.conforms, view.ready_at) == (False, None)
+    assert view.blocked == ("the GPU is drained: fan",)

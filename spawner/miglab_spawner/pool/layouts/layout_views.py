@@ -137,7 +137,7 @@ def _gpu_view(core: Core, row: GpuRow, cut: Sequence[str], todo: Change) -> GpuL
         removes=_places(item.placed for item in (*todo.removes, *todo.goes)),
         drains=drains,
         blocked=blocked,
-        ready_at=_latest(core, ends),
+        ready_at=None if row.draining and not todo.is_done else _latest(core, ends),
     )
 
 
@@ -150,6 +150,8 @@ def _latest(core: Core, ends: Sequence[float | None]) -> float | None:
 def _blocked(core: Core, row: GpuRow, todo: Change) -> Iterable[str]:
     if row.state != GPU_OK:
         yield f"the GPU is {row.state}: {row.why}"
+    elif row.draining and not todo.is_done:
+        yield f"the GPU is drained: {row.draining}"
     elif core.has_lost(row.uuid):
         yield "servers whose slices are gone have not ended yet"
     for item in todo.fixed:
