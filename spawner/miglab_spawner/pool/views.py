@@ -30,6 +30,7 @@ from .ledger.rows import (
     TicketRow,
 )
 from .line import allowance, tickets
+from .line.queue import open_to
 from .placing.placement import place
 from .reserve import calendar, reserved
 from .reserve.inforce import in_force
@@ -165,7 +166,8 @@ def _why_reserved(core: Core, row: TicketRow) -> str:
     if kept_s is None or row.shape == FULL or row.id in reserved.seated(core, core.now()):
         return ""
     names = tickets.profiles(row.shape)
-    now, then = reserved.grounds(core, core.now()), core.grounds()
+    now = open_to(reserved.grounds(core, core.now()), row.course)
+    then = open_to(core.grounds(), row.course)
     if place(names, [g.state for g in now]) or not place(names, [g.state for g in then]):
         return ""
     return (

@@ -552,3 +552,15 @@ def test_a_slice_that_cannot_be_cut(lab: World) -> None:
     lab.work(most=20)
     go_to(lab, 0)
     assert [profile for _, profile, _ in lab.raw()] == ["1g.5gb"] * 7
+
+
+def test_another_courses_gpu_is_nothing_kept(make_world: Callable[..., World]) -> None:
+    """Who waits is not told that what never was for them is kept for a class."""
+    world = make_world(replace(RULES, assigned={"0": "deep"}), gpus=2)
+    world.at = TUESDAY - 60
+    world.pool.reconcile()
+    world.run("x", "7g.40gb")
+    reserve(world, shape="7g.40gb", count=1)
+    waiting = world.ask("bob", "7g.40gb")
+    world.work()
+    assert world.pool.ticket(waiting.id).message == ""
