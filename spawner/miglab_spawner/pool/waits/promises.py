@@ -16,6 +16,7 @@ from miglab_spawner.pool.ledger.rows import ReservationRow
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.reserve.calendar import (
     DAY_S,
+    Occurrence,
     Rule,
     next_occurrence,
     occurrences,
@@ -84,14 +85,21 @@ def broken(
 
 
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
-    rules = [rule_of(row) for row in rows] + [rule for plan in plans for rule in plan.rules]
-    return sorted({max(at, moment) for rule in rules for moment in _starts(rule, at)})
+    """When it can come to be that places are missing: a class begins, or a layout's time turns."""
+    classes = [rule_of(row) for row in rows]
+    times = [one for plan in plans for rule in plan.rules for one in _soon(rule, at)]
+    found = {one.starts_at for rule in classes for one in _soon(rule, at)}
+    for time in times:
+        found |= {time.starts_at, time.ends_at}
+        for rule in classes:
+            found |= {one.starts_at for one in occurrences(rule, time.starts_at, time.ends_at)}
+    return sorted({max(at, moment) for moment in found})
 
 
-def _starts(rule: Rule, at: float) -> list[float]:
-    soon = [found.starts_at for found in occurrences(rule, at, at + AHEAD_S)]
+def _soon(rule: Rule, at: float) -> list[Occurrence]:
+    soon = list(occurrences(rule, at, at + AHEAD_S))
     later = next_occurrence(rule, at)
-    return soon or ([later.starts_at] if later else [])
+    return soon or ([later] if later else [])
 
 
 def _takes_place(row: ReservationRow, at: float) -> bool:

@@ -1,0 +1,40 @@
+"""At which moments layouts are held against what is reserved."""
+
+import datetime as dt
+from types import SimpleNamespace
+
+import pytest
+
+from miglab_spawner.messages import LayoutTime
+from miglab_spawner.pool.layouts.timetable import Planned, rule_of
+from miglab_spawner.pool.ledger.rows import ReservationRow
+from miglab_spawner.pool.waits import promises
+
+AT = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC).timestamp()
+ROW = ReservationRow(
+    1, "vision", "3g.20gb", 2, 2, "2026-11-21", "", "10:00", "12:00", "UTC", 600.0, "x", AT,
+    "planned",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("day", "until", "cut", "breaks_at"),
+    [
+        (dt.date(2026, 12, 15), "18:00", "1g.5gb", 10.0),
+        (dt.date(2026, 11, 24), "10:30", "3g.20gb", 10.5),
+    ],
+    ids=["far ahead, begun before the class", "over in mid-class"],
+)
+def test_when_it_breaks(
+    monkeypatch: pytest.MonkeyPatch, day: dt.date, until: str, cut: str, breaks_at: float
+) -> None:
+    """A layout far ahead that begins before the class, or one that ends within it."""
+    time = LayoutTime(date=day, from_time="08:00", to_time=until, tz="UTC")
+    plans = [Planned(2, "timed", "", {"G": (cut,)}, (rule_of(time),))]
+    if cut == "3g.20gb":
+        plans.insert(0, Planned(1, "base", "", {"G": ("1g.5gb",)}))
+    monkeypatch.setattr(promises, "_holds", lambda _core, laid, _rows: "3g.20gb" in laid["G"].cut)
+    core = SimpleNamespace(settings=SimpleNamespace(reserve_lead_s=900.0))
+    found = promises.broken(core, plans, [ROW], AT)  # type: ignore[arg-type]
+    midnight = dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()
+    assert found == {1: midnight + breaks_at * 3600}
