@@ -11,13 +11,13 @@ from typing import Any
 
 from miglab_hub import hub_database, lab_secrets
 from miglab_hub.settings import SERVICE_NAME, Settings
+from miglab_hub.settings_tables import SHARED_PASSWORD
 from miglab_spawner import hub_pages
 from miglab_spawner.hub_scopes import LEASE_SCOPE, custom_scopes
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
 SERVICE_SCOPE = f"access:services!service={SERVICE_NAME}"
-SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
 NOTEBOOKS_URL = "/lab/tree/notebooks"  # where both spawners put the notebooks
 IMAGE_HOME = "/home/jovyan"  # of the student image
 # JupyterLab's settings of local servers; the student image has the same file.

@@ -15,11 +15,10 @@ import httpx
 
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import hub_config
-from miglab_hub.configure import SHARED_PASSWORD
 from miglab_hub.errors import StartError
 from miglab_hub.preflight import prepare
 from miglab_hub.settings import ENV_CONFIG, ENV_PORT, Settings
-from miglab_hub.settings_tables import is_loopback
+from miglab_hub.settings_tables import SHARED_PASSWORD, is_loopback
 from miglab_hub.siblings import Sibling, Siblings
 
 READY_TIMEOUT_S = 120.0

@@ -14,11 +14,11 @@ from jupyterhub.traitlets import EntryPointType
 from traitlets import HasTraits, TraitError
 
 from miglab_hub import lab_secrets
-from miglab_hub.configure import SHARED_PASSWORD
 from miglab_hub.docker_ready import students_bridge
 from miglab_hub.errors import StartError
 from miglab_hub.own_notebooks import make_notebooks
 from miglab_hub.settings import ENV_BRIDGE, ENV_PORT, Settings, SettingsError, load
+from miglab_hub.settings_tables import SHARED_PASSWORD
 from miglab_spawner.gpu import open_gpus
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.geometry import Geometry

@@ -28,9 +28,12 @@ class RoleBook:
 
     Attributes:
         courses: every course of the lab, with its staff; no other group is a course.
+        by_groups: whether hub groups give roles; not where one password opens every account that
+            lab.toml does not name as staff's.
     """
 
     courses: Mapping[str, CourseStaff] = field(default_factory=lambda: MappingProxyType({}))
+    by_groups: bool = True
 
     def instructed(self, name: str, groups: Iterable[str], *, in_all: bool) -> frozenset[str]:
         """The courses that a person instructs.
@@ -51,5 +54,7 @@ class RoleBook:
         return frozenset(named | self._by_group(groups, ASSISTANTS))
 
     def _by_group(self, groups: Iterable[str], ending: str) -> set[str]:
+        if not self.by_groups:
+            return set()
         held = {group.removesuffix(ending) for group in groups if group.endswith(ending)}
         return held & self.courses.keys()

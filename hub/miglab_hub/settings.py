@@ -16,6 +16,7 @@ from miglab_hub.assigned import assigned_gpus, check_names
 from miglab_hub.rolebook import CourseStaff, RoleBook
 from miglab_hub.rosters import RosterError, read_roster
 from miglab_hub.settings_tables import (
+    SHARED_PASSWORD,
     Addresses,
     Authentication,
     Course,
@@ -261,7 +262,8 @@ class Settings(Section):
             {
                 name: CourseStaff(_hub_names(course.instructors), _hub_names(course.assistants))
                 for name, course in self.courses.items()
-            }
+            },
+            by_groups=self.authentication.class_ != SHARED_PASSWORD,
         )
 
     def pool_settings(self) -> "PoolSettings":

@@ -16,6 +16,7 @@ PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
 Name = Annotated[str, Field(pattern=r"^\w([\w.@ -]*[\w.-])?$", max_length=255)]
 ShapeText = Annotated[str, Field(min_length=1, max_length=64)]
+SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
 
 
 class Section(BaseModel):

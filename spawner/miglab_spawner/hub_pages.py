@@ -121,8 +121,10 @@ class MoveHandler(_ServerHandler):
             _moves[key] = move = _Move()
             try:
                 options = await spawner.take_offer()
-            except PoolError as error:
+            except BaseException as error:
                 del _moves[key]
+                if not isinstance(error, PoolError):
+                    raise
                 self.refuse(error)
                 return
             move.shape = str(options["shape"])

@@ -225,6 +225,9 @@ class MIGSpawnerMixin(SpawnerTraits):
         ticket = (await self._standing()).ticket
         if ticket is None:
             raise Refused("not-offered", "This server waits for nothing.", 409)
+        if ticket.course not in (*self._groups(), self.default_course):
+            why = f"You are not in the course {ticket.course} (any more)."
+            raise Refused("not-in-course", why, 403)
         await self.pool.take(ticket.id)
         saved = self._last_choice().shape
         shape = ticket.shape if not saved or is_cpu(saved) else saved

@@ -106,7 +106,7 @@ class Wait:
         except PoolError as error:
             wish.done.set_exception(error)
             return ticket
-        except asyncio.CancelledError:  # the hub ends, or the start is stopped
+        except BaseException:  # the hub ends, the start is stopped, or it fails
             wish.done.set_exception(_not_waiting())
             raise
         wish.done.set_result(None)

@@ -112,6 +112,19 @@ def test_a_roster_comes_beside_lab_toml(tmp_path: Path) -> None:
     assert settings.teachers == {"prof", "Ina", "timo", "instructor"}
 
 
+@pytest.mark.parametrize(("kind", "gives"), [("shared-password", False), ("pam", True)])
+def test_groups_give_no_role_where_one_password_opens_all(
+    tmp_path: Path, kind: str, gives: bool
+) -> None:
+    """Whoever is only in the hub group signs in with the students' printed password."""
+    file = lab(tmp_path, b"user\nada\n")
+    file.write_text(file.read_text() + f'\n[authentication]\nclass = "{kind}"\n')
+    book = load(file, {}).role_book()
+    everyone = frozenset({"everyone"} if gives else ())
+    assert book.instructed("carol", ["everyone-instructors"], in_all=False) == everyone
+    assert book.assisted("carol", ["everyone-assistants"]) == everyone
+
+
 def test_a_bad_roster_stops_the_lab_with_its_own_words(tmp_path: Path) -> None:
     """Exit 2 with file and line, as for lab.toml itself."""
     with pytest.raises(SettingsError, match=r"people/ml\.csv, line 3: 'ada' is on line 2 already"):

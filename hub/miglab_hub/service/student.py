@@ -172,7 +172,8 @@ async def cancel(me: Me, request: Request) -> TicketView:
 async def again(me: Me, ask: AgainRequest, request: Request) -> TicketView:
     """Stand in line once more for what an own ticket, now over, had asked for."""
     host: PoolHost = request.app.state.host
-    return await host.decide(lambda pool: pool.ask_again(me.user, me.name, ask.ticket))
+    courses = {*me.courses, request.app.state.default_course}
+    return await host.decide(lambda pool: pool.ask_again(me.user, me.name, ask.ticket, courses))
 
 
 @api.post("/lease/stay")

@@ -176,14 +176,23 @@ class Pool:
             number = attendance.own_open(self.core, user, server).id
             return self.cancel(number, by, "The place was given up in JupyterLab.")
 
-    def ask_again(self, user: str, server: str, number: int) -> TicketView:
+    def ask_again(
+        self, user: str, server: str, number: int, courses: Collection[str]
+    ) -> TicketView:
         """Stand in line once more for what a ticket of this server, now over, had asked for.
 
+        Args:
+            user: the student.
+            server: the server's name.
+            number: the ticket's.
+            courses: those that the student is in now.
+
         Raises:
-            Refused: it never had that ticket, or what `request` refuses.
+            Refused: it never had that ticket, holds a slice, has left the course, or what
+                `request` refuses.
         """
         with self.core.lock:
-            before = attendance.own_over(self.core, user, server, number)
+            before = attendance.own_over(self.core, user, server, number, courses)
             asked = TicketRequest(
                 user=user, server=server, course=before.course, shape=before.asked
             )

@@ -88,12 +88,22 @@ def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
     world.work()
     world.pass_time(SETTINGS.offer_s)
     world.work()
-    again = world.pool.ask_again("ada", "", ticket.id)
+    with pytest.raises(Refused, match="not in the course vision"):
+        world.pool.ask_again("ada", "", ticket.id, ["everyone"])
+    again = world.pool.ask_again("ada", "", ticket.id, ["vision"])
     assert again.id != ticket.id
     assert (again.course, again.shape) == ("vision", ticket.shape)
     for user, server in (("bo", ""), ("ada", "other")):
         with pytest.raises(Refused, match="never had ticket"):
-            world.pool.ask_again(user, server, ticket.id)
+            world.pool.ask_again(user, server, ticket.id, ["vision"])
+
+
+def test_who_holds_a_slice_stands_in_no_line(world: World) -> None:
+    """Else the place would age while the slice is used, and the next one come before all others."""
+    lease = world.run("ada")
+    with pytest.raises(Refused, match="holds a slice"):
+        world.pool.ask_again("ada", "", lease.ticket or 0, ["everyone"])
+    assert world.pool.standing("ada", "").ticket is None
 
 
 def test_a_place_is_given_up(world: World) -> None:

@@ -827,6 +827,17 @@ def test_pause(world: World) -> None:
     assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
 
 
+def test_a_pause_refuses_nobody_who_has_a_ticket(world: World) -> None:
+    """Asking again in the line, or for what was taken, is the same ticket: a hub may restart."""
+    taken, waiting = world.ask("ada", "7g.40gb"), world.ask("bob", "7g.40gb")
+    world.work()
+    world.pool.take(taken.id)
+    world.pool.pause("maintenance", "root")
+    assert world.ask("ada", "7g.40gb").id == taken.id
+    assert world.ask("bob", "7g.40gb").id == waiting.id
+    assert refusal(lambda: world.ask("bob")).reason == "paused"
+
+
 def test_a_pause_outlives_the_pool(world: World) -> None:
     """A pool that died while paused grants nothing when it is back, and still says why."""
     ticket = world.ask("ada")

@@ -92,6 +92,14 @@ def test_hidden() -> None:
     assert hidden([second, timed]) == []
 
 
+def test_the_last_day_there_is() -> None:
+    """A day that no clock reaches is refused like any that is too far ahead."""
+    end = LayoutTime(
+        date=dt.date.max, from_time="20:00", to_time="21:00", tz="America/New_York"
+    )  # fmt: skip
+    assert "more than a year ahead" in why_no_time(end, NOW)
+
+
 @given(st.lists(times("Europe/Berlin"), max_size=4).map(tuple))
 def test_the_ledgers_text(some: tuple[LayoutTime, ...]) -> None:
     """Times come back from the ledger as they went in."""

@@ -244,9 +244,11 @@ class FakePool(FakeLayouts):
             raise Refused("unknown-ticket", "This server waits for nothing (any more).", 404)
         return self.cancel(ticket.id, by)
 
-    def ask_again(self, user: str, server: str, number: int) -> TicketView:
+    def ask_again(
+        self, user: str, server: str, number: int, courses: Collection[str]
+    ) -> TicketView:
         before = self.ticket(number)
-        self._changed("ask_again", user, server, number)
+        self._changed("ask_again", user, server, number, tuple(sorted(courses)))
         return before
 
     def attach(self, number: int, generation: int, holder: str) -> LeaseView:

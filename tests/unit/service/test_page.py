@@ -2,12 +2,15 @@
 
 import asyncio
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from markupsafe import escape
 
-from miglab_hub.service.asker import SPAWNER
+from miglab_hub.service.answers import DeniedError
+from miglab_hub.service.asker import SPAWNER, Asker
 from miglab_hub.service.host import PoolHost
 from miglab_hub.service.pages import pool_page
 from miglab_hub.service.pages.words import in_words, short, wait_short
@@ -162,12 +165,41 @@ async def test_static_files(client: httpx.AsyncClient, name: str) -> None:
     assert (await client.get(f"/static/{name}")).status_code == 200
 
 
+def listener(refusals: list[str]) -> Any:
+    """A browser that the hub knows once, and then refuses for these reasons, one each time."""
+    told = iter(["", *refusals])
+
+    async def asker(_: object) -> Asker:
+        if reason := next(told, ""):
+            raise DeniedError(401, reason, "Sign in.")
+        return SPAWNER
+
+    state = SimpleNamespace(sign_in=SimpleNamespace(asker=asker))
+    return SimpleNamespace(app=SimpleNamespace(state=state))
+
+
+async def test_who_signed_out_is_told_no_more(
+    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub is asked again before each event; its silence ends nothing."""
+    monkeypatch.setattr(pool_page, "REST_S", 0.0)
+    monkeypatch.setattr(pool_page, "NEWS_S", 0.0)
+    stream = pool_page.live(listener(["hub-silent", "not-signed-in"]), SPAWNER, host)
+    assert [event.event async for event in stream] == ["pool", "pool"]
+
+
+async def test_an_endless_number_is_no_lease(client: httpx.AsyncClient) -> None:
+    """Python reads no number of 5,000 digits; the page says that there is no such thing."""
+    answer = await client.get("/desk/lease/" + "1" * 5000, headers=as_("staff-token"))
+    assert answer.status_code == 404
+
+
 async def test_the_browser_is_told_of_changes(
     host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event at once and after each change, with a number in it; the end with the service."""
     monkeypatch.setattr(pool_page, "REST_S", 0.0)
-    stream = pool_page.live(SPAWNER, host)
+    stream = pool_page.live(listener([]), SPAWNER, host)
     first = await anext(stream)
     assert (first.event, first.data) == ("pool", host.waker.version)
     following = asyncio.ensure_future(anext(stream))

@@ -205,4 +205,4 @@ async def test_a_place_given_up_and_asked_for_again(
     assert given_up.json()["state"] == TicketState.CANCELLED
     assert ("cancel", number, "server:alice/") in pool.calls
     await student.post("/api/ticket/again", json={"ticket": number}, headers=as_("alice-server"))
-    assert pool.calls[-1] == ("ask_again", "alice", "", number)
+    assert pool.calls[-1] == ("ask_again", "alice", "", number, ("everyone",))

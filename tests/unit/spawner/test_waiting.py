@@ -109,6 +109,16 @@ async def test_a_wish_that_fails_costs_nothing(line: FakeLine, error: Exception)
     assert (await task).id == 1
 
 
+async def test_a_start_that_fails_leaves_no_wish_behind(line: FakeLine):
+    """Whatever went wrong: who wished is told that nothing waits, and the start fails."""
+    wait, task = await begun(line)
+    line.refuses = OSError("the hub's database is busy")
+    with pytest.raises(Refused, match="does not wait"):
+        await wait.wish("1g.5gb")
+    with pytest.raises(OSError, match="busy"):
+        await task
+
+
 async def test_a_wish_that_comes_with_the_slice(line: FakeLine):
     """The slice is there: it is taken, and the wish is refused."""
     wait, task = await begun(line)

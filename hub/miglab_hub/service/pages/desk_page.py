@@ -88,7 +88,7 @@ class Look:
     def lease_at(self, kind: str, thing: str) -> LeaseView | None:
         """The lease that an address is about."""
         if kind == "lease":
-            return self.leases.get(int(thing)) if thing.isdecimal() else None
+            return next((one for one in self.leases.values() if str(one.id) == thing), None)
         item = self._find_slice(thing)[1] if kind == "slice" else None
         return self.leases.get(item.lease or 0) if item else None
 

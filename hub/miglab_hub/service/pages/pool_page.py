@@ -14,9 +14,10 @@ from fastapi.responses import HTMLResponse
 from fastapi.sse import ServerSentEvent
 
 from miglab_hub.reclaimer.states import Activity
+from miglab_hub.service.answers import DeniedError
 from miglab_hub.service.asker import Asker
 from miglab_hub.service.host import PoolHost
-from miglab_hub.service.roles import Host, Who
+from miglab_hub.service.roles import Host, Who, who
 from miglab_hub.service.views import visible_snapshot
 from miglab_spawner.messages import LeaseView, PoolSnapshot
 from miglab_spawner.pool.pool import Pool
@@ -50,13 +51,25 @@ async def fragment(request: Request, asker: Who, have: str = "") -> Response:
     return HTMLResponse(html, headers={"X-Parts": " ".join(part.name for part in parts)})
 
 
-async def live(_: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
-    """An event whenever the pool has changed; what has, the browser asks for itself."""
-    while not host.waker.closed:
+async def live(request: Request, _: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
+    """An event whenever the pool has changed; what has, the browser asks for itself.
+
+    It ends when the hub does not know the listener any more.
+    """
+    while not host.waker.closed and await _still_there(request):
         seen = host.waker.version
         yield ServerSentEvent(event="pool", id=str(seen), data=seen)
         await asyncio.sleep(REST_S)
         await host.waker.beyond(seen, NEWS_S)
+
+
+async def _still_there(request: Request) -> bool:
+    """Whether who listens is signed in; a silent hub signs nobody out."""
+    try:
+        await who(request)
+    except DeniedError as error:
+        return error.reason == "hub-silent"
+    return True
 
 
 async def pool_parts(request: Request, asker: Asker) -> list[Part[Any]]:

@@ -23,10 +23,13 @@ from miglab_spawner.pool.reserve.calendar import (
     Rule,
     first_overlap,
     is_zone,
+    local_day,
     mask_of,
     next_occurrence,
     occurrences,
 )
+
+AHEAD = dt.timedelta(days=366)  # how far ahead a day may lie
 
 LONG_AGO = dt.date(1970, 1, 1)
 YEAR_S = 366 * DAY_S
@@ -124,6 +127,8 @@ def why_no_time(time: LayoutTime, at: float) -> str:
         )
     if not time.weekdays and time.date is None:
         return "Say when: on which weekdays, or on which date."
+    if time.date is not None and time.date > local_day(at, time.tz) + AHEAD:
+        return f"{time.date} is more than a year ahead; say it later."
     if next_occurrence(rule_of(time), at) is None:
         return f"{time.date} {time.from_time}-{time.to_time} is over. Choose a time ahead."
     return ""

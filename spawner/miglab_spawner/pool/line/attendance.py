@@ -4,6 +4,7 @@ A server that runs without a GPU while its ticket waits attends the ticket by as
 kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from miglab_spawner.messages import TicketState
@@ -57,13 +58,27 @@ def own_open(core: Core, user: str, server: str) -> TicketRow:
     return ticket
 
 
-def own_over(core: Core, user: str, server: str, number: int) -> TicketRow:
+def own_over(
+    core: Core, user: str, server: str, number: int, courses: Collection[str]
+) -> TicketRow:
     """A ticket that this server once had, to be asked for again.
 
+    Args:
+        core: the pool.
+        user: the student.
+        server: the server's name.
+        number: the ticket's.
+        courses: those that the student is in now.
+
     Raises:
-        Refused: it never had it.
+        Refused: it never had it, or holds a slice, or its student has left the course.
     """
     ticket = tickets.find(core, number)
     if (ticket.user, ticket.server) != (user, server):
         raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
+    if held(core, user, server) is not None:
+        raise Refused("already-done", "This server holds a slice: give it back first.")
+    if ticket.course not in courses:
+        why = f"You are not in the course {ticket.course} (any more)."
+        raise Refused("not-in-course", why, 403)
     return ticket

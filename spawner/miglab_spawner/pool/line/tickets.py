@@ -36,6 +36,9 @@ def find(core: Core, number: int) -> TicketRow:
     return row
 
 
+NO_NEW_ONES = frozenset({"paused", "gpus-unknown"})
+"""Refusals of what is new; who has a ticket keeps it."""
+
 # -- request ------------------------------------------------------------------------------------
 
 
@@ -44,7 +47,8 @@ def request(core: Core, asked: TicketRequest) -> TicketRow:
     with core.write() as tx:
         shape, why = _judge(core, asked)
         ticket = of_server(core, asked.user, asked.server)
-        if why is None and ticket is not None and _is_same(ticket, asked, shape):
+        may_stay = why is None or why.reason in NO_NEW_ONES
+        if may_stay and ticket is not None and _is_same(ticket, asked, shape):
             ticket = replace(ticket, attended_at=tx.at)
             core.state.tickets[ticket.id] = ticket
             return ticket
