@@ -1,6 +1,5 @@
 """Holders: only a confirmed absence is gone."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -84,14 +83,15 @@ def test_existing_is_alive() -> None:
     assert holders(Engine()).probe(HOLDER) is Liveness.ALIVE
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_unreachable_engine_is_unknown(tmp_path: Path) -> None:
-    """An engine that cannot be reached at all is unknown, also when it never answered."""
-    real = DockerHolders(f"unix://{tmp_path}/none.sock", "lab1")
+def test_unreachable_engine_is_unknown() -> None:
+    """An engine that cannot be reached at all is unknown, also when it never answered.
+
+    By TCP: docker-py leaves a Unix socket that it could not connect to the garbage collector,
+    whose complaint then hits whichever test runs by then.
+    """
+    real = DockerHolders("tcp://127.0.0.1:1", "lab1")
     assert real.probe(HOLDER) is Liveness.UNKNOWN
     assert real.labelled() == []
-    del real
-    gc.collect()  # docker-py leaves the socket it could not connect to the garbage collector
 
 
 def test_missing_is_by_listing() -> None:
