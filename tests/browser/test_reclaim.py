@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Response, expect
 from tests.browser.people import picture, serious_problems, sign_in, start
 
 from miglab_hub.check.student import wait_for
@@ -81,6 +81,16 @@ def card(page: Page) -> Locator:
     return page.get_by_role("region", name="Your GPU slice")
 
 
+def question(page: Page) -> Locator:
+    """What JupyterLab asks when its server does not answer."""
+    return page.get_by_role("dialog", name="Server unavailable or unreachable")
+
+
+def is_gone(answer: Response) -> bool:
+    """Whether the hub says that there is no server to ask."""
+    return "/api/" in answer.url and answer.status in {424, 503}
+
+
 def is_running(lab: TemporaryLab, name: str) -> bool:
     """Whether the lease is there, and no warning."""
     return lab.leases()[name].state is LeaseState.RUNNING
@@ -107,6 +117,9 @@ def test_from_idle_to_reclaimed_and_back_with_one_click(page: Page, lab: Tempora
     assert TYPED in essay.read_text()
 
     expect(card(page)).to_contain_text("Your GPU slice was taken back")
+    with page.expect_response(is_gone):
+        pass
+    expect(question(page)).to_be_hidden()
     card(page).get_by_role("button", name="To the hub page").click()
     news = page.locator("#miglab-news")
     expect(news).to_contain_text("Your server was stopped, because its slice was asked back")

@@ -75,6 +75,24 @@ def test_who_comes_too_late_sees_the_place_and_is_served(
     page.get_by_role("button", name="Stop My Server").click()
 
 
+@pytest.mark.long
+def test_a_server_stopped_by_hand_is_asked_about(page: Page, lab: TemporaryLab):
+    """No card knows why it is gone, so JupyterLab asks its usual question."""
+    sign_in(page, lab, "dora")
+    start(page, "1g.5gb")
+    page.wait_for_url("**/user/dora/lab**")
+    expect(page.locator(".miglab-status")).to_contain_text("1g.5gb · ")
+    other = page.context.new_page()
+    other.goto(f"{lab.settings.public_url}hub/home")
+    other.get_by_role("button", name="Stop My Server").click()
+    question = page.get_by_role("dialog", name="Server unavailable or unreachable")
+    expect(question).to_contain_text("Your server at /user/dora/ is not running.")
+    with page.expect_popup() as restarted:
+        question.get_by_role("button", name="Restart").click()
+    expect(restarted.value.get_by_role("heading", name="Server Options")).to_be_visible()
+    wait_for(lambda: not lab.leases(), "the slice to be given back")
+
+
 def test_the_pool_page_is_live(page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]):
     """A slice that somebody gets appears on an open pool page without a reload, without a name."""
     sign_in(page, lab, "watcher")

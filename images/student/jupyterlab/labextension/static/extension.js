@@ -4,18 +4,24 @@ import { announcer } from './announcer.js';
 import { cardStack } from './cards.js';
 import { Connection } from './connection.js';
 import { Documents } from './documents.js';
+import { lostQuestion } from './lost.js';
 import { noteCards } from './notes.js';
 import { offerCard } from './offer.js';
 import { panel } from './panel.js';
 import { statusItem } from './status.js';
-import { warningCard } from './warning.js';
+import { hasGone, warningCard } from './warning.js';
 import { words } from './words.js';
 
 const TICK_MS = 1000;
 const KEYS = 'Alt Shift G';
 
-/** The plugin, made of what JupyterLab lends (`lab`, by the names in remoteEntry.js). */
-export function plugin(lab, style) {
+/** The plugins, made of what JupyterLab lends (`lab`, by the names in remoteEntry.js). */
+export function plugins(lab, style) {
+  const lost = lostQuestion(lab);
+  return [leasePlugin(lab, style, lost), lost.plugin];
+}
+
+function leasePlugin(lab, style, lost) {
   return {
     id: '@miglab/jupyterlab:lease',
     description: 'Shows the GPU slice of this server, or its place in line, and what staff say.',
@@ -30,6 +36,7 @@ export function plugin(lab, style) {
       const trans = translator.load('miglab');
       addStyle(style);
       const connection = new Connection(lab.services.ServerConnection, app.serviceManager);
+      lost.isTold = () => hasGone(connection.now());
       const documents = new Documents(app, docManager);
       const site = { app, lab, trans, connection, documents, say: words(trans) };
       const actions = makeActions(site);
@@ -44,7 +51,7 @@ export function plugin(lab, style) {
       };
       place(site, parts, { statusBar, restorer });
       addCommands(site, parts, palette);
-      run(site, parts);
+      run(site, parts, lost);
     }
   };
 }
@@ -149,7 +156,7 @@ function addCommands({ app, trans }, parts, palette) {
 }
 
 /** Show what comes, every second anew; nothing at all on a server with nothing to say. */
-function run({ app, connection, documents, say }, parts) {
+function run({ app, connection, documents, say }, parts, lost) {
   const announce = announcer(say);
   const follow = follower(app);
   const render = () => {
@@ -165,6 +172,7 @@ function run({ app, connection, documents, say }, parts) {
     for (const part of [parts.status, parts.panel, parts.cards]) {
       part.render(view);
     }
+    lost.hush();
     announce(view);
     documents.saveBeforeTheEnd(view);
     connection.report();

@@ -41,11 +41,11 @@
       scope = shared;
     },
     get: async () => {
-      const [lab, { plugin }] = await Promise.all([
+      const [lab, { plugins }] = await Promise.all([
         borrowAll(),
         import(new URL('extension.js', HERE).href)
       ]);
-      return () => ({ __esModule: true, default: plugin(lab, new URL('style.css', HERE).href) });
+      return () => ({ __esModule: true, default: plugins(lab, new URL('style.css', HERE).href) });
     }
   };
 })();

@@ -68,6 +68,11 @@ export function warningCard({ trans, say }, actions, keys) {
   return { node, render: show };
 }
 
+/** Whether the card says that the slice is going or has gone. */
+export function hasGone(view) {
+  return Boolean(view) && ['ending', 'gone'].includes(kindOf(view));
+}
+
 /** `warned`, `ending`, `gone`, or empty for nothing to say. */
 function kindOf({ state, warning, connected }) {
   const isOver = state === 'ending' || (warning !== null && warning.left_s <= OVER_S);

@@ -1,0 +1,62 @@
+// JupyterLab's question when its server is gone ("Would you like to restart it?") is a dialog over
+// everything, also over the card that says why the slice went.  This plugin stands in for
+// JupyterLab's own (package.json disables that one): it asks the same, but not where the card speaks.
+
+/**
+ * The plugin; `isTold`, to be set: whether the card says why; and `hush`, which takes back a
+ * question that came before the card.
+ */
+export function lostQuestion(lab) {
+  const { ConnectionLost, IConnectionLost, JupyterFrontEnd, JupyterLab } = lab.application;
+  const lost = { isTold: () => false };
+  let question = null;
+  const ask = async (app, paths, trans, info) => {
+    if (question || lost.isTold()) {
+      return;
+    }
+    const { Dialog } = lab.apputils;
+    question = new Dialog({
+      title: trans.__('Server unavailable or unreachable'),
+      body: trans.__(
+        'Your server at %1 is not running.\nWould you like to restart it?',
+        paths.urls.base
+      ),
+      buttons: [
+        Dialog.okButton({ label: trans.__('Restart') }),
+        Dialog.cancelButton({ label: trans.__('Dismiss') })
+      ]
+    });
+    setConnected(info, false);
+    const answer = await question.launch();
+    setConnected(info, true);
+    question = null;
+    if (answer.button.accept) {
+      await app.commands.execute('hub:restart');
+    }
+  };
+  lost.plugin = {
+    id: '@miglab/jupyterlab:connectionlost',
+    description: 'Asks what to do when the server is gone, unless the card says why it went.',
+    autoStart: true,
+    requires: [JupyterFrontEnd.IPaths, lab.translation.ITranslator],
+    optional: [JupyterLab.IInfo],
+    provides: IConnectionLost,
+    activate: (app, paths, translator, info) => {
+      const trans = translator.load('jupyterlab'); // the words are JupyterLab's own
+      return paths.urls.hubPrefix ? () => ask(app, paths, trans, info) : ConnectionLost;
+    }
+  };
+  lost.hush = () => {
+    if (lost.isTold()) {
+      question?.reject();
+    }
+  };
+  return lost;
+}
+
+/** While nobody is connected JupyterLab does not go on asking the server. */
+function setConnected(info, isConnected) {
+  if (info) {
+    info.isConnected = isConnected;
+  }
+}
