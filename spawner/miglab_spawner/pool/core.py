@@ -96,7 +96,7 @@ class Core:
         self.version = 1
         self.started_at = now()
         self.infos: dict[str, GpuInfo] = {}
-        self.possible: dict[tuple[str, str], bool] = {}  # by shape and course, till GPUs are read
+        self.possible: dict[tuple[str, str], bool] = {}  # by shape and course, of this cut
         self.sizes: dict[tuple[str, ...], int] = {}  # memory slices, by profiles; as possible
         self.usage: dict[int, Usage] = {}
         self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
