@@ -57,6 +57,17 @@ def test_only_as_many_as_are_needed(lab: World) -> None:
     assert len(ends(lab)) == 3
 
 
+def test_two_reservations_at_one_time(lab: World) -> None:
+    """Each lease counts as drawn from one of them: none is left out for the other's sake."""
+    lab.pool.unreserve(1, "ina")
+    reserve(lab, count=3)
+    reserve(lab, count=4)
+    leases = class_of(lab)
+    reserve(lab, **NEXT)
+    go_to(lab, 1.5 * HOUR_S)
+    assert ends(lab) == {lease.id: OVER for lease in leases}
+
+
 def test_free_places_are_taken_first(lab: World) -> None:
     """Nobody makes way where there is room beside them."""
     class_of(lab, count=3)
