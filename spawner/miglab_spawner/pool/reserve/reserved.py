@@ -22,7 +22,7 @@ from miglab_spawner.pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_spawner.pool.line.queue import Ground, clash, open_to
+from miglab_spawner.pool.line.queue import Ground, clash, own_first
 from miglab_spawner.pool.memory import Kept, Memo
 from miglab_spawner.pool.placing.placement import Choice, place
 
@@ -199,7 +199,7 @@ def _draw(core: Core, tx: Transaction, one: InForce, ticket: TicketRow) -> bool:
 def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
     """Where its next lease goes: on one of its own places, or beside what is kept."""
     others, mine = _seats_beside(core, at, one)
-    found = open_to(core.grounds(), one.row.course)
+    found = own_first(core.grounds(), one.row.course)
     wanted = profiles(one.row.shape)
     for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
         shut = [*others, *(seat for seat in mine if seat.wish != wish)]
