@@ -91,7 +91,7 @@ def _in_the_way(
     if not go:
         return []
     needing = _needing(core, later.keeping(core, at, stays), go)
-    return later.on_seats(core, needing, stays, go) if needing else []
+    return later.on_seats(core, at, needing, stays, go) if needing else []
 
 
 def _needing(core: Core, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
