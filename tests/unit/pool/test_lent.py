@@ -1,5 +1,6 @@
 """A course's own GPU that a layout gives to another: asked for, offered, reserved and promised."""
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -110,6 +111,17 @@ def test_no_longer_than_it_is_given(lab: World) -> None:
     lend(lab, CLASS)
     assert refusal(lambda: reserve(lab, to_time="12:30")) == "layout-clash"
     assert refusal(lambda: reserve(lab, weekdays=("tue", "wed"))) == "layout-clash"
+
+
+def test_given_once_is_not_given_every_week(lab: World) -> None:
+    """What is lent for a day in two weeks can be reserved for that day."""
+    day = "2026-06-16"
+    lend(lab, CLASS.model_copy(update={"weekdays": (), "date": dt.date.fromisoformat(day)}))
+    assert refusal(lambda: reserve(lab, date=day)) == "layout-clash"
+    assert refusal(lambda: reserve(lab, date=day, until="2026-06-23")) == "layout-clash"
+    reserve(lab, date=day, until=day)
+    lab.pool.unreserve(3, "ina")
+    reserve(lab, date=day, weekdays=())
 
 
 def test_what_is_given_is_not_its_owners_too(lab: World) -> None:

@@ -87,12 +87,14 @@ def broken(
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
     """When it can come to be that places are missing: a class begins, or a layout's time turns."""
     classes = [rule_of(row) for row in rows]
-    times = [one for plan in plans for rule in plan.rules for one in _soon(rule, at)]
     found = {one.starts_at for rule in classes for one in _soon(rule, at)}
-    for time in times:
-        found |= {time.starts_at, time.ends_at}
-        for rule in classes:
-            found |= {one.starts_at for one in occurrences(rule, time.starts_at, time.ends_at)}
+    for rule in (rule for plan in plans for rule in plan.rules):
+        for time in _soon(rule, at):
+            found |= {time.starts_at, time.ends_at}
+            for other in classes:
+                found |= {one.starts_at for one in occurrences(other, time.starts_at, time.ends_at)}
+                if not rule.weekdays and (after := next_occurrence(other, time.ends_at)):
+                    found.add(after.starts_at)  # the first class without it
     return sorted({max(at, moment) for moment in found})
 
 
