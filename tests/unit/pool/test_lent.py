@@ -113,6 +113,15 @@ def test_no_longer_than_it_is_given(lab: World) -> None:
     assert refusal(lambda: reserve(lab, weekdays=("tue", "wed"))) == "layout-clash"
 
 
+def test_a_class_that_begins_in_weeks(lab: World) -> None:
+    """Each of its days is looked at, and each of its hours."""
+    lend(lab, CLASS)
+    day = "2026-06-23"
+    assert refusal(lambda: reserve(lab, date=day, weekdays=("tue", "wed"))) == "layout-clash"
+    assert refusal(lambda: reserve(lab, date=day, to_time="12:30")) == "layout-clash"
+    reserve(lab, date=day)
+
+
 def test_given_once_is_not_given_every_week(lab: World) -> None:
     """What is lent for a day in two weeks can be reserved for that day."""
     day = "2026-06-16"

@@ -87,21 +87,31 @@ def broken(
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
     """When it can come to be that places are missing: a class begins, or a layout's time turns."""
     classes = [rule_of(row) for row in rows]
-    found = {one.starts_at for rule in classes for one in _soon(rule, at)}
-    for rule in (rule for plan in plans for rule in plan.rules):
-        for time in _soon(rule, at):
-            found |= {time.starts_at, time.ends_at}
-            for other in classes:
-                found |= {one.starts_at for one in occurrences(other, time.starts_at, time.ends_at)}
-                if not rule.weekdays and (after := next_occurrence(other, time.ends_at)):
-                    found.add(after.starts_at)  # the first class without it
+    cuts = [rule for plan in plans for rule in plan.rules]
+    found: set[float] = set()
+    for mine, others in (*((one, cuts) for one in classes), *((one, classes) for one in cuts)):
+        found |= _turns(mine, others, at)
+    once = [time.ends_at for rule in cuts if not rule.weekdays for time in _soon(rule, at)]
+    after = (next_occurrence(rule, over_at) for rule in classes for over_at in once)
+    found |= {one.starts_at for one in after if one}
     return sorted({max(at, moment) for moment in found})
 
 
+def _turns(mine: Rule, others: Sequence[Rule], at: float) -> set[float]:
+    """When its next times begin and end, and the others' that overlap with them."""
+    found: set[float] = set()
+    for time in _soon(mine, at):
+        found.update(time)
+        for other in others:
+            for met in occurrences(other, *time):
+                found.update(met)
+    return found
+
+
 def _soon(rule: Rule, at: float) -> list[Occurrence]:
-    soon = list(occurrences(rule, at, at + AHEAD_S))
-    later = next_occurrence(rule, at)
-    return soon or ([later] if later else [])
+    """Its times of a week, from the next one on."""
+    first = next_occurrence(rule, at)
+    return list(occurrences(rule, at, max(at, first.starts_at) + AHEAD_S)) if first else []
 
 
 def _takes_place(row: ReservationRow, at: float) -> bool:
