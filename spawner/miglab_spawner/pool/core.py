@@ -96,7 +96,7 @@ class Core:
         self.version = 1
         self.started_at = now()
         self.infos: dict[str, GpuInfo] = {}
-        self.possible: dict[tuple[str, str], bool] = {}  # by shape and course, till GPUs are read
+        self.possible: dict[tuple[str, str], bool] = {}  # by shape and course, of this cut
         self.sizes: dict[tuple[str, ...], int] = {}  # memory slices, by profiles; as possible
         self.usage: dict[int, Usage] = {}
         self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
@@ -237,18 +237,22 @@ class Core:
 
     def laid_on(self, gpu: str) -> InForce | None:
         """The layout in force on a GPU that can (still) be cut so; None: it is cut on demand."""
-        laid, geometry = self.laid.get(gpu), self.geometry(gpu)
+        return self.possible_on(gpu, self.laid.get(gpu))
+
+    def possible_on(self, gpu: str, laid: InForce | None) -> InForce | None:
+        """A layout if the GPU can be cut so; else None."""
+        geometry = self.geometry(gpu)
         if laid is None or geometry is None or not self.is_cut(self.state.gpus[gpu]):
             return None
         has_all = all(name in geometry.by_name for name in laid.cut)
         return laid if has_all and is_possible(laid.cut, geometry) else None
 
     def course_of(self, row: GpuRow) -> str:
-        """The only course that gets leases on a GPU: the layout's, else the one it is assigned to.
+        """The only course that gets leases on a GPU now; empty: every course."""
+        return self.course_under(row, self.laid_on(row.uuid))
 
-        Empty: every course.
-        """
-        laid = self.laid_on(row.uuid)
+    def course_under(self, row: GpuRow, laid: InForce | None) -> str:
+        """The only course that does so under a layout: its own, else the one it is assigned to."""
         assigned = self.settings.assigned_course(row.uuid, row.idx)
         return (laid.course if laid else "") or assigned
 

@@ -493,7 +493,7 @@ class Pool:
         """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
 
         Raises:
-            Refused: ``unknown-layout``.
+            Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
         """
         with self.core.lock:
             laying.unlay(self.core, name, by, reason)

@@ -58,6 +58,18 @@ def test_a_course_may_use_what_is_for_all_too() -> None:
     assert served([waiting(1, "vision")], [ground("a"), own]) == (1, "a")
 
 
+def test_of_equal_places_its_own_is_taken() -> None:
+    """Room for all is left to others, unless it suits better; a place set aside, too."""
+    both = [ground("a"), ground("b", "vision")]
+    assert served([waiting(1, "vision")], both) == (1, "b")
+    assert served([waiting(1, "deep")], both) == (1, "a")
+    assert served([waiting(1, "vision")], [ground("a", "", *ONE * 6), both[1]]) == (1, "a")
+    full = [ground("a", "", *ONE * 7), ground("b", "vision", *ONE * 7)]
+    shapes = [waiting(1, "vision", "7g.40gb"), waiting(2, "deep")]
+    half = [*full, ground("c", "", "1g.5gb"), ground("d", "vision", "1g.5gb")]
+    assert served(shapes, half) == (2, "c")
+
+
 def test_a_place_is_set_aside_only_where_the_first_may_go() -> None:
     """A big shape of one course keeps no place on another's GPU, and loses none to it."""
     held = ground("a", "", *ONE * 6)  # no room for a 3g.20gb yet
@@ -185,6 +197,15 @@ def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
     lab.pool.cancel(last, "last0")
     ask(lab, 1, "deep")
     assert wanted() == [1, 0]
+
+
+def test_a_class_draws_its_own_first(lab: World) -> None:
+    """After its grace, too, when no places are kept for it any more."""
+    reserve(lab, "vision", 3)
+    lab.at = TUESDAY + 3600
+    lab.work()
+    ask(lab, 3, "vision")
+    assert gpus_of(lab.pool.leases()) == [1] * 3
 
 
 def test_who_draws_on_a_reservation_stays_off_it_too(lab: World) -> None:

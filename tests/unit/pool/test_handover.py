@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.messages import LeaseView
+from miglab_spawner.messages import LayoutSpec, LayoutTime, LeaseView
 from miglab_spawner.pool.reserve import handover
 
 from .conftest import World
@@ -55,6 +55,28 @@ def test_only_as_many_as_are_needed(lab: World) -> None:
     reserve(lab, **NEXT, count=3)
     go_to(lab, 1.5 * HOUR_S)
     assert len(ends(lab)) == 3
+
+
+def test_two_reservations_at_one_time(lab: World) -> None:
+    """Each lease counts as drawn from one of them: none is left out for the other's sake."""
+    lab.pool.unreserve(1, "ina")
+    reserve(lab, count=3)
+    reserve(lab, count=4)
+    leases = class_of(lab)
+    reserve(lab, **NEXT)
+    go_to(lab, 1.5 * HOUR_S)
+    assert ends(lab) == {lease.id: OVER for lease in leases}
+
+
+def test_for_what_will_be_cut(lab: World) -> None:
+    """Today's cut has no place for the next class; it ends with this one, and so do the leases."""
+    gpus = {gpu.uuid: ("1g",) * 7 for gpu in lab.pool.cuttable()}
+    when = LayoutTime(weekdays=("tue",), from_time="10:00", to_time="12:00", tz="Europe/Berlin")
+    lab.pool.lay([LayoutSpec(name="small", gpus=gpus, when=(when,))], "root")
+    leases = class_of(lab)
+    reserve(lab, **NEXT, shape="3g.20gb", count=2)
+    go_to(lab, 1.5 * HOUR_S)
+    assert ends(lab) == {lease.id: OVER for lease in leases}
 
 
 def test_free_places_are_taken_first(lab: World) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from miglab_spawner.messages import LeaseView
+from miglab_spawner.messages import LayoutSpec, LayoutTime, LeaseView
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.reserve import later
 
@@ -125,6 +125,58 @@ def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> 
     lab.pool.reconcile()
     stranger = lab.run("bob")
     reserve(lab)
+    assert "reservation 1" in refusal(lab, stranger)
+
+
+def lay(lab: World, cut: tuple[str, ...], *, course: str = "", **times: str) -> None:
+    """Cut the GPU so, on Tuesdays from and to a time of the wall clock."""
+    when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **times)
+    gpus = {gpu.uuid: cut for gpu in lab.pool.cuttable()}
+    lab.pool.lay([LayoutSpec(name="cut", course=course, gpus=gpus, when=(when,))], "root")
+    lab.work()
+
+
+BEFORE = {"from_time": "08:00", "to_time": "10:00"}
+DURING = {"from_time": "10:00", "to_time": "12:00"}
+
+
+def test_a_layout_that_is_over_by_then_hides_nobody(lab: World) -> None:
+    """No seat of today's cut would serve the class, but the whole GPU will, and he lies there."""
+    lay(lab, ("1g",) * 7, **BEFORE)
+    stranger = lab.run("bob")
+    reserve(lab, shape="3g.20gb", count=2)
+    assert "reservation 1" in refusal(lab, stranger)
+
+
+def test_a_layout_that_is_over_by_then_is_no_reason(lab: World) -> None:
+    """He has the one seat of today's cut; when the class begins there is room for another."""
+    lay(lab, ("3g",), **BEFORE)
+    stranger = lab.run("bob", "3g.20gb")
+    reserve(lab, shape="3g.20gb", count=1)
+    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+
+
+def test_a_layout_that_will_be_in_force(lab: World) -> None:
+    """Today there is room for two; when the class begins there will be the one seat, and his."""
+    stranger = lab.run("bob", "3g.20gb")
+    reserve(lab, shape="3g.20gb", count=1)
+    lay(lab, ("3g",), **DURING)
+    assert "reservation 1" in refusal(lab, stranger)
+    lay(lab, ("3g", "3g"), **DURING)
+    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+
+
+def test_a_gpu_that_will_be_another_courses(make_world: Callable[..., World]) -> None:
+    """What a layout gives to another course then is no room for the class."""
+    lab = make_world(LASTING, gpus=2)
+    lab.at = TUESDAY - 1.5 * HOUR_S
+    lab.pool.reconcile()
+    stranger = lab.run("bob", "3g.20gb")
+    reserve(lab, shape="3g.20gb", count=2)
+    gpu = lab.pool.cuttable()[1 - stranger.slices[0].gpu].uuid
+    when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **DURING)
+    spec = LayoutSpec(name="cut", course="vision", gpus={gpu: ("3g", "3g")}, when=(when,))
+    lab.pool.lay([spec], "root")
     assert "reservation 1" in refusal(lab, stranger)
 
 

@@ -33,7 +33,9 @@ def test_when_it_breaks(
     plans = [Planned(2, "timed", "", {"G": (cut,)}, (rule_of(time),))]
     if cut == "3g.20gb":
         plans.insert(0, Planned(1, "base", "", {"G": ("1g.5gb",)}))
-    monkeypatch.setattr(promises, "_holds", lambda _core, laid, _rows: "3g.20gb" in laid["G"].cut)
+    monkeypatch.setattr(
+        promises, "_holds", lambda _core, laid, _rows: not laid or "3g.20gb" in laid["G"].cut
+    )
     core = SimpleNamespace(settings=SimpleNamespace(reserve_lead_s=900.0))
     found = promises.broken(core, plans, [ROW], AT)  # type: ignore[arg-type]
     midnight = dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()

@@ -11,7 +11,9 @@ import pytest
 from miglab_spawner.messages import ReservationRequest, ReservationView, TicketState
 from miglab_spawner.pool.placing.placement import packs
 from miglab_spawner.pool.refused import Refused
+from miglab_spawner.pool.reserve import reserved
 from miglab_spawner.pool.settings import CourseRules
+from miglab_spawner.pool.waits import forecast
 
 from .conftest import SETTINGS, SHAPES, World
 
@@ -354,6 +356,18 @@ def test_its_own_course_only(lab: World) -> None:
     other, own = lab.ask("ada"), lab.ask("ada", server="b", course="deep")
     lab.work()
     assert (state_of(lab, other.id), state_of(lab, own.id)) == ("waiting", "offered")
+
+
+def test_each_who_waits_takes_one_place(lab: World) -> None:
+    """Of two reservations of one course and shape at one time: both are counted on by nobody."""
+    reserve(lab, count=3)
+    reserve(lab, count=4)
+    go_to(lab, 0)
+    for number in range(5):
+        lab.ask(f"d{number}", course="deep")
+    assert len(reserved.seated(lab.pool.core, lab.at)) == 5
+    assert offered(lab, "deep").free_now == 2
+    assert [one.coming for one in forecast.look(lab.pool.core)[0].bookings] == [3, 2]
 
 
 def test_only_as_many_as_reserved(lab: World) -> None:

@@ -68,6 +68,7 @@ def look(core: Core, at: float) -> None:
     changed = {gpu for gpu in core.laid.keys() | now.keys() if core.laid.get(gpu) != now.get(gpu)}
     if changed:
         core.laid = now
+        core.possible.clear()
         core.redraw(changed)
 
 
@@ -285,9 +286,23 @@ def find(core: Core, name: str) -> LayoutRow:
 
 
 def unlay(core: Core, name: str, by: str, reason: str = "") -> LayoutRow:
-    """End a layout: its GPUs are cut on demand again, or by the layout beneath it."""
+    """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
+
+    Raises:
+        Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
+    """
+    why = None
     with core.write(durable=True) as tx:
         row = find(core, name)
-        _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
-        note_phases(core, tx)
+        try:
+            before = plans(core)
+            promises.check(core, before, [one for one in before if one.number != row.id], tx.at)
+        except Refused as error:
+            why = error
+            tx.note(row, by, f"not removed: {error.message}", "cut")
+        else:
+            _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
+            note_phases(core, tx)
+    if why is not None:
+        raise why
     return replace(row, state=LayoutState.REMOVED)

@@ -58,6 +58,11 @@ def open_to(grounds: Sequence[Ground], course: str) -> list[Ground]:
     return [one if one.course in ("", course) else _shut(one) for one in grounds]
 
 
+def own_first(grounds: Sequence[Ground], course: str) -> list[Ground]:
+    """As `open_to`, a course's own in front: of equal places room for all is left to others."""
+    return sorted(open_to(grounds, course), key=lambda one: one.course != course)
+
+
 def _shut(ground: Ground) -> Ground:
     return replace(ground, state=replace(ground.state, usable=False))
 

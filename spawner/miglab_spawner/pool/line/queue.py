@@ -27,11 +27,13 @@ from .aside import (
     aside,
     clash,
     open_to,
+    own_first,
     set_aside,
 )
 
 __all__ = [
-    "Ahead", "Grant", "Ground", "Standing", "Stay", "Waiting", "clash", "open_to", "set_aside",
+    "Ahead", "Grant", "Ground", "Standing", "Stay", "Waiting", "clash", "open_to", "own_first",
+    "set_aside",
 ]  # fmt: skip
 
 CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
@@ -227,7 +229,7 @@ class _Decision:
         if choices is None and self._is_let_by(one):
             choices = self._try(one, is_on_it=True)
         if choices is None and self._first is None:
-            mine = open_to(self._grounds, one.course)
+            mine = own_first(self._grounds, one.course)
             self._first, self._aside = one, aside(one.profiles, mine)
             self._states.clear()
         return choices
@@ -246,7 +248,7 @@ class _Decision:
         """The GPUs as a course may use them, with or without what is set aside."""
         if (course, is_on_it) not in self._states:
             taken = NOTHING if is_on_it else self._aside
-            self._states[course, is_on_it] = taken.states(open_to(self._grounds, course))
+            self._states[course, is_on_it] = taken.states(own_first(self._grounds, course))
         return self._states[course, is_on_it]
 
     def _is_let_by(self, one: Waiting) -> bool:

@@ -112,17 +112,22 @@ def _gpus_unknown() -> Refused:
 
 
 def _is_possible(core: Core, shape: Shape, course: str) -> bool:
-    """Whether the GPUs that are not another course's for good can hold the shape."""
+    """Whether the GPUs that are not another course's can hold the shape.
+
+    Those that are another's but for the layout in force count as that layout cuts them.
+    """
     whose = core.settings.assigned_course
-    rows = [r for r in core.state.gpus.values() if whose(r.uuid, r.idx) in ("", course)]
+    rows = {r.uuid: r for r in core.state.gpus.values() if whose(r.uuid, r.idx) in ("", course)}
     if shape.is_full:
-        return any(core.is_whole(row) for row in rows)
-    grounds = [
+        return any(core.is_whole(row) for row in rows.values())
+    states = [
         GpuState(row.uuid, core.infos[row.uuid].geometry)
-        for row in rows
+        for row in rows.values()
         if row.uuid in core.infos and not core.is_whole(row)
     ]
-    return could_ever_place(shape.profiles, grounds)
+    lent = [one.state for one in core.grounds() if one.course == course]
+    states += [state for state in lent if state.gpu not in rows]
+    return could_ever_place(shape.profiles, states)
 
 
 def of_server(core: Core, user: str, server: str) -> TicketRow | None:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from miglab_spawner.gpu.geometry import Geometry
@@ -22,20 +22,25 @@ class Room:
     """The GPUs, all empty.
 
     Attributes:
-        geometries: of each GPU that is cut.
+        geometries: of each GPU that is cut on demand.
         whole: how many GPUs are leased whole.
+        seats: the slices, by profile, of GPUs that a layout cuts.
     """
 
     geometries: tuple[Geometry, ...]
     whole: int = 0
+    seats: Mapping[str, int] = field(default_factory=dict)
 
     def holds(self, profiles: Mapping[str, int]) -> bool:
         """Whether so many of each profile (``full`` for a whole GPU) fit together.
 
-        By the closed form where it holds; for GPUs of several kinds and ``+me`` slices by keeping
-        places on them.
+        What seats can serve is taken from them first, as each serves only its own profile.  The
+        rest by the closed form where it holds; for GPUs of several kinds and ``+me`` slices by
+        keeping places on them.
         """
-        wanted = {name: n for name, n in profiles.items() if n and name != FULL}
+        wanted = dict(
+            Counter({n: k for n, k in profiles.items() if n != FULL}) - Counter(self.seats)
+        )
         if profiles.get(FULL, 0) > self.whole:
             return False
         if not wanted:

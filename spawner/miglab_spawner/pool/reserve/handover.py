@@ -8,7 +8,7 @@ kept, whichever is later.  Who has drawn on nothing is never in question.
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -21,7 +21,7 @@ from miglab_spawner.pool.ledger.rows import LeaseRow, ReservationRow
 from miglab_spawner.pool.memory import Past
 
 from . import later
-from .calendar import DAY_S, next_occurrence
+from .calendar import DAY_S, Occurrence, next_occurrence
 from .inforce import InForce
 from .later import KeptTime
 from .reservations import rule_of
@@ -38,11 +38,16 @@ class MakesWay(NamedTuple):
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A lease that was drawn from a reservation, and when that is over."""
+    """A lease that was drawn from a reservation, and when its class takes place."""
 
     lease: LeaseRow
     row: ReservationRow
-    over_at: float
+    time: Occurrence
+
+    @property
+    def over_at(self) -> float:
+        """When the class is over."""
+        return self.time.ends_at
 
 
 def ends(core: Core, ahead_s: float) -> dict[int, MakesWay]:
@@ -86,7 +91,7 @@ def _in_the_way(
     if not go:
         return []
     needing = _needing(core, later.keeping(core, at, stays), go)
-    return later.on_seats(core, needing, stays, go) if needing else []
+    return later.on_seats(core, at, needing, stays, go) if needing else []
 
 
 def _needing(core: Core, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
@@ -116,13 +121,24 @@ def _drawn(core: Core, now: float) -> list[_Drawn]:
     """The leases that count as drawn from a reservation, the oldest first, as many as it holds."""
     found: dict[int, _Drawn] = {}
     for row in (*core.state.reservations.values(), *_past(core, now)):
-        mine = [one for one in core.state.leases.values() if _key(one) == (row.course, row.shape)]
-        for lease in sorted(mine, key=lambda one: one.id)[: row.count]:
-            time = next_occurrence(rule_of(row), lease.attached_at or lease.granted_at)
-            known = found.get(lease.id)
-            if time is not None and (known is None or time.ends_at < known.over_at):
-                found[lease.id] = _Drawn(lease, row, time.ends_at)
+        for one in _drawn_from(core, row, found):
+            known = found.get(one.lease.id)
+            if known is None or one.over_at < known.over_at:
+                found[one.lease.id] = one
     return list(found.values())
+
+
+def _drawn_from(core: Core, row: ReservationRow, known: Mapping[int, _Drawn]) -> list[_Drawn]:
+    """The leases drawn from one reservation, without those drawn from another at that time."""
+    found = []
+    for lease in sorted(core.state.leases.values(), key=lambda one: one.id):
+        if _key(lease) != (row.course, row.shape):
+            continue
+        time = next_occurrence(rule_of(row), lease.attached_at or lease.granted_at)
+        other = known.get(lease.id)
+        if time is not None and not (other and other.time.overlaps(time)):
+            found.append(_Drawn(lease, row, time))
+    return found[: row.count]
 
 
 def _past(core: Core, now: float) -> tuple[ReservationRow, ...]:

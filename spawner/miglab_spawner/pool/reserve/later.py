@@ -1,7 +1,8 @@
 """Reservations ahead: when places are kept, and which leases would be in their way.  Reads only.
 
 A lease is *in the way* of what is kept at a moment if more of it finds a place when the lease is
-over by then.  Whose end, as it is set, lies behind the moment is reckoned to stay.
+over by then.  Whose end, as it is set, lies behind the moment is reckoned to stay.  GPUs are looked
+at as the layouts cut them when the class begins.
 """
 
 import datetime as dt
@@ -14,6 +15,9 @@ from zoneinfo import ZoneInfo
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import LeaseState
 from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.layouts import timetable
+from miglab_spawner.pool.layouts.layout import Kind, arrange, only
+from miglab_spawner.pool.layouts.timetable import planned
 from miglab_spawner.pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_spawner.pool.line.ends import stay_of
 from miglab_spawner.pool.line.queue import Ground
@@ -115,23 +119,28 @@ def missing(core: Core, at: float, stays: Sequence[LeaseRow]) -> int:
     kept = keeping(core, at, stays)
     sliced = [one for one in kept if one.row.shape != FULL]
     wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
-    seats = _seats(sliced, _spots(core, stays)) if wanted else ()
+    seats = _seats(sliced, _spots(core, _begun(at, kept), stays)) if wanted else ()
     return wanted - len(seats) + _missing_whole(core, kept, stays)
 
 
 def on_seats(
-    core: Core, keeping: Sequence[InForce], stays: Sequence[LeaseRow], go: Sequence[LeaseRow]
+    core: Core,
+    at: float,
+    keeping: Sequence[InForce],
+    stays: Sequence[LeaseRow],
+    go: Sequence[LeaseRow],
 ) -> list[LeaseRow]:
     """Which leases lie on the places that would be kept, these chosen so that few do.
 
     Args:
         core: the pool.
+        at: when.
         keeping: what places are kept for.
         stays: the leases that stay whatever comes.
         go: those that may go.
     """
     sliced = [one for one in keeping if one.row.shape != FULL]
-    seats = _seats(sliced, _spots(core, stays, go)) if sliced else ()
+    seats = _seats(sliced, _spots(core, _begun(at, sliced), stays, go)) if sliced else ()
     full = [lease for lease in go if lease.shape == FULL]
     too_few = _missing_whole(core, keeping, [*stays, *full])
     return [*full[:too_few], *(lease for lease in go if _lies_on(core, lease, seats))]
@@ -149,15 +158,45 @@ def _seats(keeping: Iterable[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...
     return tuple(chain.from_iterable(keep_for(wishes, spots).values()))
 
 
-def _spots(core: Core, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()) -> list[Spot]:
-    """The GPUs when all leases are over but these."""
+def _begun(at: float, keeping: Iterable[InForce]) -> float:
+    """When the last class has begun of those for which places are kept at a moment."""
+    return max((one.time.starts_at for one in keeping if one.time.starts_at > at), default=at)
+
+
+def _spots(
+    core: Core, at: float, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()
+) -> list[Spot]:
+    """The GPUs when all leases are over but these, as they are to be cut at that moment."""
     return [
         Spot(
             _fixed(ground, tuple(_places(core, stays, ground.state.gpu))),
             tuple(_places(core, go, ground.state.gpu)),
         )
-        for ground in core.grounds()
+        for ground in _grounds(core, at, [*stays, *go])
     ]
+
+
+def _grounds(core: Core, at: float, there: Sequence[LeaseRow]) -> list[Ground]:
+    """Every GPU as the layout of a moment cuts it, and whose it then is."""
+    plans = [planned(row) for row in core.state.layouts.values()]
+    if not plans:
+        return core.grounds()
+    then = timetable.in_force(plans, at, core.settings.reserve_lead_s)
+    numbers = {number for lease in there for number in lease.slices}
+    return [_recut(core, one, then.get(one.state.gpu), numbers) for one in core.grounds()]
+
+
+def _recut(
+    core: Core, ground: Ground, then: timetable.InForce | None, there: Collection[int]
+) -> Ground:
+    gpu = ground.state.gpu
+    laid, geometry = core.possible_on(gpu, then), core.geometry(gpu)
+    assert geometry is not None
+    if laid is not None:
+        lying = [one for one in core.lying(gpu) if one.number in there or one.kind is Kind.FIXED]
+        geometry = only(geometry, arrange(geometry, laid.cut, lying))
+    course = core.course_under(core.state.gpus[gpu], laid)
+    return replace(ground, state=replace(ground.state, geometry=geometry), course=course)
 
 
 def _fixed(ground: Ground, more: tuple[Placed, ...]) -> Ground:

@@ -9,12 +9,13 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from zoneinfo import ZoneInfo
 
 from miglab_spawner.gpu.shapes import Shape, ShapeError, parse_shape, resolve
 from miglab_spawner.messages import ReservationRequest, ReservationState
 from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.layouts.timetable import planned
 from miglab_spawner.pool.ledger.ledger import Transaction
 from miglab_spawner.pool.ledger.rows import LIVE_RESERVATIONS, ReservationRow
 from miglab_spawner.pool.refused import Refused
@@ -302,19 +303,29 @@ def _local(at: float, tz: str) -> str:
 
 
 def _fit(core: Core, rows: Collection[ReservationRow]) -> bool:
+    """Whether these fit at once, if every layout gave its course whole GPUs all the time.
+
+    What there really is at each moment is `promises`'s.
+    """
+    return fit(rows, partial(_room, core))
+
+
+def fit(rows: Collection[ReservationRow], room: Callable[[str], Room]) -> bool:
     """Whether these fit at once: what their courses' own GPUs hold there, the rest on the others.
 
-    A course's own GPUs are those of lab.toml; what a layout gives it for a time is `promises`'s.
+    Args:
+        rows: the reservations.
+        room: the GPUs that are a course's own; of no course: those of nobody's own.
     """
     rest: Counter[str] = Counter()
     for course in {row.course for row in rows}:
-        own, taken = _room(core, course), Counter[str]()
+        own, taken = room(course), Counter[str]()
         for row in (row for row in rows if row.course == course):
             names = profiles(row.shape)
             number = _most(row, own, taken)
             taken += times(names, number)
             rest += times(names, row.count - number)
-    return _room(core, "").holds(rest)
+    return room("").holds(rest)
 
 
 def _most(row: ReservationRow, room: Room, taken: Mapping[str, int]) -> int:
@@ -331,12 +342,20 @@ def _most(row: ReservationRow, room: Room, taken: Mapping[str, int]) -> int:
 
 
 def _room(core: Core, course: str) -> Room:
-    """The GPUs that are a course's own; of no course: those of nobody's own."""
-    whose = core.settings.assigned_course
+    """The GPUs that are a course's own, and others' that a layout gives it; of none: the rest."""
+    whose, lent = core.settings.assigned_course, _lent(core, course)
     rows = [row for row in core.state.gpus.values() if row.uuid in core.infos]
-    rows = [row for row in rows if whose(row.uuid, row.idx) == course]
+    rows = [row for row in rows if whose(row.uuid, row.idx) == course or row.uuid in lent]
     cut = tuple(core.infos[row.uuid].geometry for row in rows if not core.is_whole(row))
     return Room(cut, len(rows) - len(cut))
+
+
+def _lent(core: Core, course: str) -> set[str]:
+    """Other courses' own GPUs that layouts give to this one, now or at their times."""
+    mine = [row for row in core.state.layouts.values() if course and row.course == course]
+    named = {gpu for row in mine for gpu in planned(row).cuts}
+    whose, rows = core.settings.assigned_course, core.state.gpus
+    return {gpu for gpu in named if gpu in rows and whose(gpu, rows[gpu].idx)}
 
 
 def _gpus(core: Core, course: str) -> str:

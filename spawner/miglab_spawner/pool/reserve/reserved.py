@@ -22,7 +22,7 @@ from miglab_spawner.pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_spawner.pool.line.queue import Ground, clash, open_to
+from miglab_spawner.pool.line.queue import Ground, clash, own_first
 from miglab_spawner.pool.memory import Kept, Memo
 from miglab_spawner.pool.placing.placement import Choice, place
 
@@ -69,11 +69,12 @@ def kept_s(core: Core, at: float) -> float | None:
 
 def ready(core: Core, at: float, course: str, shape: str) -> int:
     """How many who ask now would find a place of their course's reservations empty."""
-    total = 0
-    for one in in_force(core, at):
-        if one.is_kept and (one.row.course, one.row.shape) == (course, shape):
-            total += max(0, _count_ready(core, at, one) - len(claims(core, one)))
-    return total
+    mine = [
+        (one, len(tickets))
+        for one, tickets in seated_by(core, at)
+        if (one.row.course, one.row.shape) == (course, shape)
+    ]
+    return sum(max(0, _count_ready(core, at, one) - claimed) for one, claimed in mine)
 
 
 def _count_ready(core: Core, at: float, one: InForce) -> int:
@@ -146,22 +147,41 @@ def serve(core: Core, tx: Transaction) -> None:
                 break
 
 
-def claims(core: Core, one: InForce) -> list[TicketRow]:
-    """The tickets that may draw on a reservation now, as many as it has left, oldest first."""
+def claims(core: Core, one: InForce, but: Collection[int] = ()) -> list[TicketRow]:
+    """The tickets that may draw on a reservation now, as many as it has left, oldest first.
+
+    Args:
+        core: the pool.
+        one: the reservation.
+        but: tickets that stand for another's places.
+    """
     held = leases.servers(core)
     found = [
         ticket
         for ticket in core.state.tickets.values()
         if ticket.is_queued
+        and ticket.id not in but
         and (ticket.course, ticket.shape) == (one.row.course, one.row.shape)
         and (ticket.user, ticket.server) not in held
     ]
     return sorted(found, key=lambda ticket: (ticket.created_at, ticket.id))[: one.left]
 
 
+def seated_by(core: Core, at: float) -> list[tuple[InForce, list[TicketRow]]]:
+    """The reservations that keep places, each with the tickets for which it does: none twice."""
+    found: list[tuple[InForce, list[TicketRow]]] = []
+    seated: set[int] = set()
+    for one in in_force(core, at):
+        if one.is_kept:
+            mine = claims(core, one, seated)
+            seated.update(ticket.id for ticket in mine)
+            found.append((one, mine))
+    return found
+
+
 def seated(core: Core, at: float) -> set[int]:
     """The tickets for whom a place is kept: no second one is set aside for them."""
-    return {t.id for one in in_force(core, at) if one.is_kept for t in claims(core, one)}
+    return {ticket.id for _, mine in seated_by(core, at) for ticket in mine}
 
 
 def _draw(core: Core, tx: Transaction, one: InForce, ticket: TicketRow) -> bool:
@@ -179,7 +199,7 @@ def _draw(core: Core, tx: Transaction, one: InForce, ticket: TicketRow) -> bool:
 def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
     """Where its next lease goes: on one of its own places, or beside what is kept."""
     others, mine = _seats_beside(core, at, one)
-    found = open_to(core.grounds(), one.row.course)
+    found = own_first(core.grounds(), one.row.course)
     wanted = profiles(one.row.shape)
     for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
         shut = [*others, *(seat for seat in mine if seat.wish != wish)]

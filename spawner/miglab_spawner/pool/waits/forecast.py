@@ -143,6 +143,7 @@ def _whole_ground(core: Core, row: GpuRow) -> Ground:
 def _bookings(core: Core, at: float) -> Iterator[Booking]:
     """What reservations keep while anybody in line might wait."""
     kept = _kept_now(core, at)
+    coming = {one.row.id: len(mine) for one, mine in reserved.seated_by(core, at)}
     for time in later.kept_times(core, at, at + core.settings.longest_wait_s):
         moment = max(at, time.begins)
         stays = None if moment == at else later.staying(core, moment)
@@ -158,7 +159,7 @@ def _bookings(core: Core, at: float) -> Iterator[Booking]:
                     starts_s=time.time.starts_at - at,
                     ends_s=time.ends - at,
                     seats=seats,
-                    coming=len(reserved.claims(core, one)) if moment == at else 0,
+                    coming=coming.get(time.row.id, 0) if moment == at else 0,
                 )
 
 

@@ -1,15 +1,15 @@
 """Layouts against reservations: what was promised to a class must be among what is cut.
 
-Judged for GPUs on which nothing else lies, like reservations among themselves.  A seat of a layout
-serves only its own profile, so what it can serve is taken from it first; the rest must fit on the
-GPUs without a layout.
+Judged for GPUs on which nothing else lies, like reservations among themselves, by whose each GPU is
+then: the layout's course, else the one it is assigned to.
 """
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from zoneinfo import ZoneInfo
 
+from miglab_spawner.gpu.geometry import Geometry
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.layouts.timetable import InForce, Planned, in_force
 from miglab_spawner.pool.ledger.rows import ReservationRow
@@ -22,7 +22,7 @@ from miglab_spawner.pool.reserve.calendar import (
     occurrences,
 )
 from miglab_spawner.pool.reserve.clashes import Room
-from miglab_spawner.pool.reserve.reservations import in_words, profiles, rule_of
+from miglab_spawner.pool.reserve.reservations import fit, in_words, rule_of
 
 AHEAD_S = 8 * DAY_S  # whatever is weekly has come by within it
 
@@ -78,7 +78,7 @@ def broken(
     for moment in _moments(plans, rows, at):
         taking = [row for row in rows if _takes_place(row, moment)]
         laid = in_force(plans, moment, lead_s)
-        if taking and laid and not _holds(core, laid, taking):
+        if taking and not _holds(core, laid, taking):
             for row in taking:
                 found.setdefault(row.id, moment)
     return found
@@ -87,19 +87,31 @@ def broken(
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
     """When it can come to be that places are missing: a class begins, or a layout's time turns."""
     classes = [rule_of(row) for row in rows]
-    times = [one for plan in plans for rule in plan.rules for one in _soon(rule, at)]
-    found = {one.starts_at for rule in classes for one in _soon(rule, at)}
-    for time in times:
-        found |= {time.starts_at, time.ends_at}
-        for rule in classes:
-            found |= {one.starts_at for one in occurrences(rule, time.starts_at, time.ends_at)}
+    cuts = [rule for plan in plans for rule in plan.rules]
+    found: set[float] = set()
+    for mine, others in (*((one, cuts) for one in classes), *((one, classes) for one in cuts)):
+        found |= _turns(mine, others, at)
+    once = [time.ends_at for rule in cuts if not rule.weekdays for time in _soon(rule, at)]
+    after = (next_occurrence(rule, over_at) for rule in classes for over_at in once)
+    found |= {one.starts_at for one in after if one}
     return sorted({max(at, moment) for moment in found})
 
 
+def _turns(mine: Rule, others: Sequence[Rule], at: float) -> set[float]:
+    """When its next times begin and end, and the others' that overlap with them."""
+    found: set[float] = set()
+    for time in _soon(mine, at):
+        found.update(time)
+        for other in others:
+            for met in occurrences(other, *time):
+                found.update(met)
+    return found
+
+
 def _soon(rule: Rule, at: float) -> list[Occurrence]:
-    soon = list(occurrences(rule, at, at + AHEAD_S))
-    later = next_occurrence(rule, at)
-    return soon or ([later] if later else [])
+    """Its times of a week, from the next one on."""
+    first = next_occurrence(rule, at)
+    return list(occurrences(rule, at, max(at, first.starts_at) + AHEAD_S)) if first else []
 
 
 def _takes_place(row: ReservationRow, at: float) -> bool:
@@ -107,38 +119,25 @@ def _takes_place(row: ReservationRow, at: float) -> bool:
     return found is not None and found.starts_at <= at
 
 
-def _holds(core: Core, laid: dict[str, InForce], rows: Collection[ReservationRow]) -> bool:
+def _holds(core: Core, laid: Mapping[str, InForce], rows: Collection[ReservationRow]) -> bool:
     """Whether all of them find their places at once."""
-    seats: dict[str, Counter[str]] = {}
-    for gpu, one in laid.items():
-        seats.setdefault(one.course or _assigned(core, gpu), Counter()).update(one.cut)
-    left: Counter[str] = Counter()
-    for row in rows:
-        wanted = Counter(profiles(row.shape) * row.count)
-        left += wanted - _taken(seats, row.course, wanted)
-    left -= seats.get("", Counter())
-    return _room(core, laid).holds(left)
+    return fit(rows, lambda course: _room(core, laid, course))
 
 
-def _assigned(core: Core, gpu: str) -> str:
-    row = core.state.gpus.get(gpu)
-    return core.settings.assigned_course(gpu, row.idx) if row else ""
-
-
-def _taken(seats: dict[str, Counter[str]], course: str, wanted: Counter[str]) -> Counter[str]:
-    """What of a wish the course's own seats serve; these are then no longer there."""
-    own = seats.get(course, Counter())
-    taken = wanted & own
-    seats[course] = own - taken
-    return taken
-
-
-def _room(core: Core, laid: Collection[str]) -> Room:
-    rows = [row for row in core.state.gpus.values() if row.uuid in core.infos]
-    whole = sum(core.is_whole(row) for row in rows)
-    free = [
-        core.infos[row.uuid].geometry
-        for row in rows
-        if not core.is_whole(row) and row.uuid not in laid
-    ]
-    return Room(tuple(free), whole)
+def _room(core: Core, laid: Mapping[str, InForce], course: str) -> Room:
+    """The GPUs that are a course's own under these layouts; of no course: nobody's own."""
+    seats: Counter[str] = Counter()
+    free: list[Geometry] = []
+    whole = 0
+    for row in core.state.gpus.values():
+        one = laid.get(row.uuid)
+        assigned = core.settings.assigned_course(row.uuid, row.idx)
+        if row.uuid not in core.infos or ((one and one.course) or assigned) != course:
+            continue
+        if core.is_whole(row):
+            whole += 1
+        elif one is not None:
+            seats.update(one.cut)
+        else:
+            free.append(core.infos[row.uuid].geometry)
+    return Room(tuple(free), whole, seats)
