@@ -18,6 +18,7 @@ REASON_MAX = 500
 SEEN_MAX = 32
 COUNT_MAX = 1000
 AGE_MAX_S = 10 * 366 * 24 * 3600.0
+ATTEND_S = 20.0  # a start that waits asks after its ticket at least this often
 
 User = Annotated[str, Field(min_length=1, max_length=USER_MAX)]
 Server = Annotated[str, Field(max_length=SERVER_MAX)]

@@ -30,6 +30,7 @@ from miglab_spawner.client import (
 from miglab_spawner.labels import Grant
 from miglab_spawner.limits import Limits, limits_of
 from miglab_spawner.messages import (
+    ATTEND_S,
     LeaseState,
     LeaseView,
     Offers,
@@ -43,7 +44,6 @@ from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.spawner_traits import SpawnerTraits
 
 STATE_KEY = "miglab"
-ATTEND_S = 20.0
 _PAUSE_S = 0.5
 _OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 _NO_POOL = (
