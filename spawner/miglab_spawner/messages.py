@@ -230,7 +230,8 @@ class LeaseWarning(Message):
 
     Attributes:
         at: when the holder was warned.
-        reclaim_at: when it is taken back; may be put off, never brought forward.
+        reclaim_at: when it is taken back; may be put off, and brought forward where staff set it
+            and the class, the lease or the lab ends before.
         reason: why, in words for the holder.
         kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
             others with nothing that its holder can do.

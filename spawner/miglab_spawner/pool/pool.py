@@ -257,6 +257,11 @@ class Pool:
         with self.core.lock:
             return self._view(warnings.put_off(self.core, lease_id, reclaim_at, reason))
 
+    def bring_forward(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Let a warning by staff end at ``reclaim_at`` already, if that is sooner."""
+        with self.core.lock:
+            return self._view(warnings.bring_forward(self.core, lease_id, reclaim_at, reason))
+
     def worked(self, lease_id: int) -> None:
         """Work was seen on the lease: "I am still here" counts anew."""
         with self.core.lock:
