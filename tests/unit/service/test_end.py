@@ -35,7 +35,8 @@ class FakeHub:
 
 
 def releasing(**more: object) -> LeaseView:
-    return lease_view(1, **{"user": "alice", "state": LeaseState.RELEASING, **more})  # type: ignore[arg-type]
+    values = {"user": "alice", "state": LeaseState.RELEASING, "asked_back_at": SEEN_AT, **more}
+    return lease_view(1, **values)  # type: ignore[arg-type]
 
 
 def ender(hub: FakeHub, at: list[float]) -> ServerEnder:
@@ -70,6 +71,15 @@ async def test_a_newer_server_is_left_alone() -> None:
     hub = FakeHub(started_at=SEEN_AT + 1)
     await ender(hub, [SEEN_AT]).ask([releasing()])
     assert hub.stopped == []
+
+
+@pytest.mark.parametrize(("started_s", "stopped"), [(-1, 1), (1, 0)])
+async def test_a_restart_forgets_no_server(started_s: float, stopped: int) -> None:
+    """The pool comes back an hour after the lease was asked back: a server that was started since
+    is another one, perhaps without a slice, though this process has seen neither begin."""
+    hub = FakeHub(started_at=SEEN_AT + started_s)
+    await ender(hub, [SEEN_AT + 3600]).ask([releasing()])
+    assert len(hub.stopped) == stopped
 
 
 async def test_a_lease_without_a_holder_stops_nothing() -> None:
