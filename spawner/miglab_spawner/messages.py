@@ -168,12 +168,15 @@ class TicketRequest(Message):
     Attributes:
         server: the named server; empty for the default one.
         shape: ``1g.5gb``, ``2x1g.5gb``, ``full`` …, or a need: ``at least 9 GiB``.
+        only_if_free: granted at once, or refused (``not-free``) and nothing is changed: the server
+            keeps the place, or the offer, that it has.
     """
 
     user: User
     server: Server = ""
     course: Course
     shape: ShapeText
+    only_if_free: bool = False
 
 
 class WaitEstimate(Message):

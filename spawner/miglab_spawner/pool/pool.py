@@ -48,7 +48,7 @@ from .layouts.laying import Cuttable
 from .ledger.ledger import Ledger
 from .ledger.rows import LeaseRow
 from .lengthening import Lengthening
-from .line import attendance, instead, tickets
+from .line import asking, attendance, instead, tickets
 from .line.demand import Demand
 from .memory import Wellness
 from .reserve import reservations
@@ -102,13 +102,14 @@ class Pool:
     def request(self, request: TicketRequest) -> TicketView:
         """A place in the queue: the one this server has for this shape and course, or a new one.
 
-        Asking for another shape gives up the place (or the offer) there was.
+        Asking for another shape gives up the place (or the offer) there was; ``only_if_free`` only
+        if the other is granted in the same step.
 
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
         with self.core.lock:
-            ticket = tickets.request(self.core, request)
+            ticket = asking.request(self.core, request)
             self._ask_after_old_holder(request)
             return views.ticket_view(self.core, ticket)
 

@@ -8,7 +8,7 @@ import pytest
 from traitlets.config import Config
 
 from miglab_spawner import hub_pages, mig_spawner
-from miglab_spawner.messages import TicketState, TicketView
+from miglab_spawner.messages import TicketRequest, TicketState, TicketView
 
 from .lab import PoolLab
 
@@ -235,12 +235,31 @@ async def test_another_shape_that_is_free(hub: Hub, lab: PoolLab):
     assert lab.waiting() == []
 
 
-async def test_another_shape_that_is_gone(hub: Hub, lab: PoolLab):
-    """It is said, and the place is kept."""
+async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab):
+    """The page still shows it; the pool says what happened, and the place is kept."""
     ticket = await line_up(hub, lab)
-    hub.user("cy")
+    assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["instead"]]
+    taken = lab.pool.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
+    lab.pool.desk.put_in_front(taken.id, "Exam.", "person:ina")
+    await lab.until(lambda: lab.pool.lease_of("cy", ""), "cy has it")
+    answer = await choose(hub, "3g.20gb")
+    assert (answer.status_code, answer.json()) == (
+        409,
+        {
+            "reason": "not-free",
+            "message": "3g.20gb is not free any more. You keep your place in line.",
+        },
+    )
+    assert [(one.id, one.position) for one in lab.waiting()] == [(ticket.id, 1)]
+    assert _waits(hub)
+    assert hub.spawner("ada").user_options["shape"] == "7g.40gb"
+
+
+async def test_another_shape_that_the_course_does_not_offer(hub: Hub, lab: PoolLab):
+    """The pool's no comes back, and the place is kept."""
+    ticket = await line_up(hub, lab)
     answer = await choose(hub, "full")
-    assert (answer.status_code, answer.json()["reason"]) == (409, "not-free")
+    assert (answer.status_code, answer.json()["reason"]) == (403, "shape-not-offered")
     assert [one.id for one in lab.waiting()] == [ticket.id]
 
 
@@ -284,7 +303,7 @@ async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
     """The choice fails in words, and the place is there afterwards."""
     ticket = await line_up(hub, lab)
     await lab.stop()
-    answer = await choose(hub, "cpu")
+    answer = await choose(hub, "1g.5gb")
     assert (answer.status_code, answer.json()["reason"]) == (503, "pool-unreachable")
     await lab.start()
     await lab.until(lambda: lab.waiting(), "the ticket is there")
