@@ -170,6 +170,30 @@ async def test_an_offer_that_lapsed_leaves_the_server_alone(hub: Hub, lab: PoolL
     assert (await hub.environment("ada"))["PID"] == before
 
 
+async def test_who_has_left_the_course_does_not_get_its_slice(hub: Hub, lab: PoolLab):
+    """The group is asked when the offer is taken: refused in words, the server runs on as it is."""
+    hub.user("bo")
+    hub.user("ada", ("vision",))
+    await hub.start("bo", shape="7g.40gb")
+    await hub.begin("ada", shape="3g.20gb", course="vision")
+    await lab.until(lambda: _waits(hub), "ada waits")
+    await choose(hub, "cpu")
+    await hub.settled("ada")
+    await offered(hub, lab)
+    before = (await hub.environment("ada"))["PID"]
+    hub.user("ada", ("text",))
+    answer = await move(hub)
+    assert (answer.status_code, answer.json()) == (
+        403,
+        {"reason": "not-in-course", "message": "You are not in the course vision (any more)."},
+    )
+    assert (await hub.environment("ada"))["PID"] == before
+    assert _state(lab) is TicketState.OFFERED and not hub_pages._moves
+    hub.user("ada", ("vision",))
+    assert (await move(hub)).status_code == 202
+    assert (await moved(hub))["MIGLAB_COURSE"] == "vision"
+
+
 async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
     """Neither another student nor another server of the same one."""
     await line_up(hub, lab)
