@@ -256,6 +256,7 @@ class LeaseView(Message):
         holder: ``container:<id>`` or ``process:<pid>,<start time>,<boot id>``; empty before attach.
         uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
         ends_at: when it ends; None for no limit.
+        attached_at: when its server was attached; None before.
         asked_back_at: when somebody asked for its release; None if nobody did, as when its server
             ended by itself.
         extensions_left: how often the holder may still extend it; 0 where its place is reserved.
@@ -276,6 +277,7 @@ class LeaseView(Message):
     uuids: tuple[str, ...] = ()
     slices: tuple[SliceView, ...] = ()
     granted_at: float
+    attached_at: float | None = None
     ends_at: float | None = None
     asked_back_at: float | None = None
     extensions_left: int = 0

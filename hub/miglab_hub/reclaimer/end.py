@@ -1,8 +1,8 @@
 """At a lease's end, asks the hub to stop the server that holds it.
 
 Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
-does not answer ends nothing.  A server that was started after the lease was asked back is another
-one and never stopped; when that was is in the ledger, so a restart changes nothing.
+does not answer ends nothing.  A server that was started after the lease was attached is another one
+and never stopped; when that was is in the ledger, so a restart changes nothing.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class ServerEnder:
     async def _stop(self, lease: LeaseView) -> None:
         try:
             started_at = await self._started_at(lease)
-            if not _is_its_own(started_at, lease.asked_back_at):
+            if not _is_its_own(started_at, lease.attached_at):
                 return  # already stopped, or another server by now
             answer = await self._hub.delete(_path(lease))
         except httpx.HTTPError as error:
@@ -92,11 +92,11 @@ class _End:
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
 
-def _is_its_own(started_at: float | None, asked_back_at: float | None) -> bool:
-    """Whether the server that runs was there when the lease was asked back."""
-    if started_at is None or asked_back_at is None:
+def _is_its_own(started_at: float | None, attached_at: float | None) -> bool:
+    """Whether the server that runs holds the lease: its start began before it was attached."""
+    if started_at is None or attached_at is None:
         return False
-    return started_at <= asked_back_at
+    return started_at <= attached_at
 
 
 def _path(lease: LeaseView) -> str:
