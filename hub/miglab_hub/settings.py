@@ -30,6 +30,7 @@ from miglab_hub.settings_tables import (
     Section,
     Students,
 )
+from miglab_spawner.messages import ATTEND_S
 
 if TYPE_CHECKING:
     from miglab_spawner.pool.settings import PoolSettings, Quota
@@ -83,6 +84,20 @@ class Settings(Section):
                     f'quotas.{name}.course "{quota.course}" is not among the courses: '
                     f"{', '.join(self.courses)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _places_outlive_a_lost_report(self) -> Self:
+        """Who waits asks in a start, or from JupyterLab; one lost question costs no place."""
+        grace_s, report_s = self.pool.attend_grace_s, self.reclaim.report_s
+        least_s = 2 * max(report_s, ATTEND_S)
+        if grace_s <= least_s:
+            raise ValueError(
+                f"pool.attend_grace_s {grace_s:g} is too short: a start asks after its place every "
+                f"{ATTEND_S:g} s, JupyterLab every {report_s:g} s (reclaim.report_s), and one "
+                f"question may be lost; set attend_grace_s above {least_s:g}"
+                + (", or report_s lower" if report_s > ATTEND_S else "")
+            )
         return self
 
     # Where things lie.

@@ -168,7 +168,9 @@ class Pool(Section):
         1800, description="Longest wait, seconds; then the ticket is refused, saying so."
     )
     attend_grace_s: Seconds = Field(
-        120, description="How long a ticket that nobody attends keeps its place, seconds."
+        120,
+        description="How long a ticket that nobody attends keeps its place, seconds; more than "
+        "twice `reclaim.report_s`, and more than 40, so that one lost question costs no place.",
     )
     offer_s: Seconds = Field(
         300,

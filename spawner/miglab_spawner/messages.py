@@ -18,6 +18,7 @@ REASON_MAX = 500
 SEEN_MAX = 32
 COUNT_MAX = 1000
 AGE_MAX_S = 10 * 366 * 24 * 3600.0
+ATTEND_S = 20.0  # a start that waits asks after its ticket at least this often
 
 User = Annotated[str, Field(min_length=1, max_length=USER_MAX)]
 Server = Annotated[str, Field(max_length=SERVER_MAX)]
@@ -167,12 +168,15 @@ class TicketRequest(Message):
     Attributes:
         server: the named server; empty for the default one.
         shape: ``1g.5gb``, ``2x1g.5gb``, ``full`` …, or a need: ``at least 9 GiB``.
+        only_if_free: granted at once, or refused (``not-free``) and nothing is changed: the server
+            keeps the place, or the offer, that it has.
     """
 
     user: User
     server: Server = ""
     course: Course
     shape: ShapeText
+    only_if_free: bool = False
 
 
 class WaitEstimate(Message):
@@ -229,7 +233,8 @@ class LeaseWarning(Message):
 
     Attributes:
         at: when the holder was warned.
-        reclaim_at: when it is taken back; may be put off, never brought forward.
+        reclaim_at: when it is taken back; may be put off, and brought forward where staff set it
+            and the class, the lease or the lab ends before.
         reason: why, in words for the holder.
         kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
             others with nothing that its holder can do.
@@ -251,6 +256,7 @@ class LeaseView(Message):
         holder: ``container:<id>`` or ``process:<pid>,<start time>,<boot id>``; empty before attach.
         uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
         ends_at: when it ends; None for no limit.
+        attached_at: when its server was attached; None before.
         asked_back_at: when somebody asked for its release; None if nobody did, as when its server
             ended by itself.
         extensions_left: how often the holder may still extend it; 0 where its place is reserved.
@@ -271,6 +277,7 @@ class LeaseView(Message):
     uuids: tuple[str, ...] = ()
     slices: tuple[SliceView, ...] = ()
     granted_at: float
+    attached_at: float | None = None
     ends_at: float | None = None
     asked_back_at: float | None = None
     extensions_left: int = 0

@@ -30,6 +30,7 @@ from miglab_spawner.client import (
 from miglab_spawner.labels import Grant
 from miglab_spawner.limits import Limits, limits_of
 from miglab_spawner.messages import (
+    ATTEND_S,
     LeaseState,
     LeaseView,
     Offers,
@@ -43,7 +44,6 @@ from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.spawner_traits import SpawnerTraits
 
 STATE_KEY = "miglab"
-ATTEND_S = 20.0
 _PAUSE_S = 0.5
 _OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 _NO_POOL = (
@@ -201,15 +201,12 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
 
         Raises:
-            Refused: it does not wait (any more), or the shape is not free now; it waits on.
+            Refused: it does not wait (any more), or the pool cannot grant the shape in one step
+                with giving up the place; it waits on.
             PoolError: the pool does not answer.
         """
-        now = await self.waiting()
-        if now is None or self._wait is None:
-            raise Refused("not-waiting", "Your server does not wait (any more).", 409)
-        free = {each["shape"] for each in now["instead"]}
-        if shape and not is_cpu(shape) and shape not in free:
-            raise Refused("not-free", f"{shape} is not free any more; you keep your place.", 409)
+        if self._wait is None:
+            raise waiting.not_waiting()
         await self._wait.wish(shape)
 
     async def take_offer(self) -> dict[str, Any]:
@@ -422,9 +419,13 @@ class MIGSpawnerMixin(SpawnerTraits):
         return await self._patiently(lambda: self.pool.attend(ticket, ATTEND_S))
 
     async def asked(self, shape: str) -> TicketView:
-        """For the wait: the ticket for another shape, which is this server's choice from now on."""
+        """For the wait: another shape, granted at once; this server's choice from now on."""
         request = TicketRequest(
-            user=self.user.name, server=self.name, course=self._course, shape=shape
+            user=self.user.name,
+            server=self.name,
+            course=self._course,
+            shape=shape,
+            only_if_free=True,
         )
         ticket = await self.pool.request(request)
         self._shape = shape

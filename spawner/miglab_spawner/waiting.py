@@ -25,7 +25,11 @@ class Line(Protocol):
         """The ticket when it has changed, or after a while."""
 
     async def asked(self, shape: str) -> TicketView:
-        """The ticket for another shape; the old one makes way."""
+        """The ticket for another shape, granted in this step; the old one makes way.
+
+        Raises:
+            Refused: it is not free (any more); the old ticket is as it was.
+        """
 
     async def given_up(self, ticket: int) -> TicketView:
         """The ticket, cancelled."""
@@ -80,7 +84,7 @@ class Wait:
             PoolError: the pool does not answer; it waits on.
         """
         if self.ticket is None or self._wish is not None:
-            raise _not_waiting()
+            raise not_waiting()
         self._wish = wish = _Wish(shape)
         self._rung.set()
         await asyncio.shield(wish.done)
@@ -107,7 +111,7 @@ class Wait:
             wish.done.set_exception(error)
             return ticket
         except BaseException:  # the hub ends, the start is stopped, or it fails
-            wish.done.set_exception(_not_waiting())
+            wish.done.set_exception(not_waiting())
             raise
         wish.done.set_result(None)
         return after
@@ -126,11 +130,12 @@ class Wait:
     def _refuse(self) -> None:
         """It is over: who wished for something meanwhile is told."""
         if self._wish is not None:
-            self._wish.done.set_exception(_not_waiting())
+            self._wish.done.set_exception(not_waiting())
             self._wish = None
 
 
-def _not_waiting() -> Refused:
+def not_waiting() -> Refused:
+    """What is said to a wish that comes too late."""
     return Refused("not-waiting", "Your server does not wait for a slice (any more).", 409)
 
 

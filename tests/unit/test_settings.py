@@ -67,6 +67,14 @@ WRONG = {
     ),
     "unknown spawner": ('[students]\nspawner = "k8s"\n' + COURSE, ["students.spawner", "docker"]),
     "reports too rare": ("[reclaim]\nstale_s = 9\n" + COURSE, ["report_s", "stale_s"]),
+    "places that a lost question costs": (
+        "[pool]\nattend_grace_s = 40\n" + COURSE,
+        ["pool.attend_grace_s 40", "above 40"],
+    ),
+    "places that a lost report costs": (
+        "[reclaim]\nreport_s = 60\n" + COURSE,
+        ["attend_grace_s", "reclaim.report_s", "above 120", "report_s lower"],
+    ),
     "not TOML": ("lab = [", ["not TOML"]),
     "key twice": (COURSE + COURSE, ["not TOML"]),
 }

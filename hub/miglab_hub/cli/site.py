@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from miglab_hub.cli.talk import AsJson, api, tell
+from miglab_hub.cli.talk import AsJson, Why, api, tell
 
 app = typer.Typer()
 
@@ -28,14 +28,14 @@ def resume(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def adopt(context: typer.Context, slice_id: int, as_json: AsJson = False) -> None:
+def adopt(context: typer.Context, slice_id: int, reason: Why = "", as_json: AsJson = False) -> None:
     """Take over a foreign slice: it is DESTROYED, and its place is the pool's."""
-    answer = api(context).call("POST", f"/slices/{slice_id}/adopt")
+    answer = api(context).call("POST", f"/slices/{slice_id}/adopt", {"reason": reason})
     tell(answer, as_json, lambda: f"slice {slice_id} is being destroyed")
 
 
 @app.command()
-def clear(context: typer.Context, slice_id: int, as_json: AsJson = False) -> None:
+def clear(context: typer.Context, slice_id: int, reason: Why = "", as_json: AsJson = False) -> None:
     """Try again to destroy a slice that was set aside."""
-    answer = api(context).call("POST", f"/slices/{slice_id}/clear")
+    answer = api(context).call("POST", f"/slices/{slice_id}/clear", {"reason": reason})
     tell(answer, as_json, lambda: f"slice {slice_id} is tried again")

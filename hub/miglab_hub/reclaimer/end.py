@@ -1,7 +1,8 @@
 """At a lease's end, asks the hub to stop the server that holds it.
 
 Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
-does not answer ends nothing.  A server that was started after the lease's end is never stopped.
+does not answer ends nothing.  A server that was started after the lease was attached is another one
+and never stopped; when that was is in the ledger, so a restart changes nothing.
 """
 
 import asyncio
@@ -46,13 +47,13 @@ class ServerEnder:
             end = self._ends.setdefault(lease.id, _End(now))
             if lease.holder and end.is_due(now):
                 end.put_off(now)
-                asked.append(self._stop(lease, end))
+                asked.append(self._stop(lease))
         await asyncio.gather(*asked)
 
-    async def _stop(self, lease: LeaseView, end: "_End") -> None:
+    async def _stop(self, lease: LeaseView) -> None:
         try:
             started_at = await self._started_at(lease)
-            if started_at is None or started_at > end.seen_at:
+            if not _is_its_own(started_at, lease.attached_at):
                 return  # already stopped, or another server by now
             answer = await self._hub.delete(_path(lease))
         except httpx.HTTPError as error:
@@ -77,10 +78,9 @@ class ServerEnder:
 
 
 class _End:
-    """When a lease was first seen releasing, and when to ask next."""
+    """When to ask next."""
 
     def __init__(self, now: float) -> None:
-        self.seen_at = now
         self._next_at = now
         self._pause_s = FIRST_PAUSE_S
 
@@ -90,6 +90,13 @@ class _End:
     def put_off(self, now: float) -> None:
         self._next_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+
+def _is_its_own(started_at: float | None, attached_at: float | None) -> bool:
+    """Whether the server that runs holds the lease: its start began before it was attached."""
+    if started_at is None or attached_at is None:
+        return False
+    return started_at <= attached_at
 
 
 def _path(lease: LeaseView) -> str:

@@ -218,7 +218,8 @@ class Reclaimer:
     def _act(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
         lease = case.lease
         if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
-            return  # a person's: the desk takes it back, whatever the policy thinks
+            self._hasten(pool, lease.id, lease.warning, verdict)
+            return  # a person's: the desk takes it back, whatever the policy thinks of its use
         if not self.is_acting:
             if lease.warning is not None:
                 pool.end_warning(lease.id, BY, "the reclaimer does not act any more")
@@ -232,6 +233,13 @@ class Reclaimer:
             self._change(pool, case, watch, verdict)
         elif lease.warning is None and verdict.act is Act.WARN:
             self._warn(pool, case, watch, verdict)
+
+    def _hasten(self, pool: Pool, lease: int, warning: LeaseWarning, verdict: Verdict) -> None:
+        """A person's warning ends no later than what nobody puts off: the lease, class or lab."""
+        is_end = verdict.act is Act.WARN and verdict.kind is not WarningKind.IDLE
+        at = verdict.reclaim_at
+        if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
+            pool.bring_forward(lease, at, verdict.reason)
 
     def _change(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
         """The warning there is has no ground any more; perhaps another has."""

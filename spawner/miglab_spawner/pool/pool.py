@@ -48,7 +48,7 @@ from .layouts.laying import Cuttable
 from .ledger.ledger import Ledger
 from .ledger.rows import LeaseRow
 from .lengthening import Lengthening
-from .line import attendance, instead, tickets
+from .line import asking, attendance, instead, tickets
 from .line.demand import Demand
 from .memory import Wellness
 from .reserve import reservations
@@ -102,13 +102,14 @@ class Pool:
     def request(self, request: TicketRequest) -> TicketView:
         """A place in the queue: the one this server has for this shape and course, or a new one.
 
-        Asking for another shape gives up the place (or the offer) there was.
+        Asking for another shape gives up the place (or the offer) there was; ``only_if_free`` only
+        if the other is granted in the same step.
 
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
         with self.core.lock:
-            ticket = tickets.request(self.core, request)
+            ticket = asking.request(self.core, request)
             self._ask_after_old_holder(request)
             return views.ticket_view(self.core, ticket)
 
@@ -256,6 +257,11 @@ class Pool:
         """Give a warned holder until ``reclaim_at``."""
         with self.core.lock:
             return self._view(warnings.put_off(self.core, lease_id, reclaim_at, reason))
+
+    def bring_forward(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Let a warning by staff end at ``reclaim_at`` already, if that is sooner."""
+        with self.core.lock:
+            return self._view(warnings.bring_forward(self.core, lease_id, reclaim_at, reason))
 
     def worked(self, lease_id: int) -> None:
         """Work was seen on the lease: "I am still here" counts anew."""

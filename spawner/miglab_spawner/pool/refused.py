@@ -10,6 +10,7 @@ REASONS = {
     "shape-not-offered": "the course does not offer this shape",
     "over-quota": "a quota is used up",
     "queue-full": "as many wait as may",
+    "not-free": "what was asked for at once is not free (any more)",
     "waited-too-long": "nothing became free in the longest time one may wait",
     "unattended": "nobody asked after the ticket",
     "offer-expired": "the offered slices were not taken in time",

@@ -203,6 +203,7 @@ def lease_view(
         uuids=tuple(item.uuid for item in rows if item.uuid is not None),
         slices=tuple(slice_view(core, item) for item in rows) if row.is_live else (),
         granted_at=row.granted_at,
+        attached_at=row.attached_at,
         ends_at=row.ends_at,
         asked_back_at=row.releasing_at,
         extensions_left=max(0, core.settings.extensions - row.extensions) if most_s else 0,

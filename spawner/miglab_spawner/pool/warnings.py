@@ -4,7 +4,8 @@
                      → releasing    `reclaim_at` has come
 
 Whether to warn, and whether to take back, is the reclaimer's to decide; only the rules of the
-states are here.  A warning is never made shorter: it may be put off, or end.
+states are here.  The reclaimer never shortens its own warnings: one may be put off, or end.  One by
+staff comes sooner where an end that nothing puts off does.
 """
 
 from dataclasses import replace
@@ -71,6 +72,28 @@ def put_off(core: Core, number: int, reclaim_at: float, reason: str) -> LeaseRow
             lease = replace(lease, reclaim_at=reclaim_at)
             tx.put(lease)
             tx.note(lease, "reclaimer", reason)
+    return lease
+
+
+def bring_forward(core: Core, number: int, reclaim_at: float, reason: str) -> LeaseRow:
+    """An end that nothing puts off comes before the one that staff set: it counts, never a later.
+
+    It stays a warning by staff: only they may let the holder keep the lease.
+
+    Args:
+        core: the pool.
+        number: the lease; without a warning by staff nothing happens.
+        reclaim_at: when that end comes.
+        reason: which it is, in words for the holder, who reads what staff said after it.
+    """
+    with core.write(durable=True) as tx:
+        lease = leases.find(core, number)
+        until = lease.reclaim_at if lease.warn_kind == WarningKind.STAFF else None
+        if until is not None and reclaim_at < until:
+            why = f"Sooner than said before: {reason} {lease.warn_why}"
+            lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_why=why)
+            tx.put(lease)
+            tx.note(lease, "reclaimer", f"ends sooner: {reason}")
     return lease
 
 

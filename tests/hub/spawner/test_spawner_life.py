@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,16 @@ async def test_the_holder_is_the_very_process(hub: Hub, lab: PoolLab):
     lease = lab.lease_of("ada")
     assert lease is not None
     assert lease.holder == process_holder(int(environment["PID"]))
+
+
+async def test_a_start_begins_before_it_holds(hub: Hub, lab: PoolLab):
+    """By the hub's word and the pool's: so a reclaim tells the holder from a server begun since."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    server = (await hub.ask("ada", "GET", "api/users/ada")).json()["servers"][""]
+    lease = lab.lease_of("ada")
+    assert lease is not None and lease.attached_at is not None
+    assert datetime.fromisoformat(server["started"]).timestamp() <= lease.attached_at
 
 
 async def test_several_slices_come_as_a_list(hub: Hub, lab: PoolLab):

@@ -8,7 +8,7 @@ import pytest
 from traitlets.config import Config
 
 from miglab_spawner import hub_pages, mig_spawner
-from miglab_spawner.messages import TicketState, TicketView
+from miglab_spawner.messages import TicketRequest, TicketState, TicketView
 
 from .lab import PoolLab
 
@@ -170,6 +170,30 @@ async def test_an_offer_that_lapsed_leaves_the_server_alone(hub: Hub, lab: PoolL
     assert (await hub.environment("ada"))["PID"] == before
 
 
+async def test_who_has_left_the_course_does_not_get_its_slice(hub: Hub, lab: PoolLab):
+    """The group is asked when the offer is taken: refused in words, the server runs on as it is."""
+    hub.user("bo")
+    hub.user("ada", ("vision",))
+    await hub.start("bo", shape="7g.40gb")
+    await hub.begin("ada", shape="3g.20gb", course="vision")
+    await lab.until(lambda: _waits(hub), "ada waits")
+    await choose(hub, "cpu")
+    await hub.settled("ada")
+    await offered(hub, lab)
+    before = (await hub.environment("ada"))["PID"]
+    hub.user("ada", ("text",))
+    answer = await move(hub)
+    assert (answer.status_code, answer.json()) == (
+        403,
+        {"reason": "not-in-course", "message": "You are not in the course vision (any more)."},
+    )
+    assert (await hub.environment("ada"))["PID"] == before
+    assert _state(lab) is TicketState.OFFERED and not hub_pages._moves
+    hub.user("ada", ("vision",))
+    assert (await move(hub)).status_code == 202
+    assert (await moved(hub))["MIGLAB_COURSE"] == "vision"
+
+
 async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
     """Neither another student nor another server of the same one."""
     await line_up(hub, lab)
@@ -235,12 +259,31 @@ async def test_another_shape_that_is_free(hub: Hub, lab: PoolLab):
     assert lab.waiting() == []
 
 
-async def test_another_shape_that_is_gone(hub: Hub, lab: PoolLab):
-    """It is said, and the place is kept."""
+async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab):
+    """The page still shows it; the pool says what happened, and the place is kept."""
     ticket = await line_up(hub, lab)
-    hub.user("cy")
+    assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["instead"]]
+    taken = lab.pool.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
+    lab.pool.desk.put_in_front(taken.id, "Exam.", "person:ina")
+    await lab.until(lambda: lab.pool.lease_of("cy", ""), "cy has it")
+    answer = await choose(hub, "3g.20gb")
+    assert (answer.status_code, answer.json()) == (
+        409,
+        {
+            "reason": "not-free",
+            "message": "3g.20gb is not free any more. You keep your place in line.",
+        },
+    )
+    assert [(one.id, one.position) for one in lab.waiting()] == [(ticket.id, 1)]
+    assert _waits(hub)
+    assert hub.spawner("ada").user_options["shape"] == "7g.40gb"
+
+
+async def test_another_shape_that_the_course_does_not_offer(hub: Hub, lab: PoolLab):
+    """The pool's no comes back, and the place is kept."""
+    ticket = await line_up(hub, lab)
     answer = await choose(hub, "full")
-    assert (answer.status_code, answer.json()["reason"]) == (409, "not-free")
+    assert (answer.status_code, answer.json()["reason"]) == (403, "shape-not-offered")
     assert [one.id for one in lab.waiting()] == [ticket.id]
 
 
@@ -284,7 +327,7 @@ async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
     """The choice fails in words, and the place is there afterwards."""
     ticket = await line_up(hub, lab)
     await lab.stop()
-    answer = await choose(hub, "cpu")
+    answer = await choose(hub, "1g.5gb")
     assert (answer.status_code, answer.json()["reason"]) == (503, "pool-unreachable")
     await lab.start()
     await lab.until(lambda: lab.waiting(), "the ticket is there")

@@ -141,9 +141,9 @@ class ClassRoom(World):
 
     # -- what people do -----------------------------------------------------------------------
 
-    def someone_asks(self, user: str, shape: str) -> None:
+    def someone_asks(self, user: str, shape: str, only_if_free: bool = False) -> None:
         if not any(server.lease.user == user for server in self.running.values()):
-            self.ask(user, shape)
+            self.ask(user, shape, only_if_free=only_if_free)
 
     def some_work(self, acts: int) -> None:
         self.pool.turn()
@@ -228,6 +228,8 @@ class ClassRoom(World):
                 self.pool.stay(lease.id, user)
             elif how == "late":
                 self.pool.put_off(lease.id, self.at + 600, "restarted")
+            elif how == "sooner":
+                self.pool.bring_forward(lease.id, self.at + 60, "The class ends.")
             elif how == "reclaim" and lease.warning is not None:
                 self.pool.release(lease.id, "reclaimer", lease.warning.reason)
             else:

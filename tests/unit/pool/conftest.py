@@ -187,9 +187,16 @@ class World:
     # -- what a spawner does ------------------------------------------------------------------
 
     def ask(
-        self, user: str, shape: str = "1g.5gb", server: str = "", course: str = "everyone"
+        self,
+        user: str,
+        shape: str = "1g.5gb",
+        server: str = "",
+        course: str = "everyone",
+        only_if_free: bool = False,
     ) -> TicketView:
-        request = TicketRequest(user=user, server=server, course=course, shape=shape)
+        request = TicketRequest(
+            user=user, server=server, course=course, shape=shape, only_if_free=only_if_free
+        )
         return self.pool.request(request)
 
     def grant(self, user: str, shape: str = "1g.5gb", **more: str) -> LeaseView:

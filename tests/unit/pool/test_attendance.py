@@ -153,3 +153,65 @@ def test_nothing_is_free_instead(world: World) -> None:
     assert instead(world, ticket.id) == []
     world.pool.cancel(ticket.id, "ada")
     assert instead(world, ticket.id) == []
+
+
+def test_what_is_free_is_granted_in_the_same_step(world: World) -> None:
+    """Nothing can come between giving up the place and the slices."""
+    world.run("bo", "3g.20gb")
+    before = world.ask("ada", "7g.40gb")
+    after = world.ask("ada", "4g.20gb", only_if_free=True)
+    lease = world.pool.lease_of("ada", "")
+    assert lease is not None and lease.ticket == after.id
+    assert world.pool.ticket(before.id).state is TicketState.CANCELLED
+    assert world.ask("ada", "4g.20gb", only_if_free=True).id == after.id  # asked for already
+
+
+def test_what_somebody_took_meanwhile_costs_nobody_the_place(world: World) -> None:
+    """Seen free, then given to another: refused in words and in the ledger, the place is kept."""
+    world.run("bo", "3g.20gb")
+    ticket = world.ask("ada", "7g.40gb")
+    assert "4g.20gb" in instead(world, ticket.id)
+    behind = world.ask("dee", "7g.40gb")
+    other = world.ask("cy", "4g.20gb")
+    world.pool.desk.put_in_front(other.id, "Exam.", "person:ina")
+    world.work()
+    with pytest.raises(Refused, match=r"4g\.20gb is not free any more\. You keep your place") as no:
+        world.ask("ada", "4g.20gb", only_if_free=True)
+    assert (no.value.reason, no.value.status) == ("not-free", 409)
+    for _ in range(2):
+        line = world.pool.snapshot().waiting
+        assert [(one.id, one.position) for one in line] == [(ticket.id, 1), (behind.id, 2)]
+        world.crash()
+    (refused,) = world.ledger.history("ticket", str(other.id + 2))  # + 1 is the one undone
+    assert (refused["to_state"], refused["reason"]) == ("refused", no.value.message)
+
+
+def test_a_refusal_undoes_what_others_would_have_had(world: World) -> None:
+    """The place given up would have served who is behind: as it is not, neither is the other."""
+    world.run("bo", "3g.20gb")
+    ticket = world.ask("ada", "7g.40gb")
+    behind = world.ask("cy", "3g.20gb")
+    told: list[tuple[str, str]] = []
+    world.pool.core.unserved = lambda *ended: told.append(ended)
+    with pytest.raises(Refused, match="not free any more"):
+        world.ask("ada", "4g.20gb", only_if_free=True)
+    world.work()
+    assert world.pool.lease_of("cy", "") is None and told == []
+    assert [one.id for one in world.pool.snapshot().waiting] == [ticket.id, behind.id]
+    world.ask("ada", "4g.20gb")  # giving up the place without more is another matter
+    assert told == [("cancelled", "replaced")]
+
+
+def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
+    """Nor is who has no place put in line by asking for what is free only."""
+    world.run("bo", "3g.20gb")
+    world.ask("ada")
+    world.work()
+    with pytest.raises(Refused, match=r"You keep your 1g\.5gb"):
+        world.ask("ada", "7g.40gb", only_if_free=True)
+    world.work()
+    standing = world.pool.standing("ada", "").ticket
+    assert standing is not None and standing.state is TicketState.OFFERED
+    with pytest.raises(Refused, match=r"7g\.40gb is not free now\. Ask for it to wait"):
+        world.ask("cy", "7g.40gb", only_if_free=True)
+    assert world.pool.standing("cy", "").ticket is None

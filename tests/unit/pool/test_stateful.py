@@ -17,6 +17,9 @@ users = st.sampled_from(USERS)
 dying = st.one_of(st.none(), st.integers(0, 14))
 
 
+WAYS = ("stay", "late", "sooner", "reclaim", "work")  # in which a warning ends or moves
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Every action of the class room is a rule; each may be the pool's last."""
 
@@ -34,9 +37,9 @@ class PoolMachine(RuleBasedStateMachine):
         assert room is not None
         room.step(lambda: action(room), die_at)
 
-    @rule(user=users, shape=st.sampled_from(ASKED), die_at=dying)
-    def asks(self, user: str, shape: str, die_at: int | None) -> None:
-        self.do(lambda room: room.someone_asks(user, shape), die_at)
+    @rule(user=users, shape=st.sampled_from(ASKED), only_if_free=st.booleans(), die_at=dying)
+    def asks(self, user: str, shape: str, only_if_free: bool, die_at: int | None) -> None:
+        self.do(lambda room: room.someone_asks(user, shape, only_if_free), die_at)
 
     @rule(acts=st.integers(1, 10), die_at=dying)
     def works(self, acts: int, die_at: int | None) -> None:
@@ -62,7 +65,7 @@ class PoolMachine(RuleBasedStateMachine):
     def is_warned(self, user: str, kind: WarningKind, die_at: int | None) -> None:
         self.do(lambda room: room.warn(user, kind), die_at)
 
-    @rule(user=users, how=st.sampled_from(("stay", "late", "reclaim", "work")), die_at=dying)
+    @rule(user=users, how=st.sampled_from(WAYS), die_at=dying)
     def ends_warning(self, user: str, how: str, die_at: int | None) -> None:
         self.do(lambda room: room.warning_ends(user, how), die_at)
 

@@ -41,6 +41,18 @@ def test_it_ends_without_a_trace_in_the_view(world: World) -> None:
     assert world.pool.end_warning(lease.id, "reclaimer", "again") == after
 
 
+def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> None:
+    """A later end changes nothing, nor does a sooner one of a lease that staff have not warned."""
+    lease, idle = world.run("bob"), warned(world)
+    before = world.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 600.0)
+    assert world.pool.bring_forward(lease.id, world.at + 601, "Later.") == before
+    assert world.pool.bring_forward(idle.id, world.at + 1, "Sooner.") == idle
+    after = world.pool.bring_forward(lease.id, world.at + 60, "Sooner.").warning
+    assert after is not None and after.reclaim_at == world.at + 60
+    world.crash()
+    assert world.pool.lease(lease.id).warning == after
+
+
 def test_release_of_a_warned_lease(world: World) -> None:
     """It is released as any other: the slice is free once the holder is gone."""
     lease = warned(world)

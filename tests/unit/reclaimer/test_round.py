@@ -158,6 +158,74 @@ def test_what_staff_ask_back_is_none_of_the_policys(
     assert lab.reclaims == []
 
 
+@pytest.mark.parametrize(
+    ("closings", "words"),
+    [
+        (Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)}), "The class ends"),
+        (Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)), "Maintenance of the lab"),
+    ],
+)
+def test_an_end_that_nothing_puts_off_comes_before_staffs(
+    make_lab: MakeLab, closings: Closings, words: str
+) -> None:
+    """Who was given an hour by staff is told of the class's end, or maintenance, ten minutes away;
+    it stays a warning by staff, so that its holder still cannot put it off."""
+    lab = make_lab(closings=closings)
+    lease = lab.run("ada")
+    lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
+    lab.live(600)
+    far = lab.pool.lease(lease.id).warning
+    assert far is not None and far.reclaim_at == 1_003_600.0
+    lab.live(90)
+    near = lab.pool.lease(lease.id).warning
+    assert near is not None
+    assert (near.kind, near.reclaim_at) == (WarningKind.STAFF, 1_000_800.0)
+    assert words in near.reason and "ina takes this slice back: “Exam.”" in near.reason
+    notes = [row["reason"] for row in lab.ledger.history("lease", str(lease.id))]
+    assert [words in note for note in notes].count(True) == 1
+    lab.live(120)
+    assert [one.id for one in lab.pool.desk.take_back()] == [lease.id]
+
+
+def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> None:
+    """The pool was down until the class was over: the new time is told once, and then stands."""
+    closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
+    lab = make_lab(closings=closings)
+    lease = lab.run("ada")
+    lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
+    lab.pass_time(790)
+    lab.live(60)
+    warning = lab.pool.lease(lease.id).warning
+    assert warning is not None and warning.reclaim_at == 1_000_790.0 + STEP_S + LIMITS.warning_s
+
+
+def test_the_lease_ends_before_staffs_warning(make_lab: MakeLab) -> None:
+    """Its own end comes too: its holder is told that time, and cannot extend it away."""
+    lab = make_lab(replace(POOL, lease_s=600.0, extension_s=300.0))
+    lease = lab.run("ada")
+    lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
+    lab.live(495)
+    warning = lab.pool.lease(lease.id).warning
+    assert warning is not None
+    assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, lease.ends_at)
+    with pytest.raises(Refused, match="does not put this end off"):
+        lab.pool.extend(lease.id, 300, "ada")
+
+
+@pytest.mark.parametrize("rules", [{}, {"is_dry_run": True}, {"is_enabled": False}])
+def test_what_staff_take_back_first_is_not_put_off(
+    make_lab: MakeLab, rules: dict[str, bool]
+) -> None:
+    """An end that comes after theirs, or that nobody acts on, changes nothing."""
+    closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
+    lab = make_lab(closings=closings, **rules)
+    lease = lab.run("ada")
+    warning_s = 3600.0 if rules else 750.0
+    before = lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", warning_s).warning
+    lab.live(735)
+    assert lab.pool.lease(lease.id).warning == before
+
+
 def test_sooner_when_others_wait(lab: Lab) -> None:
     """With somebody waiting for it the limit is the short one, and the view says so."""
     leases = [lab.run(f"student{n}") for n in range(7)]

@@ -176,7 +176,7 @@ class FakePool(FakeLayouts):
         number = len(self.tickets) + 1
         self.tickets[number] = TicketView(
             id=number, state=TicketState.WAITING, position=number, waiting=number,
-            created_at=990.0, **request.model_dump(),
+            created_at=990.0, **request.model_dump(exclude={"only_if_free"}),
         )  # fmt: skip
         self._changed("request", number)
         return self.tickets[number]

@@ -36,6 +36,8 @@ def notes(service: Service) -> None:
         ("undrain gpu 0", [POOL, ("POST", "/gpus/GPU-0/undrain", {"reason": ""})]),
         ("undrain slice 7 --reason ok", [("POST", "/slices/7/undrain", {"reason": "ok"})]),
         ("quarantine 7 --reason fan", [("POST", "/slices/7/quarantine", FAN)]),
+        ("clear 7 --reason fan", [("POST", "/slices/7/clear", FAN)]),
+        ("adopt 7 --reason fan", [("POST", "/slices/7/adopt", FAN)]),
         ("next 1 --reason fan", [("POST", "/tickets/1/next", FAN)]),
         ("next 1 --undo", [("DELETE", "/tickets/1/next", None)]),
         ("extend 1 30 --reason x", [("POST", "/leases/1/extend", {"by_s": 1800.0, "reason": "x"})]),
@@ -61,7 +63,7 @@ def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: 
         ReclaimRequest.model_validate(body)
     elif path.endswith(("/drain", "/quarantine", "/next")) and method == "POST":
         ActRequest.model_validate(body)
-    elif path.endswith("/undrain"):
+    elif path.endswith(("/undrain", "/clear", "/adopt")):
         UndoRequest.model_validate(body)
     elif path == "/messages":
         NoteRequest.model_validate(body)

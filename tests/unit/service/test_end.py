@@ -35,7 +35,8 @@ class FakeHub:
 
 
 def releasing(**more: object) -> LeaseView:
-    return lease_view(1, **{"user": "alice", "state": LeaseState.RELEASING, **more})  # type: ignore[arg-type]
+    values = {"user": "alice", "state": LeaseState.RELEASING, "attached_at": SEEN_AT, **more}
+    return lease_view(1, **values)  # type: ignore[arg-type]
 
 
 def ender(hub: FakeHub, at: list[float]) -> ServerEnder:
@@ -70,6 +71,16 @@ async def test_a_newer_server_is_left_alone() -> None:
     hub = FakeHub(started_at=SEEN_AT + 1)
     await ender(hub, [SEEN_AT]).ask([releasing()])
     assert hub.stopped == []
+
+
+@pytest.mark.parametrize(("started_s", "stopped"), [(-1, 1), (1, 0), (3000, 0)])
+async def test_a_server_is_known_by_when_it_was_attached(started_s: float, stopped: int) -> None:
+    """A server that was started since is another one, whether before the lease was asked back (as
+    when its own start does that) or after; a pool that was restarted has seen neither begin."""
+    hub = FakeHub(started_at=SEEN_AT + started_s)
+    late = SEEN_AT + 3600
+    await ender(hub, [late]).ask([releasing(attached_at=SEEN_AT, asked_back_at=late - 1800)])
+    assert len(hub.stopped) == stopped
 
 
 async def test_a_lease_without_a_holder_stops_nothing() -> None:

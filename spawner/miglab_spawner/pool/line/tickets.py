@@ -1,4 +1,4 @@
-"""Tickets: asked for, attended, offered, taken; and the ways they end.  Decisions only."""
+"""Tickets: judged, attended, offered, taken; and the ways they end.  Decisions only."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -36,32 +36,11 @@ def find(core: Core, number: int) -> TicketRow:
     return row
 
 
-NO_NEW_ONES = frozenset({"paused", "gpus-unknown"})
-"""Refusals of what is new; who has a ticket keeps it."""
-
-# -- request ------------------------------------------------------------------------------------
+# -- may it be asked for -------------------------------------------------------------------------
 
 
-def request(core: Core, asked: TicketRequest) -> TicketRow:
-    """The ticket for this request: the one there is, or a new one at the end of the line."""
-    with core.write() as tx:
-        shape, why = _judge(core, asked)
-        ticket = of_server(core, asked.user, asked.server)
-        may_stay = why is None or why.reason in NO_NEW_ONES
-        if may_stay and ticket is not None and _is_same(ticket, asked, shape):
-            ticket = replace(ticket, attended_at=tx.at)
-            core.state.tickets[ticket.id] = ticket
-            return ticket
-        why = why or _why_not_now(core, asked, shape, ticket)
-        if why is None and ticket is not None:
-            _replace(core, tx, ticket)
-        ticket = _new(core, tx, asked, shape, why)
-    if why is not None:
-        raise why
-    return ticket
-
-
-def _judge(core: Core, asked: TicketRequest) -> tuple[str, Refused | None]:
+def judge(core: Core, asked: TicketRequest) -> tuple[str, Refused | None]:
+    """The shape in profiles, and why nobody of that course may ask for it now."""
     rules = core.settings.courses.get(asked.course)
     if rules is None:
         names = ", ".join(sorted(core.settings.courses)) or "none"
@@ -143,13 +122,10 @@ def of_server(core: Core, user: str, server: str) -> TicketRow | None:
     return None
 
 
-def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
-    return ticket.course == asked.course and shape == ticket.shape
-
-
-def _why_not_now(
+def why_not_now(
     core: Core, asked: TicketRequest, shape: str, replaced: TicketRow | None
 ) -> Refused | None:
+    """Why this user may not: the line is full, or a quota is used up."""
     if _is_full(core, replaced):
         return _queue_full(core)
     size = size_of(core, profiles(shape))
@@ -172,31 +148,6 @@ def _queue_full(core: Core) -> Refused:
         "Try again later, or start without a GPU.",
         429,
     )
-
-
-def _replace(core: Core, tx: Transaction, ticket: TicketRow) -> None:
-    message = "Another shape was asked for this server; this ticket made way."
-    end(core, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
-
-
-def _new(
-    core: Core, tx: Transaction, asked: TicketRequest, shape: str, why: Refused | None
-) -> TicketRow:
-    ticket = TicketRow(
-        id=core.ledger.new_id("ticket"),
-        user=asked.user,
-        server=asked.server,
-        course=asked.course,
-        shape=shape,
-        asked=asked.shape,
-        state=TicketState.WAITING if why is None else TicketState.REFUSED,
-        created_at=tx.at,
-        attended_at=tx.at,
-        reason="" if why is None else why.reason,
-        message="" if why is None else why.message,
-    )
-    tx.put(ticket, asked.user, ticket.message)
-    return ticket
 
 
 # -- attend, cancel, take -----------------------------------------------------------------------
@@ -253,11 +204,24 @@ def end(
     message: str,
     by: str = "pool",
 ) -> TicketRow:
-    """End a ticket that was not taken up, and the lease it may have been granted."""
+    """End a ticket that was not taken up, and the lease it may have been granted; counted."""
+    core.unserved(state.value, reason)
+    return put_over(core, tx, ticket, state, reason, message, by)
+
+
+def put_over(
+    core: Core,
+    tx: Transaction,
+    ticket: TicketRow,
+    state: TicketState,
+    reason: str,
+    message: str,
+    by: str,
+) -> TicketRow:
+    """As `end`, for a transaction that may yet be undone: not counted."""
     lease = core.state.leases.get(ticket.lease or 0)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     tx.put(ticket, by, message)
-    core.unserved(state.value, reason)
     if lease is not None and lease.state == LeaseState.GRANTED:
         leases.withdraw(core, tx, lease, LeaseState.EXPIRED, by, reason)
     return ticket
