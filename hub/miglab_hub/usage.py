@@ -1,12 +1,10 @@
 """The report of usage: for which days, as it is sent, and as a spreadsheet reads it.  Pure."""
 
-import csv
 import datetime as dt
-import io
-import unicodedata
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
+from miglab_hub.sheet import sheet
 from miglab_spawner.messages import Message
 from miglab_spawner.pool.accounts.usage_report import (
     By,
@@ -25,8 +23,6 @@ FIGURES = (
     "slice_hours", "leases", "wait_p50_s", "wait_p95_s", "idle_share", "known_share",
     "reclaims", "refusals",
 )  # fmt: skip
-FORMULA = frozenset("=+-@|%")
-BOM = "\ufeff"
 
 
 class UsageReport(Message):
@@ -92,31 +88,13 @@ def as_csv(found: UsageReport) -> str:
 
     Shares are from 0 to 1; what is unknown is empty.
     """
-    sheet = io.StringIO()
-    sheet.write(BOM)
-    writer = csv.writer(sheet, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    writer.writerow([found.by.value, *FIGURES])
-    for row in found.rows:
-        figures = (getattr(row, name) for name in FIGURES)
-        writer.writerow([harmless(row.key), *map(_number, figures)])
-    return sheet.getvalue()
+    rows = [[row.key, *(_number(getattr(row, name)) for name in FIGURES)] for row in found.rows]
+    return sheet([found.by.value, *FIGURES], rows)
 
 
 def file_name(found: UsageReport) -> str:
     """What a browser saves it as."""
     return f"usage-by-{found.by.value}-{found.since}-{found.until}.csv"
-
-
-def harmless(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: one that could begin one gets an apostrophe.
-
-    Looks at the first sign that is seen, in its plain form: a spreadsheet may drop what stands
-    before it, and take ``＝`` for ``=``.  Line ends become spaces: a row stays a row.
-    """
-    text = " ".join(text.splitlines()) if text else text
-    seen = (sign for sign in text if unicodedata.category(sign)[0] not in "CZ")
-    first = unicodedata.normalize("NFKC", next(seen, ""))[:1]
-    return f"'{text}" if first in FORMULA or text[:1] in ("\t", "'") else text
 
 
 def _number(value: float | None) -> float | str:

@@ -97,6 +97,7 @@ class AuditEntry(Message):
     """One thing that was done.
 
     Attributes:
+        id: the later, the higher.
         by: who did it: ``person:NAME``, ``service:NAME``, ``spawner`` (also the host's operator).
         act: what a person did, in a word; empty for what the pool did by itself.
         what: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``note``, ``pool`` …
@@ -107,6 +108,7 @@ class AuditEntry(Message):
         course: whose it was; empty for none.
     """
 
+    id: int
     at: float
     by: str
     act: str

@@ -1,7 +1,8 @@
 """A class in a real browser, as its instructor and the site admin go through it.
 
-Cut a layout, reserve, watch students come, write to one, drain, put somebody in front, take a slice
-back, end the class: over a real hub, with every page's accessibility looked at on the way.
+Cut a layout, reserve, watch students come, write to one, read the log, drain, put somebody in
+front, take a slice back, end the class: over a real hub, with every page's accessibility looked at
+on the way.
 """
 
 import datetime as dt
@@ -106,6 +107,7 @@ def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -
         expect(instructor.locator(".cell", has_text=name)).to_be_visible()
     look(instructor, "pool-desk")
     write_to_ada(instructor, lab)
+    withdraw_it(instructor)
     drain_with_the_keyboard(admin)
     late = come("late")
     put_in_front(instructor, "late")
@@ -174,6 +176,19 @@ def write_to_ada(instructor: Page, lab: TemporaryLab) -> None:
     look(instructor, "slice-desk")
     act(instructor, "Message", Message="Save your work: we stop at noon.")
     said(instructor, "The message is sent.")
+
+
+def withdraw_it(instructor: Page) -> None:
+    """The log has what was done before, and what ada is shown until it is taken back."""
+    go(instructor, "Log")
+    expect(instructor.get_by_role("row", name="the term is over")).to_be_visible()
+    button = instructor.get_by_role("button", name="the message to ada")
+    button.click()
+    act(instructor, "Withdraw", Why="it is later already")
+    said(instructor, "The message is withdrawn.")
+    expect(button).to_have_count(0)
+    assert serious_problems(instructor) == []
+    go(instructor, "Pool")
 
 
 def drain_with_the_keyboard(admin: Page) -> None:

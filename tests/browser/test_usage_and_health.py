@@ -180,3 +180,95 @@ async def test_what_is_fine_opens_by_keyboard(open_page: Open) -> None:
     await page.get_by_text("What is fine").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_text("MIG on: is cut on demand")).to_be_visible()
+
+
+# The Health page stays current.
+
+AGAIN_MS = 15_000
+COOLED = Health(False, 2, (31, 79), 40, 60.0, False, "Xid 79: a fault.")
+
+
+@pytest.fixture
+async def health(open_page: Open) -> Page:
+    """The page, whose clock the test turns."""
+    page = await open_page("health")
+    await page.clock.install()
+    await page.reload()
+    return page
+
+
+def cool_down(lab: Lab) -> None:
+    """One thing less is wrong."""
+    lab.pool.said = {"GPU-0": Wellness(time.time(), COOLED)}
+
+
+async def hide(page: Page, is_hidden: bool) -> None:
+    """As if another tab were in front, or this one again."""
+    await page.evaluate(
+        """is => {
+            Object.defineProperty(document, "hidden", { value: is, configurable: true });
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        is_hidden,
+    )
+
+
+async def test_what_changes_is_shown(lab: Lab, health: Page) -> None:
+    """Without a reload; the keyboard stays where it is, what is open stays open, and it is said."""
+    await expect(health.get_by_role("heading", name="3 things to look at")).to_be_visible()
+    await health.get_by_text("What is fine").focus()
+    await health.keyboard.press("Enter")
+    cool_down(lab)
+    await health.clock.run_for(AGAIN_MS)
+    await expect(health.get_by_role("heading", name="2 things to look at")).to_be_visible()
+    await expect(health.get_by_role("status")).to_have_text("2 things to look at")
+    assert await health.evaluate("document.activeElement.id") == "fine-words"
+    await expect(health.get_by_text("MIG on: is cut on demand")).to_be_visible()
+
+
+async def test_nobody_looks_at_a_hidden_page(lab: Lab, health: Page) -> None:
+    """It asks nothing while it is hidden, and at once when it is seen again."""
+    asked: list[str] = []
+    health.on("request", lambda request: asked.append(request.url))
+    await hide(health, True)
+    cool_down(lab)
+    await health.clock.run_for(10 * AGAIN_MS)
+    assert asked == []
+    await hide(health, False)
+    await expect(health.get_by_role("heading", name="2 things to look at")).to_be_visible()
+    assert len(asked) == 1
+
+
+async def test_a_silent_pool_is_told(lab: Lab, health: Page) -> None:
+    """What is shown stays, and is called old until the pool answers again."""
+    await health.evaluate(
+        "() => { window.kept = fetch; window.fetch = () => Promise.reject(Error('gone')); }"
+    )
+    await health.clock.run_for(AGAIN_MS)
+    await expect(health.get_by_text("what is shown may be old")).to_be_visible()
+    await expect(health.get_by_role("heading", name="3 things to look at")).to_be_visible()
+    await health.evaluate("() => { window.fetch = window.kept; }")
+    await health.clock.run_for(AGAIN_MS)
+    await expect(health.get_by_text("what is shown may be old")).to_be_hidden()
+
+
+async def test_whoever_is_signed_out_signs_in_again(health: Page) -> None:
+    """Sent to the hub, the page begins anew: it shows nothing that its reader may not know."""
+    await health.evaluate(
+        "() => { window.fetch = () => Promise.resolve({ redirected: true, ok: false }); }"
+    )
+    async with health.expect_event("load", timeout=5000):
+        await health.clock.run_for(AGAIN_MS)
+
+
+async def test_marked_words_stay_marked(lab: Lab, health: Page) -> None:
+    """Who marks a command to copy it is not disturbed; the next look shows what is new."""
+    await health.evaluate("getSelection().selectAllChildren(document.querySelector('.findings'))")
+    cool_down(lab)
+    async with health.expect_response("**/health"):
+        await health.clock.run_for(AGAIN_MS)
+    await expect(health.get_by_text("40 °C")).to_be_visible()
+    await expect(health.get_by_role("heading", name="3 things to look at")).to_be_visible()
+    await health.evaluate("getSelection().empty()")
+    await health.clock.run_for(AGAIN_MS)
+    await expect(health.get_by_role("heading", name="2 things to look at")).to_be_visible()

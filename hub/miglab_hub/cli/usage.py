@@ -9,7 +9,8 @@ import typer
 from rich.console import Group, RenderableType
 
 from miglab_hub.cli.talk import AsJson, api, cell, table, tell
-from miglab_hub.usage import BOM, UsageReport, as_csv
+from miglab_hub.sheet import BOM
+from miglab_hub.usage import UsageReport, as_csv
 from miglab_spawner.pool.accounts.usage_report import By, UsageRow
 
 DAY = ["%Y-%m-%d"]

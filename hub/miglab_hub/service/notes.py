@@ -9,7 +9,7 @@ from miglab_spawner.messages import REASON_MAX
 from miglab_spawner.pool.pool import Pool
 
 from .answers import REFUSED, DeniedError
-from .asker import Asker
+from .asker import Asker, forbidden
 from .rights import Right
 from .roles import Host, needs
 
@@ -51,11 +51,16 @@ async def end(
         note = pool.desk.note(note_id)
         if not _may_see(asker, note):
             raise DeniedError(404, "unknown-note", f"No message {note_id} is shown (any more).")
-        if note.by != asker.by:
-            asker.require(Right.MESSAGE, note.to_course)
+        if not may_end(asker, note):
+            raise forbidden(Right.MESSAGE, note.to_course or "")
         return pool.desk.end_note(note_id, asker.by, reason)
 
     return await host.decide(decision)
+
+
+def may_end(asker: Asker, note: SentNote) -> bool:
+    """Whether the asker may end it: it is their own, or to a course of theirs."""
+    return note.by == asker.by or asker.may(Right.MESSAGE, note.to_course)
 
 
 def _check_addressee(pool: Pool, asker: Asker, request: NoteRequest) -> None:

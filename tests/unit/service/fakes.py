@@ -117,6 +117,16 @@ def slice_view(number: int, start: int, user: str | None = None, **more: Any) ->
     return SliceView(**{**values, **more})
 
 
+def entry(number: int, **more: Any) -> AuditEntry:
+    """What ina did: she asked for lease 1 back."""
+    values: dict[str, Any] = {
+        "id": number, "at": 1e9, "by": "person:ina", "act": "reclaim", "what": "lease",
+        "thing": "1", "from_state": "running", "to_state": "warned", "reason": "Exam.",
+        "course": "ml",
+    }  # fmt: skip
+    return AuditEntry(**(values | more))
+
+
 def reservation_view(number: int, **more: Any) -> ReservationView:
     """Seven slices for ml, Tuesdays from 10 to 12 in Berlin."""
     values: dict[str, Any] = {

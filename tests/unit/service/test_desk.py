@@ -1,15 +1,18 @@
 """What staff do by hand, over HTTP: who may, what reaches the pool, and how a second is told."""
 
+import csv
+import io
 from typing import Any
 
 import httpx
 import pytest
 
 from miglab_hub.service.host import PoolHost
+from miglab_hub.sheet import BOM
 from miglab_spawner.desk_messages import SentNote
 
 from .conftest import as_
-from .fakes import FakePool
+from .fakes import FakePool, entry
 
 ILSE, TIMO, VERA = as_("instructor-token"), as_("assistant-token"), as_("vision-token")
 ROOT, ALICE = as_("admin-token"), as_("alice-token")
@@ -211,8 +214,24 @@ async def test_one_reads_of_ones_courses(
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=1001", "since=nan", "since=-1", "until=1700000000000", "course="]
-)
+    "query", [
+        "limit=0", "limit=1001", "since=nan", "since=-1", "until=1700000000000", "course=",
+        "before=0", "before=9223372036854775808", "format=xlsx",
+    ],
+)  # fmt: skip
 async def test_an_audit_that_cannot_be_read(client: httpx.AsyncClient, query: str) -> None:
     """Too much, or times that are none (or are in milliseconds)."""
     assert (await client.get(f"/api/audit?{query}", headers=ROOT)).status_code == 422
+
+
+async def test_the_audit_as_a_sheet(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """A file to keep: when in words, and no reason that a spreadsheet would run."""
+    pool.done = [entry(3, reason='=HYPERLINK("x")\nnow', by="person:ilse")]
+    answer = await client.get("/api/audit?format=csv&before=9", headers=ILSE)
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert 'filename="audit.csv"' in answer.headers["content-disposition"]
+    (row,) = csv.DictReader(io.StringIO(answer.content.decode().removeprefix(BOM)))
+    assert row["at_utc"] == "2001-09-09 01:46:40" and row["by"] == "person:ilse"
+    assert row["reason"] == """'=HYPERLINK("x") now"""
+    (asked,) = [call[1] for call in pool.calls if call[0] == "audit"]
+    assert asked.before == 9

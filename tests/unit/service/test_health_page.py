@@ -1,5 +1,6 @@
 """The Health page: what is wrong and what to do, what GPUs said, and what is not known."""
 
+import re
 import threading
 from typing import Any
 
@@ -192,6 +193,17 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
         "580.1", "(a program&#39;s)", 'aria-current="page">Health',
     ):  # fmt: skip
         assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words
+
+
+async def test_what_has_the_focus_has_a_name(
+    client: httpx.AsyncClient, sick: FakePool, host: PoolHost
+) -> None:
+    """A part that is replaced can give the keyboard's place back only to what has an id."""
+    page = (await client.get("/health", headers=as_("admin-token"))).text
+    inside = page.split('class="part"', 1)[1].split("</main>")[0]
+    found = re.findall(r"<(?:a|summary|button|details)\b[^>]*>|<\w+[^>]* tabindex=[^>]*>", inside)
+    assert len(found) > 4
+    assert [tag for tag in found if ' id="' not in tag] == []
 
 
 async def test_all_is_well(client: httpx.AsyncClient, pool: FakePool) -> None:

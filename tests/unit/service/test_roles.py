@@ -65,6 +65,7 @@ AUDIT_ML = "      200   200 200  200  200  403   403 403 403 401"
 OPEN = "          200   200 200  200  200  200   200 200 200 200"
 SIGNS_IN = "      200   200 200  200  200  200   200 200 403 302"
 STAFF_PAGE = "    200   200 200  200  200  200   403 403 403 302"
+LOG_ML = "        200   200 200  200  200  403   403 403 403 302"
 HEALTH_PAGE = "   200   200 200  200  403  200   403 403 403 302"
 STAFF_DESK = (
     "    200   200 200  200  200  200   404 404 403 401"  # a slice that nobody holds, a GPU
@@ -122,6 +123,8 @@ ROUTES = [
     ("GET", "/api/health", None, OPEN),
     ("GET", "/api/openapi.json", None, OPEN),
     ("GET", "/", None, SIGNS_IN),
+    ("GET", "/log", None, STAFF_PAGE),
+    ("GET", "/log?course=ml", None, LOG_ML),
     ("GET", "/usage", None, STAFF_PAGE),
     ("GET", "/health", None, HEALTH_PAGE),
     ("GET", "/fragment", None, LOOK),
@@ -133,6 +136,7 @@ ROUTES = [
     ("GET", "/desk/slice/1", None, SLICE_DESK),
     ("GET", "/desk/slice/4", None, STAFF_DESK),
     ("GET", "/desk/gpu/GPU-0", None, STAFF_DESK),
+    ("GET", "/desk/note/1", None, TOLD),
     ("GET", "/desk/pool", None, STAFF_DESK),
     ("GET", "/desk/reserve", None, RESERVE_DESK),
     ("GET", "/desk/reservation/1", None, LOOK),

@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from miglab_hub.sheet import BOM, FORMULA, harmless
 from miglab_hub.usage import (
-    BOM,
     FIGURES,
-    FORMULA,
     LONGEST_DAYS,
     BadPeriod,
     as_csv,
     days,
-    harmless,
     make,
     period_of,
 )

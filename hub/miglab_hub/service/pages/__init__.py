@@ -11,7 +11,15 @@ from fastapi.staticfiles import StaticFiles
 from miglab_hub.service.rights import Right
 from miglab_hub.service.roles import OPEN, page_needs
 
-from . import desk_page, health_page, layouts_page, pool_page, reservations_page, usage_page
+from . import (
+    desk_page,
+    health_page,
+    layouts_page,
+    log_page,
+    pool_page,
+    reservations_page,
+    usage_page,
+)
 from .frame import SERVICE, callback
 
 PAGE = page_needs(Right.LOOK)
@@ -46,8 +54,15 @@ def page_router(prefix: str) -> APIRouter:
     router.add_api_route(
         "/desk/layout/{name}", layouts_page.layout_desk, response_class=HTMLResponse
     )
+    router.add_api_route("/desk/note/{thing}", log_page.note_desk, response_class=HTMLResponse)
     for address in ("/desk/{kind}", "/desk/{kind}/{thing}"):
         router.add_api_route(address, desk_page.desk, response_class=HTMLResponse)
+    router.add_api_route(
+        "/log",
+        log_page.page,
+        response_class=HTMLResponse,
+        dependencies=[page_needs(Right.AUDIT)],
+    )
     router.add_api_route(
         "/usage",
         usage_page.page,

@@ -271,7 +271,8 @@ def _note(
     return Act(
         key,
         title,
-        f"{whom} reads it in JupyterLab, with your name, for as long as you say.",
+        f"{whom} reads it in JupyterLab, with your name, for as long as you say. "
+        "It can be withdrawn on the Log page.",
         "Send",
         "The message is sent.",
         "messages",

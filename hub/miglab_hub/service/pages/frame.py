@@ -56,6 +56,7 @@ PLACES = (
     Place("pool", "/", "Pool", everybody),
     Place("layouts", "/layouts", "Layouts", lambda asker: asker.has(Right.SEE_LAYOUTS)),
     Place("reservations", "/reservations", "Reservations", everybody),
+    Place("log", "/log", "Log", lambda asker: asker.has(Right.AUDIT)),
     Place("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
     Place("health", "/health", "Health", lambda asker: asker.has(Right.HEALTH)),
 )

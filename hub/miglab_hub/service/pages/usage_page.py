@@ -61,23 +61,28 @@ def _wanted(request: Request) -> tuple[Asked, str]:
     query, problem = request.query_params, ""
     by = By(query["by"]) if query.get("by") in tuple(By) else By.COURSE
     try:
-        first, last = days(_day(query.get("since")), _day(query.get("until")), today)
+        first, last = days(day(query.get("since")), day(query.get("until")), today)
     except BadPeriod as error:
         problem = str(error)
         first, last = days(None, None, today)
     return Asked(first, last, by, period_of(first, last, zone, now)), problem
 
 
-def _day(text: str | None) -> dt.date | None:
+def day(text: str | None) -> dt.date | None:
+    """A day as a form sends it; None if it is left open.
+
+    Raises:
+        BadPeriod: it is no day of a lab's.
+    """
     if not text:
         return None
     try:
-        day = dt.date.fromisoformat(text)
+        found = dt.date.fromisoformat(text)
     except ValueError:
         raise BadPeriod("A day is written like 2026-11-21: nothing else can be read.") from None
-    if day < FIRST_DAY:
+    if found < FIRST_DAY:
         raise BadPeriod(f"There was no lab before {FIRST_DAY}: choose a later day.")
-    return day
+    return found
 
 
 def _query(wanted: Asked) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 from miglab_spawner.messages import WaitEstimate
 
@@ -56,6 +57,16 @@ def wait_short(estimate: WaitEstimate) -> str:
 def iso(at: float) -> str:
     """A moment for ``<time datetime>``."""
     return datetime.fromtimestamp(at, UTC).isoformat("T", "seconds")
+
+
+def moment(at: float, zone: ZoneInfo) -> str:
+    """A day and a time of day."""
+    return f"{datetime.fromtimestamp(at, zone):%-d %b %Y, %H:%M}"
+
+
+def second(at: float, zone: ZoneInfo) -> str:
+    """The same to the second: what follows what."""
+    return f"{datetime.fromtimestamp(at, zone):%-d %b %Y, %H:%M:%S}"
 
 
 def amount(used_mib: int | None, of_mib: int) -> str:

@@ -1,5 +1,6 @@
 // The reservations' page: its forms, and what a refused one clashes with, marked in the week.
 
+import { renew } from "./again.js";
 import * as desk from "./desk.js";
 import { byId } from "./frame.js";
 
@@ -34,18 +35,9 @@ document.addEventListener("miglab:refused", (event) => {
   }
 });
 
-async function refresh() {
-  const answer = await fetch(location.href);
-  if (answer.status !== 200 || answer.redirected) return location.reload();
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("part-week");
-  const old = byId("part-week");
-  const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
-  old.replaceWith(fresh);
-  if (focus) (byId(focus) || here).focus({ preventScroll: true });
-}
-
+const refresh = () => renew().catch(() => {}); // the next one may succeed
 document.addEventListener("miglab:acted", refresh);
-setInterval(() => byId("desk").open || document.querySelector(".clash") || refresh().catch(() => {}), AGAIN_MS);
+setInterval(() => byId("desk").open || document.querySelector(".clash") || refresh(), AGAIN_MS);
 here.addEventListener("change", (event) => {
   if (event.target.id === "zone") event.target.form.requestSubmit();
 });

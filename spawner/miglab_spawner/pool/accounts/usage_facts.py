@@ -1,12 +1,6 @@
-"""Reads from the ledger what a report of usage is made of.
+"""Reads from the ledger what a report of usage is made of."""
 
-Over a connection of its own that cannot write: a long read holds up no decision, and sees the
-ledger as it was when it began.
-"""
-
-import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +9,14 @@ from sqlalchemy import (
     Connection,
     Integer,
     cast,
-    create_engine,
     func,
     select,
     true,
 )
-from sqlalchemy.pool import NullPool
 
 from miglab_spawner.messages import WarningKind
 from miglab_spawner.pool.ledger import tables
+from miglab_spawner.pool.ledger.reading import reading
 
 from .activity import DAY_S
 from .usage_report import (
@@ -48,7 +41,7 @@ def read(ledger: Path, since: float, until: float, courses: Collection[str] | No
         until: up to when.
         courses: only of these; None for all.
     """
-    with _reading(ledger) as connection:
+    with reading(ledger) as connection:
         held = tuple(_held(connection, since, until, courses))
         return Facts(
             held=held,
@@ -56,19 +49,6 @@ def read(ledger: Path, since: float, until: float, courses: Collection[str] | No
             reclaims=tuple(_reclaims(connection, since, until, courses)),
             refusals=tuple(_refusals(connection, since, until, courses)),
         )
-
-
-@contextmanager
-def _reading(ledger: Path) -> Iterator[Connection]:
-    uri = f"{ledger.resolve().as_uri()}?mode=ro"
-    engine = create_engine(
-        "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool
-    )
-    try:
-        with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
 
 
 def _is_of(columns: Any, courses: Collection[str] | None) -> ColumnElement[bool]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, literal_column, select
 
 from miglab_spawner.desk_messages import AuditEntry
-from miglab_spawner.pool.core import Core
+from miglab_spawner.pool.ledger.reading import reading
 from miglab_spawner.pool.ledger.tables import transitions
 
 LIMIT_MAX = 1000
@@ -24,6 +25,7 @@ class Question:
     Attributes:
         since: not before; seconds since the epoch.
         until: before.
+        before: only what is older than the entry of this id.
         by: whose acts, as the ledger names them or by the bare name.
         what: the kind of thing.
         thing: which one.
@@ -34,6 +36,7 @@ class Question:
 
     since: float | None = None
     until: float | None = None
+    before: int | None = None
     by: str | None = None
     what: str | None = None
     thing: str | None = None
@@ -51,6 +54,8 @@ def query(asked: Question) -> Select[Any]:
         wanted.append(columns.at >= asked.since)
     if asked.until is not None:
         wanted.append(columns.at < asked.until)
+    if asked.before is not None:
+        wanted.append(columns.id < asked.before)
     if asked.by is not None:
         names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
         wanted.append(columns.by.in_(names))
@@ -63,6 +68,12 @@ def query(asked: Question) -> Select[Any]:
     return found.where(*wanted)
 
 
-def read(core: Core, asked: Question) -> list[AuditEntry]:
-    """The entries, the newest first."""
-    return [AuditEntry(**row) for row in core.ledger.read(query(asked))]
+def read(ledger: Path, asked: Question) -> list[AuditEntry]:
+    """The entries, the newest first.
+
+    Args:
+        ledger: its file.
+        asked: which.
+    """
+    with reading(ledger) as connection:
+        return [AuditEntry(**row) for row in connection.execute(query(asked)).mappings()]

@@ -17,6 +17,8 @@ DONE = {
     "next": "put it in front",
     "back": "put it back in line",
     "end": "took it back",
+    "message": "sent it",
+    "change": "changed it",
     "pause": "paused it",
     "resume": "resumed it",
 }
@@ -67,6 +69,10 @@ def told(step: Step | None, now: float) -> str:
     """Who did what last, as a clause; empty if nobody did anything."""
     if step is None:
         return ""
-    did = DONE.get(step.act) or (f"made it {step.to_state}" if step.to_state else "changed it")
     why = f" (“{step.reason}”)" if step.reason else ""
-    return f"{called(step.by)} {did} {ago(now - step.at)}{why}"
+    return f"{called(step.by)} {did(step.act, step.to_state)} {ago(now - step.at)}{why}"
+
+
+def did(act: str, to_state: str) -> str:
+    """What was done to something, as a verb with "it"."""
+    return DONE.get(act) or (f"made it {to_state}" if to_state else "changed it")

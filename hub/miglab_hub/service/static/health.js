@@ -1,0 +1,23 @@
+// Keeps the Health page current while somebody can see it: fetched anew now and then.
+
+import { renew } from "./again.js";
+import { byId } from "./frame.js";
+
+const AGAIN_MS = 15000;
+let said = verdict();
+let busy = false;
+
+function verdict() {
+  return byId("verdict-h").textContent;
+}
+
+async function look() {
+  if (busy || document.hidden) return;
+  busy = true;
+  byId("link").hidden = await renew().then(() => true, () => false);
+  busy = false;
+  if (verdict() !== said) byId("said").textContent = said = verdict();
+}
+
+setInterval(look, AGAIN_MS);
+document.addEventListener("visibilitychange", look);

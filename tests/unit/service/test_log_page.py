@@ -1,0 +1,253 @@
+"""The Log page: who reads what of it, what the audit is asked, and that no word becomes markup."""
+
+import datetime as dt
+import re
+from urllib.parse import parse_qs
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markupsafe import escape
+
+from miglab_hub.service.pages.log_page import ROWS, lines, to_whom
+from miglab_hub.service.pages.log_query import (
+    SWAPPED,
+    Wanted,
+    question,
+    sheet_query,
+    wanted_of,
+)
+from miglab_spawner.desk_messages import SentNote
+from miglab_spawner.pool.desk import Question
+
+from .conftest import as_
+from .fakes import FakePool, entry
+from .test_page import HOSTILE
+
+BERLIN = ZoneInfo("Europe/Berlin")
+ILSE, ROOT, ALICE = as_("instructor-token"), as_("admin-token"), as_("alice-token")
+
+
+def note(number: int, **more: object) -> SentNote:
+    values = {"by": "person:vera", "text": "Hand in.", "at": 1e9, "until": 2e9}
+    return SentNote.model_validate({"id": number, **values, **more})
+
+
+def asked_of(pool: FakePool) -> Question:
+    (asked,) = [call[1] for call in pool.calls if call[0] == "audit"]
+    assert isinstance(asked, Question)
+    return asked
+
+
+# What an address asks for.
+
+
+def test_a_day_lasts_from_midnight_to_midnight() -> None:
+    """Where the lab is; the last day is meant with all its hours."""
+    wanted, problem = wanted_of({"since": "2026-11-02", "until": "2026-11-02"})
+    asked = question(wanted, None, BERLIN, 9)
+    begins = dt.datetime(2026, 11, 2, tzinfo=BERLIN).timestamp()
+    assert (problem, asked.since, asked.until) == ("", begins, begins + 86400)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("since=soon", "A day is written like"),
+        ("since=2026-11-08&until=2026-11-02", SWAPPED),
+        ("until=1066-10-14", "There was no lab before"),
+    ],
+)
+async def test_days_that_cannot_be_read(
+    client: httpx.AsyncClient, pool: FakePool, query: str, words: str
+) -> None:
+    """It is said, and all days are shown; the rest of what was asked for holds."""
+    page = await client.get(f"/log?{query}&by=ina", headers=ROOT)
+    assert page.status_code == 200 and f'role="alert">{words}' in page.text
+    asked = asked_of(pool)
+    assert (asked.since, asked.until, asked.by) == (None, None, "ina")
+
+
+def test_whoever_the_page_names_is_found() -> None:
+    """The operator and the pool by the words that the page has for them."""
+    names = ("the operator of this host", "the pool", "ina", "")
+    found = [question(Wanted(by=name), None, BERLIN, 9).by for name in names]
+    assert found == ["spawner", "pool", "ina", None]
+
+
+KEYS = ("since", "until", "by", "course", "what", "everything", "before")
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=40) | st.from_regex(r"\d{1,30}")))
+@example({"before": "9" * 19})
+def test_any_address_is_read(query: dict[str, str]) -> None:
+    """Nothing breaks it, what is read can be asked of SQLite, and the next page asks the same."""
+    wanted, _ = wanted_of(query)
+    assert question(wanted, None, BERLIN, 9).before in (None, wanted.before)
+    assert wanted.before is None or wanted.before < 2**63
+    assert wanted_of(wanted.as_query())[0] == wanted
+
+
+def test_the_last_day_there_is() -> None:
+    """It has no day after it, and is no error."""
+    wanted, _ = wanted_of({"until": "9999-12-31"})
+    assert question(wanted, None, BERLIN, 9).until is None
+
+
+def test_the_sheet_is_of_the_same() -> None:
+    """All that was asked for but where the page begins; what is open is left out."""
+    wanted = Wanted(dt.date(2026, 1, 1), None, "ina", "ml", "lease", True, 77)
+    found = sheet_query(wanted, ZoneInfo("UTC"), 1000)
+    assert found == {
+        "since": "1767225600.0", "by": "ina", "what": "lease", "course": "ml",
+        "everything": "True", "limit": "1000", "format": "csv",
+    }  # fmt: skip
+    assert sheet_query(Wanted(), BERLIN, 5) == {"limit": "5", "format": "csv"}
+
+
+# In words.
+
+
+def test_entries_in_words() -> None:
+    """GPUs by their number, people by their names, states as a change only where there is one."""
+    told = lines(
+        [
+            entry(4),
+            entry(3, what="gpu", thing="GPU-a", act="drain", from_state="ok", to_state="ok"),
+            entry(2, what="gpu", thing="GPU-gone", act="undrain", by="spawner"),
+            entry(1, what="pool", thing="", act="pause", from_state="granting", to_state="paused"),
+            entry(0, what="note", thing="7", act="", by="pool", from_state="", to_state="shown"),
+        ],
+        {"GPU-a": "GPU 3"},
+    )
+    assert [(one.who, one.thing, one.did, one.states) for one in told] == [
+        ("ina", "lease 1", "asked for it back", "running → warned"),
+        ("ina", "GPU 3", "drained it", "ok"),
+        ("the operator of this host", "GPU-gone", "ended its draining", "running → warned"),
+        ("ina", "the pool", "paused it", "granting → paused"),
+        ("the pool", "message 7", "made it shown", "shown"),
+    ]
+    assert [one.is_own_work for one in told] == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ({}, "everybody"),
+        ({"to_course": "ml"}, "all of ml"),
+        ({"to_user": "ada"}, "ada"),
+        ({"to_user": "ada", "to_server": ""}, "ada"),
+        ({"to_user": "ada", "to_server": "lab2"}, "ada, server “lab2”"),
+    ],
+)
+def test_to_whom_a_message_is(to: dict[str, str], words: str) -> None:
+    """One, one of their servers, a course, or all."""
+    assert to_whom(note(1, **to)) == words
+
+
+# Who reads it.
+
+
+async def test_an_instructor_reads_of_own_courses(
+    client: httpx.AsyncClient, pool: FakePool
+) -> None:
+    """The pool is asked for no other's, and another's by name is refused like in the API."""
+    page = (await client.get("/log", headers=ILSE)).text
+    assert asked_of(pool).courses == {"ml"}
+    assert "Of ml." in page and '<select id="course"' not in page and "vision" not in page
+    refused = await client.get("/log?course=vision", headers=ILSE)
+    assert refused.status_code == 403 and "in vision" in refused.text
+
+
+async def test_an_admin_chooses_a_course(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """Of all there are; chosen, it stays so in the form, the sheet and the older pages."""
+    pool.done = [entry(900 - number, course="vision") for number in range(ROWS + 1)]
+    page = (await client.get("/log?course=vision&what=lease", headers=ROOT)).text
+    assert asked_of(pool).courses == {"vision"}
+    assert '<option value="vision" selected>' in page and '<option value="ml">' in page
+    assert "/api/audit?what=lease&amp;course=vision&amp;limit=1000&amp;format=csv" in page
+    assert f"/log?course=vision&amp;what=lease&amp;before={901 - ROWS}" in page
+
+
+async def test_students_have_no_log(client: httpx.AsyncClient) -> None:
+    """Neither the page nor the way to it."""
+    assert (await client.get("/log", headers=ALICE)).status_code == 403
+    assert "/log" not in (await client.get("/", headers=ALICE)).text
+    for staff in (ILSE, as_("assistant-token")):
+        assert 'aria-current="page">Log' in (await client.get("/log", headers=staff)).text
+
+
+async def test_pages(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """So many on each; the last leads to no older one, and only the newest not to the newest."""
+    pool.done = [entry(900 - number) for number in range(ROWS)]
+    page = (await client.get("/log", headers=ROOT)).text
+    assert page.count("<tr>") == ROWS + 1 and "Pages of the log" not in page
+    page = (await client.get("/log?before=901&by=ina", headers=ROOT)).text
+    (newest,) = re.findall(r'href="[^"]*/log\?([^"]*)"', page.split("Pages of the log")[1])
+    assert parse_qs(newest) == {"by": ["ina"]}
+
+
+async def test_nothing_to_tell(client: httpx.AsyncClient) -> None:
+    """It is said; a section of messages there is only if there are any."""
+    page = (await client.get("/log", headers=ROOT)).text
+    assert "Nobody did anything that fits." in page and "shown now" not in page
+
+
+# Messages.
+
+
+async def test_messages_that_are_shown(client: httpx.AsyncClient, pool: FakePool) -> None:
+    """To whom, by whom and until when; who may withdraw one finds the way to it, nobody else."""
+    pool.sent = {1: note(1, to_course="ml"), 2: note(2, text="All."), 3: note(3, to_user="bob")}
+    page = (await client.get("/log", headers=ILSE)).text
+    assert "To all of ml, by vera, until" in page and "18 May 2033, 03:33" in page
+    assert "To everybody" in page and "To bob" not in page
+    assert re.findall(r'data-desk="([^"]*)"', page) == ["note/1"]
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "may"),
+    [
+        ("admin-token", 200, True),
+        ("instructor-token", 200, False),
+        ("vision-token", 200, True),
+        ("alice-token", 403, False),
+    ],
+)
+async def test_who_withdraws_a_message(
+    client: httpx.AsyncClient, pool: FakePool, token: str, status: int, may: bool
+) -> None:
+    """Whoever sent it and site admins; of what others told all, staff only read."""
+    pool.sent = {1: note(1)}
+    desk = await client.get("/desk/note/1", headers=as_(token))
+    assert (desk.status_code, 'data-path="messages/1"' in desk.text) == (status, may)
+    ended = await client.delete("/api/messages/1", headers=as_(token))
+    assert (ended.status_code == 200) is may
+
+
+async def test_a_message_that_is_over(client: httpx.AsyncClient) -> None:
+    """Somebody else withdrew it, or its time has passed."""
+    gone = await client.get("/desk/note/1", headers=ROOT)
+    assert (gone.status_code, gone.json()["reason"]) == (404, "no-such-page")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_stays_text(
+    client: httpx.AsyncClient, pool: FakePool, text: str
+) -> None:
+    """Whatever people call themselves, write as a reason or a message, or type into the form."""
+    told = {key: text for key in ("by", "act", "what", "thing", "from_state", "reason", "course")}
+    pool.done = [entry(9, **told)]
+    pool.sent = {1: note(1, text=text, by=f"person:{text}", to_user=text, to_server=text)}
+    asked = {"by": text, "since": text, "what": text, "before": text}
+    found = [
+        (await client.get("/log", params=asked, headers=ROOT)).text,
+        (await client.get("/desk/note/1", headers=ROOT)).text,
+    ]
+    for html in found:
+        assert str(escape(text)) in html
+        for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):
+            assert markup not in html
+    assert " style=" not in found[0] and "<script" not in found[0].split("<main")[1]
