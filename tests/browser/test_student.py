@@ -81,7 +81,7 @@ def test_a_server_stopped_by_hand_is_asked_about(page: Page, lab: TemporaryLab):
     sign_in(page, lab, "dora")
     start(page, "1g.5gb")
     page.wait_for_url("**/user/dora/lab**")
-    expect(page.locator(".miglab-status")).to_contain_text("1g.5gb · ")
+    expect(page.locator(".jp-DirListing-item").first).to_be_visible()
     other = page.context.new_page()
     other.goto(f"{lab.settings.public_url}hub/home")
     other.get_by_role("button", name="Stop My Server").click()
