@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+MEDIA = 1 << 32  # among bits of memory slices: a GPU's one +me slice
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Placement:
@@ -90,6 +92,22 @@ class Geometry:
         """The profiles by NVML id."""
         return {profile.profile_id: profile for profile in self.profiles}
 
+    @cached_property
+    def places(self) -> dict[str, tuple[tuple[int, "Placed"], ...]]:
+        """Each profile's places on an empty GPU with their `Placed.bits`, highest start first."""
+        return {
+            profile.name: tuple((item.bits, item) for item in _places(profile))
+            for profile in self.profiles
+        }
+
+    @cached_property
+    def packing_order(self) -> dict[str, tuple[int, int, bool]]:
+        """By profile, what is packed first has the least: the large, then what has few places."""
+        return {
+            profile.name: (-profile.size, len(profile.starts), not profile.has_media)
+            for profile in self.profiles
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -97,6 +115,16 @@ class Placed:
 
     profile: Profile
     placement: Placement
+
+    @property
+    def bits(self) -> int:
+        """What it takes of a GPU: two that share a bit cannot both be on one."""
+        return self.placement.mask | (MEDIA if self.profile.has_media else 0)
+
+
+def _places(profile: Profile) -> list[Placed]:
+    placements = sorted(profile.placements, reverse=True)
+    return [Placed(profile, placement) for placement in placements]
 
 
 def occupied_mask(placed: Iterable[Placed]) -> int:

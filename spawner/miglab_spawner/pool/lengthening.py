@@ -1,14 +1,14 @@
 """How much longer a lease may be made at a time, for its holder to see before asking.  Reads only.
 
-What is reserved may leave less than an extension's length, or nothing.  Working that out takes
-milliseconds for each lease, and asking does it again in any case: so an answer is kept a while.
+What is reserved may leave less than an extension's length, or nothing.  Asking works that out in
+any case: so an answer is kept a while, and a round of all leases shares what is the same for them.
 """
 
 from dataclasses import dataclass
 
 from .core import Core
 from .ledger.rows import LeaseRow
-from .reserve import later
+from .reserve.later import Outlook
 
 KEPT_S = 60.0
 LEAST_S = 60.0  # less is not worth a click
@@ -30,6 +30,8 @@ class Lengthening:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._known: dict[int, _Known] = {}
+        self._version = 0
+        self._outlook = Outlook(core, core.now())
 
     def most_s(self, lease: LeaseRow) -> float:
         """The most that one extension adds now, seconds; 0 for none."""
@@ -52,10 +54,19 @@ class Lengthening:
         core = self._core
         begins = max(ends_at, core.now())
         longest_s = core.settings.extension_s
-        time = later.first_blocked(core, lease, begins + longest_s)
+        time = self._outlook_to(begins + longest_s).first_blocked(lease, begins + longest_s)
         most_s = longest_s if time is None else time.begins - begins
         reserved = frozenset(core.state.reservations)
         return _Known(most_s if most_s >= LEAST_S else 0.0, core.now(), ends_at, reserved)
+
+    def _outlook_to(self, until: float) -> Outlook:
+        """The time ahead; what all leases have in common is worked out once for a round of them."""
+        core = self._core
+        if self._version != core.version or until > self._outlook.until:
+            ends = (lease.ends_at or 0.0 for lease in core.state.leases.values())
+            furthest = max(until, *(end + core.settings.extension_s for end in ends))
+            self._version, self._outlook = core.version, Outlook(core, furthest)
+        return self._outlook
 
     def _forget(self) -> None:
         """What is over."""

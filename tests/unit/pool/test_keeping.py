@@ -147,6 +147,36 @@ def test_all_that_fit_and_none_over_another(
     assert Counter((s.wish, s.placed.profile.name) for s in seats) <= asked
 
 
+@settings(max_examples=200, deadline=None)
+@given(wishes=_lists(PLAIN, 8), spots=spots())
+def test_each_seat_is_the_best_that_is_left(
+    wishes: list[tuple[str, ...]], spots: list[Spot]
+) -> None:
+    """Large slices first, each where the fewest leases lie, looked for among all places anew."""
+    wanted = [(wish, A100.by_name[name]) for wish, names in enumerate(wishes) for name in names]
+    wanted.sort(key=lambda one: (-one[1].size, len(one[1].starts)))
+    kept: list[Seat] = []
+    for wish, profile in wanted:
+        found = [
+            (_lying_on(spot, item), -item.placement.start, Seat(wish, spot.ground.state.gpu, item))
+            for spot in spots
+            for item in (placed(profile.name, start) for start in profile.starts)
+            if not any(clash(item, other) for other in (*spot.ground.fixed, *_on(spot, kept)))
+        ]
+        kept += [min(found, key=lambda one: (one[0], one[2].gpu, one[1]))[2]] if found else []
+    if len(kept) == len(wanted):
+        assert keep(wishes, spots) == tuple(kept)
+
+
+def _on(spot: Spot, kept: list[Seat]) -> list[Placed]:
+    return [seat.placed for seat in kept if seat.gpu == spot.ground.state.gpu]
+
+
+def _lying_on(spot: Spot, item: Placed) -> tuple[int, ...]:
+    kinds = (spot.drawn, spot.leased)
+    return tuple(sum(clash(item, other) for other in kind) for kind in kinds)
+
+
 @settings(max_examples=60, deadline=None)
 @given(wishes=wishes, spots=spots())
 def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot]) -> None:

@@ -1,13 +1,18 @@
 """What is reserved for later: who may stay until then, and who makes way."""
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from miglab_spawner.messages import LayoutSpec, LayoutTime, LeaseView
+from miglab_spawner.pool.ledger.rows import LeaseRow
+from miglab_spawner.pool.lengthening import LEAST_S
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.reserve import later
+from miglab_spawner.pool.reserve.keeping import Spot, Wish, keep_for
+from miglab_spawner.pool.reserve.reservations import profiles
 
 from .conftest import World
 from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve
@@ -202,3 +207,81 @@ def test_what_others_do_is_seen_in_a_minute(lab: World) -> None:
     assert "reservation 1" in refusal(lab, other)
     lab.pass_time(61)
     assert lab.pool.lease(other.id).extension_s == 900.0
+
+
+# -- what a round shares --------------------------------------------------------------------------
+
+
+def worse(lab: World, lease: LeaseRow, at: float) -> bool:
+    """Whether fewer slices of what is kept at a moment find a place if a lease stays: by counting.
+
+    Nothing is shared with another lease or moment here.
+    """
+    core = lab.pool.core
+    others = [one for one in later.staying(core, at) if one.id != lease.id]
+    return unplaced(lab, at, [*others, lease]) > unplaced(lab, at, others)
+
+
+def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
+    core = lab.pool.core
+    rows = [one.row for one in later.keeping(core, at, stays) for _ in range(one.left)]
+    wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
+    held = [row for lease in stays for row in core.state.slices_of(lease)]
+    spots = [
+        Spot(
+            replace(
+                ground,
+                fixed=(
+                    *ground.fixed,
+                    *(core.placed(row) for row in held if row.gpu == ground.state.gpu),
+                ),
+            )
+        )
+        for ground in core.grounds()
+    ]
+    seats = keep_for(wishes, spots).values()
+    return sum(len(wish.profiles) for wish in wishes) - sum(len(found) for found in seats)
+
+
+def first_in_the_way(lab: World, lease: LeaseRow) -> float | None:
+    """When the first of what is kept begins that an extension would be in the way of."""
+    since = max(lab.at, lease.ends_at or 0.0)
+    for time in later.kept_times(lab.pool.core, since, since + HOUR_S):
+        if worse(lab, lease, max(since, time.begins)):
+            return time.begins - since
+    return None
+
+
+def busy(lab: World, dice: random.Random) -> None:
+    """Leases of several shapes and ends, and classes that follow one another."""
+    for number in range(dice.randrange(4, 14)):
+        lab.ask(
+            f"user{number}",
+            dice.choice(("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb", "2x1g.5gb")),
+            course=dice.choice(("everyone", "everyone", "deep")),
+        )
+    lab.work()
+    for ticket in list(lab.ledger.state.tickets.values()):
+        if lab.pool.ticket(ticket.id).state == "offered":
+            lab.pass_time(dice.choice((0.0, 300.0)))
+            lease = lab.pool.take(ticket.id)
+            lab.pool.attach(lease.id, lease.generation, lab.new_holder())
+    for hour in (10, 11, 12):
+        shape, count = dice.choice(("1g.5gb", "2g.10gb", "3g.20gb")), dice.randrange(1, 5)
+        reserve(lab, shape=shape, count=count, from_time=f"{hour}:00", to_time=f"{hour}:45")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_round_says_the_same_as_each_alone(make_world: Callable[..., World], seed: int) -> None:
+    """What all leases share is worked out once; each is told what it would be told alone."""
+    dice = random.Random(seed)
+    assigned = {"1": "deep"} if seed % 3 == 0 else {}
+    lab = make_world(replace(LASTING, assigned=assigned), gpus=2)
+    lab.at = TUESDAY - dice.choice((1.0, 1.5)) * HOUR_S
+    lab.pool.reconcile()
+    busy(lab, dice)
+    for case in lab.pool.cases():
+        row = lab.ledger.state.leases[case.lease.id]
+        most_s = first_in_the_way(lab, row)
+        told = HOUR_S if most_s is None else most_s if most_s >= LEAST_S else 0.0
+        assert case.lease.extension_s == told

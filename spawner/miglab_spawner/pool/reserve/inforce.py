@@ -1,7 +1,7 @@
 """Which reservations are in force at a moment, and how much of each is left.  Reads only."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_spawner.messages import LeaseState, ReservationState
@@ -41,26 +41,37 @@ def in_force(core: Core, at: float, leases: Iterable[LeaseRow] | None = None) ->
     """
     if not core.state.reservations:
         return []
-    found = []
-    for row in core.state.reservations.values():
-        state, time = phase(row, at, core.settings.reserve_lead_s)
-        if time is not None and state in (ReservationState.KEPT, ReservationState.OPEN):
-            is_kept = state is ReservationState.KEPT
-            found.append(InForce(row, time, is_kept, time.starts_at <= at, row.count))
-    found.sort(key=lambda one: (one.time, one.row.id))
-    return _less_drawn(found, core.state.leases.values() if leases is None else leases)
+    return less_drawn(
+        found(core, at), drawn(core.state.leases.values() if leases is None else leases)
+    )
 
 
-def _less_drawn(found: Sequence[InForce], leases: Iterable[LeaseRow]) -> list[InForce]:
-    """Leases of the course and shape draw on its reservations, the earliest first."""
-    drawn = Counter(
+def found(core: Core, at: float) -> list[InForce]:
+    """The reservations in force at a moment if no lease lives, those that began first in front."""
+    lead_s = core.settings.reserve_lead_s
+    phases = ((row, *phase(row, at, lead_s)) for row in core.state.reservations.values())
+    in_time = [
+        InForce(row, time, state is ReservationState.KEPT, time.starts_at <= at, row.count)
+        for row, state, time in phases
+        if time is not None and state in (ReservationState.KEPT, ReservationState.OPEN)
+    ]
+    return sorted(in_time, key=lambda one: (one.time, one.row.id))
+
+
+def drawn(leases: Iterable[LeaseRow]) -> Counter[tuple[str, str]]:
+    """How many leases of each course and shape count as drawn, if these live."""
+    return Counter(
         (lease.course, lease.shape) for lease in leases if lease.state != LeaseState.RELEASING
     )
-    less = []
+
+
+def less_drawn(found: Sequence[InForce], drawn: Mapping[tuple[str, str], int]) -> list[InForce]:
+    """Leases of the course and shape draw on its reservations, the earliest first."""
+    rest, less = Counter(drawn), []
     for one in found:
         key = (one.row.course, one.row.shape)
-        mine = min(drawn[key], one.row.count)
-        drawn[key] -= mine
+        mine = min(rest[key], one.row.count)
+        rest[key] -= mine
         less.append(replace(one, left=one.row.count - mine))
     return less
 

@@ -8,8 +8,9 @@ another, and comes to an end.
 Knows neither ledger nor clock.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from miglab_spawner.gpu.geometry import Placed
@@ -17,9 +18,6 @@ from miglab_spawner.pool.line.queue import Ground, clash
 from miglab_spawner.pool.placing.placement import GpuState, place
 
 FEW = 8  # slices; trying takes time that grows with a power of it
-
-Key = tuple[int, ...]
-Found = tuple[Key, int, Placed]  # how bad, on which GPU, where
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,21 @@ class Spot:
     leased: tuple[Placed, ...] = ()
     drawn: tuple[Placed, ...] = ()
 
+    @cached_property
+    def fixed_bits(self) -> int:
+        """What no seat can have, as `Placed.bits`."""
+        bits = 0
+        for item in self.ground.fixed:
+            bits |= item.bits
+        return bits
+
+    def lying_on(self, bits: int) -> tuple[int, int]:
+        """How many drawn and leased slices lie on a place."""
+        if not (self.drawn or self.leased):
+            return 0, 0
+        drawn = sum(bool(bits & item.bits) for item in self.drawn)
+        return drawn, sum(bool(bits & item.bits) for item in self.leased)
+
 
 class Wish(NamedTuple):
     """A lease that is to have a place: whose, and the profiles of its slices."""
@@ -44,8 +57,7 @@ class Wish(NamedTuple):
     profiles: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Seat:
+class Seat(NamedTuple):
     """One slice's place, kept for a wish by its number."""
 
     wish: int
@@ -53,54 +65,54 @@ class Seat:
     placed: Placed
 
 
-@dataclass
-class _Board:
-    """The GPUs while seats are handed out; the best on each, worked out anew when it changed."""
+class _Place(NamedTuple):
+    """Where a seat might be: its spot's number, its `Placed.bits`, and what would lie there."""
 
-    spots: Sequence[Spot]
-    is_packing: bool = False
-    kept: dict[str, tuple[Placed, ...]] = field(default_factory=dict)
-    _best: dict[tuple[str, int], Found | None] = field(default_factory=dict)
+    spot: int
+    bits: int
+    placed: Placed
+
+
+class _Board:
+    """The GPUs while seats are handed out.
+
+    What makes a place better than another stays as it is meanwhile, and what is taken stays taken:
+    so a profile's places are gone through once, the best first.
+    """
+
+    def __init__(self, spots: Sequence[Spot], *, is_packing: bool = False) -> None:
+        self._spots = spots
+        self._is_packing = is_packing
+        self._taken = [spot.fixed_bits for spot in spots]
+        self._left: dict[str, Iterator[_Place]] = {}  # by profile: the places not looked at yet
 
     def seat(self, wish: int, name: str) -> Seat | None:
-        found = [self._on(name, index) for index in range(len(self.spots))]
-        best = min((one for one in found if one is not None), default=None, key=_how_bad)
-        if best is None:
-            return None
-        _, index, placed = best
-        gpu = self.spots[index].ground.state.gpu
-        self.kept[gpu] = (*self.kept.get(gpu, ()), placed)
-        self._best = {key: value for key, value in self._best.items() if key[1] != index}
-        return Seat(wish, gpu, placed)
+        """The best place left for a profile; None if there is none."""
+        if name not in self._left:
+            self._left[name] = iter(self._best_first(name))
+        for index, bits, placed in self._left[name]:
+            if not self._taken[index] & bits:
+                self._taken[index] |= bits
+                return Seat(wish, self._spots[index].ground.state.gpu, placed)
+        return None
 
-    def _on(self, name: str, index: int) -> Found | None:
-        if (name, index) not in self._best:
-            self._best[name, index] = min(self._seats(name, index), default=None, key=_how_bad)
-        return self._best[name, index]
+    def _best_first(self, name: str) -> Iterable[_Place]:
+        if self._is_packing:
+            return sorted(self._places(name), key=lambda place: -place.placed.placement.start)
+        if any(spot.drawn or spot.leased for spot in self._spots):
+            return sorted(self._places(name), key=self._on_leases)
+        return self._places(name)
 
-    def _seats(self, name: str, index: int) -> Iterable[Found]:
-        spot = self.spots[index]
-        state = spot.ground.state
-        profile = state.geometry.by_name.get(name)
-        if profile is None or not state.usable:
-            return
-        taken = (*spot.ground.fixed, *self.kept.get(state.gpu, ()))
-        for placement in profile.placements:
-            placed = Placed(profile, placement)
-            if not any(clash(placed, other) for other in taken):
-                yield self._key(spot, index, placed), index, placed
+    def _on_leases(self, place: _Place) -> tuple[int, int]:
+        return self._spots[place.spot].lying_on(place.bits)
 
-    def _key(self, spot: Spot, index: int, placed: Placed) -> Key:
-        start = placed.placement.start
-        if self.is_packing:
-            return -start, index
-        drawn = sum(clash(placed, other) for other in spot.drawn)
-        leased = sum(clash(placed, other) for other in spot.leased)
-        return drawn, leased, index, -start
-
-
-def _how_bad(found: Found) -> Key:
-    return found[0]
+    def _places(self, name: str) -> Iterator[_Place]:
+        """The first GPU's first, on each the highest start first."""
+        for index, spot in enumerate(self._spots):
+            state = spot.ground.state
+            if state.usable:
+                for bits, placed in state.geometry.places.get(name, ()):
+                    yield _Place(index, bits, placed)
 
 
 def is_same(one: Placed, other: Placed) -> bool:
@@ -154,7 +166,7 @@ def _keep_numbered(
     kept: dict[int, tuple[Seat, ...]] = {}
     for seat in keep([wishes[number].profiles for number in numbers], spots):
         number = numbers[seat.wish]
-        kept[number] = (*kept.get(number, ()), replace(seat, wish=number))
+        kept[number] = (*kept.get(number, ()), Seat(number, seat.gpu, seat.placed))
     return kept
 
 
@@ -182,8 +194,7 @@ def _in_packing_order(
     """Large ones first, of equals those with the fewest places; see `placement.packs`."""
     orders: dict[str, tuple[int, int, bool]] = {}
     for spot in spots:
-        for profile in spot.ground.state.geometry.profiles:
-            orders[profile.name] = (-profile.size, len(profile.starts), not profile.has_media)
+        orders |= spot.ground.state.geometry.packing_order
     wanted = [(wish, name) for wish, names in enumerate(wishes) for name in names]
     return sorted(wanted, key=lambda one: orders.get(one[1], (0, 0, False)))
 

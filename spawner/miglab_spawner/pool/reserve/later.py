@@ -7,7 +7,7 @@ at as the layouts cut them when the class begins.
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from zoneinfo import ZoneInfo
@@ -20,11 +20,12 @@ from miglab_spawner.pool.layouts.layout import Kind, arrange, only
 from miglab_spawner.pool.layouts.timetable import planned
 from miglab_spawner.pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_spawner.pool.line.ends import stay_of
-from miglab_spawner.pool.line.queue import Ground
+from miglab_spawner.pool.line.queue import Ground, clash
 from miglab_spawner.pool.refused import Refused
 
+from . import inforce
 from .calendar import Occurrence, occurrences
-from .inforce import InForce, in_force
+from .inforce import InForce
 from .keeping import (
     Seat,
     Spot,
@@ -37,6 +38,8 @@ from .reservations import (
     profiles,
     rule_of,
 )
+
+Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,12 @@ def stays_until(core: Core, lease: LeaseRow) -> float:
 
 def staying(core: Core, at: float) -> list[LeaseRow]:
     """The leases whose end, as it is set, lies behind a moment."""
-    leases = core.state.leases.values()
-    live = [lease for lease in leases if lease.state != LeaseState.RELEASING]
+    live = (lease for lease in core.state.leases.values() if _is_there(lease))
     return [lease for lease in live if stays_until(core, lease) > at]
+
+
+def _is_there(lease: LeaseRow) -> bool:
+    return lease.state != LeaseState.RELEASING
 
 
 # -- in the way -----------------------------------------------------------------------------------
@@ -95,13 +101,86 @@ def check_end(core: Core, lease: LeaseRow, ends_at: float) -> None:
 
 def first_blocked(core: Core, lease: LeaseRow, ends_at: float) -> KeptTime | None:
     """The first time that a lease would be in the way of if it ended so late, and is not now."""
-    since = max(core.now(), lease.ends_at or 0.0)
-    for time in kept_times(core, since, ends_at):
-        at = max(since, time.begins)
-        others = [one for one in staying(core, at) if one.id != lease.id]
-        if missing(core, at, [*others, lease]) > missing(core, at, others):
-            return time
-    return None
+    return Outlook(core, ends_at).first_blocked(lease, ends_at)
+
+
+class Outlook:
+    """The time ahead, for all who ask while nothing changes: what they share is worked out once.
+
+    Args:
+        core: the pool; when its version is another, so may be what is said here.
+        until: how far to look, seconds since the epoch.
+    """
+
+    def __init__(self, core: Core, until: float) -> None:
+        self.until = until
+        self._core = core
+        self._times = kept_times(core, core.now(), until)
+        leases = (lease for lease in core.state.leases.values() if _is_there(lease))
+        self._leases = [(stays_until(core, lease), lease) for lease in leases]
+        self._moments: dict[float, _Moment] = {}
+
+    def first_blocked(self, lease: LeaseRow, ends_at: float) -> KeptTime | None:
+        """As the function of that name; ``ends_at`` is not beyond ``until``."""
+        since = max(self._core.now(), lease.ends_at or 0.0)
+        for time in self._times:
+            is_in_time = time.begins < ends_at and since < time.ends
+            at = max(since, time.begins)
+            if is_in_time and self._without(lease, at).is_worse_with(lease):
+                return time
+        return None
+
+    def _without(self, lease: LeaseRow, at: float) -> "_Moment":
+        """A moment without a lease: one for all the leases that do not stay till then anyway."""
+        stays = [one for until, one in self._leases if until > at]
+        if any(one.id == lease.id for one in stays):
+            return _Moment(self._core, at, [one for one in stays if one.id != lease.id])
+        if at not in self._moments:
+            self._moments[at] = _Moment(self._core, at, stays)
+        return self._moments[at]
+
+
+class _Moment:
+    """What is kept at a moment if these leases stay, and how much of it finds no place."""
+
+    def __init__(self, core: Core, at: float, stays: Sequence[LeaseRow]) -> None:
+        self._core, self._at, self._stays = core, at, stays
+        self._found = inforce.found(core, at)
+        self._drawn = inforce.drawn(stays)
+        self._kept = _kept(self._found, self._drawn)
+        self._spots = _spots(core, _begun(at, self._kept), stays) if self._found else []
+        self._seats = _seats(self._kept, self._spots)
+        self._missing = _missing(core, self._kept, self._seats, stays)
+
+    def is_worse_with(self, lease: LeaseRow) -> bool:
+        """Whether more finds no place if one more lease stays."""
+        kept = _kept(self._found, self._drawn + inforce.drawn([lease]))
+        if not kept:
+            return False
+        places = _by_gpu(self._core, [lease])
+        if kept == self._kept and self._is_beside(lease, places):
+            return False
+        seats = _seats(kept, self._spots_with(lease, places, kept))
+        return _missing(self._core, kept, seats, [*self._stays, lease]) > self._missing
+
+    def _spots_with(
+        self, lease: LeaseRow, places: Mapping[str, tuple[Placed, ...]], kept: Sequence[InForce]
+    ) -> list[Spot]:
+        """The GPUs with one more lease that stays; a layout may be cut otherwise around it."""
+        if self._core.state.layouts:
+            return _spots(self._core, _begun(self._at, kept), [*self._stays, lease])
+        return [_closed(spot, places.get(spot.ground.state.gpu, ())) for spot in self._spots]
+
+    def _is_beside(self, lease: LeaseRow, places: Mapping[str, Collection[Placed]]) -> bool:
+        """Whether every seat is found and chosen again though the lease stays: it lies on none."""
+        is_common = not self._core.state.layouts and not any(s.ground.course for s in self._spots)
+        if self._missing or lease.shape == FULL or not is_common:
+            return False
+        return not any(
+            clash(seat.placed, placed)
+            for seat in self._seats
+            for placed in places.get(seat.gpu, ())
+        )
 
 
 def _why_blocked(core: Core, lease: LeaseRow, time: KeptTime) -> str:
@@ -112,15 +191,6 @@ def _why_blocked(core: Core, lease: LeaseRow, time: KeptTime) -> str:
     if left_s < 60:
         return f"{why}So it cannot be extended: save your work in time."
     return f"{why}It may be extended until then, by {int(left_s // 60)} minutes: ask for less."
-
-
-def missing(core: Core, at: float, stays: Sequence[LeaseRow]) -> int:
-    """How many slices of what is kept at a moment find no place if these leases stay."""
-    kept = keeping(core, at, stays)
-    sliced = [one for one in kept if one.row.shape != FULL]
-    wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
-    seats = _seats(sliced, _spots(core, _begun(at, kept), stays)) if wanted else ()
-    return wanted - len(seats) + _missing_whole(core, kept, stays)
 
 
 def on_seats(
@@ -139,8 +209,7 @@ def on_seats(
         stays: the leases that stay whatever comes.
         go: those that may go.
     """
-    sliced = [one for one in keeping if one.row.shape != FULL]
-    seats = _seats(sliced, _spots(core, _begun(at, sliced), stays, go)) if sliced else ()
+    seats = _seats(keeping, _spots(core, _begun(at, keeping), stays, go))
     full = [lease for lease in go if lease.shape == FULL]
     too_few = _missing_whole(core, keeping, [*stays, *full])
     return [*full[:too_few], *(lease for lease in go if _lies_on(core, lease, seats))]
@@ -148,14 +217,30 @@ def on_seats(
 
 def keeping(core: Core, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
     """What keeps places at a moment if these leases live then."""
-    return [one for one in in_force(core, at, stays) if one.is_kept and one.left]
+    return _kept(inforce.found(core, at), inforce.drawn(stays))
 
 
-def _seats(keeping: Iterable[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...]:
+def _kept(found: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
+    return [one for one in inforce.less_drawn(found, drawn) if one.is_kept and one.left]
+
+
+def _seats(kept: Sequence[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...]:
     wishes = [
-        Wish(one.row.course, profiles(one.row.shape)) for one in keeping for _ in range(one.left)
+        Wish(one.row.course, profiles(one.row.shape))
+        for one in kept
+        if one.row.shape != FULL
+        for _ in range(one.left)
     ]
-    return tuple(chain.from_iterable(keep_for(wishes, spots).values()))
+    return tuple(chain.from_iterable(keep_for(wishes, spots).values())) if wishes else ()
+
+
+def _missing(
+    core: Core, kept: Sequence[InForce], seats: Sequence[Seat], stays: Sequence[LeaseRow]
+) -> int:
+    """How many slices of what is kept find no place beside these leases."""
+    sliced = (one for one in kept if one.row.shape != FULL)
+    wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
+    return wanted - len(seats) + _missing_whole(core, kept, stays)
 
 
 def _begun(at: float, keeping: Iterable[InForce]) -> float:
@@ -167,12 +252,11 @@ def _spots(
     core: Core, at: float, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()
 ) -> list[Spot]:
     """The GPUs when all leases are over but these, as they are to be cut at that moment."""
+    fixed, leased = _by_gpu(core, stays), _by_gpu(core, go)
     return [
-        Spot(
-            _fixed(ground, tuple(_places(core, stays, ground.state.gpu))),
-            tuple(_places(core, go, ground.state.gpu)),
-        )
+        _closed(Spot(ground, leased.get(gpu, ())), fixed.get(gpu, ()))
         for ground in _grounds(core, at, [*stays, *go])
+        for gpu in (ground.state.gpu,)
     ]
 
 
@@ -199,20 +283,29 @@ def _recut(
     return replace(ground, state=replace(ground.state, geometry=geometry), course=course)
 
 
-def _fixed(ground: Ground, more: tuple[Placed, ...]) -> Ground:
-    return replace(ground, fixed=(*ground.fixed, *more))
+def _closed(spot: Spot, places: tuple[Placed, ...]) -> Spot:
+    """The GPU without these places."""
+    if not places:
+        return spot
+    ground = replace(spot.ground, fixed=(*spot.ground.fixed, *places))
+    return replace(spot, ground=ground)
 
 
-def _places(core: Core, leases: Iterable[LeaseRow], gpu: str) -> Iterator[Placed]:
+def _by_gpu(core: Core, leases: Iterable[LeaseRow]) -> dict[str, tuple[Placed, ...]]:
+    """Where the slices of leases lie; whole GPUs are left out."""
+    found: dict[str, tuple[Placed, ...]] = {}
     for lease in leases:
         for row in core.state.slices_of(lease):
-            if row.gpu == gpu and row.profile != FULL:
-                yield core.placed(row)
+            if row.profile != FULL:
+                found[row.gpu] = (*found.get(row.gpu, ()), core.placed(row))
+    return found
 
 
 def _missing_whole(core: Core, kept: Iterable[InForce], stays: Sequence[LeaseRow]) -> int:
     """How many whole GPUs of what is kept are not there: free, and open to who has reserved."""
-    full = (one for one in kept if one.row.shape == FULL)
+    full = [one for one in kept if one.row.shape == FULL]
+    if not full:
+        return 0
     wanted = Counter(course for one in full for course in [one.row.course] * one.left)
     held = {row.gpu for lease in stays for row in core.state.slices_of(lease)}
     free = Counter(
