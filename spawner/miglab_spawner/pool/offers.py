@@ -1,14 +1,17 @@
 """What the spawn page offers: shapes, what each is good for, how many are free, how long a wait."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
-from miglab_spawner.gpu.geometry import Placed, legal_placements
+from miglab_spawner.gpu.geometry import Placed, Placement, legal_placements
 from miglab_spawner.gpu.shapes import Shape, ShapeError, resolve
 from miglab_spawner.messages import CourseOffers, Offers, ShapeOffer
 
 from .core import Core
-from .ledger.rows import GpuRow
+from .ledger.rows import GpuRow, LeaseRow
 from .line import allowance, tickets
 from .line.aside import (
     NOTHING,
@@ -48,15 +51,20 @@ class Shelf:
             self._version = core.version
             owned = any(core.course_of(row) for row in core.state.gpus.values())
             self._differs = owned or bool(core.state.reservations)
-        known = [name for name in courses if name in core.settings.courses]
+        known = {
+            name: core.settings.courses[name] for name in courses if name in core.settings.courses
+        }
+        look = Look(core)
         return Offers(
             simulated=core.driver.simulated,
-            courses=tuple(self._course(name, core.settings.courses[name], user) for name in known),
+            courses=tuple(self._course(look, name, known[name], user) for name in known),
             paused=core.paused,
         )
 
-    def _course(self, name: str, rules: CourseRules, user: str | None) -> CourseOffers:
-        found = (self._offer(text, name) for text in rules.shapes)
+    def _course(
+        self, look: "Look", name: str, rules: CourseRules, user: str | None
+    ) -> CourseOffers:
+        found = (self._offer(look, text, name) for text in rules.shapes)
         shapes = [offer for offer in found if offer is not None]
         return CourseOffers(
             course=name,
@@ -66,15 +74,53 @@ class Shelf:
             left=() if user is None else allowance.left(self._core, user, name),
         )
 
-    def _offer(self, text: str, course: str) -> ShapeOffer | None:
+    def _offer(self, look: "Look", text: str, course: str) -> ShapeOffer | None:
         holder = course if self._differs else ""  # else they are all alike
         if (text, holder) not in self._made:
-            self._made[text, holder] = make_offer(self._core, text, holder)
+            self._made[text, holder] = make_offer(look, text, holder)
         return self._made[text, holder]
 
 
-def make_offer(core: Core, text: str, course: str = "") -> ShapeOffer | None:
+class Look:
+    """The pool at one moment: what the offers of all shapes and courses are made from.
+
+    Attributes:
+        core: the pool; nothing changes while it is looked at.
+        at: the moment.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.core, self.at = core, core.now()
+        self._states: dict[str, list[GpuState]] = {}
+        self._for_newcomers: dict[str, list[GpuState]] = {}
+
+    @cached_property
+    def grounds(self) -> list[Ground]:
+        """Every GPU without what is kept for reservations."""
+        return reserved.grounds(self.core, self.at)
+
+    @cached_property
+    def first(self) -> Waiting | None:
+        """The first in line for whom no reservation keeps a place."""
+        return next(iter(tickets.unseated(self.core, self.at)), None)
+
+    def states(self, course: str) -> list[GpuState]:
+        """The GPUs as a course may use them who has reserved nothing."""
+        if course not in self._states:
+            self._states[course] = [one.state for one in open_to(self.grounds, course)]
+        return self._states[course]
+
+    def for_newcomers(self, course: str) -> list[GpuState]:
+        """The same without the place that is kept for the first in line."""
+        if course not in self._for_newcomers:
+            found = _without_kept(self.first, self.grounds, course)
+            self._for_newcomers[course] = found
+        return self._for_newcomers[course]
+
+
+def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
     """One shape's offer, to whom has reserved what; None for a shape that no GPU here has."""
+    core = look.core
     try:
         shape = resolve(text, [info.geometry for info in core.infos.values()])
     except ShapeError:
@@ -89,7 +135,7 @@ def make_offer(core: Core, text: str, course: str = "") -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(core, shape)
-    free = _count_now(core, shape, course) + reserved.ready(core, core.now(), course, str(shape))
+    free = _count_now(look, shape, course) + reserved.ready(core, look.at, course, str(shape))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -98,34 +144,35 @@ def make_offer(core: Core, text: str, course: str = "") -> ShapeOffer | None:
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
         waiting=sum(ticket.shape == str(shape) for ticket in tickets.queued(core)),
-        is_kept=not free and _fits(core, shape, course),
-        reserved_s=None if free else _reserved_s(core, shape, course),
-        next_end_s=None if free else _next_end_s(core, shape, course),
+        is_kept=not free and _fits(look, shape, course),
+        reserved_s=None if free else _reserved_s(look, shape, course),
+        next_end_s=None if free else _next_end_s(look, shape, course),
         wait=None if free else forecast.of_shape(core, str(shape)),
     )
 
 
-def _count_now(core: Core, shape: Shape, course: str) -> int:
+def _count_now(look: Look, shape: Shape, course: str) -> int:
     """How many of a course who have reserved nothing could have it now."""
     if shape.is_full:
-        return len(reserved.free_whole(core, core.now(), course))
-    return count_free(shape.profiles, _for_newcomers(core, course))
+        return len(reserved.free_whole(look.core, look.at, course))
+    return count_free(shape.profiles, look.for_newcomers(course))
 
 
-def _fits(core: Core, shape: Shape, course: str) -> bool:
+def _fits(look: Look, shape: Shape, course: str) -> bool:
     """Whether there is room for it, were nothing kept for the first in line."""
-    return not shape.is_full and count_free(shape.profiles, _states(core, course)) > 0
+    return not shape.is_full and count_free(shape.profiles, look.states(course)) > 0
 
 
-def _reserved_s(core: Core, shape: Shape, course: str) -> float | None:
+def _reserved_s(look: Look, shape: Shape, course: str) -> float | None:
     """For how long a class may keep what is free; None if that is not why there is none."""
+    core = look.core
     if shape.is_full:
         rows = [row for row in _whole(core) if core.course_of(row) in ("", course)]
         free = sum(core.whole_gpu(row) for row in rows)
     else:
         free = count_free(shape.profiles, [one.state for one in open_to(core.grounds(), course)])
-        free -= count_free(shape.profiles, _states(core, course))
-    return reserved.kept_s(core, core.now()) if free else None
+        free -= count_free(shape.profiles, look.states(course))
+    return reserved.kept_s(core, look.at) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:
@@ -137,19 +184,6 @@ def good_for(sm_count: int, slices: int) -> str:
     if sm_count < SOME_SMS:
         return "Training medium models."
     return "Large models and long runs."
-
-
-def _states(core: Core, course: str) -> list[GpuState]:
-    return [one.state for one in open_to(reserved.grounds(core, core.now()), course)]
-
-
-def _for_newcomers(core: Core, course: str) -> list[GpuState]:
-    """The GPUs as a course may use them, without the place that is kept for the first in line."""
-    return _without_kept(_first(core), reserved.grounds(core, core.now()), course)
-
-
-def _first(core: Core) -> Waiting | None:
-    return next(iter(tickets.unseated(core, core.now())), None)
 
 
 def _without_kept(first: Waiting | None, grounds: Sequence[Ground], course: str) -> list[GpuState]:
@@ -208,32 +242,49 @@ def _count_on(name: str, state: GpuState) -> int:
     return min(count, 1) if profile.has_media else count
 
 
-def _next_end_s(core: Core, shape: Shape, course: str) -> float | None:
+def _next_end_s(look: Look, shape: Shape, course: str) -> float | None:
     """Seconds until the first lease end after which the shape fits; None if no such end is set.
 
     It must fit beside the place kept for the first in line, unless that one wants the same shape:
     then the end is the line's next, and the page says how many wait.
     """
+    leases = _by_end(look.core)
     if shape.is_full:
-        ends = [lease.ends_at for lease in core.state.leases.values() if lease.shape == "full"]
-        known = [end for end in ends if end is not None]
-        return max(0.0, min(known) - core.now()) if known else None
-    grounds = {ground.state.gpu: ground for ground in core.grounds()}
-    first = _first(core)
-    is_alike = first is not None and sorted(first.profiles) == sorted(shape.profiles)
-    kept_for = None if is_alike else first
-    for end, lease in sorted(
-        (lease.ends_at, lease.id) for lease in core.state.leases.values() if lease.ends_at
-    ):
-        for row in core.state.slices_of(core.state.leases[lease]):
-            if row.gpu in grounds:
-                grounds[row.gpu] = _freed(grounds[row.gpu], core.placed(row))
-        left = reserved.closed(core, core.now(), list(grounds.values()))
-        if count_free(shape.profiles, _without_kept(kept_for, left, course)):
-            return max(0.0, end - core.now())
-    return None
+        ends = [end for end, lease in leases if lease.shape == "full"]
+        return max(0.0, ends[0] - look.at) if ends else None
+    is_alike = look.first is not None and sorted(look.first.profiles) == sorted(shape.profiles)
+
+    def fits(number: int, kept_for: Waiting | None = None) -> bool:
+        left = _left_after(look, [lease for _, lease in leases[:number]])
+        return count_free(shape.profiles, _without_kept(kept_for, left, course)) > 0
+
+    numbers = range(1, len(leases) + 1)  # room only grows, but what is kept for the first may move
+    may_fit = numbers[bisect_left(numbers, True, key=fits) :]
+    kept_for = None if is_alike else look.first
+    found = next((number for number in may_fit if fits(number, kept_for)), None)
+    return None if found is None else max(0.0, leases[found - 1][0] - look.at)
 
 
-def _freed(ground: Ground, placed: Placed) -> Ground:
-    live = tuple(item for item in ground.state.live if item.placement != placed.placement)
+def _by_end(core: Core) -> list[tuple[float, LeaseRow]]:
+    """The leases that have an end, the first to end in front."""
+    leases = core.state.leases.values()
+    ends = [(lease.ends_at, lease) for lease in leases if lease.ends_at is not None]
+    return sorted(ends, key=lambda one: (one[0], one[1].id))
+
+
+def _left_after(look: Look, over: Sequence[LeaseRow]) -> list[Ground]:
+    """Every GPU when these leases are over, without what is kept for reservations."""
+    core = look.core
+    gone: defaultdict[str, set[Placement]] = defaultdict(set)
+    for lease in over:
+        for row in core.state.slices_of(lease):
+            gone[row.gpu].add(Placement(row.start, row.size))
+    freed = [_freed(ground, gone.get(ground.state.gpu, ())) for ground in core.grounds()]
+    return reserved.closed(core, look.at, freed)
+
+
+def _freed(ground: Ground, gone: Collection[Placement]) -> Ground:
+    if not gone:
+        return ground
+    live = tuple(item for item in ground.state.live if item.placement not in gone)
     return replace(ground, state=replace(ground.state, live=live))

@@ -39,11 +39,10 @@ def in_force(core: Core, at: float, leases: Iterable[LeaseRow] | None = None) ->
         at: the moment.
         leases: those that live then; None: those that live now.
     """
-    if not core.state.reservations:
+    ahead = found(core, at)
+    if not ahead:
         return []
-    return less_drawn(
-        found(core, at), drawn(core.state.leases.values() if leases is None else leases)
-    )
+    return less_drawn(ahead, drawn(core.state.leases.values() if leases is None else leases))
 
 
 def found(core: Core, at: float) -> list[InForce]:

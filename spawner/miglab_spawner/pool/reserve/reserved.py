@@ -6,8 +6,8 @@ From then to its end its students only go first.  A class that takes place goes 
 about to begin.  All of it follows from the ledger's rows and the clock, anew at every decision.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import SliceState
@@ -51,7 +51,7 @@ def grounds(core: Core, at: float) -> list[Ground]:
 def closed(core: Core, at: float, found: list[Ground]) -> list[Ground]:
     """These GPUs without the places that are kept now."""
     seats = [seat for mine in _kept(core, _keeping(core, at)).values() for seat in mine]
-    return [without(ground, _on(ground, seats)) for ground in found] if seats else found
+    return _without(found, seats) if seats else found
 
 
 def places_kept(core: Core, at: float) -> list[tuple[ReservationRow, Seat]]:
@@ -203,7 +203,7 @@ def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
     wanted = profiles(one.row.shape)
     for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
         shut = [*others, *(seat for seat in mine if seat.wish != wish)]
-        choices = place(wanted, [without(ground, _on(ground, shut)).state for ground in found])
+        choices = place(wanted, [ground.state for ground in _without(found, shut)])
         if choices is not None:
             return choices
     return None
@@ -222,8 +222,12 @@ def _seats_beside(core: Core, at: float, one: InForce) -> tuple[list[Seat], tupl
     return others, kept.get(one.row.id, ())
 
 
-def _on(ground: Ground, seats: Collection[Seat]) -> tuple[Placed, ...]:
-    return tuple(seat.placed for seat in seats if seat.gpu == ground.state.gpu)
+def _without(grounds: Iterable[Ground], seats: Iterable[Seat]) -> list[Ground]:
+    """The GPUs for those who may not use these seats."""
+    shut: defaultdict[str, list[Placed]] = defaultdict(list)
+    for seat in seats:
+        shut[seat.gpu].append(seat.placed)
+    return [without(ground, shut.get(ground.state.gpu, ())) for ground in grounds]
 
 
 # -- whole GPUs ---------------------------------------------------------------------------------

@@ -1,0 +1,66 @@
+"""What the spawn page is told: worked out in few steps, as if every step had been taken."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from miglab_spawner.gpu.shapes import resolve
+from miglab_spawner.pool.line import tickets
+from miglab_spawner.pool.line.queue import Ground, open_to, set_aside
+from miglab_spawner.pool.offers import count_free
+from miglab_spawner.pool.reserve import reserved
+
+from .conftest import SHAPES, World
+from .test_later import HOUR_S, LASTING, busy
+from .test_reservations import LEAD_S, TUESDAY, go_to
+
+
+def without_lease(lab: World, ground: Ground, number: int) -> Ground:
+    """The GPU when one lease is over."""
+    core = lab.pool.core
+    rows = core.state.slices_of(core.state.leases[number])
+    places = [core.placed(row).placement for row in rows if row.gpu == ground.state.gpu]
+    live = tuple(item for item in ground.state.live if item.placement not in places)
+    return replace(ground, state=replace(ground.state, live=live))
+
+
+def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
+    """After which end the shape fits: by letting one lease end after the other."""
+    core = lab.pool.core
+    first = next(iter(tickets.unseated(core, lab.at)), None)
+    kept_for = first if first and sorted(first.profiles) != sorted(shape) else None
+    grounds = core.grounds()
+    ends = ((lease.ends_at, lease.id) for lease in core.state.leases.values() if lease.ends_at)
+    for end, number in sorted(ends):
+        grounds = [without_lease(lab, ground, number) for ground in grounds]
+        left = reserved.closed(core, lab.at, grounds)
+        states = [ground.state for ground in open_to(left, course)]
+        if kept_for is not None:
+            kept = set_aside(kept_for.profiles, open_to(left, kept_for.course))
+            usable = {ground.state.gpu: ground.state.usable for ground in open_to(left, course)}
+            states = [replace(state, usable=usable[state.gpu]) for state in kept]
+        if count_free(shape, states):
+            return max(0.0, end - lab.at)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_next_end_is_the_first_that_helps(make_world: Callable[..., World], seed: int) -> None:
+    """Beside what is kept for a class, and for the first in line if that wants another shape."""
+    dice = random.Random(seed)
+    lab = make_world(replace(LASTING, assigned={"1": "deep"} if seed % 3 == 0 else {}), gpus=2)
+    lab.at = TUESDAY - 1.5 * HOUR_S
+    lab.pool.reconcile()
+    busy(lab, dice)
+    go_to(lab, dice.choice((-HOUR_S, 60.0 - LEAD_S, 60.0)))
+    for user, shape in (("zoe", "7g.40gb"), ("yan", "3g.20gb"), ("xia", "1g.5gb")):
+        lab.ask(user, dice.choice((shape, "2g.10gb")))
+    lab.work()
+    geometries = [info.geometry for info in lab.pool.core.infos.values()]
+    for course in lab.pool.offers(["everyone", "deep"]).courses:
+        for offer in course.shapes:
+            if offer.shape in SHAPES[:-2] and not offer.free_now:
+                profiles = resolve(offer.shape, geometries).profiles
+                assert offer.next_end_s == first_end(lab, profiles, course.course)
