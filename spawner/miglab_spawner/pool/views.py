@@ -22,16 +22,14 @@ from miglab_spawner.messages import (
 from . import warnings
 from .core import Core
 from .ledger.rows import (
-    FULL,
     GpuRow,
     LeaseRow,
     ReservationRow,
     SliceRow,
     TicketRow,
 )
-from .line import allowance, tickets
-from .line.queue import open_to
-from .placing.placement import place
+from .line import tickets
+from .line.whys import Whys
 from .reserve import calendar, reserved
 from .reserve.inforce import in_force
 from .reserve.reservations import kept_until, phase, rule_of
@@ -114,10 +112,12 @@ def _why_not_now(core: Core, row: GpuRow) -> str:
 def ticket_view(core: Core, row: TicketRow) -> TicketView:
     """A ticket with its place in line."""
     line = tickets.places(core) if row.state == TicketState.WAITING else {}
-    return make_ticket_view(core, row, line.get(row.id), len(line))
+    return make_ticket_view(core, row, line.get(row.id), len(line), Whys(core))
 
 
-def make_ticket_view(core: Core, row: TicketRow, position: int | None, waiting: int) -> TicketView:
+def make_ticket_view(
+    core: Core, row: TicketRow, position: int | None, waiting: int, whys: Whys
+) -> TicketView:
     """A ticket whose place is known."""
     return TicketView(
         id=row.id,
@@ -132,47 +132,9 @@ def make_ticket_view(core: Core, row: TicketRow, position: int | None, waiting: 
         expires_at=tickets.expires_at(core, row),
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
-        message=row.message or _message(core, row),
+        message=row.message or whys.of(row),
         is_next=row.is_queued and row.next_at is not None,
         estimate=forecast.of_ticket(core, row.id) if position is not None else None,
-    )
-
-
-def _message(core: Core, row: TicketRow) -> str:
-    if row.state != TicketState.WAITING:
-        return ""
-    if row.lease is not None:
-        return "Your slices are being made."
-    if any((one.user, one.server) == (row.user, row.server) for one in core.state.leases.values()):
-        return "This server's last slices are not free yet: waiting for the old server to end."
-    held = allowance.why_held(core, tickets.as_waiting(core, row)) or _why_reserved(core, row)
-    if held or row.next_at is None:
-        return held or _why_drained(core)
-    return "Staff gave you the next slices that fit."
-
-
-def _why_drained(core: Core) -> str:
-    """What to tell everybody while no GPU takes a lease, by acts of staff."""
-    whys = {gpu.draining for gpu in core.state.gpus.values()}
-    if not whys or "" in whys:
-        return ""
-    said = "; ".join(f"“{why}”" for why in sorted(whys))
-    return f"No GPU takes new leases for now ({said}); you keep your place."
-
-
-def _why_reserved(core: Core, row: TicketRow) -> str:
-    """What to tell somebody who would be served but for a reservation."""
-    kept_s = reserved.kept_s(core, core.now())
-    if kept_s is None or row.shape == FULL or row.id in reserved.seated(core, core.now()):
-        return ""
-    names = tickets.profiles(row.shape)
-    now = open_to(reserved.grounds(core, core.now()), row.course)
-    then = open_to(core.grounds(), row.course)
-    if place(names, [g.state for g in now]) or not place(names, [g.state for g in then]):
-        return ""
-    return (
-        "What is free is kept for a class that has reserved it; what the class does not take is "
-        f"free for all in at most {max(1, round(kept_s / 60))} min."
     )
 
 
@@ -294,12 +256,15 @@ class Snapshots:
     def _draw(self) -> PoolSnapshot:
         core = self._core
         line = tickets.places(core)
-        rows = core.state.tickets
+        rows, whys = core.state.tickets, Whys(core)
         return PoolSnapshot(
             at=core.now(),
             simulated=core.driver.simulated,
             gpus=tuple(sorted(self._gpus.values(), key=lambda view: (view.index, view.uuid))),
-            waiting=tuple(make_ticket_view(core, rows[t], n, len(line)) for t, n in line.items()),
+            waiting=tuple(
+                make_ticket_view(core, rows[number], place, len(line), whys)
+                for number, place in line.items()
+            ),
             kept=kept_places(core),
             paused=core.paused,
         )

@@ -14,7 +14,7 @@ from miglab_spawner.pool.reserve import reserved
 
 from .conftest import SHAPES, World
 from .test_later import HOUR_S, LASTING, busy
-from .test_reservations import LEAD_S, TUESDAY, go_to
+from .test_reservations import LEAD_S, TUESDAY, go_to, reserve
 
 
 def without_lease(lab: World, ground: Ground, number: int) -> Ground:
@@ -64,3 +64,23 @@ def test_the_next_end_is_the_first_that_helps(make_world: Callable[..., World], 
             if offer.shape in SHAPES[:-2] and not offer.free_now:
                 profiles = resolve(offer.shape, geometries).profiles
                 assert offer.next_end_s == first_end(lab, profiles, course.course)
+
+
+def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World]) -> None:
+    """Why somebody waits is the same whether all are looked at or one: by shape and course.
+
+    The GPU that is the course's own is kept for its class; the other is in use.
+    """
+    lab = make_world(replace(LASTING, assigned={"1": "deep"}), gpus=2)
+    lab.at = TUESDAY - HOUR_S
+    lab.pool.reconcile()
+    for number in range(7):
+        lab.run(f"user{number}")
+    reserve(lab)
+    go_to(lab, 60.0 - LEAD_S)
+    for user, course in (("yan", "everyone"), ("zoe", "deep")):
+        lab.ask(user, "3g.20gb", course=course)
+    waiting = lab.pool.snapshot().waiting
+    is_told = {view.user: "kept for a class" in view.message for view in waiting}
+    assert is_told == {"yan": False, "zoe": True}
+    assert list(waiting) == [lab.pool.ticket(view.id) for view in waiting]
