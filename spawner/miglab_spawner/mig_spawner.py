@@ -427,7 +427,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             shape=shape,
             only_if_free=True,
         )
-        ticket = await self.pool.request(request)
+        ticket = await self._patiently(lambda: self.pool.request(request))
         self._shape = shape
         self._choose({**self.user_options, "shape": shape, "course": self._course})
         return ticket

@@ -2,13 +2,15 @@
 
 Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
 does not answer ends nothing.  A server that was started after the lease was attached is another one
-and never stopped; when that was is in the ledger, so a restart changes nothing.
+and never stopped; when that was is in the ledger, so a restart changes nothing.  How long the
+server has run is told by the hub's clock alone, and how long the lease is attached by the pool's.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 60.0
+DATE_S = 1.0
+"""What HTTP's ``Date`` leaves out: it has no fractions of a second (RFC 9110, section 5.6.7)."""
 
 
 class ServerEnder:
@@ -52,9 +56,15 @@ class ServerEnder:
 
     async def _stop(self, lease: LeaseView) -> None:
         try:
-            started_at = await self._started_at(lease)
-            if not _is_its_own(started_at, lease.attached_at):
-                return  # already stopped, or another server by now
+            ran_s = await self._ran_s(lease)
+            if ran_s is None or lease.attached_at is None:
+                return  # already stopped
+            if ran_s + DATE_S < self._now() - lease.attached_at:
+                log.warning(
+                    "lease %s of %s ends (%s), but server %r was started after it was attached: "
+                    "left alone", lease.id, lease.user, lease.reason, lease.server,
+                )  # fmt: skip
+                return
             answer = await self._hub.delete(_path(lease))
         except httpx.HTTPError as error:
             log.warning(
@@ -66,15 +76,16 @@ class ServerEnder:
             lease.id, lease.user, lease.reason, lease.server, answer.status_code,
         )  # fmt: skip
 
-    async def _started_at(self, lease: LeaseView) -> float | None:
-        """When the hub started the server of that name that runs now; None if none runs."""
+    async def _ran_s(self, lease: LeaseView) -> float | None:
+        """For how long the server of that name has run, seconds; None if none runs."""
         answer = await self._hub.get(f"users/{quote(lease.user, safe='')}")
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         server = answer.raise_for_status().json().get("servers", {}).get(lease.server)
         if server is None or server.get("stopped") or not server.get("started"):
             return None
-        return datetime.fromisoformat(server["started"]).timestamp()
+        now = parsedate_to_datetime(answer.headers["Date"])
+        return (now - datetime.fromisoformat(server["started"])).total_seconds()
 
 
 class _End:
@@ -90,13 +101,6 @@ class _End:
     def put_off(self, now: float) -> None:
         self._next_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-
-
-def _is_its_own(started_at: float | None, attached_at: float | None) -> bool:
-    """Whether the server that runs holds the lease: its start began before it was attached."""
-    if started_at is None or attached_at is None:
-        return False
-    return started_at <= attached_at
 
 
 def _path(lease: LeaseView) -> str:

@@ -243,7 +243,7 @@ def extend(core: Core, number: int, by_s: float, by: str) -> LeaseRow:
             lease = replace(lease.without_warning(), stay_until=tx.at + core.settings.stay_s)
         lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
         tx.put(lease, by, "extended")
-        tx.note(lease, by, f"extended by {by_s:.0f} s")
+        tx.note(lease, by, f"extended by {by_s:.0f} s", "extend")
     return lease
 
 

@@ -5,6 +5,7 @@
 
 REASONS = {
     "impossible-shape": "no GPU of this lab can ever hold it",
+    "not-yet": "no GPU can hold it now; a layout ahead cuts some that can",
     "bad-shape": "the shape cannot be read",
     "not-in-course": "the course does not exist here",
     "shape-not-offered": "the course does not offer this shape",

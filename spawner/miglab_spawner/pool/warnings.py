@@ -88,7 +88,8 @@ def bring_forward(core: Core, number: int, reclaim_at: float, reason: str) -> Le
     """
     with core.write(durable=True) as tx:
         lease = leases.find(core, number)
-        until = lease.reclaim_at if lease.warn_kind == WarningKind.STAFF else None
+        is_staffs = lease.state == LeaseState.WARNED and lease.warn_kind == WarningKind.STAFF
+        until = lease.reclaim_at if is_staffs else None
         if until is not None and reclaim_at < until:
             why = f"Sooner than said before: {reason} {lease.warn_why}"
             lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_why=why)
@@ -107,11 +108,11 @@ def stay(core: Core, number: int, by: str) -> LeaseRow:
         lease = leases.find(core, number)
         why = _why_no_stay(core, lease)
         if why is not None:
-            tx.note(lease, by, f"still here: {why.message}")
+            tx.note(lease, by, f"still here: {why.message}", "refused")
         elif lease.state == LeaseState.WARNED:
             until = tx.at + core.settings.stay_s
             lease = replace(lease.without_warning(), stays=lease.stays + 1, stay_until=until)
-            tx.put(lease, by, "I am still here")
+            tx.put(lease, by, "I am still here", act="stay")
     if why is not None:
         raise why
     return lease

@@ -8,6 +8,7 @@ import pytest
 from traitlets.config import Config
 
 from miglab_spawner import hub_pages, mig_spawner
+from miglab_spawner.client import PoolClient, PoolUnreachable
 from miglab_spawner.messages import TicketRequest, TicketState, TicketView
 
 from .lab import PoolLab
@@ -257,6 +258,26 @@ async def test_another_shape_that_is_free(hub: Hub, lab: PoolLab):
     assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
     assert hub.spawner("ada").orm_spawner.user_options["shape"] == "1g.5gb"
     assert lab.waiting() == []
+
+
+async def test_another_shape_whose_answer_is_lost(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """The pool has given up the place and granted; asked again it answers the same."""
+    await line_up(hub, lab)
+    request, answers = PoolClient.request, []
+
+    async def lossy(pool: PoolClient, asked: TicketRequest) -> TicketView:
+        answers.append(await request(pool, asked))
+        if len(answers) == 1:
+            raise PoolUnreachable("the answer is lost")
+        return answers[-1]
+
+    monkeypatch.setattr(PoolClient, "request", lossy)
+    assert (await choose(hub, "1g.5gb")).status_code == 202
+    await hub.settled("ada")
+    assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
+    assert answers[0].id == answers[1].id
 
 
 async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab):

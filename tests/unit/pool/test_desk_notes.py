@@ -18,8 +18,10 @@ from miglab_spawner.pool.desk.words import (
     Step,
     ago,
     called,
+    did,
     told,
 )
+from miglab_spawner.pool.ledger.reading import reading
 from miglab_spawner.pool.ledger.rows import NoteRow
 from miglab_spawner.pool.refused import Refused
 
@@ -260,6 +262,34 @@ def test_what_the_pool_did_by_itself(world: World) -> None:
     everything = world.pool.desk.audit(Question(is_all=True, what="lease"))
     assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
     assert len(world.pool.desk.audit(Question(is_all=True, limit=10**9))) > len(ALL)
+
+
+def test_what_students_do_in_jupyterlab_is_found_by_their_name(
+    make_world: Callable[..., World],
+) -> None:
+    """An extension and a release; nobody else's."""
+    world = make_world(replace(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
+    lease, other = world.run("ada"), world.run("ada_")
+    world.pool.extend(lease.id, 60.0, "server:ada/lab")
+    world.pool.release(lease.id, "server:ada/lab", "done")
+    world.pool.release(other.id, "server:ada_/lab", "done")
+    found = world.pool.desk.audit(Question(by="ada"))
+    assert [did(one.act, one.to_state) for one in found] == [
+        "made it releasing",
+        "gave it more time",
+    ]
+    assert len(world.pool.desk.audit(Question(by="ada_"))) == 1
+
+
+def test_one_reading_sees_one_moment(world: World) -> None:
+    """A report asks several questions; what happens between them is in none of the answers."""
+    with reading(world.ledger.path) as connection:
+        count = "SELECT count(*) FROM tickets"
+        before = connection.exec_driver_sql(count).scalar_one()
+        world.ask("ada")
+        assert connection.exec_driver_sql(count).scalar_one() == before
+    with reading(world.ledger.path) as connection:
+        assert connection.exec_driver_sql(count).scalar_one() == before + 1
 
 
 def test_the_audit_is_found_by_its_index(world: World) -> None:

@@ -44,6 +44,15 @@ def reserve(lab: World, count: int = 7, course: str = "deep", **more: Any) -> No
     lab.pool.reserve(ReservationRequest(**(values | more)), "ina")
 
 
+def refused(call: Callable[[], object]) -> Refused | None:
+    """How a call is refused; None if it is not."""
+    try:
+        call()
+    except Refused as error:
+        return error
+    return None
+
+
 def refusal(call: Callable[[], object]) -> str:
     with pytest.raises(Refused) as error:
         call()
@@ -55,7 +64,7 @@ def may_ask(lab: World, shape: str = "1g.5gb") -> bool:
     try:
         ticket = lab.ask("dan", shape, course="deep")
     except Refused as error:
-        assert error.reason == "impossible-shape"
+        assert error.reason in ("impossible-shape", "not-yet")
         return False
     lab.pool.cancel(ticket.id, "dan")
     lab.work()
@@ -88,6 +97,18 @@ def test_asked_for_at_its_time(lab: World) -> None:
         lab.work()
         found[moment] = may_ask(lab)
     assert found == {-LEAD_S - 1: False, -LEAD_S: True, 7199: True, 7200: False}
+
+
+def test_asked_for_before_its_time(lab: World) -> None:
+    """Who is too early reads when; the saved choice is not forgotten as a hopeless one is."""
+    lend(lab, CLASS)
+    early, vision, big = (
+        refused(lambda: lab.ask("dan", "1g.5gb", course="deep")),
+        refused(lambda: lab.ask("vic", "3g.20gb", course="vision")),
+        refused(lambda: lab.ask("dan", "3g.20gb", course="deep")),
+    )
+    assert (early.reason, vision, big.reason) == ("not-yet", None, "impossible-shape")
+    assert "It can from Tuesday 2026-06-02 10:00 on (layout “lent”): ask again" in early.message
 
 
 # -- reserved -------------------------------------------------------------------------------------

@@ -53,6 +53,16 @@ def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> No
     assert world.pool.lease(lease.id).warning == after
 
 
+def test_what_ends_meanwhile_is_not_brought_forward(world: World) -> None:
+    """Its holder may have gone since the round looked; the others' warnings must not suffer."""
+    lease = world.run("bob")
+    world.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 600.0)
+    world.end(lease)
+    over = world.pool.bring_forward(lease.id, world.at + 60, "Sooner.")
+    assert over.state is LeaseState.RELEASED
+    world.check()
+
+
 def test_release_of_a_warned_lease(world: World) -> None:
     """It is released as any other: the slice is free once the holder is gone."""
     lease = warned(world)

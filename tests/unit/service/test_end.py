@@ -1,6 +1,7 @@
 """The end of a lease: the hub is asked to stop the server, and only that server."""
 
 from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import httpx
 import pytest
@@ -22,6 +23,8 @@ class FakeHub:
         self.stopped: list[str] = []
         self.silent = False
         self.server = ""
+        self.at = [SEEN_AT]
+        self.ahead_s = 0.0
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if self.silent:
@@ -29,9 +32,14 @@ class FakeHub:
         if request.method == "DELETE":
             self.stopped.append(request.url.raw_path.decode())
             return httpx.Response(self.status)
-        started = self.started_at and datetime.fromtimestamp(self.started_at, UTC).isoformat()
+        started = self.started_at and self._clock(self.started_at).isoformat()
         servers = {} if started is None else {self.server: {"started": started, "stopped": False}}
-        return httpx.Response(200, json={"name": "alice", "servers": servers})
+        now = format_datetime(self._clock(self.at[0]).replace(microsecond=0), usegmt=True)
+        said = {"name": "alice", "servers": servers}
+        return httpx.Response(200, json=said, headers={"Date": now})
+
+    def _clock(self, at: float) -> datetime:
+        return datetime.fromtimestamp(at + self.ahead_s, UTC)
 
 
 def releasing(**more: object) -> LeaseView:
@@ -40,6 +48,7 @@ def releasing(**more: object) -> LeaseView:
 
 
 def ender(hub: FakeHub, at: list[float]) -> ServerEnder:
+    hub.at = at
     transport = httpx.MockTransport(hub)
     client = httpx.AsyncClient(transport=transport, base_url="http://hub/hub/api")
     return ServerEnder(client, lambda: at[0])
@@ -66,14 +75,26 @@ async def test_no_other_state_stops_a_server(state: LeaseState) -> None:
     assert hub.stopped == []
 
 
-async def test_a_newer_server_is_left_alone() -> None:
-    """The student has started anew meanwhile: that server is another one."""
-    hub = FakeHub(started_at=SEEN_AT + 1)
-    await ender(hub, [SEEN_AT]).ask([releasing()])
+async def test_a_newer_server_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """The student has started anew meanwhile: that server is another one, and the log says so."""
+    hub = FakeHub(started_at=SEEN_AT + 60)
+    with caplog.at_level("WARNING"):
+        await ender(hub, [SEEN_AT + 90]).ask([releasing()])
     assert hub.stopped == []
+    assert "was started after it was attached: left alone" in caplog.text
 
 
-@pytest.mark.parametrize(("started_s", "stopped"), [(-1, 1), (1, 0), (3000, 0)])
+@pytest.mark.parametrize("ahead_s", [-300.0, -0.9, 0.9, 300.0])
+async def test_clocks_that_differ_change_nothing(ahead_s: float) -> None:
+    """The hub's clock tells the server's age, the pool's the lease's."""
+    for started_s, stopped in ((-1, 1), (60, 0)):
+        hub = FakeHub(started_at=SEEN_AT + started_s)
+        hub.ahead_s = ahead_s
+        await ender(hub, [SEEN_AT + 3600]).ask([releasing()])
+        assert len(hub.stopped) == stopped
+
+
+@pytest.mark.parametrize(("started_s", "stopped"), [(-1, 1), (2, 0), (3000, 0)])
 async def test_a_server_is_known_by_when_it_was_attached(started_s: float, stopped: int) -> None:
     """A server that was started since is another one, whether before the lease was asked back (as
     when its own start does that) or after; a pool that was restarted has seen neither begin."""

@@ -58,7 +58,8 @@ def query(asked: Question) -> Select[Any]:
         wanted.append(columns.id < asked.before)
     if asked.by is not None:
         names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
-        wanted.append(columns.by.in_(names))
+        servers = columns.by.startswith(f"server:{asked.by}/", autoescape=True)
+        wanted.append(columns.by.in_(names) | servers)
     if asked.what is not None:
         wanted.append(columns.what == asked.what)
     if asked.thing is not None:

@@ -21,6 +21,8 @@ DONE = {
     "change": "changed it",
     "pause": "paused it",
     "resume": "resumed it",
+    "stay": "is still there",
+    "refused": "was refused a change of it",
 }
 
 

@@ -299,7 +299,7 @@ def unlay(core: Core, name: str, by: str, reason: str = "") -> LayoutRow:
             promises.check(core, before, [one for one in before if one.number != row.id], tx.at)
         except Refused as error:
             why = error
-            tx.note(row, by, f"not removed: {error.message}", "cut")
+            tx.note(row, by, f"not removed: {error.message}", "refused")
         else:
             _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
             note_phases(core, tx)

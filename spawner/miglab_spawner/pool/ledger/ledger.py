@@ -8,7 +8,7 @@ leaves the memory as the disk has it.  Decides nothing; must not import pool, NV
 import dataclasses
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from .rows import (
     LIVE_LAYOUTS,
     LIVE_LEASES,
     LIVE_RESERVATIONS,
+    LIVE_SLICES,
     LIVE_TICKETS,
     GpuRow,
     LayoutRow,
@@ -68,7 +69,7 @@ __all__ = [
 ]
 REASON_KEPT = 500
 NUMBERED = ("slice", "ticket", "lease", "reservation", "note", "layout")
-BY_HAND = ("person:", "service:")
+BY_HAND = ("person:", "service:", "server:")
 LARGEST_ID = 2**63 - 1  # of SQLite
 
 
@@ -438,18 +439,23 @@ class Ledger:
         found = [kind(**row) for row in self._read(select(table).where(condition))]
         if kind is not LeaseRow:
             return found
-        return [dataclasses.replace(lease, slices=self._slices_of(lease.id)) for lease in found]
+        slices = self._slices_of([lease.id for lease in found])
+        return [dataclasses.replace(lease, slices=tuple(slices[lease.id])) for lease in found]
 
-    def _slices_of(self, lease: int) -> tuple[int, ...]:
+    def _slices_of(self, leases: Sequence[int]) -> Mapping[int, Sequence[int]]:
         held = tables.lease_slices.c
-        query = select(held.slice).where(held.lease == lease).order_by(held.position)
-        return tuple(row["slice"] for row in self._read(query))
+        query = select(held.lease, held.slice).where(held.lease.in_(leases)).order_by(held.position)
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for row in self._read(query):
+            found[row["lease"]].append(row["slice"])
+        return found
 
     def _load(self) -> State:
         state = State()
         for row in self._rows(GpuRow, tables.gpus, text("1")):
             state.store(row)
-        for row in self._rows(SliceRow, tables.slices, tables.slices.c.state != "gone"):
+        there = tables.slices.c.state.in_(sorted(LIVE_SLICES))
+        for row in self._rows(SliceRow, tables.slices, there):
             state.store(row)
         live = tables.leases.c.state.in_(sorted(LIVE_LEASES))
         for row in self._rows(LeaseRow, tables.leases, live):

@@ -21,6 +21,7 @@ def reading(ledger: Path) -> Iterator[Connection]:
     )
     try:
         with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")  # sqlite3 begins none by itself for reading
             yield connection
     finally:
         engine.dispose()

@@ -16,6 +16,7 @@ GPU_LOST = "lost"
 
 FULL = "full"  # the profile of a whole GPU leased with MIG off
 
+LIVE_SLICES = frozenset(SliceState)
 LIVE_TICKETS = frozenset({TicketState.WAITING, TicketState.OFFERED, TicketState.TAKEN})
 LIVE_LEASES = frozenset(
     {

@@ -17,6 +17,7 @@ from miglab_spawner.pool.reserve import inforce, reserved
 
 from . import allowance
 from .ends import lasts_s
+from .notyet import when_cut
 from .queue import (
     Grant,
     Standing,
@@ -71,11 +72,16 @@ def _judge_shape(
     key = (str(shape), asked.course)
     if key not in core.possible:
         core.possible[key] = _is_possible(core, shape, asked.course)
-    if not core.possible[key]:
-        whose = title or asked.course
-        why = f"No GPU that {whose} may use can ever hold {shape}. Choose a smaller shape."
-        return Refused("impossible-shape", why, 422)
-    return None
+    return None if core.possible[key] else _impossible(core, shape, asked.course, title)
+
+
+def _impossible(core: Core, shape: Shape, course: str, title: str) -> Refused:
+    none = f"No GPU that {title or course} may use can"
+    when = when_cut(core, shape, course)
+    if when:
+        why = f"{none} hold {shape} now. It can {when}: ask again then, or choose another shape."
+        return Refused("not-yet", why)
+    return Refused("impossible-shape", f"{none} ever hold {shape}. Choose a smaller shape.", 422)
 
 
 def in_profiles(core: Core, text: str) -> str:

@@ -144,7 +144,7 @@ def change(
             tx.put(row, by)
             tx.note(row, by, row.message or in_words(row), "change")
         else:
-            tx.note(before, by, f"not changed: {why.message}", "change")
+            tx.note(before, by, f"not changed: {why.message}", "refused")
     if why is not None:
         raise why
     return row
