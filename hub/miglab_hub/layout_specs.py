@@ -9,7 +9,7 @@ from itertools import combinations
 import yaml
 from pydantic import ValidationError
 
-from miglab_spawner.messages import LAYOUT_NAME_MAX, LayoutSpec, LayoutTime
+from miglab_spawner.layout_messages import LAYOUT_NAME_MAX, LayoutSpec, LayoutTime
 from miglab_spawner.pool.layouts import layout
 from miglab_spawner.pool.layouts.laying import Cuttable, in_one_clash
 from miglab_spawner.pool.layouts.timetable import (

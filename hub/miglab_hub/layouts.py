@@ -13,7 +13,7 @@ from typing import TypeVar
 import yaml
 from pydantic import ValidationError
 
-from miglab_spawner.messages import LAYOUT_TIMES_MAX, LayoutTime
+from miglab_spawner.layout_messages import LAYOUT_TIMES_MAX, LayoutTime
 from miglab_spawner.pool.layouts import layout
 from miglab_spawner.pool.reserve.calendar import WEEKDAYS
 

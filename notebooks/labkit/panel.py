@@ -27,6 +27,8 @@ from labkit.runner import Runner, State, nobody_is_there
 
 REDRAW_S = 0.2  # at most five redraws a second
 HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
+STYLE = {"description_width": "12rem"}
+WIDE = {"width": "calc(100% - 8px)", "max_width": "64rem"}
 
 
 class Panel:
@@ -207,58 +209,70 @@ class _Widgets:
     """The ipywidgets of one panel; imported only when a panel is shown."""
 
     def __init__(self, panel: Panel) -> None:
-        import ipywidgets as w
+        import ipywidgets
 
-        experiment, wide = panel.experiment, w.Layout(width="calc(100% - 8px)", max_width="64rem")
-        style = {"description_width": "12rem"}
+        self._w, experiment = ipywidgets, panel.experiment
+        self._live_id = f"labkit-live-{experiment.key}-{id(panel):x}"
+        self._make_fields(experiment)
+        self._make_buttons()
+        self._make_outputs()
+        self._connect(panel)
+        self.root = ipywidgets.VBox(self._in_order(experiment))
+
+    def _make_fields(self, experiment: Experiment) -> None:
+        """What the student writes and chooses."""
+        w, wide = self._w, self._w.Layout(**WIDE)
         # A text goes to the kernel when its field is left: ipywidgets 8 holds keystrokes back while
         # the kernel is busy, and a press of a button would overtake them.
-        text = {"style": style, "continuous_update": False}
-        self._live_id = f"labkit-live-{experiment.key}-{id(panel):x}"
+        text = {"style": STYLE, "continuous_update": False}
         if experiment.unit is None:
             options = [("choose", ""), *((trend.value, trend.value) for trend in Trend)]
-            self.said: Any = w.Dropdown(options=options, description="Your prediction", style=style)
+            self.said: Any = w.Dropdown(options=options, description="Your prediction", style=STYLE)
         else:
             name = f"Your prediction ({experiment.unit})"
             self.said = w.Text(description=name, placeholder="a number", **text)
         self.because = w.Text(description="because", layout=wide, **text)
         verdicts = [("choose", ""), *((verdict.value, verdict.value) for verdict in Verdict)]
-        self.verdict = w.Dropdown(options=verdicts, description="The claim is", style=style)
+        self.verdict = w.Dropdown(options=verdicts, description="The claim is", style=STYLE)
         self.explanation = w.Textarea(description="Your explanation", layout=wide, **text)
-        self.lock = w.Button(description="Lock in prediction", layout=w.Layout(width="auto"))
+
+    def _make_buttons(self) -> None:
+        w, auto = self._w, self._w.Layout(width="auto")
+        self.lock = w.Button(description="Lock in prediction", layout=auto)
         self.run = w.Button(description="Run", button_style="primary", disabled=True)
         self.stop = w.Button(description="Stop", disabled=True)
-        self.recorded = w.Button(description="Show recorded run", layout=w.Layout(width="auto"))
-        self.keep = w.Button(description="Keep explanation", layout=w.Layout(width="auto"))
+        self.recorded = w.Button(description="Show recorded run", layout=auto)
+        self.keep = w.Button(description="Keep explanation", layout=auto)
         self.show_table = w.ToggleButton(description="Data table")
-        self.bar = w.FloatProgress(max=1.0, description="Progress", style=style, layout=wide)
+
+    def _make_outputs(self) -> None:
+        """What the panel says: the status in a live region outside the plot that is redrawn."""
+        w, wide = self._w, self._w.Layout(**WIDE)
+        self.bar = w.FloatProgress(max=1.0, description="Progress", style=STYLE, layout=wide)
         self.plot, self.table, self.status = w.HTML(), w.HTML(), w.HTML()
-        self._connect(panel)
-        controls = [self.lock, self.run, self.stop, self.show_table]
-        controls += [self.recorded] if replay.exists(experiment.key) else []
-        row = w.Layout(flex_flow="row wrap")
-        self.root = w.VBox(
-            [
-                w.HTML(
-                    f"<h3>{html.escape(experiment.title)}</h3>"
-                    f"<p>{html.escape(experiment.question)}</p>"
-                ),
-                self.said,
-                self.because,
-                w.HBox(controls, layout=row),
-                self.bar,
-                self.status,
-                w.HTML(
-                    f'<div id="{self._live_id}" role="status" aria-live="polite" '
-                    f'style="{HIDDEN}"></div>'
-                ),
-                self.plot,
-                self.table,
-                *([self.verdict] if experiment.check else []),
-                self.explanation,
-                self.keep,
-            ]
+        self.live = w.HTML(
+            f'<div id="{self._live_id}" role="status" aria-live="polite" style="{HIDDEN}"></div>'
         )
+
+    def _in_order(self, experiment: Experiment) -> list[Any]:
+        """The panel from top to bottom."""
+        w, recorded = self._w, [self.recorded] if replay.exists(experiment.key) else []
+        title, question = html.escape(experiment.title), html.escape(experiment.question)
+        controls = [self.lock, self.run, self.stop, self.show_table, *recorded]
+        return [
+            w.HTML(f"<h3>{title}</h3><p>{question}</p>"),
+            self.said,
+            self.because,
+            w.HBox(controls, layout=w.Layout(flex_flow="row wrap")),
+            self.bar,
+            self.status,
+            self.live,
+            self.plot,
+            self.table,
+            *([self.verdict] if experiment.check else []),
+            self.explanation,
+            self.keep,
+        ]
 
     def _connect(self, panel: Panel) -> None:
         self.lock.on_click(lambda _: panel.lock_in(self.said.value, self.because.value))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from miglab_hub.layout_specs import chosen, dump, resolve
 from miglab_hub.layouts import LayoutError, read
 from miglab_spawner.gpu.geometry import Geometry, Profile, maximal_layouts
-from miglab_spawner.messages import LayoutSpec, LayoutTime
+from miglab_spawner.layout_messages import LayoutSpec, LayoutTime
 from miglab_spawner.pool.layouts.laying import Cuttable
 
 A100 = Geometry(

@@ -15,8 +15,10 @@ from miglab_hub.cli.reserve import seconds
 from miglab_hub.cli.talk import AsJson, api, cell, shown, table, tell
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
-from miglab_spawner.layout_messages import TEXT_MAX, Applied, Asserted
-from miglab_spawner.messages import (
+from miglab_spawner.layout_messages import (
+    TEXT_MAX,
+    Applied,
+    Asserted,
     GpuLayout,
     LayoutDiff,
     LayoutDrain,

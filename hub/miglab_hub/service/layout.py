@@ -14,23 +14,19 @@ from fastapi import APIRouter, Path, Query
 from miglab_hub.layout_specs import chosen, dump, resolve
 from miglab_hub.layouts import LayoutError, Wish, read
 from miglab_spawner.layout_messages import (
+    LAYOUT_NAME_MAX,
     Applied,
     ApplyRequest,
     Asserted,
     AssertRequest,
-    LayoutText,
-)
-from miglab_spawner.messages import (
-    LAYOUT_NAME_MAX,
-    REASON_MAX,
     GpuLayout,
     LayoutDiff,
     LayoutDrain,
     Layouts,
     LayoutSpec,
-    LeaseState,
-    WarningKind,
+    LayoutText,
 )
+from miglab_spawner.messages import REASON_MAX, LeaseState, WarningKind
 from miglab_spawner.pool.pool import Pool
 from miglab_spawner.pool.refused import Refused
 

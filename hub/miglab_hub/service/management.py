@@ -99,7 +99,7 @@ def management_app(
     app.include_router(standing_router, prefix=prefix)
     app.include_router(usage_router, prefix=prefix)
     app.include_router(health_router, prefix=prefix)
-    app.include_router(page_router(prefix), prefix=prefix)
+    app.include_router(page_router(), prefix=prefix)
     app.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
     return app
 

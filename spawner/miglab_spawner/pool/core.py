@@ -225,13 +225,18 @@ class Core:
 
     def _usable_geometry(self, row: GpuRow) -> Geometry | None:
         """How the GPU may be cut now: anyhow, or on the seats of the layout in force there."""
-        geometry = self.geometry(row.uuid)
-        if geometry is None or not self.is_cut(row):
+        if not self.is_cut(row):
             return None
-        laid = self.laid_on(row.uuid)
-        if laid is None:
+        return self.geometry_under(row.uuid, self.laid_on(row.uuid), self.lying(row.uuid))
+
+    def geometry_under(
+        self, gpu: str, laid: InForce | None, lying: Sequence[Lying]
+    ) -> Geometry | None:
+        """How a GPU can be cut under a layout, around what lies there then; without one: anyhow."""
+        geometry = self.geometry(gpu)
+        if geometry is None or laid is None:
             return geometry
-        return only(geometry, arrange(geometry, laid.cut, self.lying(row.uuid)))
+        return only(geometry, arrange(geometry, laid.cut, lying))
 
     # -- layouts ------------------------------------------------------------------------------
 

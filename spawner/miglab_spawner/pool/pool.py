@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from miglab_spawner.gpu.nvml import Driver
+from miglab_spawner.layout_messages import LayoutDiff, Layouts, LayoutSpec
 from miglab_spawner.messages import (
-    LayoutDiff,
-    Layouts,
-    LayoutSpec,
     LeaseState,
     LeaseView,
     Note,

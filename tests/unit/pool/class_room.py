@@ -16,13 +16,8 @@ import pynvml
 
 from miglab_spawner.gpu.errors import GpuError
 from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.messages import (
-    LayoutSpec,
-    LeaseView,
-    ReservationRequest,
-    TicketState,
-    WarningKind,
-)
+from miglab_spawner.layout_messages import LayoutSpec
+from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState, WarningKind
 from miglab_spawner.pool.layouts.layout import parse
 from miglab_spawner.pool.ledger.rows import LIVE_LEASES
 from miglab_spawner.pool.refused import Refused

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.messages import LayoutSpec, LayoutTime, LeaseView
+from miglab_spawner.layout_messages import LayoutSpec, LayoutTime
+from miglab_spawner.messages import LeaseView
 from miglab_spawner.pool.reserve import handover
 
 from .conftest import World

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from miglab_spawner.messages import LayoutSpec, LayoutTime, LeaseView
+from miglab_spawner.layout_messages import LayoutSpec, LayoutTime
+from miglab_spawner.messages import LeaseView
 from miglab_spawner.pool.ledger.rows import LeaseRow
 from miglab_spawner.pool.lengthening import LEAST_S
 from miglab_spawner.pool.refused import Refused

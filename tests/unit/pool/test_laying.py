@@ -14,14 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.messages import (
-    GpuLayout,
-    LayoutDiff,
-    LayoutSpec,
-    LayoutTime,
-    ReservationRequest,
-    TicketState,
-)
+from miglab_spawner.layout_messages import GpuLayout, LayoutDiff, LayoutSpec, LayoutTime
+from miglab_spawner.messages import ReservationRequest, TicketState
 from miglab_spawner.pool.layouts.layout import parse, resolve
 from miglab_spawner.pool.refused import Refused
 from miglab_spawner.pool.settings import CourseRules

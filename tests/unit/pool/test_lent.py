@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.messages import LayoutSpec, LayoutTime, ReservationRequest, TicketState
+from miglab_spawner.layout_messages import LayoutSpec, LayoutTime
+from miglab_spawner.messages import ReservationRequest, TicketState
 from miglab_spawner.pool.refused import Refused
 
 from .conftest import World

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from miglab_spawner.messages import LayoutTime
+from miglab_spawner.layout_messages import LayoutTime
 from miglab_spawner.pool.layouts.timetable import Planned, rule_of
 from miglab_spawner.pool.ledger.rows import ReservationRow
 from miglab_spawner.pool.waits import promises

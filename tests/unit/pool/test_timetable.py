@@ -5,7 +5,7 @@ import datetime as dt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.messages import LayoutTime
+from miglab_spawner.layout_messages import LayoutTime
 from miglab_spawner.pool.layouts.timetable import (
     YEAR_S,
     Planned,

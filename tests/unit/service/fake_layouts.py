@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from miglab_spawner.gpu.geometry import Geometry, Profile
-from miglab_spawner.messages import (
+from miglab_spawner.layout_messages import (
     GpuLayout,
     LayoutDiff,
     LayoutDrain,

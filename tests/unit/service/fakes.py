@@ -10,10 +10,10 @@ from miglab_hub.service.answers import DeniedError
 from miglab_hub.service.auth import STAFF_SCOPE, HubAccess, HubTokens
 from miglab_spawner.desk_messages import AuditEntry, SentNote
 from miglab_spawner.gpu.readings import Versions
+from miglab_spawner.layout_messages import LayoutView
 from miglab_spawner.messages import (
     CourseOffers,
     GpuView,
-    LayoutView,
     LeaseState,
     LeaseView,
     Note,

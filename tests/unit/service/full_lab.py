@@ -15,7 +15,8 @@ from miglab_hub.service.metrics import Metrics
 from miglab_hub.service.student import student_app
 from miglab_spawner.desk_messages import NoteRequest
 from miglab_spawner.gpu.readings import GpuInfo
-from miglab_spawner.messages import LayoutSpec, ReservationRequest, SliceState, WarningKind
+from miglab_spawner.layout_messages import LayoutSpec
+from miglab_spawner.messages import ReservationRequest, SliceState, WarningKind
 from miglab_spawner.pool.pool import Pool
 
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens

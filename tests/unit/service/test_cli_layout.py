@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from miglab_hub.cli import pool
 from miglab_hub.errors import RefusedError, StartError
 from miglab_hub.pool_api import PoolApi
-from miglab_spawner.messages import GpuLayout, LayoutDiff, LayoutDrain, Layouts, SlicePlace
+from miglab_spawner.layout_messages import GpuLayout, LayoutDiff, LayoutDrain, Layouts, SlicePlace
 
 from .fake_layouts import FIRST
 from .test_cli import lab

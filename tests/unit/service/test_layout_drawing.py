@@ -1,7 +1,7 @@
 """A GPU before and after a layout: no gap, each run with its fate, the sum in words."""
 
 from miglab_hub.service.pages.layout_drawing import Change, changes
-from miglab_spawner.messages import GpuLayout, LayoutDrain, SlicePlace
+from miglab_spawner.layout_messages import GpuLayout, LayoutDrain, SlicePlace
 
 from .fakes import slice_view
 from .test_drawing import gpu

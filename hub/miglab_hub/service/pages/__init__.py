@@ -3,6 +3,8 @@
 `frame` is what they share: the way in, the navigation, the words.  The others each draw one page.
 """
 
+from functools import partial
+
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from fastapi.sse import EventSourceResponse
@@ -22,59 +24,38 @@ from . import (
 )
 from .frame import SERVICE, callback
 
-PAGE = page_needs(Right.LOOK)
+PAGES = (
+    ("/", pool_page.page, Right.LOOK),
+    ("/reservations", reservations_page.page, Right.LOOK),
+    ("/layouts", layouts_page.page, Right.SEE_LAYOUTS),
+    ("/log", log_page.page, Right.AUDIT),
+    ("/usage", usage_page.page, Right.SEE_USAGE),
+    ("/health", health_page.page, Right.HEALTH),
+)
+"""Each page's address, what draws it, and the right that it needs."""
+
+PARTS = (
+    ("/fragment", pool_page.fragment),
+    ("/desk/reserve", reservations_page.reserve_desk),
+    ("/desk/reservation/{thing}", reservations_page.reservation_desk),
+    ("/desk/layout/{name}", layouts_page.layout_desk),
+    ("/desk/note/{thing}", log_page.note_desk),
+    ("/desk/{kind}", desk_page.desk),
+    ("/desk/{kind}/{thing}", desk_page.desk),
+)
+"""What pages fetch: the first address that matches answers, and asks for its own right."""
 
 
-def page_router(prefix: str) -> APIRouter:
+def page_router() -> APIRouter:
     """Every page, the parts of them that change, sign-in's way back, and the static files."""
     router = APIRouter(include_in_schema=False)
-    router.add_api_route("/", pool_page.page, response_class=HTMLResponse, dependencies=[PAGE])
-    router.add_api_route("/fragment", pool_page.fragment, response_class=HTMLResponse)
+    add = partial(router.add_api_route, response_class=HTMLResponse)
+    for address, page, right in PAGES:
+        add(address, page, dependencies=[page_needs(right)])
+    for address, part in PARTS:
+        add(address, part)
+    add("/layouts/preview", layouts_page.preview, methods=["POST"])
     router.add_api_route("/live", pool_page.live, response_class=EventSourceResponse)
-    router.add_api_route(
-        "/reservations", reservations_page.page, response_class=HTMLResponse, dependencies=[PAGE]
-    )
-    router.add_api_route(
-        "/desk/reserve", reservations_page.reserve_desk, response_class=HTMLResponse
-    )
-    router.add_api_route(
-        "/desk/reservation/{thing}",
-        reservations_page.reservation_desk,
-        response_class=HTMLResponse,
-    )
-    router.add_api_route(
-        "/layouts",
-        layouts_page.page,
-        response_class=HTMLResponse,
-        dependencies=[page_needs(Right.SEE_LAYOUTS)],
-    )
-    router.add_api_route(
-        "/layouts/preview", layouts_page.preview, methods=["POST"], response_class=HTMLResponse
-    )
-    router.add_api_route(
-        "/desk/layout/{name}", layouts_page.layout_desk, response_class=HTMLResponse
-    )
-    router.add_api_route("/desk/note/{thing}", log_page.note_desk, response_class=HTMLResponse)
-    for address in ("/desk/{kind}", "/desk/{kind}/{thing}"):
-        router.add_api_route(address, desk_page.desk, response_class=HTMLResponse)
-    router.add_api_route(
-        "/log",
-        log_page.page,
-        response_class=HTMLResponse,
-        dependencies=[page_needs(Right.AUDIT)],
-    )
-    router.add_api_route(
-        "/usage",
-        usage_page.page,
-        response_class=HTMLResponse,
-        dependencies=[page_needs(Right.SEE_USAGE)],
-    )
-    router.add_api_route(
-        "/health",
-        health_page.page,
-        response_class=HTMLResponse,
-        dependencies=[page_needs(Right.HEALTH)],
-    )
     router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
     router.mount("/static", StaticFiles(directory=SERVICE / "static"), name="static")
     return router

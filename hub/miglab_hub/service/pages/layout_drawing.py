@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from miglab_spawner.messages import GpuLayout, GpuView, LayoutDrain, SliceState
+from miglab_spawner.layout_messages import GpuLayout, LayoutDrain
+from miglab_spawner.messages import GpuView, SliceState
 
 from .words import in_words
 

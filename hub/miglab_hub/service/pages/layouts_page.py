@@ -15,8 +15,7 @@ from miglab_hub.service.host import PoolHost
 from miglab_hub.service.rights import Right
 from miglab_hub.service.roles import Host, needs
 from miglab_hub.service.views import visible_snapshot
-from miglab_spawner.layout_messages import LayoutText
-from miglab_spawner.messages import Layouts, LayoutState, LayoutTime, LayoutView
+from miglab_spawner.layout_messages import Layouts, LayoutState, LayoutText, LayoutTime, LayoutView
 
 from .acts import MAY_REASON, Act
 from .frame import render, render_part, shown

@@ -153,12 +153,14 @@ def reclaimed(row: LeaseRow, by: str, why: str, warning_s: float, at: float) -> 
         return None
     if row.warn_kind == WarningKind.STAFF:
         raise _done_already(row, f"is asked back already, by {called(row.warn_by)}")
-    fixed_at = row.reclaim_at if row.warn_kind in FIXED_ENDS else None
+    until = at + warning_s
+    if row.warn_kind in FIXED_ENDS and row.reclaim_at is not None:
+        until = min(until, row.reclaim_at)
     return replace(
         row,
         state=LeaseState.WARNED,
         warned_at=at,
-        reclaim_at=min(at + warning_s, at + warning_s if fixed_at is None else fixed_at),
+        reclaim_at=until,
         warn_kind=WarningKind.STAFF.value,
         warn_why=asked_back(by, why),
         warn_by=by,

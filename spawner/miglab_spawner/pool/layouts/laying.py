@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_spawner.gpu.geometry import Geometry, Placed
-from miglab_spawner.messages import LayoutSpec, LayoutState
+from miglab_spawner.layout_messages import LayoutSpec, LayoutState
 from miglab_spawner.pool import leases
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.ledger.ledger import Transaction

@@ -6,7 +6,7 @@ Names are all in: who may see them is the service's to decide.
 from collections.abc import Iterable, Sequence
 
 from miglab_spawner.gpu.geometry import Placed
-from miglab_spawner.messages import (
+from miglab_spawner.layout_messages import (
     GpuLayout,
     LayoutDiff,
     LayoutDrain,
@@ -14,10 +14,9 @@ from miglab_spawner.messages import (
     LayoutSpec,
     LayoutState,
     LayoutView,
-    LeaseState,
     SlicePlace,
-    SliceState,
 )
+from miglab_spawner.messages import LeaseState, SliceState
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.ledger.rows import (
     GPU_OK,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from miglab_spawner.messages import LayoutTime
+from miglab_spawner.layout_messages import LayoutTime
 from miglab_spawner.pool.ledger.rows import LayoutRow
 from miglab_spawner.pool.reserve.calendar import (
     DAY_S,

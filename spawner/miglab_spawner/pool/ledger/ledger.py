@@ -8,7 +8,7 @@ leaves the memory as the disk has it.  Decides nothing; must not import pool, NV
 import dataclasses
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -154,11 +154,16 @@ _UPDATES = {what: _update_of(table) for what, table in _TABLES.items()}
 
 
 class Transaction:
-    """One short change to the ledger: all of it is on disk afterwards, or none."""
+    """One short change to the ledger: all of it is on disk afterwards, or none.
+
+    Attributes:
+        afterwards: what to call then; not if it was undone.
+    """
 
     def __init__(self, ledger: "Ledger", at: float, *, durable: bool) -> None:
         self.at = at
         self.has_begun = False
+        self.afterwards: list[Callable[[], None]] = []
         self._durable = durable
         self._ledger = ledger
         self._connection = ledger.connection
@@ -328,6 +333,8 @@ class Ledger:
             if transaction.has_begun:
                 self._roll_back()
             raise
+        for call in transaction.afterwards:
+            call()
 
     def begin(self, *, durable: bool) -> None:
         """Begin to write.  With NORMAL a power cut may lose the last commits, a crash cannot."""

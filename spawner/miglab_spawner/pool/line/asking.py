@@ -33,10 +33,7 @@ def request(core: Core, asked: TicketRequest) -> TicketRow:
         Refused: with the reason, which is in the ledger too; the server's ticket is as it was.
     """
     with core.lock:
-        before = tickets.of_server(core, asked.user, asked.server)
         ticket, why = _at_once(core, asked) if asked.only_if_free else _in_line(core, asked)
-        if why is None and before is not None and before.id != ticket.id:
-            core.unserved(TicketState.CANCELLED.value, "replaced")
     if why is not None:
         raise why
     return ticket
@@ -91,8 +88,7 @@ def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
 
 def _replace(core: Core, tx: Transaction, ticket: TicketRow) -> None:
     message = "Another shape was asked for this server; this ticket made way."
-    by = ticket.user
-    tickets.put_over(core, tx, ticket, TicketState.CANCELLED, "replaced", message, by)
+    tickets.end(core, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
 
 
 def _new(

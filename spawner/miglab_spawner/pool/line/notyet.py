@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 from miglab_spawner.gpu.shapes import Shape
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.layouts import timetable
-from miglab_spawner.pool.layouts.layout import arrange, only
 from miglab_spawner.pool.layouts.timetable import InForce, Planned
 from miglab_spawner.pool.placing.placement import GpuState, could_ever_place
 
@@ -32,8 +31,6 @@ def _states(core: Core, plan: Planned, course: str) -> Iterator[GpuState]:
     """The plan's GPUs that the course may use while it is in force, empty."""
     for gpu, cut in plan.cuts.items():
         laid = InForce(plan.number, plan.name, plan.course, cut)
-        geometry = core.geometry(gpu)
-        if geometry is None or core.possible_on(gpu, laid) is None:
-            continue
-        if core.course_under(core.state.gpus[gpu], laid) in ("", course):
-            yield GpuState(gpu, only(geometry, arrange(geometry, cut, ())))
+        geometry = core.geometry_under(gpu, core.possible_on(gpu, laid), ())
+        if geometry and core.course_under(core.state.gpus[gpu], laid) in ("", course):
+            yield GpuState(gpu, geometry)

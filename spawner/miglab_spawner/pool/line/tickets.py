@@ -210,21 +210,8 @@ def end(
     message: str,
     by: str = "pool",
 ) -> TicketRow:
-    """End a ticket that was not taken up, and the lease it may have been granted; counted."""
-    core.unserved(state.value, reason)
-    return put_over(core, tx, ticket, state, reason, message, by)
-
-
-def put_over(
-    core: Core,
-    tx: Transaction,
-    ticket: TicketRow,
-    state: TicketState,
-    reason: str,
-    message: str,
-    by: str,
-) -> TicketRow:
-    """As `end`, for a transaction that may yet be undone: not counted."""
+    """End a ticket that was not taken up, and the lease it may have been granted."""
+    tx.afterwards.append(lambda: core.unserved(state.value, reason))
     lease = core.state.leases.get(ticket.lease or 0)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     tx.put(ticket, by, message)

@@ -16,7 +16,7 @@ from miglab_spawner.gpu.geometry import Placed
 from miglab_spawner.messages import LeaseState
 from miglab_spawner.pool.core import Core
 from miglab_spawner.pool.layouts import timetable
-from miglab_spawner.pool.layouts.layout import Kind, arrange, only
+from miglab_spawner.pool.layouts.layout import Kind
 from miglab_spawner.pool.layouts.timetable import planned
 from miglab_spawner.pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_spawner.pool.line.ends import stay_of
@@ -274,11 +274,10 @@ def _recut(
     core: Core, ground: Ground, then: timetable.InForce | None, there: Collection[int]
 ) -> Ground:
     gpu = ground.state.gpu
-    laid, geometry = core.possible_on(gpu, then), core.geometry(gpu)
+    laid = core.possible_on(gpu, then)
+    lying = [one for one in core.lying(gpu) if one.number in there or one.kind is Kind.FIXED]
+    geometry = core.geometry_under(gpu, laid, lying)
     assert geometry is not None
-    if laid is not None:
-        lying = [one for one in core.lying(gpu) if one.number in there or one.kind is Kind.FIXED]
-        geometry = only(geometry, arrange(geometry, laid.cut, lying))
     course = core.course_under(core.state.gpus[gpu], laid)
     return replace(ground, state=replace(ground.state, geometry=geometry), course=course)
 

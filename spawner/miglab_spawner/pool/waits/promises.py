@@ -131,8 +131,7 @@ def _room(core: Core, laid: Mapping[str, InForce], course: str) -> Room:
     whole = 0
     for row in core.state.gpus.values():
         one = laid.get(row.uuid)
-        assigned = core.settings.assigned_course(row.uuid, row.idx)
-        if row.uuid not in core.infos or ((one and one.course) or assigned) != course:
+        if row.uuid not in core.infos or core.course_under(row, one) != course:
             continue
         if core.is_whole(row):
             whole += 1
