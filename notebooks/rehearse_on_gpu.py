@@ -11,7 +11,9 @@ import traceback
 from pathlib import Path
 
 import labkit
-from labkit import checks, errors, sharing
+from labkit import errors
+from labkit.evidence import checks
+from labkit.measuring import sharing
 from labkit.records import to_data
 
 
@@ -115,8 +117,8 @@ def backward_stays_on_its_part():
 def sms_of_backward(sms):
     import torch
 
-    from labkit.emulate import count_sms, enter_green_context
-    from labkit.parts import confined
+    from labkit.machine.emulate import count_sms, enter_green_context
+    from labkit.machine.parts import confined
 
     seen = []
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from miglab_hub import hub_database, lab_secrets
-from miglab_hub.settings import SERVICE_NAME, Settings
-from miglab_hub.settings_tables import SHARED_PASSWORD
+from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
+from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_spawner import hub_pages
-from miglab_spawner.hub_scopes import LEASE_SCOPE, custom_scopes
+from miglab_spawner.scopes import LEASE_SCOPE, custom_scopes
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
@@ -113,7 +113,7 @@ def update_groups(c: Any, settings: Settings) -> None:
     """Each course is a group; an authenticator that manages groups fills them itself.
 
     Who teaches a course is in its group too, to try what the students get.  The role does not come
-    of that: see `miglab_hub.rolebook`.
+    of that: see `miglab_pool.model.course_roles`.
     """
     authenticators = settings.authentication.config.values()
     if any(traits.get("manage_groups") for traits in authenticators):

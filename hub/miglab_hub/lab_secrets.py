@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miglab_hub.errors import StartError
-from miglab_hub.settings import Settings
+from miglab_hub.settings.lab_toml import Settings
 
 # Letters and digits that are not mistaken for one another when read from a projector.
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"

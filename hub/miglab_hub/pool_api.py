@@ -14,7 +14,7 @@ import httpx
 
 from miglab_hub import lab_secrets
 from miglab_hub.errors import RefusedError, SilentError, StartError
-from miglab_hub.settings import Settings, load
+from miglab_hub.settings.lab_toml import Settings, load
 
 TIMEOUT_S = 30.0
 STREAM_TIMEOUT_S = 90.0  # a stream says something every 15 s

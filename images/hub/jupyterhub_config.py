@@ -5,7 +5,7 @@ reach neither one another nor the management listener (``enable_icc=false`` woul
 """
 
 from miglab_hub.configure import configure
-from miglab_hub.settings import load
+from miglab_hub.settings.lab_toml import load
 
 configure(c, load())  # noqa: F821 - JupyterHub provides c
 c.MIGDockerSpawner.network_per_server = True  # noqa: F821

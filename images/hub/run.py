@@ -10,11 +10,12 @@ import sys
 import docker  # noqa: TID251 - the hub's container joins itself to the servers' networks
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
-from miglab_hub.launch import siblings_of
-from miglab_hub.preflight import check_shapes, check_state, geometries
-from miglab_hub.settings import Settings, SettingsError, load
-from miglab_spawner.labels import LAB
-from miglab_spawner.networks import ensure_own
+from miglab_hub.launch.preflight import check_shapes, check_state
+from miglab_hub.launch.up import siblings_of
+from miglab_hub.service.gpus import geometries
+from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_spawner.containers.labels import LAB
+from miglab_spawner.containers.networks import ensure_own
 
 PARTS = ("pool", "hub", "proxy")
 CONTAINERS = tuple(f"miglab-{part}" for part in PARTS)

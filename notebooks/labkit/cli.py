@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from labkit.authoring.record import record
+from labkit.authoring.rehearse import LIMIT_S, rehearse
 from labkit.errors import LabError
-from labkit.place import where
-from labkit.record import record
+from labkit.measuring.place import where
 from labkit.records import Tier
-from labkit.rehearse import LIMIT_S, rehearse
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -109,7 +109,7 @@ def _record(asked: argparse.Namespace) -> int:
 
 
 def _redraw(asked: argparse.Namespace) -> int:
-    from labkit.redraw import redraw
+    from labkit.authoring.redraw import redraw
 
     drawn = redraw(asked.folder, asked.notebooks, recorded=asked.recorded)
     print(f"{len(drawn)} experiments drawn and judged again in {asked.folder}")
@@ -122,7 +122,7 @@ def _refuse_without_gpu(asked: argparse.Namespace) -> None:
 
 
 def _grade(asked: argparse.Namespace) -> int:
-    from labkit.grading import grade_folder
+    from labkit.grading.grading import grade_folder
 
     sources = None if asked.no_code else asked.sources
     return grade_folder(asked.folder, asked.csv, asked.plot, sources, with_code=not asked.no_code)

@@ -68,7 +68,7 @@ for part in (ask_pool() or {}).get("slices", []):
 
 # %%
 import labkit
-from labkit.card import card
+from labkit.notebook.card import card
 
 place = labkit.where()
 card(place)
@@ -132,9 +132,9 @@ def naive_and_honest(size=SIZE, rounds=20):
 # Predict: from the naive to the honest timer, does the time rise, stay flat, or fall? And how far?
 
 # %%
-from labkit.experiment import Experiment
-from labkit.panel import Panel
-from labkit.steps import together
+from labkit.panel.experiment import Experiment
+from labkit.panel.panel import Panel
+from labkit.notebook.steps import together
 
 milliseconds = lambda record: record.median_s * 1e3
 by_label = lambda points: {point.label: point.records[0].samples_s for point in points}
@@ -161,7 +161,7 @@ print(lies.runner.message)
 # On a CPU a call returns when it is done, so the two agree, and the lie can only be seen on a GPU.
 
 # %%
-from labkit.summary import recorded_note
+from labkit.notebook.summary import recorded_note
 
 print("measured on a GPU" if ON_GPU else recorded_note("T-2"))
 
@@ -195,7 +195,7 @@ def my_timer(work, wait, clock, rounds=20):
 # The check runs it on a make-believe device whose clock we can see, so the answer is exact.
 
 # %%
-from labkit.timer_check import check_timer
+from labkit.exercises.timer_check import check_timer
 
 timer_verdict = check_timer(my_timer)
 print(timer_verdict)
@@ -265,7 +265,7 @@ print(inspect.getsource(timing_loop))
 # Predict the upper end of the interval around 1 that the panel will show.
 
 # %%
-from labkit.experiment import compared_step
+from labkit.panel.experiment import compared_step
 
 itself = compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
 noise = Panel(
@@ -365,8 +365,8 @@ def matvec(size=SIZE):
 # From left to right on the axis of intensity: will the rate rise, stay flat, or fall?
 
 # %%
-from labkit import roofline
-from labkit.experiment import timed_step
+from labkit.exercises import roofline
+from labkit.panel.experiment import timed_step
 
 KINDS = {
     "axpy": (axpy, roofline.axpy(ELEMENTS)),
@@ -437,7 +437,7 @@ print("\n".join(against_the_roof(roof.evidence.points)))
 # Does an SM of a small slice get more bandwidth, or less?
 
 # %%
-from labkit import published
+from labkit.evidence import published
 
 for part in ("7g", "3g", "2g", "1g"):
     bandwidth = published.figure(f"cern5.bandwidth.{part}")
@@ -459,7 +459,7 @@ print(trap.says, trap.correct, f"Ask yourself: {trap.exercise}", sep="\n\n")
 # Which of these numbers would you show to somebody else, and with which words beside it?
 
 # %%
-from labkit.summary import summary
+from labkit.notebook.summary import summary
 
 print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}")
 summary("T-1", "T-2", "T-3", "T-4")
@@ -471,7 +471,7 @@ summary("T-1", "T-2", "T-3", "T-4")
 # Predict whether the rate rises, stays flat or falls with the size.
 
 # %%
-from labkit.steps import settle_optional
+from labkit.notebook.steps import settle_optional
 
 SIZES = (512, 1024, 4096, 8192) if ON_GPU else (32, 64, 128, 256, 512)
 rate = lambda record: record.tflops * 1e3
@@ -503,8 +503,8 @@ print(small.runner.message)
 # and looks faster than it is in a real program. (On a CPU nothing is emptied and both agree.)
 
 # %%
-from labkit.runner import nobody_is_there
-from labkit.steps import wants_optional
+from labkit.panel.runner import nobody_is_there
+from labkit.notebook.steps import wants_optional
 
 if nobody_is_there() and not wants_optional():
     print("optional: LAB_OPTIONAL=1 measures it, too")

@@ -10,9 +10,9 @@
 
 # %%
 import labkit
-from labkit.card import card
-from labkit.jobs import is_quick
-from labkit.parts import on_part, parts_of, shares
+from labkit.notebook.card import card
+from labkit.run.jobs import is_quick
+from labkit.machine.parts import on_part, parts_of, shares
 
 place = labkit.where()
 parts = parts_of(place)
@@ -54,8 +54,8 @@ def matmul(size=SIZE, dtype="float32"):
 # CERN's ratios (7g over 3g, 3g over 2g, 2g over 1g of an A100) are drawn beside your points.
 
 # %%
-from labkit.experiment import Experiment, PublishedRow, compared_step
-from labkit.panel import Panel
+from labkit.panel.experiment import Experiment, PublishedRow, compared_step
+from labkit.panel.panel import Panel
 
 
 def part_step(function, size, band, **given):
@@ -138,7 +138,7 @@ print(per_sm_verdict)
 # ... might need further investigation". With your function it can be said more exactly.
 
 # %%
-from labkit import published
+from labkit.evidence import published
 
 
 def against_1g(kind):
@@ -221,7 +221,7 @@ print(bandwidth.runner.message)
 # And with MIG? If you have no GPU, or only one slice, look at a recorded run.
 
 # %%
-from labkit.summary import recorded_note
+from labkit.notebook.summary import recorded_note
 
 print(recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
 
@@ -232,7 +232,7 @@ print(recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
 # Read it with `transformer_step??`: a loss, its gradients, a step of AdamW.
 
 # %%
-from labkit.networks import transformer_step
+from labkit.exercises.networks import transformer_step
 
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
@@ -293,8 +293,8 @@ for name in ("E1", "E2"):
 
 # %%
 from labkit import Tier
-from labkit.sharing import Way, probe
-from labkit.windows import crowd_step, gain_step
+from labkit.measuring.sharing import Way, probe
+from labkit.notebook.windows import crowd_step, gain_step
 
 SLICES = len(place.lease.real_slices)
 COPIES = SLICES if SLICES > 1 else 7 if ROOMY else 2
@@ -424,7 +424,7 @@ for words, above, below in NVIDIA:
 # An A100 has 7 compute slices and 8 memory slices. A profile takes some of both:
 
 # %%
-from labkit.packing import A100, check_fits, in_words, packings, used_gib, used_sms
+from labkit.exercises.packing import A100, check_fits, in_words, packings, used_gib, used_sms
 
 for profile in A100.values():
     print(f"{profile.name}: {profile.compute} compute, {profile.memory} memory, {profile.sms} SMs, {profile.gib} GiB")
@@ -453,7 +453,7 @@ print(fits_verdict)
 
 # %%
 from labkit.errors import NotMeasured
-from labkit.steps import computed_step
+from labkit.notebook.steps import computed_step
 
 
 def sms_of(packing):
@@ -507,7 +507,7 @@ print(f"\nE3: “{mistake.says}”. {mistake.exercise}")
 # Cem answers queries and promises 5 ms. Who gets what, and which row says so?
 
 # %%
-from labkit.summary import summary
+from labkit.notebook.summary import summary
 
 print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}")
 summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
@@ -519,7 +519,7 @@ summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 # of the matrix. If it is power or clock, the gap stays. On an H200 small parts came out ahead too.
 
 # %%
-from labkit.steps import settle_optional
+from labkit.notebook.steps import settle_optional
 
 TENSOR_SIZES = (1024, 4096, 8192) if ON_GPU else (128, 256)
 TYPE = "bfloat16" if ON_GPU else "float32"
@@ -554,8 +554,8 @@ print(tensor.runner.message)
 # training. Here the same fraction of *your* SMs is taken away, as far as your GPU can be divided so finely.
 
 # %%
-from labkit.runner import nobody_is_there
-from labkit.steps import wants_optional
+from labkit.panel.runner import nobody_is_there
+from labkit.notebook.steps import wants_optional
 
 step = 8 if float(HELD.capability or 8) >= 9 else 2
 taxed = max(step, round(parts.whole * 98 / 108 / step) * step)

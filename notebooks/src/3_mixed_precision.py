@@ -12,8 +12,8 @@
 
 # %%
 import labkit
-from labkit.card import card
-from labkit.jobs import is_quick
+from labkit.notebook.card import card
+from labkit.run.jobs import is_quick
 
 place = labkit.where()
 card(place)
@@ -66,9 +66,9 @@ def limits():
 
 
 # %%
-from labkit.experiment import Experiment, PublishedRow, compared_step, timed_step
-from labkit.panel import Panel, evidence_or_hint
-from labkit.steps import settle_optional, together
+from labkit.panel.experiment import Experiment, PublishedRow, compared_step, timed_step
+from labkit.panel.panel import Panel, evidence_or_hint
+from labkit.notebook.steps import settle_optional, together
 
 formats = Panel(
     Experiment(
@@ -162,7 +162,7 @@ speed = Panel(
 speed
 
 # %%
-from labkit.summary import recorded_note
+from labkit.notebook.summary import recorded_note
 
 evidence = await speed.settle()
 print(speed.runner.message)
@@ -174,7 +174,7 @@ print("measured on a GPU" if ON_GPU else recorded_note("MX-2", "MX-9"))
 # from 81.5 to 312 TFLOP/s, because tool, matrix size and type differ.
 
 # %%
-from labkit import published
+from labkit.evidence import published
 
 for part in ("full", "7g", "3g", "2g", "1g"):
     tensor = published.figure(f"cern5.flops.fp16-tensor.{part}")
@@ -343,7 +343,7 @@ class LossScaler:
 
 
 # %%
-from labkit.code_checks import check_loss_scaler
+from labkit.exercises.code_checks import check_loss_scaler
 
 scaler_verdict = check_loss_scaler(LossScaler)
 print(scaler_verdict)
@@ -470,7 +470,7 @@ if facts:
 # (on an H200 from 253 to 213 MiB, though the 132 MiB kept became 66).
 
 # %%
-from labkit.networks import mlp  # read it with `mlp??`
+from labkit.exercises.networks import mlp  # read it with `mlp??`
 
 
 def kept_for_backward(run):
@@ -610,7 +610,7 @@ for key in ("E9", "E12", "E8", "E7"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-from labkit.summary import summary
+from labkit.notebook.summary import summary
 
 summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
 
@@ -748,7 +748,7 @@ def copy16():
 
 
 # %%
-from labkit import roofline
+from labkit.exercises import roofline
 
 WORKS = (
     ("copy", 0.06, copy32, copy16, {}),

@@ -11,8 +11,8 @@
 
 # %%
 import labkit
-from labkit.card import card
-from labkit.jobs import is_quick
+from labkit.notebook.card import card
+from labkit.run.jobs import is_quick
 
 place = labkit.where()
 card(place)
@@ -53,7 +53,7 @@ def average(gradients):
 
 
 # %%
-from labkit.code_checks import check_gradient_averaging
+from labkit.exercises.code_checks import check_gradient_averaging
 
 average_verdict = check_gradient_averaging(average)
 print(average_verdict)
@@ -62,7 +62,7 @@ print(average_verdict)
 # Now with real ranks. Each computes the whole batch's gradient, too, to compare with.
 
 # %%
-from labkit.networks import mlp  # read it with `mlp??`
+from labkit.exercises.networks import mlp  # read it with `mlp??`
 
 
 def flat_gradient(network, x):
@@ -95,9 +95,9 @@ def differences(width, depth, batch):
 # **Predict:** how far off (relative) is the gradient of *one* rank, which saw half of the samples?
 
 # %%
-from labkit.experiment import Experiment, PublishedRow, compared_step, timed_step
-from labkit.panel import Panel
-from labkit.steps import (
+from labkit.panel.experiment import Experiment, PublishedRow, compared_step, timed_step
+from labkit.panel.panel import Panel
+from labkit.notebook.steps import (
     computed_step,
     copies_step,
     in_turns,
@@ -197,7 +197,7 @@ cost = Panel(
 cost
 
 # %%
-from labkit.summary import recorded_note
+from labkit.notebook.summary import recorded_note
 
 evidence = await cost.settle()
 print(cost.runner.message)
@@ -271,7 +271,7 @@ def ring_all_reduce(tensor, rank, world, send, receive):
 
 
 # %%
-from labkit.code_checks import check_all_reduce, run_ranks
+from labkit.exercises.code_checks import check_all_reduce, run_ranks
 
 naive_verdict = check_all_reduce(naive_all_reduce)
 ring_verdict = check_all_reduce(ring_all_reduce, ring=True)
@@ -322,7 +322,7 @@ for point in evidence.points if both_right else ():
 # With the article's own arithmetic (4 MB at 40 Gbit/s), six ranks and twelve (E10):
 
 # %%
-from labkit import published
+from labkit.evidence import published
 
 for name, world in (("dettmers.dp.six", 6), ("dettmers.dp.four-nodes", 12)):
     figure = published.figure(name)
@@ -336,7 +336,7 @@ for name, world in (("dettmers.dp.six", 6), ("dettmers.dp.four-nodes", 12)):
 # %%
 def three_ways(megabytes, times):
     import torch.distributed as dist
-    from labkit.wires import Wires
+    from labkit.exercises.wires import Wires
 
     rank, world, wires = dist.get_rank(), dist.get_world_size(), Wires()
     payload, group = torch.ones(int(megabytes * 250_000)), dist.new_group(backend="gloo")
@@ -566,7 +566,7 @@ for key in ("E10", "E3", "E4", "E5", "E13"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-from labkit.summary import summary
+from labkit.notebook.summary import summary
 
 summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-3", "DP-3-cern", "DP-4")
 
@@ -728,8 +728,8 @@ import os
 
 async def nccl_on_one_device():
     from labkit.errors import LabError
-    from labkit.jobs import make_job, nobody_watches, run_job
-    from labkit.readings import Readings
+    from labkit.run.jobs import make_job, nobody_watches, run_job
+    from labkit.machine.readings import Readings
 
     job = make_job("call", [reduces], {"megabytes": 1}, backend="nccl", looks=[3])
     slice_uuid = place.devices[0].uuid if place.devices[0].is_slice else None
@@ -752,7 +752,7 @@ else:
 # Two trainings that know nothing of each other share a device by time (or, here, the CPU by core).
 
 # %%
-from labkit.sharing import Way
+from labkit.measuring.sharing import Way
 
 side_by_side = Panel(
     Experiment(

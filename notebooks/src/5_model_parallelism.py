@@ -12,8 +12,8 @@
 
 # %%
 import labkit
-from labkit.card import card
-from labkit.jobs import is_quick
+from labkit.notebook.card import card
+from labkit.run.jobs import is_quick
 
 place = labkit.where()
 card(place)
@@ -71,7 +71,7 @@ def split_columns(x, weights, ranks):
 
 
 # %%
-from labkit.code_checks import check_split_matmul
+from labkit.exercises.code_checks import check_split_matmul
 
 rows_verdict = check_split_matmul(split_rows, by="rows")
 columns_verdict = check_split_matmul(split_columns, by="columns")
@@ -101,9 +101,9 @@ def off_by(split, part):
 
 
 # %%
-from labkit.experiment import Experiment, compared_step
-from labkit.panel import Panel
-from labkit.steps import (
+from labkit.panel.experiment import Experiment, compared_step
+from labkit.panel.panel import Panel
+from labkit.notebook.steps import (
     computed_step,
     fits_step,
     in_turns,
@@ -181,7 +181,7 @@ def columns_layer(batch):
 
 
 # %%
-from labkit.code_checks import run_ranks
+from labkit.exercises.code_checks import run_ranks
 
 
 def elements_sent(layer, batch):
@@ -225,7 +225,7 @@ evidence = await cross.settle()
 print(cross.runner.message)
 
 # %%
-from labkit import published
+from labkit.evidence import published
 
 for name, layer in (("rows", rows_layer), ("columns", columns_layer)):
     figure = published.figure(f"dettmers.mp.{name}")
@@ -301,7 +301,7 @@ largest = Panel(
 largest
 
 # %%
-from labkit.summary import recorded_note
+from labkit.notebook.summary import recorded_note
 
 evidence = await largest.settle()
 print(largest.runner.message)
@@ -338,7 +338,7 @@ def schedule(stages, micro_batches):
 
 
 # %%
-from labkit.schedule import bubble, check_schedule, gantt, order_of
+from labkit.exercises.schedule import bubble, check_schedule, gantt, order_of
 
 schedule_verdict = check_schedule(schedule)
 print(schedule_verdict)
@@ -352,7 +352,7 @@ print(f"waiting: {bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
 # But each micro-batch has costs of its own, and small matrices are slow.
 
 # %%
-from labkit.networks import mlp  # read it with `mlp??`
+from labkit.exercises.networks import mlp  # read it with `mlp??`
 
 
 def first_stage(network, parts, order, wires):
@@ -379,7 +379,7 @@ def last_stage(network, order, wires, device):
 def pipeline_times(width, depth, batch, counts, times):
     import torch
     import torch.distributed as dist
-    from labkit.wires import Wires
+    from labkit.exercises.wires import Wires
 
     network, device = mlp(width, depth)
     rank, wires, x = dist.get_rank(), Wires(), torch.randn(batch, width, device=device)
@@ -465,7 +465,7 @@ for key in ("E11", "E10", "E13", "E14"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-from labkit.summary import summary
+from labkit.notebook.summary import summary
 
 summary("MP-1", "MP-2", "MP-5", "MP-6")
 
@@ -672,7 +672,7 @@ print(trick.runner.message)
 def copies(megabytes, times):
     import torch
     import torch.distributed as dist
-    from labkit.wires import Wires
+    from labkit.exercises.wires import Wires
 
     device, wires, rank = "cuda" if torch.cuda.is_available() else "cpu", Wires(), dist.get_rank()
     source = torch.ones(megabytes * 250_000, device=device)

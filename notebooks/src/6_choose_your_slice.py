@@ -9,8 +9,8 @@
 
 # %%
 import labkit
-from labkit.card import card
-from labkit.parts import confined, parts_of
+from labkit.notebook.card import card
+from labkit.machine.parts import confined, parts_of
 
 place = labkit.where()
 parts = parts_of(place)
@@ -23,7 +23,7 @@ card(place)
 # Change the numbers to those of a job of your own; read the step with `transformer_step??`.
 
 # %%
-from labkit.networks import transformer_step
+from labkit.exercises.networks import transformer_step
 
 HELD = place.devices[0]
 ON_GPU = HELD.backend == "cuda"
@@ -50,7 +50,7 @@ SPOTS = {f"{size} {parts.unit}": size for size in (*parts.sizes, parts.whole)}
 
 
 def sweep(batch=BATCH):
-    from labkit.steps import in_turns, rounds
+    from labkit.notebook.steps import in_turns, rounds
 
     whole = parts.whole
     works = {label: confined(train(batch), None if size == whole else size) for label, size in SPOTS.items()}
@@ -58,9 +58,9 @@ def sweep(batch=BATCH):
 
 
 # %%
-from labkit.experiment import Experiment
-from labkit.panel import Panel
-from labkit.steps import together
+from labkit.panel.experiment import Experiment
+from labkit.panel.panel import Panel
+from labkit.notebook.steps import together
 
 
 def by_sms(points):
@@ -167,7 +167,7 @@ else:
 # %%
 def memory(batches=BATCHES):
     import torch
-    from labkit.tasks import peak_rss_mib
+    from labkit.run.tasks import peak_rss_mib
 
     found = {}
     for batch in batches:
@@ -219,7 +219,7 @@ print(peaks.runner.message)
 # 7g.40gb: the ratios carry over, the hours are those of *your* device. Both are predictions.
 
 # %%
-from labkit.packing import A100
+from labkit.exercises.packing import A100
 
 CONTEXT_MIB = 500  # a process's own share of the GPU's memory, before its first tensor
 IS_A100 = "A100" in HELD.name
@@ -306,7 +306,7 @@ else:
 
 # %%
 def batches(sizes=BATCHES):
-    from labkit.steps import in_turns, rounds
+    from labkit.notebook.steps import in_turns, rounds
 
     return in_turns({f"batch {batch}": train(batch) for batch in sizes}, rounds())
 
@@ -361,7 +361,7 @@ else:
 # The rows marked E1 and E2 are known to be wrong, so they are left out here. What tells you that they are?
 
 # %%
-from labkit import published
+from labkit.evidence import published
 
 for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
     pair = [published.figure(f"cern5.train.{big}-{small}.10k.{name}") for name in (big, small)]
@@ -380,7 +380,7 @@ for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
 # against it, and what you would measure if you had an hour more.
 
 # %%
-from labkit.summary import recorded_note, summary
+from labkit.notebook.summary import recorded_note, summary
 
 print(f"split_time: {split_verdict}\nchoose: {choose_verdict}")
 print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict == 'right' else 'not chosen yet'}")
@@ -393,7 +393,7 @@ summary("CH-1", "CH-2", "CH-3")
 # Data parallelism over two slices: what did you find in notebook 4? Its evidence is read here.
 
 # %%
-from labkit.panel import evidence_or_hint
+from labkit.panel.panel import evidence_or_hint
 
 dp = evidence_or_hint("DP-3")
 if isinstance(dp, str):
@@ -421,8 +421,8 @@ def too_much(batch):
     return f"batch {batch} fits"
 
 
-from labkit.runner import nobody_is_there
-from labkit.steps import wants_optional
+from labkit.panel.runner import nobody_is_there
+from labkit.notebook.steps import wants_optional
 
 for batch in () if nobody_is_there() and not wants_optional() else (64, 1 << 16):
     try:

@@ -1,11 +1,10 @@
-"""A MIG slice of its own for every JupyterHub server.
+"""What runs inside JupyterHub: a spawner that gives every server its own MIG slice.
 
-gpu/           what the hardware is and does: geometry, shapes, NVML, simulated GPUs
-pool/          who holds what: ledger, placement, queue, leases, reconcile
-messages.py    what spawner and pool service say to each other
-client.py      the spawner's side of that conversation
-mig_spawner.py the mixin that asks for a slice, attaches it and gives it back
-docker.py, local.py   the mixin over DockerSpawner and over local processes
+mixin.py, traits.py    what every kind of server has in common
+docker.py, local.py    servers in containers, and as local processes
+backends               who is asked for slices
+pages                  what students read before their server is there
+containers, processes  how each kind is confined
 """
 
 __version__ = "0.1.0"

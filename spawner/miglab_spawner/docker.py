@@ -17,16 +17,17 @@ from dockerspawner import DockerSpawner
 from requests import RequestException
 from traitlets import Bool, Int, List, Unicode, default
 
-from miglab_spawner import networks
-from miglab_spawner.containers import (
+from miglab_spawner.containers import networks
+from miglab_spawner.containers.endings import why_container_ended
+from miglab_spawner.containers.host_config import (
     gpu_environment,
     hard_host_config,
     literal,
     soft_host_config,
 )
-from miglab_spawner.endings import why_container_ended
-from miglab_spawner.labels import Grant, container_holder, container_of, from_labels, to_labels
-from miglab_spawner.mig_spawner import MIGSpawnerMixin
+from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
+from miglab_spawner.lease_session import Grant
+from miglab_spawner.mixin import MIGSpawnerMixin
 
 _GONE = 404
 _BUSY = 409

@@ -24,10 +24,10 @@ from jupyterhub.scopes import has_scope
 from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
-from miglab_spawner.client import PoolError, Refused
-from miglab_spawner.hub_scopes import LEASE_SCOPE
-from miglab_spawner.messages import SHAPE_MAX
-from miglab_spawner.mig_spawner import MIGSpawnerMixin
+from miglab_api.base import SHAPE_MAX
+from miglab_spawner.backends.pool import PoolError, Refused
+from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.scopes import LEASE_SCOPE
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends

@@ -7,7 +7,7 @@ set_up(c)
 from typing import Any
 
 from miglab_spawner import hub_pages
-from miglab_spawner.hub_scopes import custom_scopes, user_role
+from miglab_spawner.scopes import custom_scopes, user_role
 
 
 def set_up(c: Any) -> None:

@@ -18,10 +18,10 @@ from escapism import escape
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Unicode, default
 
-from miglab_spawner import gate, notebooks_copy
-from miglab_spawner.endings import why_process_ended
-from miglab_spawner.mig_spawner import MIGSpawnerMixin
-from miglab_spawner.processes import living_pid, process_holder
+from miglab_api.holders import living_pid, process_holder
+from miglab_spawner.containers.endings import why_process_ended
+from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.processes import gate, notebooks_copy
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from miglab_hub.check.temporary import TemporaryLab, temporary_lab
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

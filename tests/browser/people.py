@@ -7,7 +7,7 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page
 
-from miglab_hub.check.temporary import TemporaryLab
+from miglab_bench.harness.temporary import TemporaryLab
 
 SCREENSHOTS = os.environ.get("MIGLAB_SCREENSHOTS")  # a folder: the pictures of the docs go there
 

@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.browser.people import picture, serious_problems
 
+from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.temporary import TemporaryLab
 from miglab_hub import lab_secrets
-from miglab_hub.check.student import Student, wait_for
-from miglab_hub.check.temporary import TemporaryLab
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 

@@ -9,7 +9,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.unit.service.fakes import PREFIX, entry
 
-from miglab_spawner.desk_messages import SentNote
+from miglab_api.staff import SentNote
 
 from .people import SCREENSHOTS
 from .test_pool_page import ARGUMENTS, CHROMIUM, Lab

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.browser.people import picture, serious_problems
 
-from labkit import evidence as store
+from labkit.evidence import evidence as store
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 pytest.importorskip("torch", reason="panels measure with torch")

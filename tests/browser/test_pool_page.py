@@ -19,11 +19,11 @@ from tests.unit.service.fakes import (
     slice_view,
 )
 
-from miglab_hub.bench.pool import free_ports
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
+from miglab_bench.measures.pool import free_ports
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost
 
 CHROMIUM = os.environ.get("MIGLAB_CHROMIUM", "/usr/bin/chromium")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

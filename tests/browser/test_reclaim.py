@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Locator, Page, Response, expect
 from tests.browser.people import picture, serious_problems, sign_in, start
 
-from miglab_hub.check.student import wait_for
-from miglab_hub.check.temporary import TemporaryLab, temporary_lab
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_bench.harness.student import wait_for
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_spawner.local import home_name
-from miglab_spawner.messages import LeaseState, LeaseView
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 

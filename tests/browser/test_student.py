@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.browser.people import offer, picture, serious_problems, sign_in, start
 
-from miglab_hub.check.student import Student, wait_for
-from miglab_hub.check.temporary import TemporaryLab
+from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.temporary import TemporaryLab
 
 pytestmark = pytest.mark.browser
 

@@ -13,19 +13,13 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.unit.service.fakes import PREFIX, slice_view
 from tests.unit.service.test_health_page import info
 
-from miglab_hub.usage import FIGURES
-from miglab_spawner.gpu.readings import Health
-from miglab_spawner.messages import SliceState
-from miglab_spawner.pool.accounts.usage_report import (
-    Event,
-    Facts,
-    Held,
-    Looked,
-    Who,
-)
-from miglab_spawner.pool.memory import Wellness
-from miglab_spawner.pool.work.observe import Finding
-from miglab_spawner.pool.work.wellness import BY, Happening
+from miglab_api.gpus import SliceState
+from miglab_api.spreadsheet import FIGURES
+from miglab_pool.gpu.readings import Health
+from miglab_pool.model.memory import Wellness
+from miglab_pool.views.usage_report import Event, Facts, Held, Looked, Who
+from miglab_pool.worker.gpu_health import BY, Happening
+from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
 from .test_pool_page import ARGUMENTS, CHROMIUM, Lab

@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 import docker
-from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.sim_machine import SimulatedMachine
-from miglab_spawner.messages import LeaseState, LeaseView, TicketRequest
-from miglab_spawner.pool.ledger.ledger import Ledger
-from miglab_spawner.pool.pool import Pool
-from miglab_spawner.pool.settings import CourseRules, PoolSettings
-from miglab_spawner.pool.work.holders import DockerHolders
-from miglab_spawner.processes import Liveness
+from miglab_api.holders import Liveness
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.tickets import TicketRequest
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.pool import Pool
+from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.worker.holders import DockerHolders
 
 pytestmark = [
     pytest.mark.docker,

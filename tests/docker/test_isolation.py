@@ -11,7 +11,7 @@ import pytest
 from docker.models.containers import Container
 
 import docker
-from miglab_spawner import networks
+from miglab_spawner.containers import networks
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 

@@ -16,11 +16,11 @@ from jupyterhub.spawner import SpawnException
 from traitlets.config import Config
 
 import docker
-from miglab_spawner import client
+from miglab_api.leases import LeaseState
+from miglab_pool.worker.holders import DockerHolders
+from miglab_spawner.backends import pool as client
+from miglab_spawner.containers.networks import ICC
 from miglab_spawner.docker import MIGDockerSpawner
-from miglab_spawner.messages import LeaseState
-from miglab_spawner.networks import ICC
-from miglab_spawner.pool.work.holders import DockerHolders
 
 from ..hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
 from ..hub.spawner.lab import URL, PoolLab

@@ -14,9 +14,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.nvml import Driver
-from miglab_spawner.gpu.sim_models import models
-from miglab_spawner.gpu.simulated import SimulatedMachine, SimulatedNvml
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.models import models
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
 SIMULATED = [f"{model}, MIG {mode}" for model in models() for mode in ("on", "off")]
 

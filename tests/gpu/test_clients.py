@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.nvml import SliceReading
-from miglab_spawner.gpu.simulated import SimulatedMachine
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.readings import SliceReading
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
 
 RUN = (
-    "import sys; from miglab_spawner.gpu.sim_run import run_program; "
+    "import sys; from miglab_pool.gpu.simulated.run import run_program; "
     "run_program(sys.argv[2:], sys.argv[1])"
 )
 

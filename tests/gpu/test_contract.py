@@ -10,10 +10,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from miglab_spawner.gpu import errors
-from miglab_spawner.gpu.geometry import Placed, legal_placements, maximal_layouts, occupied_mask
-from miglab_spawner.gpu.nvml import Driver
-from miglab_spawner.gpu.simulated import SimulatedMachine, SimulatedNvml
+from miglab_pool.gpu import errors
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.geometry import Placed, legal_placements, maximal_layouts, occupied_mask
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
 NO_SUCH_GPU = "GPU-00000000-0000-0000-0000-000000000000"
 RECORDED = json.loads(Path(__file__).with_name("h200_mig_off.json").read_text())

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from miglab_hub.check.student import Student, wait_for
-from miglab_hub.check.temporary import free_ports, temporary_lab
-from miglab_hub.preflight import make_simulated
-from miglab_hub.settings import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, load
-from miglab_spawner.pool.lock import PoolLock
+from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.temporary import free_ports, temporary_lab
+from miglab_hub.service.gpus import make_simulated
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, load
+from miglab_pool.state.lock import PoolLock
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
 UP_S = 120

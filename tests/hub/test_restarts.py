@@ -14,13 +14,13 @@ import httpx
 import psutil
 import pytest
 
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub import lab_secrets
-from miglab_hub.check.student import Student, wait_for
-from miglab_hub.check.temporary import TemporaryLab, temporary_lab
 from miglab_hub.checkout import checkout
-from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.sim_machine import SimulatedMachine
-from miglab_spawner.messages import LeaseState, LeaseView
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
 
 pytestmark = pytest.mark.long
 

@@ -12,13 +12,13 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 
-from miglab_hub.bench.pool import free_ports
-from miglab_hub.rolebook import CourseStaff, RoleBook
-from miglab_hub.service.asker import Asker, Kind
-from miglab_hub.service.auth import HubAccess, HubTokens, SignIn, asker_from, server_of
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
+from miglab_bench.measures.pool import free_ports
+from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn, asker_from, server_of
+from miglab_pool.http.access.principal import Asker, Kind
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.model.course_roles import CourseStaff, RoleBook
 
 BOOK = RoleBook({"everyone": CourseStaff(), "ml": CourseStaff()})
 PREFIX = "/services/pool"
@@ -129,7 +129,7 @@ class _NoPool:
         return frozenset()
 
     def snapshot(self) -> object:
-        from miglab_spawner.messages import PoolSnapshot
+        from miglab_api.gpus import PoolSnapshot
 
         return PoolSnapshot(at=0.0, simulated=True, gpus=(), waiting=())
 

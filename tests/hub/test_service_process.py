@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from miglab_hub.bench.pool import LAB, free_ports, wait_until_ready
+from miglab_bench.measures.pool import LAB, free_ports, wait_until_ready
 from miglab_hub.lab_secrets import read
-from miglab_hub.settings import Settings, load
+from miglab_hub.settings.lab_toml import Settings, load
 
 ASK = {"user": "alice", "server": "", "course": "everyone", "shape": "1g.5gb"}
 

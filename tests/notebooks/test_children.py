@@ -10,8 +10,8 @@ import pytest
 
 import labkit
 from labkit import errors
-from labkit.measure import measure_async
-from labkit.readings import Readings
+from labkit.machine.readings import Readings
+from labkit.measuring.measure import measure_async
 from labkit.records import Tier, Verdict
 
 pytest.importorskip("torch", reason="children measure with torch")
@@ -138,7 +138,9 @@ def one_rank_stays_away():
 
 def mine():
     """Living children of this process that run labkit's worker."""
-    return [child for child in psutil.Process().children() if "labkit.worker" in child.cmdline()]
+    return [
+        child for child in psutil.Process().children() if "labkit.run.worker" in child.cmdline()
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the exercises are written with torch")
-
-from labkit.code_checks import (  # noqa: E402  torch may be absent
+from labkit.exercises.code_checks import (
     check_all_reduce,
     check_gradient_averaging,
     check_loss_scaler,
     check_split_matmul,
     run_ranks,
 )
-from labkit.schedule import check_schedule  # noqa: E402
-from make_notebooks import build_text  # noqa: E402
+from labkit.exercises.schedule import check_schedule
+from make_notebooks import build_text
+
+torch = pytest.importorskip("torch", reason="the exercises are written with torch")
 
 SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
 MIXED, DATA, MODEL = "3_mixed_precision", "4_data_parallelism", "5_model_parallelism"

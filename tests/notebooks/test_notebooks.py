@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from labkit import evidence as store
-from labkit.checks import CHECKS
+from labkit.evidence import evidence as store
+from labkit.evidence.checks import CHECKS
 from labkit.records import Verdict
 
 pytest.importorskip("torch", reason="the notebooks measure with torch")

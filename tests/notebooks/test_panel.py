@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from labkit import evidence as store
+from labkit.evidence import evidence as store
 
 pytest.importorskip("torch", reason="panels measure with torch")
 pytest.importorskip("ipywidgets", reason="panels are widgets")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from labkit import panel_bench
+from labkit import errors
+from labkit.authoring import panel_bench
 
 pytest.importorskip("torch", reason="the child measures with torch")
 pytest.importorskip("nbclient", reason="a kernel needs nbclient")
@@ -23,5 +24,5 @@ def test_a_few_rounds_through_a_real_kernel(monkeypatch, tmp_path):
 async def test_a_child_that_dies_is_a_sentence(monkeypatch):
     """A child that cannot start ends the benchmark in words."""
     monkeypatch.setattr(panel_bench.sys, "executable", "/bin/false")
-    with pytest.raises(panel_bench.ChildKilled, match="ended without a word"):
+    with pytest.raises(errors.ChildKilled, match="ended without a word"):
         await panel_bench.measure(20)

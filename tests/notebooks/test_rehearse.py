@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from labkit import cli
-from labkit import evidence as store
-from labkit.evidence import Evidence, Point
-from labkit.record import _is_replayable, machine_name, page
+from labkit.authoring.record import _is_replayable, machine_name, page
+from labkit.authoring.rehearse import END_S, Rehearsal, rehearse
+from labkit.evidence import evidence as store
+from labkit.evidence.evidence import Evidence, Point
 from labkit.records import CpuBudget, Device, Lease, Measurement, Place, Tier
-from labkit.rehearse import END_S, Rehearsal, rehearse
 
 pytest.importorskip("torch", reason="panels measure with torch")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from miglab_hub.bench import app
-from miglab_hub.bench.day.assumptions import (
+from miglab_bench.class_day.assumptions import (
     HOUR_S,
     Day,
     Spread,
@@ -17,12 +16,13 @@ from miglab_hub.bench.day.assumptions import (
     read_file,
     read_setting,
 )
-from miglab_hub.bench.day.figures import Row, bounds, jain, quantile
-from miglab_hub.bench.day.plan import Kind, Leave, Phase, Plan, Session, plans
-from miglab_hub.bench.day.rules import Culler
-from miglab_hub.bench.day.run import POLICIES, Case, Outcome, run
-from miglab_hub.bench.day.server import Server
-from miglab_hub.bench.day.student import Student
+from miglab_bench.class_day.figures import Row, bounds, jain, quantile
+from miglab_bench.class_day.plan import Kind, Leave, Phase, Plan, Session, plans
+from miglab_bench.class_day.rules import Culler
+from miglab_bench.class_day.run import POLICIES, Case, Outcome, run
+from miglab_bench.class_day.server import Server
+from miglab_bench.class_day.student import Student
+from miglab_bench.commands import app
 
 DOCS = Path(__file__).parents[2] / "docs/explanation/class-day.md"
 SMALL = changed(Day(), {"begins_h": 9.5, "ends_h": 18.0})

@@ -7,8 +7,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from miglab_hub.bench import app, hub
-from miglab_hub.bench.visitor import Stopwatch, Visit, kind_of, visit
+from miglab_bench.commands import app
+from miglab_bench.harness.visitor import Stopwatch, Visit, kind_of, visit
+from miglab_bench.measures import hub
 
 VISITS = [
     Visit(1.0, "", [("GET /hub/login", 0.01), ("POST /hub/login", 0.03)]),

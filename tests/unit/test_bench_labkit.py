@@ -6,8 +6,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from labkit import bench
-from miglab_hub.bench import app
+from labkit.measuring import bench
+from miglab_bench.commands import app
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def test_people_get_a_table(ratios):
 
 def test_without_labkit_it_says_what_to_install(monkeypatch):
     """Exit status 2 and one sentence."""
-    monkeypatch.setitem(sys.modules, "labkit.bench", None)
-    monkeypatch.delattr("labkit.bench")
+    monkeypatch.setitem(sys.modules, "labkit.measuring.bench", None)
+    monkeypatch.delattr("labkit.measuring.bench")
     said = CliRunner().invoke(app, ["labkit"])
     assert said.exit_code == 2
     assert "pip install ./notebooks[torch]" in said.output

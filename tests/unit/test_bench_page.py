@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from miglab_hub.bench import app, page
-from miglab_hub.bench.page import Row, measure
-from miglab_hub.settings import load
+from miglab_bench.commands import app
+from miglab_bench.measures import page
+from miglab_bench.measures.page import Row, measure
+from miglab_hub.settings.lab_toml import load
 
 
 async def test_each_update_shows_its_change(

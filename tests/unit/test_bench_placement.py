@@ -7,10 +7,20 @@ from collections import defaultdict
 import pytest
 from typer.testing import CliRunner
 
-from miglab_hub.bench import app, placement
-from miglab_hub.bench.packing import POLICIES, Miglab, mfi_like
-from miglab_hub.bench.placement import LOADS, MIXES, PROFILES, Row, Run, arrivals, compare, simulate
-from miglab_spawner.gpu.sim_models import models
+from miglab_bench.commands import app
+from miglab_bench.measures import placement
+from miglab_bench.measures.packing import POLICIES, Miglab, mfi_like
+from miglab_bench.measures.placement import (
+    LOADS,
+    MIXES,
+    PROFILES,
+    Row,
+    Run,
+    arrivals,
+    compare,
+    simulate,
+)
+from miglab_pool.gpu.simulated.models import models
 
 A100 = models()["A100-40GB"].geometry
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from miglab_hub.bench.ratio import ratio_of
+from miglab_bench.measures.ratio import ratio_of
 
 
 def test_equal_times_have_the_ratio_one():

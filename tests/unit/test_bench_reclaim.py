@@ -5,9 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from miglab_hub.bench import app, reclaim
-from miglab_hub.bench.reclaim import Row, measure
-from miglab_hub.service.host import Times
+from miglab_bench.commands import app
+from miglab_bench.measures import reclaim
+from miglab_bench.measures.reclaim import Row, measure
+from miglab_pool.http.pool_runner import Times
 
 FAST = Times(turn_s=0.01, act_s=0.01, holders_s=0.05)
 

@@ -4,9 +4,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from miglab_hub.bench import app
-from miglab_hub.bench.hub import Asked, Measured
-from miglab_hub.bench.rounds import Round
+from miglab_bench.commands import app
+from miglab_bench.measures.hub import Asked, Measured
+from miglab_bench.measures.rounds import Round
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "bench.md").read_text(encoding="utf-8")
 

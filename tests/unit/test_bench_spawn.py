@@ -7,12 +7,14 @@ import pytest
 from traitlets.config import Config
 from typer.testing import CliRunner
 
-from miglab_hub import docker_ready, lab_secrets
-from miglab_hub.bench import app, spawn, turns
-from miglab_hub.bench.rounds import Round
+from miglab_bench.commands import app
+from miglab_bench.measures import spawn, turns
+from miglab_bench.measures.rounds import Round
+from miglab_hub import lab_secrets
 from miglab_hub.cli.root import main
 from miglab_hub.configure import configure
-from miglab_hub.settings import load
+from miglab_hub.launch import docker_ready
+from miglab_hub.settings.lab_toml import load
 
 ROUNDS = [Round(1.02, 1.0), Round(2.06, 2.0), Round(1.03, 1.0)]
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from miglab_hub.check import Report
-from miglab_hub.check.reserving import GRACE_S, LASTS, class_now
-from miglab_spawner.pool.reserve.calendar import Rule, mask_of, occurrence
-from miglab_spawner.pool.reserve.calendar import local_day as day_of
+from miglab_bench.acceptance.command import Report
+from miglab_bench.acceptance.reserving import GRACE_S, LASTS, class_now
+from miglab_pool.model.schedule import Rule, mask_of, occurrence
+from miglab_pool.model.schedule import local_day as day_of
 
 MOMENTS = {
     "noon": datetime(2026, 6, 2, 12, 0, 0, tzinfo=UTC),
@@ -35,7 +35,7 @@ def test_the_class_of_the_check_takes_place_now(now: datetime) -> None:
 def test_the_report_says_how_long_each_step_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """From one to the next, by a clock that never jumps."""
     times = iter([100.0, 101.5, 131.5])
-    monkeypatch.setattr("miglab_hub.check.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("miglab_bench.acceptance.command.time.monotonic", lambda: next(times))
     report = Report()
     report.add("one", True, "fine")
     report.add("two", False, "not fine")

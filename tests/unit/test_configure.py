@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from labkit import fresh
+from labkit.notebook import fresh
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
-from miglab_hub.configure import ADMIN_SCOPE, LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCOPE, configure
-from miglab_hub.settings import Settings, load
+from miglab_hub.configure import ADMIN_SCOPE, SERVICE_SCOPE, STAFF_SCOPE, configure
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_spawner.scopes import LEASE_SCOPE
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\nmembers = ["ada"]\n'
 

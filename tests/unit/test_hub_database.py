@@ -9,7 +9,7 @@ from traitlets.config import Config
 from miglab_hub import lab_secrets
 from miglab_hub.configure import configure
 from miglab_hub.hub_database import tune
-from miglab_hub.settings import load
+from miglab_hub.settings.lab_toml import load
 
 
 def test_the_hub_opens_it_with_a_write_ahead_log(tmp_path: Path) -> None:

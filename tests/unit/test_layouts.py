@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_hub.layout_specs import chosen, dump, resolve
-from miglab_hub.layouts import LayoutError, read
-from miglab_spawner.gpu.geometry import Geometry, Profile, maximal_layouts
-from miglab_spawner.layout_messages import LayoutSpec, LayoutTime
-from miglab_spawner.pool.layouts.laying import Cuttable
+from miglab_api.layouts import LayoutSpec, LayoutTime
+from miglab_pool.decisions.layouts import Cuttable
+from miglab_pool.gpu.geometry import Geometry, Profile, maximal_layouts
+from miglab_pool.http.layout_files.reader import LayoutError, read
+from miglab_pool.http.layout_files.resolver import chosen, dump, resolve
 
 A100 = Geometry(
     8,

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from prometheus_client import Counter, Histogram
 
-from miglab_hub.service.metrics import Metrics
-from miglab_spawner.messages import PoolSnapshot
+from miglab_api.gpus import PoolSnapshot
+from miglab_pool.http.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"

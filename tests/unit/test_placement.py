@@ -8,14 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
-from miglab_spawner.pool.placing.placement import (
-    Choice,
-    GpuState,
-    could_ever_place,
-    packs,
-    place,
-)
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
+from miglab_pool.model.gpu import Choice, GpuState
+from miglab_pool.rules.placement.placement import could_ever_place, packs, place
 
 
 def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:

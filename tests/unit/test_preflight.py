@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from miglab_hub.errors import StartError
-from miglab_hub.preflight import check_authenticator, check_ledger
-from miglab_hub.settings import Settings, load
-from miglab_spawner.pool.ledger.ledger import Ledger
+from miglab_hub.launch.preflight import check_authenticator, check_ledger
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.ledger.ledger import Ledger
 
 LAB = '[courses.everyone]\nshapes = ["1g.5gb"]\n'
 

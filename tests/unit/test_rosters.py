@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from miglab_hub.rosters import MOST_FAULTS, Roster, RosterError, parse_roster
-from miglab_hub.settings import SettingsError, load
+from miglab_hub.settings.lab_toml import SettingsError, load
+from miglab_hub.settings.rosters import MOST_FAULTS, Roster, RosterError, parse_roster
 
 READ = {
     "one column": (b"user\nada\nbob\n", Roster(("ada", "bob"))),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_hub import run_tests
+from miglab_bench import run_tests
 
 GOOD, BAD = "def test_it():\n    pass\n", "def test_it():\n    raise AssertionError('in here')\n"
 

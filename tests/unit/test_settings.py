@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from miglab_hub.settings import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
-from miglab_hub.settings_reference import keys, reference
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
+from miglab_hub.settings.reference import keys, reference
 
 ROOT = Path(__file__).parents[2]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'

@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from miglab_hub.diagnosis import Finding, examine
-from miglab_hub.settings import ENV_CONFIG, load
+from miglab_hub.doctor import examine
+from miglab_hub.settings.lab_toml import ENV_CONFIG, load
+from miglab_pool.views.health_findings import Finding
 
 FOUND = 1
 

@@ -1,66 +1,61 @@
-"""The root of the `miglab` command: mounts the tools, and turns known errors into one message."""
+"""The root of the `miglab` command: loads the tool that was asked for, and no other.
+
+What a checkout adds (`bench`, `check`, `test`) comes by the entry points `miglab.commands`.
+"""
 
 import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from miglab_hub import bench
-from miglab_hub.check import run_check
-from miglab_hub.cli import doctor, pool, sim
 from miglab_hub.errors import StartError
-from miglab_hub.launch import up as run_up
-from miglab_hub.run_tests import run_tests
-from miglab_hub.settings import ENV_CONFIG, SettingsError
-from miglab_spawner.gpu.errors import GpuError
+from miglab_hub.settings.lab_toml import SettingsError
+from miglab_pool.gpu.errors import GpuError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-
-app = typer.Typer(
-    help="A JupyterHub teaching lab on shared GPUs: each student a MIG slice of their own.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(pool.app, name="pool")
-app.add_typer(sim.app, name="sim")
-app.add_typer(bench.app, name="bench")
-app.add_typer(doctor.app, name="doctor")
+ADDED = "miglab.commands"
+COMMANDS = {
+    "up": "miglab_hub.cli.up",
+    "pool": "miglab_hub.cli.pool.commands",
+    "sim": "miglab_hub.cli.sim",
+    "doctor": "miglab_hub.cli.doctor",
+}
+"""Each command, and the module whose ``app`` it is."""
 
 
-@app.command()
-def up(
-    config: Annotated[Path, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)] = Path(
-        "lab.toml"
-    ),
-    port: Annotated[
-        int | None, typer.Option(help="Takes over from lab.port.", min=1, max=65531)
-    ] = None,
-) -> None:
-    """Start the lab in the foreground; Ctrl-C ends it."""
-    raise typer.Exit(run_up(config, port))
+class Commands(TyperGroup):
+    """The commands by name; a module is imported when its command runs or its help is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The lab's own commands, then what is added to them."""
+        return [name for name, _ in _modules()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name; None if there is none."""
+        module = dict(_modules()).get(cmd_name)
+        if module is None:
+            return None
+        command = typer.main.get_command(import_module(module).app)
+        command.name = cmd_name
+        return command
 
 
-@app.command()
-def check(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    docker: Annotated[bool, typer.Option("--docker", help="Students in containers.")] = False,
-) -> None:
-    """Try a temporary lab with nine students on one simulated GPU; status 0 only if all held."""
-    raise typer.Exit(run_check(as_json=as_json, docker=docker))
+def _modules() -> Iterator[tuple[str, str]]:
+    yield from COMMANDS.items()
+    yield from sorted((point.name, point.module) for point in entry_points(group=ADDED))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    options_metavar="[--all]",
-)
-def test(
-    context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="The long ones too.")] = False,
-) -> None:
-    """Run the tests; what follows goes to pytest."""
-    raise typer.Exit(run_tests(context.args, everything=everything))
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def miglab() -> None:
+    """A JupyterHub teaching lab on shared GPUs: each student a MIG slice of their own."""
 
 
 def main() -> None:

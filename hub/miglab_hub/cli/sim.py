@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from miglab_spawner.gpu.sim_machine import Break, SimulatedMachine, error_code
-from miglab_spawner.gpu.sim_models import models
-from miglab_spawner.gpu.sim_run import run_program
-from miglab_spawner.gpu.sim_state import Delays, StateError
+from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine, error_code
+from miglab_pool.gpu.simulated.models import models
+from miglab_pool.gpu.simulated.run import run_program
+from miglab_pool.gpu.simulated.state import Delays, StateError
 
 BAD_INPUT = 2
 DEFAULT_STATE = Path(".lab/gpus")

@@ -1,6 +1,1 @@
-"""The pool service: two applications over one pool, in one process.
-
-*Management* is for the spawner, for instructors and for a student's browser; *student* is for a
-student's own server and knows nothing but that server's lease.  Nothing here decides who gets a
-slice or touches a GPU: that is `miglab_spawner.pool`.
-"""
+"""The pool process, put together from lab.toml."""

@@ -13,13 +13,12 @@ import sys
 from pathlib import Path
 
 from miglab_hub.errors import StartError
-from miglab_hub.settings import Settings, SettingsError, load
-from miglab_spawner.gpu.errors import GpuError
-from miglab_spawner.pool.ledger.ledger import LedgerError
-from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
-
-from .assembly import Parts, assemble
-from .listeners import PortInUseError, bind, listener, serve, stop_on_signals
+from miglab_hub.service.assembly import Parts, assemble
+from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_pool.gpu.errors import GpuError
+from miglab_pool.http.listeners import PortInUseError, bind, listener, serve, stop_on_signals
+from miglab_pool.ledger.file import LedgerError
+from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
 EXPECTED = (
     SettingsError,

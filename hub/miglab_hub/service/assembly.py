@@ -9,31 +9,28 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_hub import lab_secrets
-from miglab_hub.diagnosis import examine_host
-from miglab_hub.preflight import make_simulated
-from miglab_hub.reclaimer.closing import TIME_IS_UP
-from miglab_hub.reclaimer.end import ServerEnder
-from miglab_hub.reclaimer.round import Reclaimer
-from miglab_hub.reclaimer.rules import rules_of
-from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_hub.settings import SERVICE_NAME, Settings
-from miglab_spawner.gpu import Driver, open_gpus
-from miglab_spawner.messages import LeaseState, LeaseView, WarningKind
-from miglab_spawner.pool.ledger.ledger import Ledger, LedgerError
-from miglab_spawner.pool.pool import Pool
-from miglab_spawner.pool.work.holders import (
-    AnyHolders,
-    DockerHolders,
-    Holders,
-    ProcessHolders,
-)
-
-from .auth import HubAccess, HubTokens, SignIn
-from .host import PoolHost, Times
-from .management import management_app
-from .metrics import Metrics
-from .student import student_app
+from miglab_hub.doctor import examine_host
+from miglab_hub.service.gpus import make_simulated
+from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.student_app import student_app
+from miglab_pool.ledger.file import LedgerError
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.holders import Holders
+from miglab_pool.pool import Pool
+from miglab_pool.reclaimer.closing_times import TIME_IS_UP
+from miglab_pool.reclaimer.round import Reclaimer
+from miglab_pool.reclaimer.server_stopper import ServerEnder
+from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders
 
 log = logging.getLogger(__name__)
 

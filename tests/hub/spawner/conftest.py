@@ -12,8 +12,8 @@ from jupyterhub import orm, roles
 from jupyterhub.tests.mocking import MockHub
 from traitlets.config import Config
 
-from miglab_hub.bench.hub_here import NoProxy
-from miglab_spawner import client
+from miglab_bench.harness.hub_here import NoProxy
+from miglab_spawner.backends import pool as client
 from miglab_spawner.hub_setup import set_up
 
 from .lab import URL, PoolLab

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import httpx
 
-from miglab_hub.rolebook import RoleBook
-from miglab_hub.service.auth import HubAccess, SignIn
-from miglab_hub.service.host import PoolHost, Times
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
-from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.sim_machine import SimulatedMachine
-from miglab_spawner.messages import LeaseView, TicketView
-from miglab_spawner.pool.ledger.ledger import Ledger
-from miglab_spawner.pool.pool import Pool
-from miglab_spawner.pool.settings import CourseRules, PoolSettings
-from miglab_spawner.pool.work.holders import AnyHolders, Holders, ProcessHolders
+from miglab_api.leases import LeaseView
+from miglab_api.tickets import TicketView
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.http.access.auth import HubAccess, SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.course_roles import RoleBook
+from miglab_pool.model.holders import Holders
+from miglab_pool.pool import Pool
+from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.worker.holders import AnyHolders, ProcessHolders
 
 PREFIX = "/services/pool"
 URL = f"http://pool{PREFIX}"

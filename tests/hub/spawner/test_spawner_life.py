@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.messages import LeaseState, TicketState
-from miglab_spawner.processes import Liveness, probe_process, process_holder
+from miglab_api.holders import Liveness, probe_process, process_holder
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
 
 from .lab import PoolLab
 

@@ -14,8 +14,9 @@ from jupyterhub import orm
 from jupyterhub.spawner import SpawnException
 from jupyterhub.utils import format_exception
 
-from miglab_spawner.messages import LeaseState, TicketState
-from miglab_spawner.processes import Liveness, probe_process
+from miglab_api.holders import Liveness, probe_process
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
 
 from .lab import PoolLab
 

@@ -7,9 +7,10 @@ import httpx
 import pytest
 from traitlets.config import Config
 
-from miglab_spawner import hub_pages, mig_spawner
-from miglab_spawner.client import PoolClient, PoolUnreachable
-from miglab_spawner.messages import TicketRequest, TicketState, TicketView
+from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_spawner import hub_pages
+from miglab_spawner import mixin as mig_spawner
+from miglab_spawner.backends.pool import PoolClient, PoolUnreachable
 
 from .lab import PoolLab
 

@@ -8,8 +8,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.nvml import Driver
-from miglab_spawner.gpu.simulated import SimulatedMachine, SimulatedNvml
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
 
 class Clock:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.nvml import SliceReading
-from miglab_spawner.gpu.nvml_activity import _is_share
+from miglab_pool.gpu.nvml.activity import _is_share
+from miglab_pool.gpu.readings import SliceReading
 
 from .conftest import Clock, Machine
 

@@ -3,12 +3,13 @@
 import pynvml
 import pytest
 
-from miglab_spawner.gpu import errors, open_gpus
-from miglab_spawner.gpu.geometry import Placement
-from miglab_spawner.gpu.health import judge
-from miglab_spawner.gpu.nvml_call import call, read
-from miglab_spawner.gpu.readings import SliceReading, Usage
-from miglab_spawner.gpu.sim_machine import error_code
+from miglab_pool.gpu import errors
+from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.nvml.call import call, read
+from miglab_pool.gpu.nvml.health import judge
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.readings import SliceReading, Usage
+from miglab_pool.gpu.simulated.machine import error_code
 
 from .conftest import Machine
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from miglab_spawner.gpu.geometry import (
+from miglab_pool.gpu.geometry import (
     Geometry,
     Placed,
     Placement,
@@ -12,7 +12,7 @@ from miglab_spawner.gpu.geometry import (
     maximal_layouts,
     occupied_mask,
 )
-from miglab_spawner.gpu.sim_models import model_named, models
+from miglab_pool.gpu.simulated.models import model_named, models
 
 EIGHT_SLICES = [key for key, model in models().items() if model.geometry.memory_slices == 8]
 PLAIN_IDS = (19, 14, 9, 5, 0)

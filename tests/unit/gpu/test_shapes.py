@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miglab_spawner.gpu.shapes import Need, Shape, ShapeError, parse_shape, resolve
-from miglab_spawner.gpu.sim_models import model_named
+from miglab_pool.gpu.shapes import Need, Shape, ShapeError, parse_shape, resolve
+from miglab_pool.gpu.simulated.models import model_named
 
 A100 = model_named("A100-40GB").geometry
 H200 = model_named("H200").geometry

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_hub.cli.sim import app
-from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.sim_machine import Break
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.simulated.machine import Break
 
 REFERENCE = Path(__file__).parents[3] / "docs/reference/sim.md"
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.gpu.geometry import Placed, Placement, legal_placements
-from miglab_spawner.gpu.simulated import SimulatedMachine, SimulatedNvml
+from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
 from .conftest import Clock, Machine
 
@@ -224,6 +225,6 @@ def _at(start: int) -> Placement:
 
 
 def _geometry(model: str):
-    from miglab_spawner.gpu.sim_models import model_named
+    from miglab_pool.gpu.simulated.models import model_named
 
     return model_named(model).geometry

@@ -6,8 +6,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.sim_machine import error_code
-from miglab_spawner.gpu.simulated import Delays, SimulatedMachine, SimulatedNvml
+from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+from miglab_pool.gpu.simulated.state import Delays
 
 from .conftest import Clock, Machine
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from miglab_spawner.gpu.sim_state import StateError, StateFile
-from miglab_spawner.gpu.simulated import SimulatedMachine
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.state import StateError, StateFile
 
 RACER = """
 import sys
 from pathlib import Path
-from miglab_spawner.gpu import errors, open_gpus
+from miglab_pool.gpu import errors
+from miglab_pool.gpu.open import open_gpus
 driver = open_gpus(simulated_state=Path(sys.argv[1]))
 gpu = driver.gpus()[0]
 profile = gpu.geometry.by_name["1g.5gb"]

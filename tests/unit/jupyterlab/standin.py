@@ -7,24 +7,20 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from miglab_spawner.messages import (
-    AgainRequest,
+from miglab_api.gpus import SliceState, SliceView
+from miglab_api.leases import (
     ExtendRequest,
     LeaseState,
     LeaseView,
     LeaseWarning,
-    Note,
-    Refusal,
     ReleaseRequest,
     Signals,
-    SliceState,
-    SliceView,
     Standing,
-    TicketState,
-    TicketView,
-    WaitEstimate,
     WarningKind,
 )
+from miglab_api.refusals import Refusal
+from miglab_api.staff import Note
+from miglab_api.tickets import AgainRequest, TicketState, TicketView, WaitEstimate
 
 NOW = 1_700_000_000.0  # the pool's clock, years away from any other
 

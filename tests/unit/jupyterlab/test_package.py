@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from miglab_api.leases import KernelSignal, Signals
 from miglab_jupyterlab.app import LeaseExtension
 from miglab_jupyterlab.handlers import ACTS, routes
-from miglab_spawner.messages import KernelSignal, Signals
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "images/student/jupyterlab"

@@ -14,8 +14,9 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
+from miglab_api.refusals import Refusal
+from miglab_api.tickets import TicketState
 from miglab_jupyterlab.handlers import ACTS
-from miglab_spawner.messages import Refusal, TicketState
 
 from .standin import StandIn, lease_view, note, ticket_view, warning
 

@@ -6,10 +6,10 @@ from typing import Any
 import psutil
 import pytest
 
+from miglab_api.leases import Signals
 from miglab_jupyterlab import readings
 from miglab_jupyterlab.signals import MANY, Ages, Reading, Tabs, signals
 from miglab_jupyterlab.tabs import OpenTabs
-from miglab_spawner.messages import Signals
 
 NOBODY = Tabs(open=0, active_age_s=None, unsaved=None)
 

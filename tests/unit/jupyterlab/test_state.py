@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from miglab_api.leases import LeaseState, LeaseView, Standing
+from miglab_api.tickets import TicketState
 from miglab_jupyterlab.state import Known, pause_s, shown
-from miglab_spawner.messages import LeaseState, LeaseView, Standing, TicketState
 
 from .standin import NOW, lease_view, note, ticket_view, warning
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit import cells
 from labkit.errors import LabError
+from labkit.run import cells
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))

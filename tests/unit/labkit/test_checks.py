@@ -2,11 +2,11 @@
 
 import pytest
 
-from labkit.check import NotApplicable
-from labkit.checks import CHECKS
 from labkit.errors import NotMeasured
+from labkit.evidence.check import NotApplicable
+from labkit.evidence.checks import CHECKS
+from labkit.evidence.relations import AllOf, Exactly, RatioIn
 from labkit.records import Tier, Verdict
-from labkit.relations import AllOf, Exactly, RatioIn
 
 JITTER = [1 + 0.002 * ((7 * i) % 11 - 5) for i in range(80)]
 

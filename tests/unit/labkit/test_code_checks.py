@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit import code_checks as checks
+from labkit.exercises import code_checks as checks
 
 torch = pytest.importorskip("torch", reason="the code checks compare tensors")
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from labkit import device, place
 from labkit.errors import NoRealSlice
-from labkit.lease import from_environment
+from labkit.machine import device
+from labkit.machine.lease import from_environment
+from labkit.measuring import place
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 
 CPU = Device("cpu", "Xeon", 1024)
@@ -116,7 +117,7 @@ def test_simulated_slices_ask_nothing_of_torch():
 
 def test_the_environment_of_a_child_only_grows():
     """What the notebook has in its environment, the child has too."""
-    from labkit.child import child_env
+    from labkit.run.child import child_env
 
     own = {"HOME": "/home/jo", "PYTHONPATH": "/mine"}
     env = child_env(own, {"CUDA_VISIBLE_DEVICES": "MIG-a"})

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from labkit import evidence as store
-from labkit import replay
 from labkit.errors import EvidenceDamaged, NotMeasured
-from labkit.evidence import Evidence, Point
-from labkit.prediction import predict
+from labkit.evidence import evidence as store
+from labkit.evidence import replay
+from labkit.evidence.evidence import Evidence, Point
+from labkit.evidence.prediction import predict
 from labkit.records import Device, Measurement, Tier
 
 RECORD = Measurement("f", (0.1, 0.2, 0.3), Tier.CPU, (Device("cpu", "Xeon", 1024),), "host", False)

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from labkit import cli, consistency, grade_code, stats
-from labkit import evidence as store
+from labkit import cli, stats
 from labkit.errors import LabError
-from labkit.evidence import Evidence, Judgement, Point
-from labkit.prediction import Prediction
+from labkit.evidence import consistency
+from labkit.evidence import evidence as store
+from labkit.evidence.evidence import Evidence, Judgement, Point
+from labkit.evidence.prediction import Prediction
+from labkit.grading import grade_code
 from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
 
 BAND = (1.5, float("inf"))

@@ -6,10 +6,10 @@ import zipfile
 import pytest
 
 import labkit
-from labkit import evidence as store
 from labkit.errors import LabError
-from labkit.evidence import Evidence
-from labkit.submissions import read_zip
+from labkit.evidence import evidence as store
+from labkit.evidence.evidence import Evidence
+from labkit.grading.submissions import read_zip
 
 
 def notebook(source="x = 1"):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from labkit import memory
-from labkit.emulate import MIG_OOM, Emulation
 from labkit.errors import LabError, OutOfMemory
+from labkit.machine import memory
+from labkit.machine.emulate import MIG_OOM, Emulation
 
 
 @pytest.mark.parametrize(

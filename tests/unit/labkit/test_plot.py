@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from labkit import plot_layout
-from labkit.plot import Mark, Plot, Series, describe, number, rows, table, text_table
-from labkit.plot_svg import Axis, render
+from labkit.panel import plot_layout
+from labkit.panel.plot import Mark, Plot, Series, describe, number, rows, table, text_table
+from labkit.panel.plot_svg import Axis, render
 
 PLOT = Plot(
     "DP-3: <scaling>",

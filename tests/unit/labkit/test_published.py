@@ -2,8 +2,8 @@
 
 import pytest
 
-from labkit import published
-from labkit.published import Overlay
+from labkit.evidence import published
+from labkit.evidence.published import Overlay
 
 
 def test_every_known_error_is_there_and_every_mark_points_to_one():

@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 import pytest
 
 from labkit import cli
-from labkit import evidence as store
-from labkit.checks import CHECKS
+from labkit.authoring.redraw import definitions, place_of, redraw
 from labkit.errors import LabError
-from labkit.experiment import plot_of
+from labkit.evidence import evidence as store
+from labkit.evidence.checks import CHECKS
+from labkit.evidence.replay import recorded
+from labkit.panel.experiment import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
-from labkit.redraw import definitions, place_of, redraw
-from labkit.replay import recorded
 
 ROOT = Path(__file__).parents[3]
 GALLERY = ROOT / "docs" / "gallery"

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 import labkit
-from labkit import cli, emulate, evidence, fresh, grading, prediction, records
+from labkit import cli, records
+from labkit.evidence import evidence, prediction
+from labkit.grading import grading
+from labkit.machine import emulate
+from labkit.notebook import fresh
 
 TEXT = (Path(__file__).parents[3] / "docs/reference/labkit.md").read_text()
 RECORDS = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit import roofline
+from labkit.exercises import roofline
 
 
 def test_a_matmul_is_counted_by_its_definition():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.schedule import bubble, gantt, order_of
+from labkit.exercises.schedule import bubble, gantt, order_of
 
 TWO_BY_THREE = [[(0, 0)], [(0, 1), (1, 0)], [(0, 2), (1, 1)], [(1, 2)]]
 

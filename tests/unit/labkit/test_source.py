@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from labkit import source
 from labkit.errors import Unsendable
+from labkit.run import source
 
 SIZE = 3
 HALF = Fraction(1, 2)
@@ -108,7 +108,7 @@ def test_the_students_line_comes_first():
 def test_importing_labkit_wakes_neither_torch_nor_widgets():
     """The notebook's kernel holds no CUDA context, and records can be read without a front end."""
     code = (
-        "import sys, labkit, labkit.panel, labkit.sharing;"
+        "import sys, labkit, labkit.panel.panel, labkit.measuring.sharing;"
         "print('torch' in sys.modules, 'ipywidgets' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

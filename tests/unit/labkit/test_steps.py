@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from labkit import steps
 from labkit.errors import NotMeasured, OutOfMemory, StudentError
-from labkit.experiment import Experiment
-from labkit.memory import PeakMemory
-from labkit.panel import Panel
+from labkit.machine.memory import PeakMemory
+from labkit.notebook import steps
+from labkit.panel.experiment import Experiment
+from labkit.panel.panel import Panel
 from labkit.records import Device, RankResults, Tier
 
 CPU = Device("cpu", "a CPU", 1024)

@@ -14,13 +14,15 @@ from typing import Any
 
 import pynvml
 
-from miglab_spawner.gpu.errors import GpuError
-from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.layout_messages import LayoutSpec
-from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState, WarningKind
-from miglab_spawner.pool.layouts.layout import parse
-from miglab_spawner.pool.ledger.rows import LIVE_LEASES
-from miglab_spawner.pool.refused import Refused
+from miglab_api.layouts import LayoutSpec
+from miglab_api.leases import LeaseView, WarningKind
+from miglab_api.reservations import ReservationRequest
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.simulated.machine import Break
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import LIVE_LEASES
+from miglab_pool.rules.layout_plan import parse
 
 from .conftest import Crash, World
 

@@ -8,14 +8,16 @@ from typing import Any
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.nvml import Driver
-from miglab_spawner.gpu.simulated import SimulatedMachine, SimulatedNvml
-from miglab_spawner.messages import LeaseView, TicketRequest, TicketView
-from miglab_spawner.pool.ledger.ledger import Ledger
-from miglab_spawner.pool.pool import Pool
-from miglab_spawner.pool.settings import CourseRules, PoolSettings
-from miglab_spawner.pool.work.holders import Stray
-from miglab_spawner.processes import Liveness
+from miglab_api.holders import Liveness
+from miglab_api.leases import LeaseView
+from miglab_api.tickets import TicketRequest, TicketView
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.holders import Stray
+from miglab_pool.pool import Pool
+from miglab_pool.settings import CourseRules, PoolSettings
 
 SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")
 SETTINGS = PoolSettings(

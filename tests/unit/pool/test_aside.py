@@ -9,22 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.gpu.geometry import Placed
-from miglab_spawner.messages import TicketState
-from miglab_spawner.pool.line.aside import (
-    UNKNOWN,
-    Ahead,
-    Aside,
-    Stay,
-    aside,
-)
-from miglab_spawner.pool.line.queue import (
-    Ground,
-    Waiting,
-    first_that_fits,
-    in_line,
-)
-from miglab_spawner.pool.settings import CourseRules, Quota
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.geometry import Placed
+from miglab_pool.model.gpu import UNKNOWN, Ground, Stay
+from miglab_pool.model.queue import Ahead, Waiting
+from miglab_pool.rules.backfill import Aside, aside, first_that_fits
+from miglab_pool.rules.queue_order import in_line
+from miglab_pool.settings import CourseRules, Quota
 
 from .conftest import SETTINGS, World
 from .test_queue import gpu, placed

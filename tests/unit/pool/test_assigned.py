@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.messages import LeaseView, ReservationRequest, TicketState
-from miglab_spawner.pool.line.aside import open_to
-from miglab_spawner.pool.line.queue import Ground, Waiting, first_that_fits
-from miglab_spawner.pool.placing.placement import GpuState
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.settings import CourseRules
+from miglab_api.leases import LeaseView
+from miglab_api.reservations import ReservationRequest
+from miglab_api.tickets import TicketState
+from miglab_pool.model.gpu import GpuState, Ground, open_to
+from miglab_pool.model.queue import Waiting
+from miglab_pool.model.refused import Refused
+from miglab_pool.rules.backfill import first_that_fits
+from miglab_pool.settings import CourseRules
 
 from .conftest import SETTINGS, SHAPES, World
 from .test_keeping import A100, placed

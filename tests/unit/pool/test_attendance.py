@@ -2,8 +2,8 @@
 
 import pytest
 
-from miglab_spawner.messages import TicketState
-from miglab_spawner.pool.refused import Refused
+from miglab_api.tickets import TicketState
+from miglab_pool.model.refused import Refused
 
 from .conftest import SETTINGS, World
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.pool.reserve.calendar import (
+from miglab_api.reservations import WEEKDAYS
+from miglab_pool.model.schedule import (
     DAY_S,
-    WEEKDAYS,
     Occurrence,
     Rule,
     first_overlap,

@@ -7,16 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from miglab_spawner.messages import (
-    LeaseState,
-    LeaseView,
-    ReservationRequest,
-    SliceState,
-    SliceView,
-    TicketState,
-    WarningKind,
-)
-from miglab_spawner.pool.refused import Refused
+from miglab_api.gpus import SliceState, SliceView
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_api.reservations import ReservationRequest
+from miglab_api.tickets import TicketState
+from miglab_pool.model.refused import Refused
 
 from .conftest import SETTINGS, World
 

@@ -7,16 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.messages import LeaseState, SliceState, TicketState, WarningKind
-from miglab_spawner.pool.desk import decisions
-from miglab_spawner.pool.ledger.rows import (
-    GpuRow,
-    LeaseRow,
-    Row,
-    SliceRow,
-    TicketRow,
-)
-from miglab_spawner.pool.refused import Refused
+from miglab_api.gpus import SliceState
+from miglab_api.leases import LeaseState, WarningKind
+from miglab_api.tickets import TicketState
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import GpuRow, LeaseRow, Row, SliceRow, TicketRow
+from miglab_pool.rules import staff_actions
 
 INA = "person:ina"
 GPU = GpuRow("GPU-0", 3, "A100", 40960, 8, 108, mig=True, state="ok")
@@ -55,9 +51,9 @@ TICKET = TicketRow(9, "bob", "", "ml", "1g.5gb", "1g.5gb", TicketState.WAITING, 
 )
 def test_how_a_thing_stands(row: Row, standing: str) -> None:
     """In the one word that pages show and send back; then it is as it was seen."""
-    assert decisions.standing(row) == standing
-    assert decisions.is_as_seen(row, standing) and decisions.is_as_seen(row, None)
-    assert not decisions.is_as_seen(row, "elsewhere")
+    assert staff_actions.standing(row) == standing
+    assert staff_actions.is_as_seen(row, standing) and staff_actions.is_as_seen(row, None)
+    assert not staff_actions.is_as_seen(row, "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -73,8 +69,8 @@ def test_how_a_thing_stands(row: Row, standing: str) -> None:
 )  # fmt: skip
 def test_who_comes_second_is_told(row: Row, seen: str, said: str) -> None:
     """What it is now, what was seen, who did what; nobody's own words are changed."""
-    assert decisions.changed(row, seen, "ina did it").message == said
-    assert "“my gpu”" in decisions.changed(row, seen, "ina (“my gpu”)").message
+    assert staff_actions.changed(row, seen, "ina did it").message == said
+    assert "“my gpu”" in staff_actions.changed(row, seen, "ina (“my gpu”)").message
 
 
 @pytest.mark.parametrize("state", list(SliceState))
@@ -85,8 +81,8 @@ def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None
         SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING,
     )  # fmt: skip
     acts: list[tuple[Callable[[], SliceRow], bool]] = [
-        (lambda: decisions.drained(row, "Fan.", ""), can_drain),
-        (lambda: decisions.set_aside(row, "Fan.", ""), state is SliceState.FREE),
+        (lambda: staff_actions.drained(row, "Fan.", ""), can_drain),
+        (lambda: staff_actions.set_aside(row, "Fan.", ""), state is SliceState.FREE),
     ]
     for decide, can in acts:
         if can:
@@ -98,7 +94,7 @@ def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None
 
 def test_what_is_set_aside_stays_drained() -> None:
     """Whoever drained the place ends that: clearing it does not give it to all."""
-    aside = decisions.set_aside(replace(FREE, draining="Fan."), "Errors.", "")
+    aside = staff_actions.set_aside(replace(FREE, draining="Fan."), "Errors.", "")
     assert (aside.state, aside.why, aside.draining) == (SliceState.QUARANTINED, "Errors.", "Fan.")
 
 
@@ -109,10 +105,10 @@ def test_which_leases_are_taken_back(state: LeaseState, warning_s: float) -> Non
     row = replace(LEASE, state=state, holder="" if state is LeaseState.GRANTED else LEASE.holder)
     if state in (LeaseState.RELEASING, LeaseState.RELEASED, LeaseState.EXPIRED):
         with pytest.raises(Refused) as caught:
-            decisions.reclaimed(row, INA, "Exam.", warning_s, 50.0)
+            staff_actions.reclaimed(row, INA, "Exam.", warning_s, 50.0)
         assert caught.value.reason == "already-done"
         return
-    warned = decisions.reclaimed(row, INA, "Exam.", warning_s, 50.0)
+    warned = staff_actions.reclaimed(row, INA, "Exam.", warning_s, 50.0)
     assert (warned is None) == (state is LeaseState.GRANTED or not warning_s)
     if warned is not None:
         assert (warned.warn_kind, warned.reclaim_at, warned.warn_by) == ("staff", 110.0, INA)
@@ -125,7 +121,7 @@ def test_which_leases_are_taken_back(state: LeaseState, warning_s: float) -> Non
 def test_when_a_warning_is_over(kind: str, reclaim_at: float | None, is_due: bool) -> None:
     """Staff's alone is the desk's to end."""
     row = replace(LEASE, state=LeaseState.WARNED, warn_kind=kind, reclaim_at=reclaim_at)
-    assert decisions.is_due(row, 60.0) == (is_due and kind == "staff")
+    assert staff_actions.is_due(row, 60.0) == (is_due and kind == "staff")
 
 
 times = st.floats(0, 1e6, allow_nan=False)
@@ -143,10 +139,10 @@ def test_time_is_only_ever_given(ends_at: float | None, by_s: float, at: float, 
     state = LeaseState.WARNED if kind else LeaseState.RUNNING
     row = replace(LEASE, state=state, ends_at=ends_at, warn_kind=kind, warn_why="Because.")
     try:
-        after = decisions.given_time(row, by_s, at, 60.0)
+        after = staff_actions.given_time(row, by_s, at, 60.0)
     except Refused as refused:
         assert refused.reason == "no-extension"
-        assert kind in decisions.FIXED_ENDS or (ends_at is None and not kind)
+        assert kind in staff_actions.FIXED_ENDS or (ends_at is None and not kind)
         return
     assert after.state is LeaseState.RUNNING and not after.warn_kind
     assert (after.ends_at is None) == (ends_at is None)
@@ -156,9 +152,9 @@ def test_time_is_only_ever_given(ends_at: float | None, by_s: float, at: float, 
 
 def test_put_in_front_and_back() -> None:
     """And what was done twice is told, by whom."""
-    first = decisions.put_in_front(TICKET, 60.0, "")
-    assert first.next_at == 60.0 and decisions.put_back(first, "") == TICKET
+    first = staff_actions.put_in_front(TICKET, 60.0, "")
+    assert first.next_at == 60.0 and staff_actions.put_back(first, "") == TICKET
     with pytest.raises(Refused, match="Ticket 9 is in front already: ina put it in front"):
-        decisions.put_in_front(first, 61.0, "ina put it in front")
+        staff_actions.put_in_front(first, 61.0, "ina put it in front")
     with pytest.raises(Refused, match="Ticket 9 is not in front any more: jo put it back"):
-        decisions.put_back(TICKET, "jo put it back")
+        staff_actions.put_back(TICKET, "jo put it back")

@@ -10,20 +10,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy.dialects import sqlite
 
-from miglab_spawner.desk_messages import MINUTES_MAX, TEXT_MAX, NoteRequest
-from miglab_spawner.pool.desk import Question
-from miglab_spawner.pool.desk.audit import query
-from miglab_spawner.pool.desk.notes import NOTES_MAX, is_for
-from miglab_spawner.pool.desk.words import (
-    Step,
-    ago,
-    called,
-    did,
-    told,
-)
-from miglab_spawner.pool.ledger.reading import reading
-from miglab_spawner.pool.ledger.rows import NoteRow
-from miglab_spawner.pool.refused import Refused
+from miglab_api.staff import MINUTES_MAX, TEXT_MAX, NoteRequest
+from miglab_pool.ledger.reading import reading
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import NoteRow
+from miglab_pool.rules.audit_wording import Step, ago, called, did, told
+from miglab_pool.transactions.messages import NOTES_MAX, is_for
+from miglab_pool.views.audit import Question, query
 
 from .conftest import SETTINGS, World
 

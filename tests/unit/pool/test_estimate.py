@@ -9,23 +9,15 @@ from math import inf
 
 import pytest
 
-from miglab_spawner.gpu.geometry import Placed
-from miglab_spawner.messages import WaitEstimate
-from miglab_spawner.pool.line.queue import (
-    Ground,
-    Standing,
-    Waiting,
-    in_line,
-    next_in_line,
-)
-from miglab_spawner.pool.reserve.keeping import Spot, keep, without
-from miglab_spawner.pool.waits.estimate import forecast
-from miglab_spawner.pool.waits.scene import (
-    Booking,
-    Holding,
-    Lately,
-    Scene,
-)
+from miglab_api.tickets import WaitEstimate
+from miglab_pool.decisions.forecast.estimate import forecast
+from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Scene
+from miglab_pool.gpu.geometry import Placed
+from miglab_pool.model.gpu import Ground
+from miglab_pool.model.queue import Standing, Waiting
+from miglab_pool.rules.backfill import next_in_line
+from miglab_pool.rules.queue_order import in_line
+from miglab_pool.rules.reservation_seats import Spot, keep, without
 
 from .test_queue import gpu, placed
 

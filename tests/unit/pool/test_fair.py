@@ -6,23 +6,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from miglab_spawner.gpu.geometry import Placed
-from miglab_spawner.messages import LeaseState, TicketState
-from miglab_spawner.pool.line.queue import (
-    Ground,
-    Standing,
-    Waiting,
-    in_line,
-    next_in_line,
-)
-from miglab_spawner.pool.line.shares import (
-    DAY_S,
-    HOUR_S,
-    Use,
-    Uses,
-    decayed,
-)
-from miglab_spawner.pool.settings import CourseRules
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.geometry import Placed
+from miglab_pool.ledger.usage_history import Uses
+from miglab_pool.model.gpu import Ground
+from miglab_pool.model.queue import Standing, Waiting
+from miglab_pool.rules.backfill import next_in_line
+from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use, decayed
+from miglab_pool.rules.queue_order import in_line
+from miglab_pool.settings import CourseRules
 
 from .conftest import SETTINGS, Crash, World
 from .test_queue import gpu

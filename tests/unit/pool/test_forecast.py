@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from miglab_spawner.messages import LeaseView, WaitEstimate
+from miglab_api.leases import LeaseView
+from miglab_api.tickets import WaitEstimate
 
 from .conftest import SETTINGS, World
 from .test_queue import placed

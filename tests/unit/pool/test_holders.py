@@ -11,15 +11,10 @@ import docker.errors
 import pytest
 import requests
 
-from miglab_spawner import processes
-from miglab_spawner.pool.work.holders import (
-    AnyHolders,
-    DockerHolders,
-    ProcessHolders,
-    Stray,
-    check_holder,
-)
-from miglab_spawner.processes import BadHolder, Liveness, boot_id, process_holder
+from miglab_api import holders as processes
+from miglab_api.holders import BadHolder, Liveness, boot_id, check_holder, process_holder
+from miglab_pool.model.holders import Stray
+from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders
 
 ID = "ab" * 32
 HOLDER = f"container:{ID}"

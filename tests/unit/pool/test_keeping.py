@@ -8,17 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_spawner.pool.line.queue import Ground, clash
-from miglab_spawner.pool.placing.placement import GpuState, could_ever_place, place
-from miglab_spawner.pool.reserve.clashes import Room, times
-from miglab_spawner.pool.reserve.keeping import (
-    FEW,
-    Seat,
-    Spot,
-    keep,
-    without,
-)
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.model.gpu import GpuState, Ground, Seat, clash
+from miglab_pool.rules.placement.placement import could_ever_place, place
+from miglab_pool.rules.reservation_room import Room, times
+from miglab_pool.rules.reservation_seats import FEW, Spot, keep, without
 
 A100 = Geometry(
     8,

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from miglab_spawner.layout_messages import LayoutSpec, LayoutTime
-from miglab_spawner.messages import LeaseView
-from miglab_spawner.pool.ledger.rows import LeaseRow
-from miglab_spawner.pool.lengthening import LEAST_S
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.reserve import later
-from miglab_spawner.pool.reserve.keeping import Spot, Wish, keep_for
-from miglab_spawner.pool.reserve.reservations import profiles
+from miglab_api.layouts import LayoutSpec, LayoutTime
+from miglab_api.leases import LeaseView
+from miglab_pool.decisions import reservations_ahead
+from miglab_pool.decisions.extensions import LEAST_S
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.reservations import profiles
+from miglab_pool.model.rows import LeaseRow
+from miglab_pool.rules.reservation_seats import Spot, Wish, keep_for
 
 from .conftest import World
 from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve
@@ -114,14 +114,16 @@ def test_kept_times_are_in_order(lab: World) -> None:
     reserve(
         lab, course="vision", count=2, weekdays=("tue", "wed"), from_time="13:00", to_time="14:00"
     )
-    found = later.kept_times(lab.pool.core, lab.at, TUESDAY + 28 * HOUR_S)
+    found = reservations_ahead.kept_times(lab.pool.core, lab.at, TUESDAY + 28 * HOUR_S)
     assert [(one.row.id, one.begins - TUESDAY + LEAD_S) for one in found] == [
         (1, 0.0),
         (2, 3 * HOUR_S),
         (2, 27 * HOUR_S),
     ]
     go_to(lab, 901)
-    assert [one.row.id for one in later.kept_times(lab.pool.core, lab.at, lab.at + 60)] == []
+    assert [
+        one.row.id for one in reservations_ahead.kept_times(lab.pool.core, lab.at, lab.at + 60)
+    ] == []
 
 
 def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> None:
@@ -219,13 +221,13 @@ def worse(lab: World, lease: LeaseRow, at: float) -> bool:
     Nothing is shared with another lease or moment here.
     """
     core = lab.pool.core
-    others = [one for one in later.staying(core, at) if one.id != lease.id]
+    others = [one for one in reservations_ahead.staying(core, at) if one.id != lease.id]
     return unplaced(lab, at, [*others, lease]) > unplaced(lab, at, others)
 
 
 def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
     core = lab.pool.core
-    rows = [one.row for one in later.keeping(core, at, stays) for _ in range(one.left)]
+    rows = [one.row for one in reservations_ahead.keeping(core, at, stays) for _ in range(one.left)]
     wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
     held = [row for lease in stays for row in core.state.slices_of(lease)]
     spots = [
@@ -247,7 +249,7 @@ def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
 def first_in_the_way(lab: World, lease: LeaseRow) -> float | None:
     """When the first of what is kept begins that an extension would be in the way of."""
     since = max(lab.at, lease.ends_at or 0.0)
-    for time in later.kept_times(lab.pool.core, since, since + HOUR_S):
+    for time in reservations_ahead.kept_times(lab.pool.core, since, since + HOUR_S):
         if worse(lab, lease, max(since, time.begins)):
             return time.begins - since
     return None

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.layout_messages import GpuLayout, LayoutDiff, LayoutSpec, LayoutTime
-from miglab_spawner.messages import ReservationRequest, TicketState
-from miglab_spawner.pool.layouts.layout import parse, resolve
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.settings import CourseRules
+from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutSpec, LayoutTime
+from miglab_api.reservations import ReservationRequest
+from miglab_api.tickets import TicketState
+from miglab_pool.model.refused import Refused
+from miglab_pool.rules.layout_plan import parse, resolve
+from miglab_pool.settings import CourseRules
 
 from .conftest import SETTINGS, SHAPES, World
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
-from miglab_spawner.pool.layouts.layout import (
+from miglab_api.wording import in_words
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
+from miglab_pool.model.gpu import GpuState, clash
+from miglab_pool.rules.layout_plan import (
     Change,
     CutError,
     Kind,
@@ -17,15 +19,13 @@ from miglab_spawner.pool.layouts.layout import (
     arrange,
     arrangements,
     change,
-    in_words,
     is_possible,
     only,
     parse,
     resolve,
     where,
 )
-from miglab_spawner.pool.line.queue import clash
-from miglab_spawner.pool.placing.placement import GpuState, place
+from miglab_pool.rules.placement.placement import place
 
 A100 = Geometry(
     8,

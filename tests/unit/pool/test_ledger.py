@@ -15,18 +15,18 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, create_engine
 
-from miglab_spawner.messages import TicketState
-from miglab_spawner.pool.ledger.ledger import (
+from miglab_api.tickets import TicketState
+from miglab_pool.ledger.file import (
     MIGRATIONS,
-    Ledger,
     LedgerBusy,
     LedgerDamaged,
     LedgerTooNew,
     newest_version,
 )
-from miglab_spawner.pool.ledger.rows import TicketRow
-from miglab_spawner.pool.ledger.tables import metadata
-from miglab_spawner.pool.lock import AlreadyRunning, PoolLock
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.tables import metadata
+from miglab_pool.model.rows import TicketRow
+from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
 
 def ticket(number: int, user: str = "ada") -> TicketRow:
@@ -280,7 +280,7 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
     """While one process holds the lock a second is refused, and told who holds it."""
     path = tmp_path / "pool.lock"
     code = (
-        "import sys; from pathlib import Path; from miglab_spawner.pool.lock import *\n"
+        "import sys; from pathlib import Path; from miglab_pool.state.lock import *\n"
         "try:\n    PoolLock(Path(sys.argv[1]))\n"
         "except AlreadyRunning as error:\n    sys.exit(str(error))"
     )

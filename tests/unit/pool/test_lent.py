@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.layout_messages import LayoutSpec, LayoutTime
-from miglab_spawner.messages import ReservationRequest, TicketState
-from miglab_spawner.pool.refused import Refused
+from miglab_api.layouts import LayoutSpec, LayoutTime
+from miglab_api.reservations import ReservationRequest
+from miglab_api.tickets import TicketState
+from miglab_pool.model.refused import Refused
 
 from .conftest import World
 from .test_assigned import RULES, ask, gpus_of

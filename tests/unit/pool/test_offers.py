@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from miglab_spawner.gpu.shapes import resolve
-from miglab_spawner.pool.line import tickets
-from miglab_spawner.pool.line.queue import Ground, open_to, set_aside
-from miglab_spawner.pool.offers import count_free
-from miglab_spawner.pool.reserve import reserved
+from miglab_pool.decisions import queue, reserved_places
+from miglab_pool.decisions.offers import count_free
+from miglab_pool.gpu.shapes import resolve
+from miglab_pool.model.gpu import Ground, open_to
+from miglab_pool.rules.backfill import set_aside
 
 from .conftest import SHAPES, World
 from .test_later import HOUR_S, LASTING, busy
@@ -29,13 +29,13 @@ def without_lease(lab: World, ground: Ground, number: int) -> Ground:
 def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
     """After which end the shape fits: by letting one lease end after the other."""
     core = lab.pool.core
-    first = next(iter(tickets.unseated(core, lab.at)), None)
+    first = next(iter(queue.unseated(core, lab.at)), None)
     kept_for = first if first and sorted(first.profiles) != sorted(shape) else None
     grounds = core.grounds()
     ends = ((lease.ends_at, lease.id) for lease in core.state.leases.values() if lease.ends_at)
     for end, number in sorted(ends):
         grounds = [without_lease(lab, ground, number) for ground in grounds]
-        left = reserved.closed(core, lab.at, grounds)
+        left = reserved_places.closed(core, lab.at, grounds)
         states = [ground.state for ground in open_to(left, course)]
         if kept_for is not None:
             kept = set_aside(kept_for.profiles, open_to(left, kept_for.course))

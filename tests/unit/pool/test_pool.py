@@ -8,14 +8,17 @@ from typing import Any
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.errors import UnknownGpuError
-from miglab_spawner.gpu.geometry import Placement
-from miglab_spawner.gpu.nvml import Driver, SliceReading
-from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.messages import LeaseState, SliceState, TicketState
-from miglab_spawner.pool.pool import Act, ActKind
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.settings import CourseRules
+from miglab_api.gpus import SliceState
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.errors import UnknownGpuError
+from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.readings import SliceReading
+from miglab_pool.gpu.simulated.machine import Break
+from miglab_pool.model.refused import Refused
+from miglab_pool.settings import CourseRules
+from miglab_pool.worker.jobs import Act, ActKind
 
 from .conftest import SETTINGS, World
 

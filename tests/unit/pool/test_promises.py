@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from miglab_spawner.layout_messages import LayoutTime
-from miglab_spawner.pool.layouts.timetable import Planned, rule_of
-from miglab_spawner.pool.ledger.rows import ReservationRow
-from miglab_spawner.pool.waits import promises
+from miglab_api.layouts import LayoutTime
+from miglab_pool.decisions import layout_conflicts
+from miglab_pool.decisions import layout_conflicts as promises
+from miglab_pool.model.rows import ReservationRow
+from miglab_pool.rules.layout_times import Planned, rule_of
 
 AT = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC).timestamp()
 ROW = ReservationRow(
@@ -37,6 +38,6 @@ def test_when_it_breaks(
         promises, "_holds", lambda _core, laid, _rows: not laid or "3g.20gb" in laid["G"].cut
     )
     core = SimpleNamespace(settings=SimpleNamespace(reserve_lead_s=900.0))
-    found = promises.broken(core, plans, [ROW], AT)  # type: ignore[arg-type]
+    found = layout_conflicts.broken(core, plans, [ROW], AT)  # type: ignore[arg-type]
     midnight = dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()
     assert found == {1: midnight + breaks_at * 3600}

@@ -4,15 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_spawner.pool.line.queue import (
-    Ground,
-    Waiting,
-    in_line,
-    next_in_line,
-    set_aside,
-)
-from miglab_spawner.pool.placing.placement import GpuState
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.model.gpu import GpuState, Ground
+from miglab_pool.model.queue import Waiting
+from miglab_pool.rules.backfill import next_in_line, set_aside
+from miglab_pool.rules.queue_order import in_line
 
 A100 = Geometry(
     8,

@@ -5,17 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from miglab_spawner.messages import TicketState
-from miglab_spawner.pool.line import quotas
-from miglab_spawner.pool.line.quotas import (
-    Asked,
-    in_words,
-    longest_s,
-    why_not,
-)
-from miglab_spawner.pool.line.shares import DAY_S, HOUR_S, Use
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.settings import CourseRules, Quota
+from miglab_api.tickets import TicketState
+from miglab_pool.model.refused import Refused
+from miglab_pool.rules import quotas
+from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use
+from miglab_pool.rules.quotas import Asked, in_words, longest_s, why_not
+from miglab_pool.settings import CourseRules, Quota
 
 from .conftest import SETTINGS, World
 from .test_pool import refusal

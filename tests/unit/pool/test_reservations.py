@@ -8,12 +8,13 @@ from typing import Any
 import pynvml
 import pytest
 
-from miglab_spawner.messages import ReservationRequest, ReservationView, TicketState
-from miglab_spawner.pool.placing.placement import packs
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.reserve import reserved
-from miglab_spawner.pool.settings import CourseRules
-from miglab_spawner.pool.waits import forecast
+from miglab_api.reservations import ReservationRequest, ReservationView
+from miglab_api.tickets import TicketState
+from miglab_pool.decisions import reserved_places
+from miglab_pool.decisions.forecast import gather
+from miglab_pool.model.refused import Refused
+from miglab_pool.rules.placement.placement import packs
+from miglab_pool.settings import CourseRules
 
 from .conftest import SETTINGS, SHAPES, World
 
@@ -365,9 +366,9 @@ def test_each_who_waits_takes_one_place(lab: World) -> None:
     go_to(lab, 0)
     for number in range(5):
         lab.ask(f"d{number}", course="deep")
-    assert len(reserved.seated(lab.pool.core, lab.at)) == 5
+    assert len(reserved_places.seated(lab.pool.core, lab.at)) == 5
     assert offered(lab, "deep").free_now == 2
-    assert [one.coming for one in forecast.look(lab.pool.core)[0].bookings] == [3, 2]
+    assert [one.coming for one in gather.look(lab.pool.core)[0].bookings] == [3, 2]
 
 
 def test_only_as_many_as_reserved(lab: World) -> None:

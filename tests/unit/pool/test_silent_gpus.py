@@ -6,10 +6,11 @@ from dataclasses import replace
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.errors import UnknownGpuError
-from miglab_spawner.gpu.geometry import Placement
-from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.messages import SliceState, TicketState
+from miglab_api.gpus import SliceState
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.errors import UnknownGpuError
+from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.simulated.machine import Break
 
 from .conftest import SETTINGS, World
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from miglab_spawner.messages import WarningKind
+from miglab_api.leases import WarningKind
 
 from .class_room import ASKED, FAULTS, LAYOUTS, USERS, ClassRoom
 

@@ -5,8 +5,9 @@ import datetime as dt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_spawner.layout_messages import LayoutTime
-from miglab_spawner.pool.layouts.timetable import (
+from miglab_api.layouts import LayoutTime
+from miglab_pool.model.schedule import first_overlap
+from miglab_pool.rules.layout_times import (
     YEAR_S,
     Planned,
     clashes,
@@ -19,7 +20,6 @@ from miglab_spawner.pool.layouts.timetable import (
     times_text,
     why_no_time,
 )
-from miglab_spawner.pool.reserve.calendar import first_overlap
 
 NOW = dt.datetime(2026, 6, 1, 8, 0, tzinfo=dt.UTC).timestamp()  # a Monday
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miglab_spawner.pool.accounts.activity import Spent
-from miglab_spawner.pool.accounts.usage_report import (
-    By,
+from miglab_api.usage import By
+from miglab_pool.transactions.activity import Spent
+from miglab_pool.views.usage_report import (
     Event,
     Facts,
     Held,

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from miglab_spawner.messages import LeaseState, LeaseView, ReservationRequest, WarningKind
-from miglab_spawner.pool.refused import Refused
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_api.reservations import ReservationRequest
+from miglab_pool.model.refused import Refused
 
 from .conftest import SETTINGS, World
 

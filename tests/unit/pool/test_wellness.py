@@ -5,10 +5,10 @@ import itertools
 import pynvml
 import pytest
 
-from miglab_spawner.gpu.readings import Health
-from miglab_spawner.gpu.simulated import Break
-from miglab_spawner.pool.work.stopwatch import Stopwatch
-from miglab_spawner.pool.work.wellness import BY, appended, news
+from miglab_pool.gpu.readings import Health
+from miglab_pool.gpu.simulated.machine import Break
+from miglab_pool.gpu.stopwatch import Stopwatch
+from miglab_pool.worker.gpu_health import BY, appended, news
 
 from .conftest import World
 

@@ -5,10 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from miglab_hub.reclaimer.closing import BadTime, Closings, class_end, closed_now, ends_of, window
-from miglab_hub.reclaimer.rules import Rules, rules_of
-from miglab_hub.settings import Settings
-from miglab_spawner.messages import WarningKind
+from miglab_api.leases import WarningKind
+from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.model.closing_times import BadTime, Closings, class_end, window
+from miglab_pool.reclaimer.closing_times import closed_now, ends_of
+from miglab_pool.reclaimer.rules import Rules
 
 TUESDAY = datetime(2026, 11, 24, tzinfo=UTC)
 

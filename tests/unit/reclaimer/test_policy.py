@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_hub.reclaimer.policy import Act, HardEnd, LeaseFacts, Limits, Verdict, decide
-from miglab_hub.reclaimer.rules import rules_of
-from miglab_hub.reclaimer.signals import NEVER, Known
-from miglab_hub.reclaimer.states import HOLDING_MIB, Activity, Bounds, Reading, judge
-from miglab_hub.settings import load
-from miglab_spawner.messages import WarningKind
+from miglab_api.leases import WarningKind
+from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.settings.lab_toml import load
+from miglab_pool.reclaimer.activity_states import HOLDING_MIB, Activity, Bounds, Reading, judge
+from miglab_pool.reclaimer.hard_ends import HardEnd
+from miglab_pool.reclaimer.policy import Act, LeaseFacts, Limits, Verdict, decide
+from miglab_pool.reclaimer.signals import NEVER, Known
 
 NOW = 1_800_000_000.0
 LIMITS = Limits(

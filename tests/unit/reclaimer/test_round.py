@@ -10,24 +10,18 @@ from pathlib import Path
 import pytest
 from tests.unit.pool.conftest import SETTINGS, World
 
-from miglab_hub.reclaimer.closing import Closings, class_end, window
-from miglab_hub.reclaimer.policy import Act, Limits
-from miglab_hub.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
-from miglab_hub.reclaimer.rules import Rules
-from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_hub.reclaimer.states import Activity, Bounds, Reading
-from miglab_spawner.messages import (
-    KernelSignal,
-    LeaseState,
-    LeaseView,
-    ReservationRequest,
-    Signals,
-    TicketState,
-    WarningKind,
-)
-from miglab_spawner.pool.pool import Case
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
+from miglab_api.reservations import ReservationRequest
+from miglab_api.tickets import TicketState
+from miglab_pool.model.closing_times import Closings, class_end, window
+from miglab_pool.model.refused import Refused
+from miglab_pool.reclaimer.activity_states import Activity, Bounds, Reading
+from miglab_pool.reclaimer.policy import Act, Limits
+from miglab_pool.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
+from miglab_pool.reclaimer.rules import Rules
+from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.views.lease_cases import Case
 
 LIMITS = Limits(
     idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, bounds=Bounds(90, 600)
@@ -517,7 +511,7 @@ def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixt
     lab = make_lab(is_dry_run=True)
     lease = lab.run("ada")
     caplog.clear()  # of what other loggers said, whose levels are not ours
-    with caplog.at_level(logging.INFO, "miglab_hub.reclaimer.round"):
+    with caplog.at_level(logging.INFO, "miglab_pool.reclaimer.round"):
         lab.live(2000)
     assert steps(lab, lease) == ["granted", "attached", "running"]
     assert lab.told("ada").act is Act.WARN and not lab.told("ada").is_acted_on

@@ -5,8 +5,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from miglab_hub.reclaimer.signals import BURST, NEVER, Known, SignalBoard, TooOften
-from miglab_spawner.messages import KernelSignal, Signals
+from miglab_api.leases import KernelSignal, Signals
+from miglab_pool.reclaimer.signals import BURST, NEVER, Known, SignalBoard, TooOften
 
 QUIET = Signals(
     kernels=(KernelSignal(busy=False, last_execution_age_s=100.0),),

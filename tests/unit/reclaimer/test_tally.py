@@ -1,8 +1,8 @@
 """How long leases worked and did nothing, as the reclaimer saw it, ends up in the ledger."""
 
-from miglab_hub.reclaimer.states import Activity
-from miglab_hub.reclaimer.tally import HAND_OVER_S, Tally
-from miglab_spawner.pool.accounts.activity import Spent
+from miglab_pool.reclaimer.activity_states import Activity
+from miglab_pool.reclaimer.activity_totals import HAND_OVER_S, Tally
+from miglab_pool.transactions.activity import Spent
 
 from .test_round import MakeLab, make_lab
 

@@ -2,20 +2,10 @@
 
 import time
 
-from miglab_hub.reclaimer.states import Activity
-from miglab_spawner.messages import (
-    GpuView,
-    KeptPlace,
-    LeaseView,
-    LeaseWarning,
-    PoolSnapshot,
-    SliceState,
-    SliceView,
-    TicketState,
-    TicketView,
-    WaitEstimate,
-    WarningKind,
-)
+from miglab_api.gpus import GpuView, KeptPlace, PoolSnapshot, SliceState, SliceView
+from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
+from miglab_api.tickets import TicketState, TicketView, WaitEstimate
+from miglab_pool.reclaimer.activity_states import Activity
 
 from .fakes import FakePool, lease_view, slice_view
 

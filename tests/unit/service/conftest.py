@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
-from miglab_hub.service.student import student_app
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.student_app import student_app
+from miglab_pool.reclaimer.signals import SignalBoard
 
 from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens, lease_view, slice_view
 

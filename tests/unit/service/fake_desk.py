@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from miglab_spawner.desk_messages import AuditEntry, NoteRequest, SentNote
-from miglab_spawner.messages import GpuView, LeaseState, LeaseView, SliceView, TicketView
-from miglab_spawner.pool.desk import Question
-from miglab_spawner.pool.refused import Refused
+from miglab_api.gpus import GpuView, SliceView
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.staff import AuditEntry, NoteRequest, SentNote
+from miglab_api.tickets import TicketView
+from miglab_pool.model.refused import Refused
+from miglab_pool.views.audit import Question
 
 if TYPE_CHECKING:
     from .fakes import FakePool

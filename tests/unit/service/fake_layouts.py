@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from miglab_spawner.gpu.geometry import Geometry, Profile
-from miglab_spawner.layout_messages import (
+from miglab_api.layouts import (
     GpuLayout,
     LayoutDiff,
     LayoutDrain,
@@ -13,12 +12,14 @@ from miglab_spawner.layout_messages import (
     LayoutState,
     LayoutView,
 )
-from miglab_spawner.pool.layouts.laying import Cuttable
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_pool.decisions.layouts import Cuttable
+from miglab_pool.gpu.geometry import Geometry, Profile
+from miglab_pool.model.refused import Refused
+from miglab_pool.settings import CourseRules, PoolSettings
 
 if TYPE_CHECKING:
     from .fakes import FakePool
+
 
 GEOMETRY = Geometry(
     8,

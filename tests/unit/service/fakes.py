@@ -5,35 +5,21 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from miglab_hub.rolebook import CourseStaff, RoleBook
-from miglab_hub.service.answers import DeniedError
-from miglab_hub.service.auth import STAFF_SCOPE, HubAccess, HubTokens
-from miglab_spawner.desk_messages import AuditEntry, SentNote
-from miglab_spawner.gpu.readings import Versions
-from miglab_spawner.layout_messages import LayoutView
-from miglab_spawner.messages import (
-    CourseOffers,
-    GpuView,
-    LeaseState,
-    LeaseView,
-    Note,
-    Offers,
-    PoolSnapshot,
-    ReservationRequest,
-    ReservationState,
-    ReservationView,
-    ShapeOffer,
-    SliceState,
-    SliceView,
-    Standing,
-    TicketRequest,
-    TicketState,
-    TicketView,
-)
-from miglab_spawner.pool.accounts.usage_report import Facts
-from miglab_spawner.pool.refused import Refused
-from miglab_spawner.pool.work.acts import Act, ActKind
-from miglab_spawner.pool.work.wellness import Condition, Happening
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
+from miglab_api.layouts import LayoutView
+from miglab_api.leases import LeaseState, LeaseView, Standing
+from miglab_api.offers import CourseOffers, Offers, ShapeOffer
+from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
+from miglab_api.staff import AuditEntry, Note, SentNote
+from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_pool.gpu.readings import Versions
+from miglab_pool.http.access.auth import STAFF_SCOPE, HubAccess, HubTokens
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.model.course_roles import CourseStaff, RoleBook
+from miglab_pool.model.refused import Refused
+from miglab_pool.views.usage_report import Facts
+from miglab_pool.worker.gpu_health import Condition, Happening
+from miglab_pool.worker.jobs import Act, ActKind
 
 from .fake_desk import FakeDesk
 from .fake_layouts import FIRST, FakeLayouts

@@ -5,19 +5,21 @@ from pathlib import Path
 from fastapi import FastAPI
 from tests.unit.pool.conftest import SETTINGS, World
 
-from miglab_hub.reclaimer.round import Reclaimer
-from miglab_hub.reclaimer.rules import Rules
-from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
-from miglab_hub.service.student import student_app
-from miglab_spawner.desk_messages import NoteRequest
-from miglab_spawner.gpu.readings import GpuInfo
-from miglab_spawner.layout_messages import LayoutSpec
-from miglab_spawner.messages import ReservationRequest, SliceState, WarningKind
-from miglab_spawner.pool.pool import Pool
+from miglab_api.gpus import SliceState
+from miglab_api.layouts import LayoutSpec
+from miglab_api.leases import WarningKind
+from miglab_api.reservations import ReservationRequest
+from miglab_api.staff import NoteRequest
+from miglab_pool.gpu.readings import GpuInfo
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.student_app import student_app
+from miglab_pool.pool import Pool
+from miglab_pool.reclaimer.round import Reclaimer
+from miglab_pool.reclaimer.rules import Rules
+from miglab_pool.reclaimer.signals import SignalBoard
 
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
 

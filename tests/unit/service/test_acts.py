@@ -5,16 +5,12 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from miglab_hub.service.asker import Asker, Kind
-from miglab_hub.service.pages.acts import Act, on_lease, on_pool, on_ticket
-from miglab_hub.service.pages.place_acts import on_gpu, on_slice
-from miglab_spawner.messages import (
-    GpuView,
-    LeaseState,
-    SliceState,
-    TicketState,
-    TicketView,
-)
+from miglab_api.gpus import GpuView, SliceState
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState, TicketView
+from miglab_pool.http.access.principal import Asker, Kind
+from miglab_pool.http.pages.elements.buttons import Act, on_lease, on_pool, on_ticket
+from miglab_pool.http.pages.elements.gpu_buttons import on_gpu, on_slice
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view

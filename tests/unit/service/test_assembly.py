@@ -8,9 +8,9 @@ import pytest
 
 from miglab_hub.service.__main__ import main
 from miglab_hub.service.assembly import private
-from miglab_hub.service.listeners import bind
-from miglab_hub.settings import Settings, load
-from miglab_spawner.pool.lock import PoolLock
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.http.listeners import bind
+from miglab_pool.state.lock import PoolLock
 
 LAB = '[lab]\nport = {port}\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 

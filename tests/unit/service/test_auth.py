@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlparse
 import httpx
 import pytest
 
-from miglab_hub.service.auth import SignIn, server_of
-from miglab_hub.service.sessions import Sessions
+from miglab_pool.http.access.auth import SignIn, server_of
+from miglab_pool.http.access.sessions import Sessions
 
 from .fakes import OWNERS, PREFIX, FakePool
 

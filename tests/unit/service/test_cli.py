@@ -9,15 +9,19 @@ import pytest
 from docker.errors import DockerException
 from typer.testing import CliRunner
 
-from miglab_hub import diagnosis, pool_api
-from miglab_hub.cli import doctor, pool
-from miglab_hub.diagnosis import Level, examine_disk, examine_docker, examine_files, examine_gpus
+from miglab_api.gpus import SliceState
+from miglab_api.reservations import ReservationRequest
+from miglab_hub import doctor as diagnosis
+from miglab_hub import pool_api
+from miglab_hub.cli import doctor
+from miglab_hub.cli.pool import commands
+from miglab_hub.doctor import examine_disk, examine_docker, examine_files, examine_gpus
 from miglab_hub.errors import StartError
 from miglab_hub.lab_secrets import make_all
-from miglab_hub.preflight import make_simulated
-from miglab_hub.settings import Settings, load
-from miglab_spawner.gpu.sim_machine import Break, SimulatedMachine
-from miglab_spawner.messages import ReservationRequest, SliceState
+from miglab_hub.service.gpus import make_simulated
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
+from miglab_pool.views.health_findings import Level
 
 from .fakes import FakePool, lease_view, reservation_view, slice_view
 
@@ -109,7 +113,7 @@ def settings(lab: Path) -> Settings:
 
 
 def run(lab: Path, *words: str) -> str:
-    result = CliRunner().invoke(pool.app, ["--config", str(lab), *words])
+    result = CliRunner().invoke(commands.app, ["--config", str(lab), *words])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -211,7 +215,9 @@ def test_what_reserve_asks(service: Service, lab: Path, words: str, more: dict[s
 @pytest.mark.parametrize("words", ["--weekly someday", "--weekly tue --grace soon"])
 def test_what_reserve_cannot_read(service: Service, lab: Path, words: str) -> None:
     """Nothing is asked, and the message says what can be read."""
-    result = CliRunner().invoke(pool.app, ["--config", str(lab), *RESERVE.split(), *words.split()])
+    result = CliRunner().invoke(
+        commands.app, ["--config", str(lab), *RESERVE.split(), *words.split()]
+    )
     assert result.exit_code == 2
     assert service.asked == []
 
@@ -249,7 +255,7 @@ def test_a_person_comes_with_a_token(
 def test_a_refusal_is_the_services_sentence(service: Service, lab: Path) -> None:
     """What the service refuses is said in its words."""
     service.refuses = True
-    result = CliRunner().invoke(pool.app, ["--config", str(lab), "release", "1"])
+    result = CliRunner().invoke(commands.app, ["--config", str(lab), "release", "1"])
     assert isinstance(result.exception, StartError)
     assert str(result.exception) == "Not yours."
 
@@ -257,7 +263,7 @@ def test_a_refusal_is_the_services_sentence(service: Service, lab: Path) -> None
 def test_no_service(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that does not answer is named, with what to do."""
     monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
-    result = CliRunner().invoke(pool.app, ["--config", str(lab), "status"])
+    result = CliRunner().invoke(commands.app, ["--config", str(lab), "status"])
     assert "is the lab running?" in str(result.exception)
 
 

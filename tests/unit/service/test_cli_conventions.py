@@ -12,19 +12,21 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from miglab_hub.cli import pool, root
-from miglab_hub.cli.audit import moment
-from miglab_hub.cli.watch import news
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
+from miglab_api.tickets import TicketState, TicketView
+from miglab_hub.cli import root
+from miglab_hub.cli.pool import commands as commands_room
+from miglab_hub.cli.pool.audit import moment
+from miglab_hub.cli.pool.watch import news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.pool_api import PoolApi
-from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState, TicketState, TicketView
 
 from .fakes import slice_view
 from .test_cli import Service, lab, run, service
 
 __all__ = ["lab", "service"]  # fixtures
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
-POOL = typer.main.get_command(pool.app)
+POOL = typer.main.get_command(commands_room.app)
 
 
 def commands(of: Any, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -167,7 +169,7 @@ def stream(monkeypatch: pytest.MonkeyPatch, lab: Path) -> Path:
 @pytest.mark.parametrize("words", [["watch"], ["watch", "--json"]])
 def test_watch_in_a_pipe(stream: Path, words: list[str]) -> None:
     """Lines for people, or a line of JSON for each change; that the stream ended is status 4."""
-    result = CliRunner().invoke(pool.app, ["--config", str(stream), *words])
+    result = CliRunner().invoke(commands_room.app, ["--config", str(stream), *words])
     assert isinstance(result.exception, SilentError) and "ended" in str(result.exception)
     lines = result.stdout.splitlines()
     if "--json" in words:
@@ -181,7 +183,7 @@ def test_watch_in_a_pipe(stream: Path, words: list[str]) -> None:
 def test_who_may_not_watch_is_told(service: Service, lab: Path) -> None:
     """A refusal of the stream is the service's sentence, as everywhere."""
     service.refuses = True
-    result = CliRunner().invoke(pool.app, ["--config", str(lab), "watch"])
+    result = CliRunner().invoke(commands_room.app, ["--config", str(lab), "watch"])
     assert isinstance(result.exception, RefusedError)
     assert (str(result.exception), result.exception.reason) == ("Not yours.", "forbidden")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from miglab_hub.cli import pool
+from miglab_api.staff import ActRequest, NoteRequest, ReclaimRequest, UndoRequest
+from miglab_hub.cli.pool import commands
 from miglab_hub.errors import RefusedError
-from miglab_spawner.desk_messages import ActRequest, NoteRequest, ReclaimRequest, UndoRequest
 
 from .test_cli import Service, lab, run, service
 
@@ -79,7 +79,7 @@ def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: 
 )  # fmt: skip
 def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, words: str) -> None:
     """No reason, no such thing, no duration: status 2, and nothing was done."""
-    result = CliRunner().invoke(pool.app, ["--config", str(lab), *words.split()])
+    result = CliRunner().invoke(commands.app, ["--config", str(lab), *words.split()])
     assert result.exit_code == 2
     assert service.asked == []
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, wor
 def test_a_gpu_that_is_not_there(service: Service, lab: Path) -> None:
     """An index that no GPU has is refused before anything is done."""
     result = CliRunner().invoke(
-        pool.app, ["--config", str(lab), "drain", "gpu", "9", "--reason", "fan"]
+        commands.app, ["--config", str(lab), "drain", "gpu", "9", "--reason", "fan"]
     )
     assert isinstance(result.exception, RefusedError) and "no GPU 9" in str(result.exception)
     assert service.asked == [POOL]

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from miglab_hub.cli import pool
+from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutDrain, Layouts, SlicePlace
+from miglab_hub.cli.pool import commands
 from miglab_hub.errors import RefusedError, StartError
 from miglab_hub.pool_api import PoolApi
-from miglab_spawner.layout_messages import GpuLayout, LayoutDiff, LayoutDrain, Layouts, SlicePlace
 
 from .fake_layouts import FIRST
 from .test_cli import lab
@@ -61,7 +61,7 @@ def run(
         "miglab_hub.pool_api.PoolApi",
         lambda url, token: PoolApi(url, token, httpx.MockTransport(service)),
     )
-    return CliRunner().invoke(pool.app, ["--config", str(lab), "layout", *words], input=stdin)
+    return CliRunner().invoke(commands.app, ["--config", str(lab), "layout", *words], input=stdin)
 
 
 def plain(*found: Any) -> Any:
@@ -170,7 +170,7 @@ def test_assert(
 def test_assert_waits(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """It asks again until it conforms, or the time is over."""
     paused: list[float] = []
-    monkeypatch.setattr("miglab_hub.cli.layout.time.sleep", paused.append)
+    monkeypatch.setattr("miglab_hub.cli.pool.layout.time.sleep", paused.append)
     no, yes = {"conforms": False, "gpus": plain(TO_DO)}, {"conforms": True, "gpus": plain(DONE)}
     service = Service(no, no, yes)
     assert run(monkeypatch, lab, service, "assert", str(file), "--wait", "1h").exit_code == 0

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_hub import pool_api
-from miglab_hub.cli import pool
+from miglab_hub.cli.pool import commands
 
 from .test_cli import lab, run
 
@@ -84,5 +84,5 @@ def test_what_makes_no_sense_asks_nothing(
     asked: list[str], lab: Path, words: tuple[str, ...]
 ) -> None:
     """It ends with status 2, before the service is asked."""
-    result = CliRunner().invoke(pool.app, ["--config", str(lab), "usage", *words])
+    result = CliRunner().invoke(commands.app, ["--config", str(lab), "usage", *words])
     assert result.exit_code == 2 and asked == []

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from miglab_hub.service.host import PoolHost
-from miglab_hub.sheet import BOM
-from miglab_spawner.desk_messages import SentNote
+from miglab_api.spreadsheet import BOM
+from miglab_api.staff import SentNote
+from miglab_pool.http.pool_runner import PoolHost
 
 from .conftest import as_
 from .fakes import FakePool, entry

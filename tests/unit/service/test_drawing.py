@@ -2,9 +2,17 @@
 
 import pytest
 
-from miglab_hub.service.asker import SPAWNER, Asker, Kind
-from miglab_hub.service.pages.drawing import WORDS, Doings, Mark, boxes, draw, kept_on, sums
-from miglab_spawner.messages import GpuView, KeptPlace, SliceState, SliceView
+from miglab_api.gpus import GpuView, KeptPlace, SliceState, SliceView
+from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
+from miglab_pool.http.pages.drawing.gpu_drawing import (
+    WORDS,
+    Doings,
+    Mark,
+    boxes,
+    draw,
+    kept_on,
+    sums,
+)
 
 from .fakes import slice_view
 

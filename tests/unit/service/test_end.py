@@ -6,8 +6,8 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from miglab_hub.reclaimer.end import ServerEnder
-from miglab_spawner.messages import LeaseState, LeaseView
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_pool.reclaimer.server_stopper import ServerEnder
 
 from .fakes import lease_view
 

@@ -7,22 +7,18 @@ from typing import Any
 import httpx
 import pytest
 
-from miglab_hub.diagnosis import Finding, fine, of_gpu, wrong
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.doctor import LIVES_S, Doctor
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import management_app
-from miglab_hub.service.pages.health_page import STALE_S, cards, lines, of_gpus, orphans, strangers
-from miglab_spawner.gpu.geometry import Geometry
-from miglab_spawner.gpu.readings import GpuInfo, Health, Versions
-from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState
-from miglab_spawner.pool.memory import Wellness
-from miglab_spawner.pool.work.observe import Finding as Disagreement
-from miglab_spawner.pool.work.wellness import (
-    BY,
-    Condition,
-    Happening,
-)
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
+from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.gpu.readings import GpuInfo, Health, Versions
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.examiner import LIVES_S, Doctor
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.pages.health_page import STALE_S, cards, lines, of_gpus, orphans, strangers
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.model.memory import Wellness
+from miglab_pool.views.health_findings import Finding, fine, of_gpu, wrong
+from miglab_pool.worker.gpu_health import BY, Condition, Happening
+from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
 from .conftest import as_
 from .fakes import FakePool, slice_view

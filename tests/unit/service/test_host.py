@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from miglab_hub.service.host import PoolHost, Times
-from miglab_hub.service.metrics import Metrics
-from miglab_spawner.pool.work.acts import Act, ActKind
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.worker.jobs import Act, ActKind
 
 from .fakes import FakePool
 

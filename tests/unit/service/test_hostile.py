@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from rich.console import Console
 from rich.table import Table
 
-from miglab_hub.cli.talk import cell
-from miglab_hub.service.answers import CSP
+from miglab_hub.cli.pool.output import cell
+from miglab_pool.http.errors import CSP
 
 from .conftest import as_
 from .fakes import OWNERS, PREFIX, person

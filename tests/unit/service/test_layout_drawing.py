@@ -1,7 +1,7 @@
 """A GPU before and after a layout: no gap, each run with its fate, the sum in words."""
 
-from miglab_hub.service.pages.layout_drawing import Change, changes
-from miglab_spawner.layout_messages import GpuLayout, LayoutDrain, SlicePlace
+from miglab_api.layouts import GpuLayout, LayoutDrain, SlicePlace
+from miglab_pool.http.pages.drawing.layout_drawing import Change, changes
 
 from .fakes import slice_view
 from .test_drawing import gpu

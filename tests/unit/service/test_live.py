@@ -8,12 +8,13 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from miglab_hub.service import management
-from miglab_hub.service.auth import STAFF_SCOPE, SignIn, asker_from
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import events
-from miglab_hub.service.waker import Waker
-from miglab_spawner.messages import TicketState
+from miglab_api.tickets import TicketState
+from miglab_pool.http import management_app
+from miglab_pool.http.access.auth import STAFF_SCOPE, SignIn, asker_from
+from miglab_pool.http.notifier import Waker
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.routes import core as management
+from miglab_pool.http.routes.core import events
 
 from .conftest import as_
 from .fakes import BOOK, OWNERS, SECRET, FakePool, FakeTokens, person
@@ -105,7 +106,7 @@ def from_(token: str, app: FastAPI) -> Request:
 
 @pytest.fixture
 def app(host: PoolHost, sign_in: SignIn) -> FastAPI:
-    return management.management_app(host, sign_in, default_course="everyone")
+    return management_app.management_app(host, sign_in, default_course="everyone")
 
 
 async def test_a_lost_role_hides_the_names(

@@ -11,16 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markupsafe import escape
 
-from miglab_hub.service.pages.log_page import ROWS, lines, to_whom
-from miglab_hub.service.pages.log_query import (
-    SWAPPED,
-    Wanted,
-    question,
-    sheet_query,
-    wanted_of,
-)
-from miglab_spawner.desk_messages import SentNote
-from miglab_spawner.pool.desk import Question
+from miglab_api.staff import SentNote
+from miglab_pool.http.pages.log_page import ROWS, lines, to_whom
+from miglab_pool.http.pages.log_query import SWAPPED, Wanted, question, sheet_query, wanted_of
+from miglab_pool.views.audit import Question
 
 from .conftest import as_
 from .fakes import FakePool, entry

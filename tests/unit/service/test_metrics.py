@@ -7,13 +7,13 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from miglab_hub.service.gauges import Told
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.metrics import FOUND, Metrics
-from miglab_spawner.gpu.readings import Health
-from miglab_spawner.messages import GpuView, PoolSnapshot, SliceState
-from miglab_spawner.pool.memory import Wellness
-from miglab_spawner.pool.work.observe import Finding
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
+from miglab_pool.gpu.readings import Health
+from miglab_pool.http.gpu_metrics import Told
+from miglab_pool.http.metrics import FOUND, Metrics
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.model.memory import Wellness
+from miglab_pool.worker.inspect_gpu import Finding
 
 from .fakes import FakePool, lease_view, slice_view
 

@@ -9,12 +9,13 @@ import httpx
 import pytest
 from markupsafe import escape
 
-from miglab_hub.service.answers import DeniedError
-from miglab_hub.service.asker import SPAWNER, Asker
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.pages import pool_page
-from miglab_hub.service.pages.words import in_words, short, wait_short
-from miglab_spawner.messages import SliceState, WaitEstimate
+from miglab_api.gpus import SliceState
+from miglab_api.tickets import WaitEstimate
+from miglab_pool.http.access.principal import SPAWNER, Asker
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pages import pool_page
+from miglab_pool.http.pages.elements.wording import in_words, short, wait_short
+from miglab_pool.http.pool_runner import PoolHost
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view

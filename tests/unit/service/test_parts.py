@@ -1,7 +1,7 @@
 """Parts are drawn anew when what they are made of is another, and for each viewer."""
 
-from miglab_hub.service.asker import Asker, Kind
-from miglab_hub.service.pages.parts import AGED_S, Part, Shelf, Shelves
+from miglab_pool.http.access.principal import Asker, Kind
+from miglab_pool.http.pages.live_parts import AGED_S, Part, Shelf, Shelves
 
 ALICE = Asker(Kind.PERSON, "alice")
 

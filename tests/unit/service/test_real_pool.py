@@ -7,18 +7,18 @@ from pathlib import Path
 import httpx
 import pytest
 
+from miglab_api.holders import Liveness
+from miglab_api.leases import LeaseView
 from miglab_hub.service.assembly import release_what_is_due
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.host import PoolHost, Times
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
-from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.sim_machine import SimulatedMachine
-from miglab_spawner.messages import LeaseView
-from miglab_spawner.pool.ledger.ledger import Ledger
-from miglab_spawner.pool.pool import Pool
-from miglab_spawner.pool.settings import CourseRules, PoolSettings
-from miglab_spawner.processes import Liveness
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.pool import Pool
+from miglab_pool.settings import CourseRules, PoolSettings
 
 from .conftest import as_
 from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens

@@ -8,22 +8,22 @@ import httpx
 import pytest
 from tests.unit.pool.conftest import FakeHolders
 
-from miglab_hub.reclaimer.policy import Limits
-from miglab_hub.reclaimer.round import Reclaimer
-from miglab_hub.reclaimer.rules import Rules
-from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_hub.reclaimer.states import Bounds
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.host import PoolHost, Times
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
-from miglab_hub.service.student import student_app
-from miglab_spawner.gpu import open_gpus
-from miglab_spawner.gpu.sim_machine import SimulatedMachine
-from miglab_spawner.messages import TicketRequest
-from miglab_spawner.pool.ledger.ledger import Ledger
-from miglab_spawner.pool.pool import Pool
-from miglab_spawner.pool.settings import CourseRules, PoolSettings
+from miglab_api.tickets import TicketRequest
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.student_app import student_app
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.pool import Pool
+from miglab_pool.reclaimer.activity_states import Bounds
+from miglab_pool.reclaimer.policy import Limits
+from miglab_pool.reclaimer.round import Reclaimer
+from miglab_pool.reclaimer.rules import Rules
+from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_pool.settings import CourseRules, PoolSettings
 
 from .conftest import as_
 from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens

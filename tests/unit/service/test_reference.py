@@ -7,23 +7,24 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from miglab_hub.service import (
+from miglab_pool.http import management_app, student_app
+from miglab_pool.http.errors import REASONS
+from miglab_pool.http.gpu_metrics import GPU_STATES
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.routes import (
     audit,
-    desk,
+    core,
     health,
-    layout,
-    management,
-    notes,
+    layouts,
+    messages,
     reservations,
-    standing,
-    student,
+    server_status,
+    staff,
     usage,
 )
-from miglab_hub.service.answers import REASONS
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.metrics import GPU_STATES, Metrics
-from miglab_spawner.pool.ledger import rows
-from miglab_spawner.pool.work.acts import ActKind
+from miglab_pool.model import rows
+from miglab_pool.worker.jobs import ActKind
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 ROW = re.compile(r"^\| (GET|POST|PUT|DELETE) \| `([^`]+)` \|", re.MULTILINE)
@@ -46,18 +47,18 @@ def served(router: object) -> set[tuple[str, str]]:
         (
             "Management listener",
             (
-                management.api,
-                desk.router,
-                notes.router,
+                core.api,
+                staff.router,
+                messages.router,
                 audit.router,
-                layout.router,
+                layouts.router,
                 reservations.router,
-                standing.router,
+                server_status.router,
                 usage.router,
                 health.router,
             ),
         ),
-        ("Student listener", (student.api,)),
+        ("Student listener", (student_app.api,)),
     ],
 )
 def test_every_route_is_described(title: str, routers: tuple[object, ...]) -> None:
@@ -90,7 +91,7 @@ def test_every_state_of_a_gpu_is_counted() -> None:
 
 def test_the_openapi_description_is_whole(host: PoolHost, sign_in: object) -> None:
     """Both applications describe themselves, refusals included."""
-    app: FastAPI = management.management_app(host, sign_in, default_course="x")  # type: ignore[arg-type]
+    app: FastAPI = management_app.management_app(host, sign_in, default_course="x")  # type: ignore[arg-type]
     paths = app.openapi()["paths"]
     assert "409" in paths["/services/pool/api/tickets"]["post"]["responses"]
     assert all(route.get("description") for path in paths.values() for route in path.values())

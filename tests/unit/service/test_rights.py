@@ -11,13 +11,13 @@ from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from miglab_hub.rolebook import CourseStaff, RoleBook
-from miglab_hub.roles_reference import table
-from miglab_hub.service.answers import DeniedError
-from miglab_hub.service.asker import SPAWNER, Asker, Kind
-from miglab_hub.service.auth import ADMIN_SCOPE, STAFF_SCOPE, asker_from
-from miglab_hub.service.rights import DOES, TABLE, Right
-from miglab_hub.service.roles import Needs, Open, PageNeeds
+from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, asker_from
+from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
+from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
+from miglab_pool.http.access.reference import table
+from miglab_pool.http.access.rights import DOES, TABLE, Right
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.model.course_roles import CourseStaff, RoleBook
 
 from .fakes import BOOK, person
 
@@ -200,7 +200,7 @@ def test_few_routes_are_open(client: httpx.AsyncClient) -> None:
 
 def test_the_page_of_roles_is_made_from_the_code() -> None:
     """The table in the docs is the one that is enforced."""
-    assert table() in (REFERENCE / "roles.md").read_text(), "run miglab_hub.roles_reference"
+    assert table() in (REFERENCE / "roles.md").read_text(), "run miglab_pool.http.access.reference"
 
 
 def test_the_reference_names_each_routes_right(client: httpx.AsyncClient) -> None:

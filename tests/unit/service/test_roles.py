@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from miglab_hub.service.answers import LONGEST_BODY
-from miglab_hub.service.auth import SignIn
-from miglab_hub.service.host import PoolHost
-from miglab_hub.service.management import management_app
-from miglab_hub.service.metrics import Metrics
-from miglab_spawner.desk_messages import SentNote
+from miglab_api.staff import SentNote
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.errors import LONGEST_BODY
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolHost
 
 from .conftest import as_
 from .fakes import PREFIX, SECRET, FakePool, FakeTokens, reservation_view

@@ -3,15 +3,10 @@
 import httpx
 import pytest
 
-from miglab_hub.reclaimer.signals import SignalBoard
-from miglab_spawner.messages import (
-    LeaseState,
-    LeaseWarning,
-    Note,
-    TicketRequest,
-    TicketState,
-    WarningKind,
-)
+from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
+from miglab_api.staff import Note
+from miglab_api.tickets import TicketRequest, TicketState
+from miglab_pool.reclaimer.signals import SignalBoard
 
 from .conftest import as_
 from .fakes import SECRET, FakePool, FakeTokens, lease_view

@@ -11,24 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miglab_hub.sheet import BOM, FORMULA, harmless
-from miglab_hub.usage import (
-    FIGURES,
-    LONGEST_DAYS,
-    BadPeriod,
-    as_csv,
-    days,
-    make,
-    period_of,
-)
-from miglab_spawner.pool.accounts.usage_report import (
-    By,
-    Event,
-    Facts,
-    Held,
-    Who,
-    midnight,
-)
+from miglab_api.spreadsheet import BOM, FIGURES, FORMULA, as_csv, harmless
+from miglab_api.usage import By
+from miglab_pool.views.usage_period import LONGEST_DAYS, BadPeriod, days, make, period_of
+from miglab_pool.views.usage_report import Event, Facts, Held, Who, midnight
 
 from .conftest import as_
 from .fakes import FakePool

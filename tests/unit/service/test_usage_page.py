@@ -10,18 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miglab_hub.service.pages.usage_page import percent
-from miglab_hub.service.pages.usage_plots import FLOOR, OTHERS, TOP, bars, say, scale, weeks
-from miglab_hub.usage import period_of
-from miglab_spawner.pool.accounts.usage_report import (
-    By,
-    Facts,
-    Held,
-    Looked,
-    UsageRow,
-    Who,
-    midnight,
-)
+from miglab_api.usage import By, UsageRow
+from miglab_pool.http.pages.drawing.usage_plots import FLOOR, OTHERS, TOP, bars, say, scale, weeks
+from miglab_pool.http.pages.usage_page import percent
+from miglab_pool.views.usage_period import period_of
+from miglab_pool.views.usage_report import Facts, Held, Looked, Who, midnight
 
 from .conftest import as_
 from .fakes import FakePool

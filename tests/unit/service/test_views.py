@@ -5,16 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from miglab_hub.service.asker import SPAWNER, Asker, Kind
-from miglab_hub.service.views import visible_reservation, visible_snapshot
-from miglab_spawner.messages import (
-    GpuView,
-    PoolSnapshot,
-    SliceState,
-    SliceView,
-    TicketState,
-    TicketView,
-)
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
+from miglab_api.tickets import TicketState, TicketView
+from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
+from miglab_pool.http.access.redaction import visible_reservation, visible_snapshot
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, reservation_view, slice_view

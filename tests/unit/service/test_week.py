@@ -4,8 +4,8 @@ import datetime as dt
 
 import pytest
 
-from miglab_hub.service.pages.week import Block, Week, monday_of, week
-from miglab_spawner.messages import ReservationState, ReservationView
+from miglab_api.reservations import ReservationState, ReservationView
+from miglab_pool.http.pages.drawing.week_calendar import Block, Week, monday_of, week
 
 from .fakes import reservation_view
 

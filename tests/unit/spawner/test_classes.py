@@ -9,10 +9,10 @@ from dockerspawner import DockerSpawner
 from traitlets.config import Config
 
 from miglab_spawner.docker import MIGDockerSpawner
-from miglab_spawner.hub_scopes import LEASE_SCOPE, server_token_scopes
 from miglab_spawner.hub_setup import set_up
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
 from miglab_spawner.refusals import REASONS
+from miglab_spawner.scopes import LEASE_SCOPE, server_token_scopes
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "spawner.md"
 OURS = [(MIGDockerSpawner, DockerSpawner), (MIGLocalSpawner, GatedProcessSpawner)]
@@ -94,5 +94,5 @@ def test_a_hub_is_set_up_once():
 
 def test_a_hub_without_the_scope_gets_jupyterhubs_own(monkeypatch: pytest.MonkeyPatch):
     """An unknown scope would break every start: it is asked for only where it is defined."""
-    monkeypatch.setattr("miglab_spawner.hub_scopes.scope_definitions", {})
+    monkeypatch.setattr("miglab_spawner.scopes.scope_definitions", {})
     assert server_token_scopes() == ["users:activity!user", "access:servers!server"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from miglab_spawner.client import PoolClient, PoolMisunderstood, PoolUnreachable, Refused
-from miglab_spawner.messages import TicketRequest
+from miglab_api.tickets import TicketRequest
+from miglab_spawner.backends.pool import PoolClient, PoolMisunderstood, PoolUnreachable, Refused
 
 ASK = TicketRequest(user="ada", course="ml", shape="1g.5gb")
 TICKET = {

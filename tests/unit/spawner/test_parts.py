@@ -2,10 +2,18 @@
 
 import pytest
 
-from miglab_spawner import choice, endings, limits, progress
-from miglab_spawner.containers import gpu_environment, hard_host_config, literal, soft_host_config
-from miglab_spawner.labels import Grant, container_holder, container_of, from_labels, to_labels
-from miglab_spawner.messages import TicketState, TicketView, WaitEstimate
+from miglab_api import wording
+from miglab_api.tickets import TicketState, TicketView, WaitEstimate
+from miglab_spawner.containers import endings, limits
+from miglab_spawner.containers.host_config import (
+    gpu_environment,
+    hard_host_config,
+    literal,
+    soft_host_config,
+)
+from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
+from miglab_spawner.lease_session import Grant
+from miglab_spawner.pages import choice, progress
 
 GRANT = Grant(7, 3, "ada", "", ("MIG-a", "MIG-b"))
 GIB = 2**30
@@ -87,7 +95,7 @@ def test_a_container_is_named_by_its_id():
 )
 def test_ordinals(number: int, words: str):
     """Numbers as people say them."""
-    assert progress.ordinal(number) == words
+    assert wording.ordinal(number) == words
 
 
 def ticket(position: int | None, waiting: int) -> TicketView:
@@ -192,7 +200,7 @@ def test_braces_in_a_name_stay_braces():
 def test_a_range_in_words(low_s, high_s, words):
     """A range is rounded outwards, to what people plan by."""
     estimate = WaitEstimate(low_s=low_s, likely_s=high_s, high_s=high_s, why="")
-    assert progress.likely_wait(estimate) == words
+    assert wording.likely_wait(estimate) == words
 
 
 def test_the_line_says_how_long_and_from_what():

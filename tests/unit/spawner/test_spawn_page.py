@@ -4,17 +4,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from miglab_spawner.choice import Choice
-from miglab_spawner.messages import (
-    CourseOffers,
-    Offers,
-    QuotaLeft,
-    ShapeOffer,
-    TicketState,
-    TicketView,
-    WaitEstimate,
-)
-from miglab_spawner.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
+from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_api.tickets import TicketState, TicketView, WaitEstimate
+from miglab_spawner.pages.choice import Choice
+from miglab_spawner.pages.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
 
 def offer(shape: str, free: int = 0, **more: object) -> ShapeOffer:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from miglab_spawner.client import PoolUnreachable, Refused
-from miglab_spawner.messages import TicketState, TicketView
-from miglab_spawner.waiting import NOTHING, Wait
+from miglab_api.tickets import TicketState, TicketView
+from miglab_spawner.backends.pool import PoolUnreachable, Refused
+from miglab_spawner.pages.waiting import NOTHING, Wait
 
 
 def ticket(state: TicketState = TicketState.WAITING, **more: Any) -> TicketView:

@@ -2,7 +2,7 @@
 
 The server side tells the pool how the server is used and keeps what the pool answers; the front
 end (labextension/) shows it.  Neither can run code in a kernel, and neither imports the pool: the
-only thing shared with it is the wire format of ``miglab_spawner.messages``.
+only thing shared with it is the wire format of ``miglab_api``.
 """
 
 from typing import Any

@@ -80,7 +80,7 @@ def signals(reading: Reading, tabs: Tabs, ages: Ages, now: float) -> dict[str, A
         now: seconds of the monotonic clock that ``ages`` goes by.
 
     Returns:
-        ``miglab_spawner.messages.Signals`` as JSON; ``cpu_s`` is a total that only grows while
+        ``miglab_api.leases.Signals`` as JSON; ``cpu_s`` is a total that only grows while
         the server lives.
     """
     terminals = reading.terminals

@@ -1,0 +1,38 @@
+"""What every message has in common: strict, frozen, and typed by the same few words.
+
+Nothing of the lab may be imported here: pool, spawner, hub and command line all stand on it.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+USER_MAX = 255
+SERVER_MAX = 255
+COURSE_MAX = 255
+SHAPE_MAX = 64
+REASON_MAX = 500
+SEEN_MAX = 32
+COUNT_MAX = 1000
+AGE_MAX_S = 10 * 366 * 24 * 3600.0
+
+User = Annotated[str, Field(min_length=1, max_length=USER_MAX)]
+Server = Annotated[str, Field(max_length=SERVER_MAX)]
+Course = Annotated[str, Field(min_length=1, max_length=COURSE_MAX)]
+ShapeText = Annotated[str, Field(min_length=1, max_length=SHAPE_MAX)]
+ReasonText = Annotated[str, Field(max_length=REASON_MAX)]
+Seen = Annotated[str, Field(max_length=SEEN_MAX)]
+Age = Annotated[float, Field(ge=0, le=AGE_MAX_S, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
+
+
+class Message(BaseModel):
+    """The base of all: immutable, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WallTime = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+ZoneName = Annotated[str, Field(min_length=1, max_length=64)]
+RESERVED_MAX = 10_000

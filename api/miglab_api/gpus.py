@@ -1,0 +1,127 @@
+"""GPUs, their slices, and the pool as one snapshot."""
+
+from enum import StrEnum
+
+from miglab_api.base import Message
+from miglab_api.tickets import TicketView
+
+
+class SliceState(StrEnum):
+    """making → free → leased → scrubbing → (gone, or made anew); quarantined; foreign."""
+
+    MAKING = "making"
+    FREE = "free"
+    LEASED = "leased"
+    SCRUBBING = "scrubbing"
+    QUARANTINED = "quarantined"
+    FOREIGN = "foreign"
+
+
+class SliceView(Message):
+    """One slice, or a whole GPU leased with MIG off.
+
+    Attributes:
+        slice_id: the ledger's name for the slice; a re-made one gets a new id.
+        gpu: index of its GPU in the snapshot's order.
+        uuid: what ``CUDA_VISIBLE_DEVICES`` takes (``MIG-…`` or ``GPU-…``); None while being made.
+        profile: ``1g.5gb`` …, or ``full``.
+        start: first memory slice.
+        size: memory slices.
+        generation: grows with every re-creation at that GPU.
+        memory_mib: memory of the slice.
+        memory_used_mib: NVML's reading; None if unknown.
+        processes: how many processes NVML lists on it; None if unknown.
+        activity_pct: how busy it was lately, percent; None where the hardware does not tell (a
+            slice of a card before Hopper), or not yet.
+        lease: the id of the lease that holds it.
+        user: who holds it; only for staff and for the holder.
+        server: the holder's server name; as ``user``.
+        course: the lease's course.
+        ends_at: when the lease ends; None for no limit or no lease.
+        why: why it is quarantined or foreign.
+        draining: why its place takes no new lease, in the words of whoever drained it; who is on
+            it runs on; empty while it is not drained.
+        gives_way: the layout that has no place for it: once its lease ends it is removed; empty for
+            none.
+    """
+
+    slice_id: int
+    gpu: int
+    uuid: str | None
+    profile: str
+    start: int
+    size: int
+    generation: int
+    state: SliceState
+    sm_count: int
+    memory_mib: int
+    memory_used_mib: int | None = None
+    processes: int | None = None
+    activity_pct: float | None = None
+    lease: int | None = None
+    user: str | None = None
+    server: str | None = None
+    course: str | None = None
+    ends_at: float | None = None
+    why: str = ""
+    draining: str = ""
+    gives_way: str = ""
+
+
+class GpuView(Message):
+    """One GPU and how it is cut.
+
+    Attributes:
+        state: ``ok``; ``unknown`` (an NVML call is stuck or failed: takes no new lease);
+            ``lost``.
+        mig: whether MIG mode is on; None if unknown.
+        why: what is wrong, in words, when ``state`` is not ``ok``.
+        draining: why it takes no new lease, in the words of whoever drained it; who is on it runs
+            on; empty while it is not drained.
+        course: the only course that gets leases on it; empty for every course.
+        layout: the layout in force on it; empty: it is cut on demand.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    memory_slices: int
+    memory_mib: int
+    mig: bool | None
+    state: str
+    why: str = ""
+    draining: str = ""
+    course: str = ""
+    layout: str = ""
+    slices: tuple[SliceView, ...] = ()
+
+
+class KeptPlace(Message):
+    """Memory slices that are set aside for a reservation; who runs there runs on.
+
+    Attributes:
+        gpu: the UUID of its GPU.
+        start: first memory slice.
+        size: memory slices.
+    """
+
+    reservation: int
+    course: str
+    gpu: str
+    start: int
+    size: int
+
+
+class PoolSnapshot(Message):
+    """The pool at one moment, answered from memory.
+
+    Attributes:
+        kept: what is set aside now for reservations of slices; whole GPUs are not among it.
+    """
+
+    at: float
+    simulated: bool
+    gpus: tuple[GpuView, ...]
+    waiting: tuple[TicketView, ...]
+    kept: tuple[KeptPlace, ...] = ()
+    paused: str = ""

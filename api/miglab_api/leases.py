@@ -1,0 +1,172 @@
+"""A lease as the pool tells it, what its server reports, and what is asked for it."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from miglab_api.base import COUNT_MAX, Age, Count, Message, ReasonText, Seen
+from miglab_api.gpus import SliceView
+from miglab_api.staff import Note
+from miglab_api.tickets import TicketView
+
+
+class LeaseState(StrEnum):
+    """granted → attached → running → (warned) → releasing → released; granted → expired."""
+
+    GRANTED = "granted"
+    ATTACHED = "attached"
+    RUNNING = "running"
+    WARNED = "warned"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+
+class WarningKind(StrEnum):
+    """Why a lease is about to be taken back.
+
+    It is unused, its time is up, the class ends, maintenance begins, or staff ask for it back.
+    """
+
+    IDLE = "idle"
+    TIME = "time"
+    CLASS_END = "class-end"
+    MAINTENANCE = "maintenance"
+    STAFF = "staff"
+
+
+class LeaseWarning(Message):
+    """A lease is about to be taken back unless something happens.
+
+    Attributes:
+        at: when the holder was warned.
+        reclaim_at: when it is taken back; may be put off, and brought forward where staff set it
+            and the class, the lease or the lab ends before.
+        reason: why, in words for the holder.
+        kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
+            others with nothing that its holder can do.
+        stays_left: how often "I am still here" still counts before work must be seen.
+    """
+
+    at: float
+    reclaim_at: float
+    reason: str
+    kind: WarningKind
+    stays_left: int = 0
+
+
+class LeaseView(Message):
+    """A grant of slices to one server.
+
+    Attributes:
+        generation: the fence: attach must present it.
+        holder: ``container:<id>`` or ``process:<pid>,<start time>,<boot id>``; empty before attach.
+        uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
+        ends_at: when it ends; None for no limit.
+        attached_at: when its server was attached; None before.
+        asked_back_at: when somebody asked for its release; None if nobody did, as when its server
+            ended by itself.
+        extensions_left: how often the holder may still extend it; 0 where its place is reserved.
+        extension_s: the most one extension adds; less where its place is reserved from then on.
+        warning: that it is about to be taken back, and when; None unless ``state`` is ``warned``.
+        others_wait: how many of the others in line could use what this lease would free.
+    """
+
+    id: int
+    ticket: int | None
+    generation: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    state: LeaseState
+    holder: str = ""
+    uuids: tuple[str, ...] = ()
+    slices: tuple[SliceView, ...] = ()
+    granted_at: float
+    attached_at: float | None = None
+    ends_at: float | None = None
+    asked_back_at: float | None = None
+    extensions_left: int = 0
+    extension_s: float = 0
+    reason: str = ""
+    warning: LeaseWarning | None = None
+    others_wait: int = 0
+
+
+class AttachRequest(Message):
+    """The fence: the server's container or process exists, is not started, and holds this lease."""
+
+    generation: int
+    holder: Annotated[str, Field(min_length=3, max_length=200)]
+
+
+class ReleaseRequest(Message):
+    """Ask for a lease back; freed once the pool has seen for itself that the holder is gone."""
+
+    reason: ReasonText = ""
+
+
+class ExtendRequest(Message):
+    """Ask for more time, seconds.
+
+    Attributes:
+        reason: why, where it is not the holder who asks.
+        seen: the lease's state that whoever asks saw; refused if it is another by now.
+    """
+
+    by_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+    reason: ReasonText = ""
+    seen: Seen | None = None
+
+
+class KernelSignal(Message):
+    """What a server says of one kernel.
+
+    Attributes:
+        busy: whether it runs something now; None if it cannot be told.
+        last_execution_age_s: since it last ended something, or since it was started if it never
+            ran anything; None if it cannot be told.
+    """
+
+    busy: bool | None = None
+    last_execution_age_s: Age | None = None
+
+
+class Signals(Message):
+    """What a student's server says of itself; `None` is always "it cannot be told".
+
+    Ages are seconds by the sender's monotonic clock: no two clocks are ever compared.
+
+    Attributes:
+        kernels: all that there are; an empty list is known, None is not.
+        terminals: how many are open.
+        terminal_age_s: since the last input or output of any.
+        browsers: how many pages are connected.
+        browser_age_s: since a person last did something in any.
+        unsaved: documents with changes that are not saved.
+        cpu_s: CPU time used so far by all that the server has started, itself included.
+    """
+
+    kernels: Annotated[tuple[KernelSignal, ...], Field(max_length=COUNT_MAX)] | None = None
+    terminals: Count | None = None
+    terminal_age_s: Age | None = None
+    browsers: Count | None = None
+    browser_age_s: Age | None = None
+    unsaved: Count | None = None
+    cpu_s: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
+
+
+class Standing(Message):
+    """What one server has, what it waits for, and what staff tell it.
+
+    Attributes:
+        lease: the live lease that the server was attached to.
+        ticket: its place in line or its offer; also one that is over, to who names it as known.
+        notes: staff's messages to this server, its student or its course.
+    """
+
+    lease: LeaseView | None = None
+    ticket: TicketView | None = None
+    notes: tuple[Note, ...] = ()

@@ -1,0 +1,78 @@
+"""What a person may choose on the spawn page, and how much of it is free."""
+
+from typing import Literal
+
+from miglab_api.base import Message
+from miglab_api.tickets import WaitEstimate
+
+
+class ShapeOffer(Message):
+    """A shape as the spawn page offers it.
+
+    Attributes:
+        shape: what to send back in a `TicketRequest`; ``cpu`` for no GPU.
+        sm_count: SMs per slice (0 for cpu).
+        memory_mib: GPU memory per slice (0 for cpu).
+        slices: how many slices.
+        good_for: one sentence for the student.
+        free_now: how many such leases could be granted right now; None for cpu.
+        waiting: how many tickets wait for this shape.
+        is_kept: whether what is free is kept for somebody in line, and only therefore not enough.
+        reserved_s: how long what is free may yet be kept for a class that has reserved it, if only
+            therefore it is not enough; else None.
+        next_end_s: seconds until the next lease that would make room ends, beside the place kept
+            for whoever is first in line; None if unknown.
+        wait: how long somebody would wait who asked now; None if free, or if it is not known.
+    """
+
+    shape: str
+    sm_count: int
+    memory_mib: int
+    slices: int
+    good_for: str
+    free_now: int | None
+    waiting: int = 0
+    is_kept: bool = False
+    reserved_s: float | None = None
+    next_end_s: float | None = None
+    wait: WaitEstimate | None = None
+
+
+class QuotaLeft(Message):
+    """How much of one limit is used.
+
+    Attributes:
+        quota: the quota's name.
+        limit: ``live_slices`` (memory slices at a time), ``slice_hours_week`` (memory slices
+            times hours, in any seven days), or ``lease_s`` (longest lease, seconds).
+        is_shared: whether the whole course uses it together.
+        more_in_s: when all of it is used: seconds until some of it is there again.
+    """
+
+    quota: str
+    limit: Literal["live_slices", "slice_hours_week", "lease_s"]
+    is_shared: bool = False
+    most: float
+    used: float = 0.0
+    more_in_s: float | None = None
+
+
+class CourseOffers(Message):
+    """What one course offers one user; ``left`` is what that user's quotas leave."""
+
+    course: str
+    title: str
+    shapes: tuple[ShapeOffer, ...]
+    default: str
+    left: tuple[QuotaLeft, ...] = ()
+
+
+class Offers(Message):
+    """The spawn page's data."""
+
+    simulated: bool
+    courses: tuple[CourseOffers, ...]
+    paused: str = ""
+
+
+CPU = "cpu"

@@ -1,0 +1,103 @@
+"""Slices kept for a class at its hour: what is asked, and what the pool holds."""
+
+import datetime as dt
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from miglab_api.base import (
+    RESERVED_MAX,
+    Course,
+    Message,
+    ReasonText,
+    ShapeText,
+    WallTime,
+    Weekday,
+    ZoneName,
+)
+
+
+class ReservationState(StrEnum):
+    """planned → kept → open → planned … → over; planned, kept or open → cancelled; refused.
+
+    planned: ahead.  kept: its places are set aside.  open: it takes place, and what was not taken
+    up in time is free for all, its students first.
+    """
+
+    PLANNED = "planned"
+    KEPT = "kept"
+    OPEN = "open"
+    OVER = "over"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+class ReservationRequest(Message):
+    """Reserve slices for a course, every week or once.
+
+    Attributes:
+        shape: what a student asks for, as in a `TicketRequest`.
+        count: how many students may hold it.
+        weekdays: the days of every week; empty for once.
+        date: the day of a single time, or the first day from which the weekly ones count.
+        until: the last day that a weekly one may take place; None for no end.
+        from_time: ``HH:MM``, local.
+        to_time: ``HH:MM``, local, later on the same day.
+        tz: the time zone's IANA name, such as ``Europe/Berlin``.
+        grace_s: how long after the start what is not taken up stays set aside.
+        reason: what it is for; staff read it.
+    """
+
+    course: Course
+    shape: ShapeText
+    count: Annotated[int, Field(ge=1, le=RESERVED_MAX)]
+    weekdays: Annotated[tuple[Weekday, ...], Field(max_length=7)] = ()
+    date: dt.date | None = None
+    until: dt.date | None = None
+    from_time: WallTime
+    to_time: WallTime
+    tz: ZoneName
+    grace_s: Annotated[float, Field(ge=0, le=24 * 3600)] = 900.0
+    reason: ReasonText = ""
+
+
+class ReservationView(Message):
+    """A reservation, and its time in force or next.
+
+    Attributes:
+        date: the day of a single time, or the first day that counts.
+        starts_at: when the time in force, or else the next, begins; None if there is none.
+        ends_at: when it ends.
+        kept_from: from when on its places are set aside.
+        kept_until: until when what is not taken up stays set aside.
+        drawn: how many live leases draw on it, of ``count``.
+        made_by: who made it; for staff only.
+        reason: for one that was cancelled or refused, a word; else empty.
+        message: what it is for, or why it was cancelled or refused; for staff only.
+    """
+
+    id: int
+    course: str
+    shape: str
+    count: int
+    weekdays: tuple[Weekday, ...]
+    date: dt.date
+    until: dt.date | None
+    from_time: str
+    to_time: str
+    tz: str
+    grace_s: float
+    state: ReservationState
+    starts_at: float | None = None
+    ends_at: float | None = None
+    kept_from: float | None = None
+    kept_until: float | None = None
+    drawn: int = 0
+    made_by: str | None = None
+    made_at: float
+    reason: str = ""
+    message: str = ""
+
+
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

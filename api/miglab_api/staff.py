@@ -1,0 +1,132 @@
+"""What staff ask of the pool: drain, reclaim, pause, message, adopt."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from miglab_api.base import REASON_MAX, Course, Message, ReasonText, Seen, Server, User
+
+
+class Note(Message):
+    """What staff tell whoever is at a server.
+
+    Attributes:
+        by: who says so, by name.
+        until: it is shown no longer from then on.
+    """
+
+    id: int
+    at: float
+    by: str
+    text: str
+    until: float
+
+
+TEXT_MAX = 1000
+WARNING_MAX_S = 3600.0
+MINUTES_MAX = 7 * 24 * 60.0
+
+Why = Annotated[str, Field(min_length=1, max_length=REASON_MAX, pattern=r"\S")]
+
+
+class ActRequest(Message):
+    """Do it, for this reason; the audit keeps it, and whom it concerns reads it.
+
+    Attributes:
+        seen: the state that the person saw, as in the view (``draining`` for what is drained), or
+            a slice's or lease's generation.
+    """
+
+    reason: Why
+    seen: Seen | None = None
+
+
+class UndoRequest(Message):
+    """End what somebody did; as `ActRequest`, but it needs no reason."""
+
+    reason: ReasonText = ""
+    seen: Seen | None = None
+
+
+class ReclaimRequest(ActRequest):
+    """Take a lease back.
+
+    Attributes:
+        warning_s: how long its holder is warned first; 0 takes it back at once.
+    """
+
+    warning_s: Annotated[float, Field(ge=0, le=WARNING_MAX_S)] = 300.0
+
+
+class NoteRequest(Message):
+    """Tell one user, one server, a course, or all; exactly one of these.
+
+    Attributes:
+        to_user: a user: all their servers, or with ``to_server`` that one.
+        to_server: a server's name; empty for the default one.
+        to_course: all who are in this course.
+        all: everybody.
+        minutes: how long it is shown.
+    """
+
+    to_user: User | None = None
+    to_server: Server | None = None
+    to_course: Course | None = None
+    all: bool = False
+    text: Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=r"\S")]
+    minutes: Annotated[float, Field(gt=0, le=MINUTES_MAX)] = 60.0
+
+    @model_validator(mode="after")
+    def _has_one_addressee(self) -> Self:
+        named = (self.to_user is not None, self.to_course is not None, self.all)
+        if sum(named) != 1:
+            raise ValueError("say to whom: one of to_user, to_course and all")
+        if self.to_server is not None and self.to_user is None:
+            raise ValueError("to_server needs to_user: whose server it is")
+        return self
+
+
+class SentNote(Message):
+    """A message as staff see it.
+
+    Attributes:
+        by: who sent it.
+        to_user: as in the request; without any addressee it is for all.
+        until: it is shown no longer from then on.
+    """
+
+    id: int
+    at: float
+    by: str
+    to_user: str | None = None
+    to_server: str | None = None
+    to_course: str | None = None
+    text: str
+    until: float
+
+
+class AuditEntry(Message):
+    """One thing that was done.
+
+    Attributes:
+        id: the later, the higher.
+        by: who did it: ``person:NAME``, ``service:NAME``, ``spawner`` (also the host's operator).
+        act: what a person did, in a word; empty for what the pool did by itself.
+        what: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``note``, ``pool`` …
+        thing: which one.
+        from_state: its state before.
+        to_state: its state after; the same for what changes no state.
+        reason: why, in the person's words.
+        course: whose it was; empty for none.
+    """
+
+    id: int
+    at: float
+    by: str
+    act: str
+    what: str
+    thing: str
+    from_state: str
+    to_state: str
+    reason: str
+    course: str

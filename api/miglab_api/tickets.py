@@ -1,0 +1,93 @@
+"""A place in the queue, as the pool tells it and as a spawner asks for it."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from miglab_api.base import Course, Message, Server, ShapeText, User
+
+ATTEND_S = 20.0  # a start that waits asks after its ticket at least this often
+
+
+class TicketState(StrEnum):
+    """waiting → offered → (taken | cancelled | refused | expired)."""
+
+    WAITING = "waiting"
+    OFFERED = "offered"
+    TAKEN = "taken"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+class TicketRequest(Message):
+    """Ask for a shape; the same user, server, course and shape again is the same ticket.
+
+    Attributes:
+        server: the named server; empty for the default one.
+        shape: ``1g.5gb``, ``2x1g.5gb``, ``full`` …, or a need: ``at least 9 GiB``.
+        only_if_free: granted at once, or refused (``not-free``) and nothing is changed: the server
+            keeps the place, or the offer, that it has.
+    """
+
+    user: User
+    server: Server = ""
+    course: Course
+    shape: ShapeText
+    only_if_free: bool = False
+
+
+class WaitEstimate(Message):
+    """How long a wait is likely to last from now on; seconds.
+
+    Attributes:
+        low_s: it hardly lasts shorter.
+        likely_s: as often shorter as longer.
+        high_s: it hardly lasts longer; in simulation four of five waits end between the two.
+        why: what the figures were made from, in words.
+    """
+
+    low_s: float
+    likely_s: float
+    high_s: float
+    why: str
+
+
+class TicketView(Message):
+    """A place in the queue.
+
+    Attributes:
+        shape: the shape asked for, resolved to profiles.
+        position: 1 for the next in line; None unless waiting.
+        waiting: how many wait in all.
+        lease: the granted lease, from ``offered`` on.
+        reason: a short machine-readable word for a refusal (``queue-full``, ``waited-too-long``,
+            ``impossible-shape``, ``not-in-course``, ``cancelled`` …), else empty.
+        message: the same in words the student can act on.
+        expires_at: when an unattended ticket, or an offer not taken, ends.
+        estimate: how long it is likely to wait; None unless waiting, and where it is not known.
+        is_next: whether staff put it in front: the next slices that fit are its.
+    """
+
+    id: int
+    user: str | None
+    server: str | None
+    course: str
+    shape: str
+    state: TicketState
+    position: int | None = None
+    waiting: int = 0
+    estimate: WaitEstimate | None = None
+    created_at: float
+    expires_at: float | None = None
+    lease: int | None = None
+    reason: str = ""
+    message: str = ""
+    is_next: bool = False
+
+
+class AgainRequest(Message):
+    """Ask once more for what a ticket that is over had asked for."""
+
+    ticket: Annotated[int, Field(ge=0, le=2**53)]

@@ -1,0 +1,42 @@
+"""The few phrases that hub pages, the pool's pages and the command line all use."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from miglab_api.tickets import TicketView, WaitEstimate
+
+
+def ordinal(number: int) -> str:
+    """A number in words: 1st, 2nd, 3rd, 4th, 11th, 21st."""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def likely_wait(estimate: WaitEstimate) -> str:
+    """A range in words: "about 10–25 minutes"; rounded outwards, so that it still holds."""
+    low, high = estimate.low_s / 60, estimate.high_s / 60
+    if high < 1:
+        return "less than a minute"
+    unit, step = ("minute", 1 if high <= 10 else 5) if high <= 90 else ("hour", 1)
+    if unit == "hour":
+        low, high = low / 60, high / 60
+    least, most = math.floor(low / step) * step, math.ceil(high / step) * step
+    plural = "" if most == 1 else "s"
+    if least == 0:
+        return f"at most {most} {unit}{plural}"
+    return f"about {most} {unit}{plural}" if least == most else f"about {least}–{most} {unit}s"
+
+
+def place(ticket: TicketView) -> str:
+    """Where a ticket that waits stands, in a sentence."""
+    which = ordinal(ticket.position or 1)
+    return f"You are {which} of {ticket.waiting} in line for {ticket.shape}."
+
+
+def in_words(names: Iterable[str]) -> str:
+    """A cut as `parse` reads it, in the order of first mention; ``nothing`` if it is empty."""
+    counts = Counter(names)
+    words = (name if count == 1 else f"{count}x{name}" for name, count in counts.items())
+    return " + ".join(words) or "nothing"

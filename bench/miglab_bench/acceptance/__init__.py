@@ -1,0 +1,1 @@
+"""`./lab check`: an acceptance run of a whole lab."""

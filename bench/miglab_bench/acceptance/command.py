@@ -1,0 +1,95 @@
+"""`./lab check`: an acceptance run of a whole lab, over HTTP as students and staff use it."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import httpx
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from websocket import WebSocketException
+
+from miglab_bench.acceptance.run import Run
+from miglab_bench.acceptance.steps import MORE, POOL, STEPS
+from miglab_bench.harness.student import CheckFailed
+from miglab_bench.harness.temporary import temporary_lab
+
+START = "a temporary lab starts"
+END = "the lab ends and leaves no process"
+app = typer.Typer()
+EXPECTED = (CheckFailed, httpx.HTTPError, WebSocketException, OSError)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the report: what held or did not, what was seen, how long it took."""
+
+    name: str
+    ok: bool
+    detail: str
+    took_s: float
+
+
+class Report:
+    """The steps so far, each with the time since the one before."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._began = time.monotonic()
+
+    def add(self, name: str, ok: bool, detail: str) -> None:
+        """A step is over."""
+        now = time.monotonic()
+        self.steps.append(Step(name, ok, detail, round(now - self._began, 1)))
+        self._began = now
+
+
+def run_check(*, as_json: bool, docker: bool) -> int:
+    """Run all steps, and print them as a table or as JSON.
+
+    Returns:
+        0 only if all held.
+    """
+    steps = run_steps(docker=docker)
+    is_ok = all(step.ok for step in steps)
+    if as_json:
+        print(json.dumps({"ok": is_ok, "steps": [asdict(step) for step in steps]}))
+    else:
+        _print_table(steps)
+    return 0 if is_ok else 1
+
+
+def run_steps(*, docker: bool) -> list[Step]:
+    """The steps with what came of them; after one that failed, none is tried."""
+    report, name = Report(), START
+    try:
+        with temporary_lab(docker=docker, pool=POOL, more=MORE) as lab:
+            report.add(START, True, lab.settings.public_url)
+            run = Run(lab)
+            for name, step in STEPS:
+                report.add(name, True, step(run))
+            name = END
+        report.add(END, True, "none left")
+    except EXPECTED as error:
+        report.add(name, False, str(error) or type(error).__name__)
+    return report.steps
+
+
+def _print_table(steps: list[Step]) -> None:
+    table = Table("step", "held", "seconds", "seen")
+    for step in steps:
+        held = "yes" if step.ok else "NO"
+        table.add_row(step.name, held, f"{step.took_s:.1f}", escape(step.detail))
+    Console().print(table)
+
+
+@app.command()
+def check(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    docker: Annotated[bool, typer.Option("--docker", help="Students in containers.")] = False,
+) -> None:
+    """Try a temporary lab with nine students on one simulated GPU; status 0 only if all held."""
+    raise typer.Exit(run_check(as_json=as_json, docker=docker))

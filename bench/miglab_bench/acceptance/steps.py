@@ -1,0 +1,48 @@
+"""The steps of the acceptance run, in order, and the times of the lab that they go through.
+
+Each returns what it saw, or raises `CheckFailed`.  Times are shortened by the lab's own settings.
+"""
+
+from collections.abc import Callable
+
+from miglab_bench.acceptance import moving, reclaiming, reserving, waiting
+from miglab_bench.acceptance.reserving import COURSE, MEMBERS
+from miglab_bench.acceptance.run import SHAPE, Run
+
+# The first estimates are made of the ends that are set.
+POOL = """
+lease_s = 600
+extension_s = 300
+"""
+MORE = f"""
+[reclaim]
+every_s = 1
+report_s = 2
+stale_s = 10
+idle_wanted_s = 12
+warning_s = 15
+cpu_busy_pct = 50
+
+[courses.{COURSE}]
+title = "Practical"
+shapes = ["{SHAPE}"]
+default = "{SHAPE}"
+members = ["{MEMBERS[0]}"]
+"""
+
+STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
+    ("nine students sign in", waiting.sign_in),
+    ("seven get seven different slices", waiting.seven_get_slices),
+    ("each cell prints its own slice", waiting.cells_print_slices),
+    ("two wait with positions 1 and 2 and a likely wait", waiting.two_wait),
+    ("idle ones are warned, busy ones are not", reclaiming.idle_are_warned),
+    ("“I am still here” keeps a slice", reclaiming.still_here_keeps_it),
+    ("who waits starts on CPU and keeps the place", moving.starts_on_cpu),
+    ("an idle slice goes to the next in line", reclaiming.next_is_served),
+    ("one stops, who runs on CPU moves to the slice", moving.moves_to_the_slice),
+    ("one comes back and waits", moving.one_comes_back),
+    ("hub and pool killed: every lease and place is right", waiting.survives_kill),
+    ("a reservation goes before the line", reserving.class_is_served),
+    ("its no-show goes to the line", reserving.no_show_goes_to_the_line),
+    ("all leave and the GPU is empty", waiting.all_leave),
+)

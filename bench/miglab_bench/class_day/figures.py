@@ -1,0 +1,143 @@
+"""What came of a day: one row for each policy, and what the row does not say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from miglab_bench.class_day.assumptions import HOUR_S
+from miglab_bench.class_day.student import Student
+
+LONG_WAIT_S = 1800.0
+USEFUL_RATIO = 1.5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy.
+
+    Attributes:
+        useful_slice_hours: memory slices times hours in which something ran that was wanted.
+        wait_p50_s: from needing a server to having one, or to giving up; half are shorter.
+        wait_p95_s: nineteen of twenty are shorter.
+        waits_over_30min: how many were longer than that.
+        unjust_reclaims: servers that somebody else ended while something ran on them.
+        jain: of what students got of what they wanted: 1, all the same share; 1/n, one has all.
+    """
+
+    students: int
+    policy: str
+    useful_slice_hours: float
+    wait_p50_s: int
+    wait_p95_s: int
+    waits_over_30min: int
+    unjust_reclaims: int
+    jain: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it took.
+
+    Attributes:
+        wanted_slice_hours: what would have been useful, had nobody waited.
+        held_slice_hours: slices leased, used or not.
+        redone_slice_hours: what ran again because variables were lost.
+        needs: how often a server was needed.
+        never_served: how often the student gave up.
+        ended: servers that somebody else ended.
+        interrupted: those whose students were not done.
+    """
+
+    students: int
+    policy: str
+    wanted_slice_hours: float
+    held_slice_hours: float
+    redone_slice_hours: float
+    needs: int
+    never_served: int
+    ended: int
+    interrupted: int
+
+
+def row(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Row:
+    """The figures of one day.
+
+    Args:
+        policy: who ended servers.
+        students: after the day.
+        sizes: the memory slices of each student's shape.
+    """
+    tallies = [one.tally for one in students]
+    waits_s = sorted(wait for tally in tallies for wait in tally.waits_s)
+    pairs = zip(tallies, sizes, strict=True)
+    useful = sum(tally.useful_s * size for tally, size in pairs) / HOUR_S
+    return Row(
+        len(students),
+        policy,
+        round(useful, 1),
+        round(quantile(waits_s, 0.5)),
+        round(quantile(waits_s, 0.95)),
+        sum(wait > LONG_WAIT_S for wait in waits_s),
+        sum(tally.unjust for tally in tallies),
+        round(jain([one.tally.useful_s / w for one in students if (w := one.plan.wanted_s)]), 3),
+    )
+
+
+def cost(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Cost:
+    """What it took; arguments as `row`."""
+    tallies = [one.tally for one in students]
+    both = list(zip(students, sizes, strict=True))
+    return Cost(
+        len(students),
+        policy,
+        round(sum(one.plan.wanted_s * size for one, size in both) / HOUR_S, 1),
+        round(sum(one.tally.held_s * size for one, size in both) / HOUR_S, 1),
+        round(sum(one.tally.redone_s * size for one, size in both) / HOUR_S, 1),
+        sum(len(tally.waits_s) for tally in tallies),
+        sum(tally.never_served for tally in tallies),
+        sum(tally.ended for tally in tallies),
+        sum(tally.interrupted for tally in tallies),
+    )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What ours has to reach at one number of students.
+
+    Attributes:
+        useful_ratio: our useful slice-hours over those without any reclaim.
+        p95_ratio: our 95th percentile of the wait over the culler's.
+        holds: at least 1.5, less than 1, and nobody cut off who was busy.
+    """
+
+    students: int
+    useful_ratio: float
+    p95_ratio: float
+    holds: bool
+
+
+def bounds(rows: Sequence[Row]) -> list[Bound]:
+    """For each number of students of which all three policies are there."""
+    found = []
+    for students in dict.fromkeys(one.students for one in rows):
+        by = {one.policy: one for one in rows if one.students == students}
+        if not {"miglab", "culler", "none"} <= by.keys():
+            continue
+        ours = by["miglab"]
+        useful = ours.useful_slice_hours / max(by["none"].useful_slice_hours, 0.1)
+        p95 = ours.wait_p95_s / max(by["culler"].wait_p95_s, 1.0)
+        holds = useful >= USEFUL_RATIO and p95 < 1 and not ours.unjust_reclaims
+        found.append(Bound(students, round(useful, 2), round(p95, 2), holds))
+    return found
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that so many are not above; 0 of nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Jain's fairness index, (Σx)² / (n Σx²); 1 where nobody got anything."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

@@ -1,0 +1,224 @@
+"""The lab of the simulated day: the real pool, its ledger on disk, simulated GPUs, our clock.
+
+The GPUs are miglab's simulated ones without delays, one machine for each: a machine is one file
+that every cut writes anew, so making and destroying a slice takes 60 ms of CPU in a machine of 27
+GPUs, and 15 ms in one of its own.  What runs on the slices is kept here and not in that file:
+reading 108 slices back through NVML's functions takes 0.1 s of CPU, a thousand times a day.
+"""
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from miglab_api.holders import Liveness
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketRequest, TicketState
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.geometry import Placement, Profile
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.holders import Stray
+from miglab_pool.model.refused import Refused
+from miglab_pool.pool import Pool
+from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.transactions import tickets
+
+COURSE = "class"
+MIDNIGHT = 1_795_046_400.0  # of the simulated day, seconds since the epoch
+KERNEL_MIB = 2000
+EMPTY_MIB = 10
+
+
+class Broken(RuntimeError):
+    """The pool contradicts its own invariants: the day's figures mean nothing."""
+
+
+class Rack:
+    """Several machines with one GPU each, as one driver."""
+
+    simulated = True
+
+    def __init__(self, folder: Path, count: int, model: str) -> None:
+        self.busy: set[str] = set()
+        self._drivers: dict[str, Driver] = {}
+        for index in range(count):
+            place = folder / f"gpu-{index}"
+            SimulatedMachine.create(place, model=model, seed=f"class-day-{index}")
+            driver = open_gpus(simulated_state=place)
+            self._drivers[driver.gpus()[0].uuid] = driver
+
+    def close(self) -> None:
+        """Close all of them."""
+        for driver in self._drivers.values():
+            driver.close()
+
+    def gpus(self) -> list[GpuInfo]:
+        """Every GPU, numbered anew."""
+        found = [info for driver in self._drivers.values() for info in driver.gpus()]
+        return [replace(info, index=index) for index, info in enumerate(found)]
+
+    def versions(self) -> Versions:
+        """As any GPU's driver says."""
+        return next(iter(self._drivers.values())).versions()
+
+    def slices(self, gpu_uuid: str) -> list[SliceReading]:
+        """As the GPU's own driver says."""
+        return self._drivers[gpu_uuid].slices(gpu_uuid)
+
+    def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
+        """As the GPU's own driver does."""
+        return self._drivers[gpu_uuid].create(gpu_uuid, profile, placement)
+
+    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
+        """As the GPU's own driver does."""
+        self._drivers[gpu_uuid].destroy(gpu_uuid, gi_id)
+
+    def health(self, gpu_uuid: str) -> Health:
+        """As the GPU's own driver says."""
+        return self._drivers[gpu_uuid].health(gpu_uuid)
+
+    def gpu_usage(self, gpu_uuid: str) -> Usage:
+        """As the GPU's own driver says."""
+        return self._drivers[gpu_uuid].gpu_usage(gpu_uuid)
+
+    def usage(self, reading: SliceReading) -> Usage:
+        """What the day's students run there."""
+        if reading.uuid not in self.busy:
+            return Usage(EMPTY_MIB, ())
+        return Usage(KERNEL_MIB, (ProcessReading(1, KERNEL_MIB),))
+
+
+class Servers:
+    """The students' servers, as the pool asks after them."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+
+    def probe(self, holder: str) -> Liveness:
+        """Whether it runs."""
+        return Liveness.ALIVE if holder in self.there else Liveness.GONE
+
+    def missing(self, holders: Collection[str]) -> set[str]:
+        """Those that do not run."""
+        return set(holders) - self.there
+
+    def labelled(self) -> list[Stray]:
+        """No containers here."""
+        return []
+
+    def remove(self, holder: str, *, force: bool) -> bool:
+        """Whether it is gone."""
+        return holder not in self.there
+
+
+class PowerStays(Ledger):
+    """A ledger that does not wait for the disk: a simulation is begun anew after a power cut."""
+
+    def begin(self, *, durable: bool) -> None:
+        """Begin to write."""
+        super().begin(durable=False)
+
+
+class Lab:
+    """What spawners and the hub do with the pool.
+
+    Args:
+        folder: empty, for the ledger and the GPUs.
+        gpus: how many.
+        model: of what kind.
+        shapes: what the course offers.
+        ageing_s: as `PoolSettings`; 0 is first come first served; None for the default.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        gpus: int,
+        model: str,
+        shapes: Sequence[str],
+        ageing_s: float | None = None,
+    ) -> None:
+        self.at = 0.0  # seconds since midnight
+        self.rack = Rack(folder, gpus, model)
+        self.servers = Servers()
+        self._ledger = PowerStays(folder / "ledger.sqlite")
+        self._numbers = itertools.count(1)
+        settings = PoolSettings(courses={COURSE: CourseRules("A class", tuple(shapes))})
+        if ageing_s is not None:
+            settings = replace(settings, ageing_s=ageing_s)
+        driver = cast(Driver, self.rack)  # all that the pool uses of one
+        self.pool = Pool(settings, self._ledger, driver, self.servers, self._now)
+        self.pool.reconcile()
+
+    def _now(self) -> float:
+        return MIDNIGHT + self.at
+
+    def close(self) -> None:
+        """Give everything back.
+
+        Raises:
+            Broken: an invariant does not hold.
+        """
+        broken = self.pool.check_invariants()
+        self._ledger.close()
+        self.rack.close()
+        if broken:
+            raise Broken("; ".join(broken))
+
+    def work(self) -> None:
+        """A turn, and everything that is due after it."""
+        self.pool.turn()
+        while (act := self.pool.next_act()) is not None:
+            self.pool.perform(act)
+            self.pool.turn()
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def ask(self, user: str, shape: str) -> int | None:
+        """A place in line; None if there are as many as may wait."""
+        try:
+            return self.pool.request(TicketRequest(user=user, course=COURSE, shape=shape)).id
+        except Refused:
+            return None
+
+    def attend(self, ticket: int) -> TicketState | None:
+        """How the ticket stands, and keep it; None if it is over."""
+        row = tickets.attend(self.pool.core, ticket)
+        return TicketState(row.state) if row.is_live else None
+
+    def cancel(self, ticket: int, user: str) -> None:
+        """Give up the place."""
+        self.pool.cancel(ticket, user)
+
+    # -- servers ------------------------------------------------------------------------------
+
+    def start(self, ticket: int) -> tuple[int, tuple[str, ...]]:
+        """Take the offer and start a server: its lease, and the slices' UUIDs."""
+        lease = self.pool.take(ticket)
+        holder = f"container:{next(self._numbers):064x}"
+        self.servers.there.add(holder)
+        self.pool.attach(lease.id, lease.generation, holder)
+        return lease.id, self.pool.running(lease.id).uuids
+
+    def stop(self, lease: int, by: str, reason: str) -> None:
+        """Stop the server; its slices are free once the pool has seen that it is gone."""
+        row = self.pool.core.state.leases[lease]
+        self.servers.there.discard(row.holder)
+        if row.state is not LeaseState.RELEASING:
+            self.pool.release(lease, by, reason)
+
+    def lease_state(self, lease: int) -> LeaseState:
+        """How a live lease stands."""
+        return LeaseState(self.pool.core.state.leases[lease].state)
+
+    def stay(self, lease: int, user: str) -> bool:
+        """Say "I am still here"; whether it counts."""
+        try:
+            self.pool.stay(lease, user)
+        except Refused:
+            return False
+        return True

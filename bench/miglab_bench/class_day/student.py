@@ -1,0 +1,267 @@
+"""A student through the day: comes, waits, works, is away, leaves.
+
+Every time is in seconds since midnight.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
+from miglab_bench.class_day.assumptions import Day
+from miglab_bench.class_day.lab import Lab
+from miglab_bench.class_day.plan import Kind, Leave, Phase, Plan, Session
+from miglab_bench.class_day.server import Server
+
+
+@dataclass
+class Tally:
+    """What came of one student's day.
+
+    Attributes:
+        useful_s: how long something ran that was wanted and was not cut off.
+        redone_s: how long something ran again because variables were lost.
+        held_s: how long slices were held.
+        waits_s: of each time a server was needed, until there was one or the student gave up.
+        never_served: how often one gave up.
+        ended: how often somebody else ended the server.
+        unjust: how often something ran on it then.
+        interrupted: how often the student was not done then.
+    """
+
+    useful_s: float = 0.0
+    redone_s: float = 0.0
+    held_s: float = 0.0
+    waits_s: list[float] = field(default_factory=list)
+    never_served: int = 0
+    ended: int = 0
+    unjust: int = 0
+    interrupted: int = 0
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A server is needed.
+
+    Attributes:
+        since: from when on.
+        again_at: when the student asks next, without a ticket.
+        ticket: the place in line.
+        asked_at: since when.
+    """
+
+    since: float
+    again_at: float
+    ticket: int | None = None
+    asked_at: float = 0.0
+
+
+class Student:
+    """See the module.
+
+    Attributes:
+        server: the running server; None if there is none.
+        tally: what came of it so far.
+    """
+
+    def __init__(self, plan: Plan, day: Day) -> None:
+        self.plan = plan
+        self.server: Server | None = None
+        self.tally = Tally()
+        self._day = day
+        self._todo = deque(plan.sessions)
+        self._session: Session | None = None
+        self._phases: deque[Phase] = deque()
+        self._left_s = 0.0  # of the first phase
+        self._done_s = 0.0  # what the variables of this session took to compute
+        self._run_done_s = 0.0
+        self._wait: _Wait | None = None
+
+    # -- time passes --------------------------------------------------------------------------
+
+    def pass_time(self, at: float, until: float) -> None:
+        """What happens by itself between two moments."""
+        if self.server is not None:
+            self.server.is_busy = False
+            self._run_on(self.server, at, until)
+        while at < until and self._phases and self._wait is None:
+            at = self._go_on(at, until)
+        if self.server is not None:
+            self.server.rest(until)
+
+    def _run_on(self, server: Server, at: float, until: float) -> None:
+        """The run that was left alone."""
+        seconds = min(server.run_left_s, until - at)
+        if seconds <= 0:
+            return
+        server.run_left_s -= seconds
+        self.tally.useful_s += seconds
+        self._run_done_s += seconds
+        server.ran(at + seconds, seconds, prints=not server.is_silent)
+        server.is_busy = server.run_left_s > 0
+
+    def _go_on(self, at: float, until: float) -> float:
+        """Go on with the first phase; returns until when."""
+        phase = self._phases[0]
+        if phase.kind is Kind.BUSY and self.server is None:
+            self._wait = _Wait(at, at)  # only now it is seen that the server is gone
+            return at
+        seconds = min(self._left_s, until - at)
+        self._left_s -= seconds
+        if self.server is not None:
+            self._spend(self.server, phase, at + seconds, seconds)
+        if self._left_s <= 0:
+            self._end_phase(phase)
+        return at + seconds
+
+    def _end_phase(self, phase: Phase) -> None:
+        if phase.kind is Kind.BUSY and not phase.is_again:
+            self._done_s += phase.s
+        self._phases.popleft()
+        self._begin_phase()
+
+    def _spend(self, server: Server, phase: Phase, until: float, seconds: float) -> None:
+        if phase.kind is Kind.PAUSE:
+            server.is_open = phase.is_open
+            server.is_busy = False
+            return
+        server.open_page()
+        server.touched_at = until
+        if phase.kind is Kind.THINK:
+            server.is_busy = False
+            return
+        server.ran(until, seconds)
+        server.is_busy = self._left_s > 0
+        if phase.is_again:
+            self.tally.redone_s += seconds
+        else:
+            self.tally.useful_s += seconds
+
+    def _begin_phase(self) -> None:
+        self._left_s = self._phases[0].s if self._phases else 0.0
+
+    # -- the server is taken away -------------------------------------------------------------
+
+    def cut_off(self, at: float) -> None:
+        """Somebody ended the server.  What was running is lost, and so are the variables."""
+        server = self.server
+        assert server is not None
+        self.tally.ended += 1
+        self.tally.unjust += server.is_busy
+        if server.run_left_s > 0:
+            self.tally.useful_s -= self._run_done_s
+        if self._phases:
+            self.tally.interrupted += 1
+            self._lose()
+        self._end_server(at)
+
+    def _lose(self) -> None:
+        """The cell that ran runs anew, after those whose results it needs."""
+        first = self._phases[0]
+        if first.kind is Kind.BUSY and not first.is_again:
+            self.tally.useful_s -= first.s - self._left_s
+        rest = [phase for phase in self._phases if not phase.is_again]
+        where = next((n for n, phase in enumerate(rest) if phase.kind is Kind.BUSY), len(rest))
+        again_s = min(self._day.redo_most_s, self._day.redo_share * self._done_s)
+        if again_s > 0 and where < len(rest):
+            rest.insert(where, Phase(Kind.BUSY, again_s, is_again=True))
+        self._phases = deque(rest)
+
+    def _end_server(self, at: float) -> None:
+        assert self.server is not None
+        self.tally.held_s += at - self.server.started_at
+        self.server = None
+
+    # -- what the student does ----------------------------------------------------------------
+
+    def act(self, at: float, lab: Lab) -> None:
+        """Come, ask, answer, give up, leave."""
+        if self._session is None:
+            self._come(at)
+        if self._session is None:
+            return
+        if at >= self._session.until or not (self._phases or self._wait):
+            self._leave(at, lab, self._session)
+        elif self._wait is not None:
+            self._ask(at, lab, self._wait, self._session)
+        elif self.server is not None:
+            self._answer(at, lab, self.server)
+
+    def _come(self, at: float) -> None:
+        is_running = self.server is not None and self.server.run_left_s > 0
+        if not self._todo or at < self._todo[0].at or is_running:
+            return
+        self._session = self._todo.popleft()
+        self._done_s = 0.0
+        self._phases = deque(self._session.phases)
+        self._begin_phase()
+        if self.server is None:
+            self._wait = _Wait(at, at)
+        else:
+            self.server.open_page()
+            self.server.touched_at = at
+            self.tally.waits_s.append(0.0)
+
+    def _ask(self, at: float, lab: Lab, wait: _Wait, session: Session) -> None:
+        if wait.ticket is None:
+            if at >= wait.again_at:
+                wait.ticket, wait.asked_at = lab.ask(self.plan.name, self.plan.profile), at
+                wait.again_at = at + session.retry_s
+            return
+        if lab.attend(wait.ticket) is None:
+            wait.ticket, wait.again_at = None, at + session.retry_s
+        elif at - wait.asked_at >= session.patience_s:
+            lab.cancel(wait.ticket, self.plan.name)
+            wait.ticket, wait.again_at = None, at + session.retry_s
+
+    def take_offer(self, at: float, lab: Lab) -> None:
+        """Start the server if there is a slice for it."""
+        wait = self._wait
+        if wait is None or wait.ticket is None:
+            return
+        if lab.attend(wait.ticket) is not TicketState.OFFERED:
+            return
+        lease, uuids = lab.start(wait.ticket)
+        self.server = Server(lease, uuids, at, told_at=at, touched_at=at)
+        self.tally.waits_s.append(at - wait.since)
+        self._wait = None
+        self._begin_phase()
+
+    def _answer(self, at: float, lab: Lab, server: Server) -> None:
+        is_there = self._phases[0].kind is Kind.PAUSE and self._phases[0].answers
+        if not is_there or lab.lease_state(server.lease) is not LeaseState.WARNED:
+            return
+        if lab.stay(server.lease, self.plan.name):
+            server.touched_at = at
+
+    def _leave(self, at: float, lab: Lab, session: Session) -> None:
+        self.give_up(at, lab)
+        self._session = None
+        self._phases.clear()
+        server = self.server
+        if server is None:
+            return
+        if session.run_s:
+            server.run_left_s, server.is_silent = session.run_s, session.is_silent
+            self._run_done_s = 0.0
+        elif session.leave is Leave.STOP:
+            lab.stop(server.lease, "hub", "stopped")
+            self._end_server(at)
+            return
+        server.leave_page(at, session.tab_s if session.leave is Leave.TAB else 0.0)
+
+    def give_up(self, at: float, lab: Lab) -> None:
+        """Wait no longer."""
+        if self._wait is None:
+            return
+        if self._wait.ticket is not None:
+            lab.cancel(self._wait.ticket, self.plan.name)
+        self.tally.waits_s.append(at - self._wait.since)
+        self.tally.never_served += 1
+        self._wait = None
+
+    def end_day(self, at: float, lab: Lab) -> None:
+        """Draw the line."""
+        self.give_up(at, lab)
+        if self.server is not None:
+            self._end_server(at)

@@ -1,0 +1,26 @@
+"""`./lab bench`: measure what design.md promises, on the machine at hand.
+
+Each benchmark is a module of its own with one function, registered here.
+"""
+
+import typer
+
+from miglab_bench.class_day import command as class_day
+from miglab_bench.measures import hub, labkit, page, placement, pool, reclaim, spawn
+
+app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure the lab: each figure is of one run, and says how it was measured."""
+
+
+app.command("placement")(placement.bench_placement)
+app.command("pool")(pool.bench_pool)
+app.command("page")(page.bench_page)
+app.command("labkit")(labkit.bench_labkit)
+app.command("hub")(hub.bench_hub)
+app.command("spawn")(spawn.bench_spawn)
+app.command("reclaim")(reclaim.bench_reclaim)
+app.command("class")(class_day.bench_class)

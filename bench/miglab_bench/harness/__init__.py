@@ -1,0 +1,1 @@
+"""Temporary labs, students and visitors."""

@@ -1,0 +1,239 @@
+"""A lab for the time of a check: its own folder, its own ports, one simulated A100-40GB."""
+
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import psutil
+from pydantic import TypeAdapter
+
+from miglab_api.gpus import PoolSnapshot
+from miglab_api.leases import LeaseView
+from miglab_api.reservations import ReservationRequest, ReservationView
+from miglab_api.tickets import TicketView
+from miglab_bench.harness.containers import prepare_engine, remove_all
+from miglab_bench.harness.student import CheckFailed, wait_for
+from miglab_hub import lab_secrets
+from miglab_hub.checkout import checkout
+from miglab_hub.settings.lab_toml import Settings, load
+
+PORTS = 5
+PORT_RANGE = range(20000, 32000, 10)  # below those that Linux hands out by itself
+START_S = 150.0
+END_S = 60.0
+SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "cpu")  # the first is the default
+TOML = """
+[lab]
+name = "{name}"
+port = {port}
+
+[gpus]
+count = 1
+
+[students]
+spawner = "{spawner}"
+network = "{name}"
+
+[pool]
+reconcile_s = 2
+attend_grace_s = 300
+{pool}
+
+[courses.everyone]
+title = "Open lab"
+shapes = {shapes}
+default = "{default}"
+
+{more}
+"""
+PARTS = {"hub": ["jupyterhub", "-f"], "pool": ["miglab_hub.service", "--config"]}
+
+
+_LEASES = TypeAdapter(list[LeaseView])
+_TEXTS = TypeAdapter(list[str])
+_RESERVATIONS = TypeAdapter(list[ReservationView])
+
+
+class TemporaryLab:
+    """A running lab, and how to look into it and to hurt it."""
+
+    def __init__(self, settings: Settings, process: "subprocess.Popen[bytes]") -> None:
+        self.settings = settings
+        self.process = process
+        self._pool = httpx.Client(timeout=20, trust_env=False)
+
+    @property
+    def password(self) -> str:
+        """The students' password."""
+        return lab_secrets.read_passwords(self.settings).student
+
+    def snapshot(self) -> PoolSnapshot:
+        """The pool, as `miglab pool status` sees it."""
+        return PoolSnapshot.model_validate_json(self._ask("/api/pool"))
+
+    def leases(self) -> dict[str, LeaseView]:
+        """The live leases, by user."""
+        found = _LEASES.validate_json(self._ask("/api/leases"))
+        return {lease.user: lease for lease in found}
+
+    def tickets(self) -> dict[str, TicketView]:
+        """The places in the line, by user."""
+        return {ticket.user or "": ticket for ticket in self.snapshot().waiting}
+
+    def reserve(self, request: ReservationRequest) -> ReservationView:
+        """Reserve, as the operator."""
+        body = request.model_dump(mode="json")
+        return ReservationView.model_validate_json(self._ask("/api/reservations", body))
+
+    def reservations(self) -> list[ReservationView]:
+        """What is reserved."""
+        return _RESERVATIONS.validate_json(self._ask("/api/reservations"))
+
+    def broken_invariants(self) -> list[str]:
+        """What contradicts the pool's invariants, in words."""
+        return _TEXTS.validate_json(self._ask("/api/invariants"))
+
+    def places(self) -> dict[str, int | None]:
+        """Who waits, and where in the line."""
+        return {t.user or "": t.position for t in self.snapshot().waiting if t.position}
+
+    def kill(self, *parts: str) -> None:
+        """SIGKILL to the hub or the pool, and wait until another process has its place."""
+        before = {part: self._part(part) for part in parts}
+        for process in before.values():
+            process.kill()
+        for part, process in before.items():
+            wait_for(partial(self._is_new, part, process.pid), f"a new {part}")
+        self.wait_until_up()
+
+    def wait_until_up(self) -> None:
+        """Wait until hub and pool answer through the proxy."""
+        for path in ("hub/health", "services/pool/api/health"):
+            url = f"{self.settings.public_url}{path}"
+            wait_for(partial(self._answers, url), f"an answer from {url}", START_S)
+
+    def servers(self) -> list[int]:
+        """The students' servers among the lab's own processes."""
+        return [p.pid for p in self._processes() if "jupyterhub.singleuser" in _command(p)]
+
+    def close(self) -> None:
+        """End the lab.
+
+        Raises:
+            CheckFailed: a process is left over.
+        """
+        self._pool.close()
+        family = self._processes()
+        self.process.terminate()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise CheckFailed(f"the lab did not end in {END_S:g} s") from None
+        _, left = psutil.wait_procs(family, timeout=1)
+        if left:
+            raise CheckFailed(f"still there after the lab's end: {[_command(p) for p in left]}")
+
+    def _ask(self, path: str, body: object = None) -> bytes:
+        secret = lab_secrets.read(self.settings.pool_secret)
+        headers = {"Authorization": f"Bearer {secret}"}
+        method, url = "GET" if body is None else "POST", self.settings.pool_url + path
+        answer = self._pool.request(method, url, headers=headers, json=body)
+        if answer.is_error:
+            raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")
+        return answer.content
+
+    def _answers(self, url: str) -> bool:
+        return self._pool.get(url).is_success
+
+    def _is_new(self, part: str, old: int) -> bool:
+        return any(p.pid != old for p in self._all_of(part))
+
+    def _part(self, part: str) -> psutil.Process:
+        return next(iter(self._all_of(part)))
+
+    def _all_of(self, part: str) -> list[psutil.Process]:
+        words = PARTS[part]
+        return [p for p in self._processes() if all(word in _command(p) for word in words)]
+
+    def _processes(self) -> list[psutil.Process]:
+        found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
+        return found
+
+
+@contextmanager
+def temporary_lab(
+    *, docker: bool, shapes: Sequence[str] = SHAPES, pool: str = "", more: str = ""
+) -> Iterator[TemporaryLab]:
+    """A lab that runs until the block ends; its folder is kept when the block fails.
+
+    Args:
+        docker: students in containers, else in local processes.
+        shapes: what the course offers; the first is preselected.
+        pool: more lines of [pool], such as shorter times.
+        more: more tables of lab.toml.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
+    name = folder.name.lower().replace("_", "-")
+    file = folder / "lab.toml"
+    port = free_ports()
+    spawner = "docker" if docker else "local"
+    given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
+    file.write_text(TOML.format(name=name, port=port, spawner=spawner, **given))
+    settings = load(file, {})
+    with ExitStack() as stack:
+        if docker:
+            prepare_engine(settings)
+            stack.callback(remove_all, settings)
+        lab = _start(settings)
+        stack.callback(lab.close)
+        wait_for(lambda: _is_ready(lab, folder), "the line that says ready", START_S)
+        yield lab
+    shutil.rmtree(folder)
+
+
+def free_ports() -> int:
+    """The first of five free ports in a row; two checks at once look in different places."""
+    candidates = list(PORT_RANGE)
+    secrets.SystemRandom().shuffle(candidates)
+    for first in candidates:
+        try:
+            for port in range(first, first + PORTS):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise CheckFailed("no five free ports in a row")
+
+
+def _start(settings: Settings) -> TemporaryLab:
+    command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(settings.file)]
+    with (settings.folder / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=checkout(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    return TemporaryLab(settings, process)
+
+
+def _is_ready(lab: TemporaryLab, folder: Path) -> bool:
+    said = (folder / "up.log").read_text(encoding="utf-8")
+    if lab.process.poll() is not None:
+        raise CheckFailed(f"the lab did not start: {said.strip()}")
+    return "ready: " in said
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""

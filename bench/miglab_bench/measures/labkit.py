@@ -1,0 +1,33 @@
+"""`./lab bench labkit`: labkit's times over other people's timers, on what this machine has."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+MISSING = 2
+
+
+def bench_labkit(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    count: Annotated[int, typer.Option(min=10, help="Alternated blocks.")] = 10,
+) -> None:
+    """Compare labkit's timing with torch's own (CPU) or triton's and a plain loop (GPU)."""
+    try:
+        from labkit.measuring import bench
+
+        ratios = bench.report(bench.all_ratios(count), with_blocks=False)["ratios"]
+    except ImportError as error:
+        typer.echo(f"{error.name} is not installed here: pip install ./notebooks[torch]", err=True)
+        raise typer.Exit(MISSING) from error
+    if as_json:
+        typer.echo(json.dumps({"ratios": ratios}))
+        return
+    table = Table(title=f"labkit's time over other timers', medians of {count} alternated blocks")
+    table.add_column("what")
+    table.add_column("ratio", justify="right")
+    for name, ratio in ratios.items():
+        table.add_row(name, f"{ratio:.4f}")
+    Console().print(table)

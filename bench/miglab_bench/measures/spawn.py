@@ -1,0 +1,111 @@
+"""`./lab bench spawn`: how much longer than plain DockerSpawner's a server with a slice takes.
+
+One hub, the real pool service, the real Docker engine, and two students.  One student's server is
+MIGDockerSpawner's, as lab.toml makes it; the other's is plain DockerSpawner's with the same image,
+network, volume and removal, and by the same device request a slice that is held all the time.
+They start in turns, who goes first changing each round, and each is timed to its first answer.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miglab_bench.harness.containers import prepare_engine, remove_all
+from miglab_bench.harness.student import CheckFailed
+from miglab_bench.measures.pool import free_ports, running_pool
+from miglab_bench.measures.ratio import Ratio, ratio_of
+from miglab_bench.measures.rounds import COURSE, OURS, PLAIN, SHAPE, Round
+from miglab_hub.errors import StartError
+from miglab_hub.launch.preflight import prepare
+from miglab_hub.settings.lab_toml import Settings
+
+BOUND = 1.05
+LAB = """
+[lab]
+name = "{name}"
+state_dir = "state"
+port = {port}
+[gpus]
+count = 1
+[students]
+spawner = "docker"
+network = "{name}"
+default_course = "{course}"
+[courses.{course}]
+shapes = ["{shape}", "cpu"]
+default = "{shape}"
+members = {members}
+"""
+
+
+def bench_spawn(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    rounds: Annotated[int, typer.Option(min=2, help="Starts of each; even is fairer.")] = 20,
+) -> None:
+    """Spawn: MIGDockerSpawner against plain DockerSpawner, to the first HTTP answer.
+
+    Needs a Docker engine and the student image.
+    """
+    from miglab_bench.measures.turns import measure  # takes seconds: JupyterHub, and all it needs
+
+    with temporary_settings() as settings, running_pool(settings):
+        measured = asyncio.run(measure(settings, rounds))
+    ratio = ratio_of([each.ours_s for each in measured], [each.plain_s for each in measured])
+    how = (
+        f"{len(measured)} rounds after one that does not count, {settings.students.image}, who "
+        f"goes first changes each round; median of the rounds' ratios, 95 % bootstrap interval; "
+        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
+    )
+    if as_json:
+        samples = [asdict(each) for each in measured]
+        said = {"ratio": asdict(ratio), "bound": BOUND, "rounds": samples, "how": how}
+        print(json.dumps(said))
+        return
+    Console().print(_sentence(ratio, measured), how, sep="\n")
+
+
+@contextmanager
+def temporary_settings() -> Iterator[Settings]:
+    """The settings of a lab of its own on this machine's engine; what it made there is removed.
+
+    Raises:
+        StartError: no engine that can carry it; the message says what to do.
+    """
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="miglab-bench-"))
+        stack.callback(shutil.rmtree, folder)
+        file = folder / "lab.toml"
+        name = folder.name.lower().replace("_", "-")
+        members = json.dumps([OURS, PLAIN])
+        file.write_text(
+            LAB.format(name=name, port=free_ports(), course=COURSE, shape=SHAPE, members=members)
+        )
+        settings = prepare(file)
+        stack.callback(remove_all, settings)
+        try:
+            prepare_engine(settings)
+        except CheckFailed as error:
+            raise StartError(str(error)) from error
+        yield settings
+
+
+def _sentence(ratio: Ratio, rounds: Sequence[Round]) -> str:
+    ours_s = median(each.ours_s for each in rounds)
+    plain_s = median(each.plain_s for each in rounds)
+    held = "holds" if ratio.median <= BOUND else "DOES NOT HOLD"
+    return (
+        f"MIGDockerSpawner takes {ratio.median:.3f} of plain DockerSpawner's time "
+        f"({ratio.low:.3f}-{ratio.high:.3f}); medians {ours_s:.2f} s and {plain_s:.2f} s; "
+        f"the bound of {BOUND} {held}"
+    )

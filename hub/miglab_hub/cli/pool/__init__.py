@@ -1,0 +1,1 @@
+"""`miglab pool`: a file for each group of commands."""

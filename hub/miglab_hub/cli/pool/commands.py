@@ -1,0 +1,31 @@
+"""`miglab pool`: see who holds what and who waits, and steer it; a room per kind of command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miglab_hub.cli.pool import audit, layout, leases, reserve, site, status, usage, watch
+from miglab_hub.cli.pool import staff as desk
+from miglab_hub.settings.lab_toml import ENV_CONFIG
+
+app = typer.Typer(help="The pool: who holds what, who waits.", no_args_is_help=True)
+for room in (status, watch, leases, desk, reserve, site, usage, audit):
+    app.add_typer(room.app)
+app.add_typer(layout.app, name="layout")
+
+
+@app.callback()
+def pool(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The pool's address, if not lab.toml's.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with a hub API token; without: this host's operator."),
+    ] = None,
+) -> None:
+    """See who holds what and who waits, and steer it."""
+    context.obj = (config, url, token_file)

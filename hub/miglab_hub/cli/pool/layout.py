@@ -1,0 +1,262 @@
+"""`miglab pool layout`: how the GPUs are to be cut; shown, compared, applied, removed, asserted."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from miglab_api.layouts import (
+    TEXT_MAX,
+    Applied,
+    Asserted,
+    GpuLayout,
+    LayoutDiff,
+    LayoutDrain,
+    Layouts,
+    LayoutState,
+    LayoutView,
+    SlicePlace,
+)
+from miglab_api.wording import in_words
+from miglab_hub.cli.pool.output import AsJson, api, cell, shown, table, tell
+from miglab_hub.cli.pool.reserve import seconds
+from miglab_hub.errors import StartError
+from miglab_hub.pool_api import PoolApi
+
+app = typer.Typer(help="How GPUs are to be cut.", no_args_is_help=True)
+DIFFERS = 1
+POLL_S = 1.0
+
+LayoutFile = Annotated[Path, typer.Argument(help="A layout file (YAML); - for standard input.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--only", help="Only the layout of this name; may be repeated.")
+]
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    as_file: Annotated[
+        bool, typer.Option("--file", help="Print a layout file of what is applied.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is applied, and how each GPU stands to it."""
+    if as_file:
+        answer = api(context).call("GET", "/layout/file")
+        tell(answer, as_json, lambda: answer["text"].rstrip("\n"))
+        return
+    answer = api(context).call("GET", "/layout")
+    tell(answer, as_json, lambda: _shown(Layouts.model_validate(answer)))
+
+
+@app.command()
+def diff(
+    context: typer.Context, file: LayoutFile, only: Names = None, as_json: AsJson = False
+) -> None:
+    """Say what applying would change, who would have to leave first, and when that could be."""
+    answer = api(context).call("POST", "/layout/diff", _text(file, only))
+    tell(answer, as_json, lambda: _diffs([LayoutDiff.model_validate(one) for one in answer]))
+
+
+@app.command()
+def apply(
+    context: typer.Context,
+    file: LayoutFile,
+    only: Names = None,
+    reason: Annotated[str, typer.Option(help="Why; staff read it.")] = "",
+    now: Annotated[
+        bool, typer.Option("--now", help="Ask back the leases in the way, with a warning.")
+    ] = False,
+    warning: Annotated[
+        str, typer.Option(help="How long they are warned with --now; 0: taken back at once.")
+    ] = "5m",
+    as_json: AsJson = False,
+) -> None:
+    """Apply layouts by draining: who runs runs on, no new lease gets in the way."""
+    body = _text(file, only) | {"reason": reason, "now": now, "warning_s": seconds(warning)}
+    answer = api(context).call("PUT", "/layout", body)
+    tell(answer, as_json, lambda: _applied(Applied.model_validate(answer)))
+
+
+@app.command()
+def remove(
+    context: typer.Context,
+    name: str,
+    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """End a layout: its GPUs are cut on demand again, or by the layout beneath it."""
+    query = f"?{urlencode({'reason': reason})}" if reason else ""
+    answer = api(context).call("DELETE", f"/layout/{quote(name, safe='')}{query}")
+    tell(answer, as_json, lambda: f"layout {shown(name)} is removed")
+
+
+@app.command("assert")
+def assert_(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="A layout file; none: what is applied.")
+    ] = None,
+    only: Names = None,
+    wait: Annotated[str, typer.Option(help="Wait so long for it to conform.")] = "0",
+    as_json: AsJson = False,
+) -> None:
+    """Check that the GPUs are cut so; exit status 1 if one is not, saying what differs."""
+    body = {} if file is None else _text(file, only)
+    if file is None and only:
+        raise typer.BadParameter("--only chooses from a file: name one.")
+    answer = _asked(api(context), body, time.monotonic() + seconds(wait))
+    tell(answer, as_json, lambda: _asserted(Asserted.model_validate(answer)))
+    raise typer.Exit(0 if answer["conforms"] else DIFFERS)
+
+
+def _asked(service: PoolApi, body: dict[str, Any], until: float) -> Any:
+    """The answer, asked for again until it conforms or the time is over."""
+    while True:
+        answer = service.call("POST", "/layout/assert", body)
+        if answer["conforms"] or time.monotonic() >= until:
+            return answer
+        time.sleep(POLL_S)
+
+
+def _text(file: Path, only: Sequence[str] | None) -> dict[str, Any]:
+    """The file as the service reads it.
+
+    Raises:
+        StartError: it cannot be read.
+    """
+    try:
+        raw = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise StartError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise StartError(f"{file}:{line}: this is not UTF-8; save the file as UTF-8") from error
+    if not text or len(text) > TEXT_MAX:
+        raise StartError(f"{file} has {len(text)} characters; a layout file has 1 to {TEXT_MAX}")
+    return {"text": text, "file": str(file)[-200:], "names": list(only or ())}
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+
+def _shown(found: Layouts) -> RenderableType:
+    if not found.layouts:
+        return "No layout is applied: every GPU is cut on demand."
+    made = table("layout", "course", "state", "when", "GPUs", "by")
+    for one in found.layouts:
+        row = (one.name, one.course, _state(one), _when(one), _on(one, found.gpus), one.made_by)
+        made.add_row(*(cell(each or "") for each in row))
+    return Group(made, "", _table(found.gpus))
+
+
+def _state(one: LayoutView) -> str:
+    return "in force" if one.state is LayoutState.IN_FORCE else one.state.value
+
+
+def _when(one: LayoutView) -> str:
+    """Its times, and when the next begins, by a clock of its own time zone."""
+    times = ", ".join(
+        f"{'+'.join(time.weekdays) or time.date} {time.from_time}-{time.to_time} {time.tz}"
+        for time in one.when
+    )
+    return times or "always"
+
+
+def _on(one: LayoutView, gpus: Iterable[GpuLayout]) -> str:
+    """Its GPUs and their cuts; those that are gone last, by UUID."""
+    there = [(str(gpu.index), one.gpus[gpu.gpu]) for gpu in gpus if gpu.gpu in one.gpus]
+    gone = one.gpus.keys() - {gpu.gpu for gpu in gpus}
+    found = [*there, *((gpu, one.gpus[gpu]) for gpu in sorted(gone))]
+    return ", ".join(f"{gpu}: {_cut(cut)}" for gpu, cut in found)
+
+
+def _cut(cut: Sequence[str]) -> str:
+    """The largest first."""
+    return in_words(reversed(cut))
+
+
+def _diffs(found: Sequence[LayoutDiff]) -> RenderableType:
+    return _table([gpu for one in found for gpu in one.gpus])
+
+
+def _table(gpus: Sequence[GpuLayout]) -> Table:
+    made = table("GPU", "layout", "state", "cut", "to make", "to remove", "in the way", "ready")
+    for gpu in gpus:
+        row = (
+            str(gpu.index),
+            gpu.layout or "(on demand)",
+            _conforms(gpu),
+            _cut(gpu.cut) if gpu.layout else "",
+            _places(gpu.makes),
+            _places(gpu.removes),
+            "; ".join((*map(_drain, gpu.drains), *gpu.blocked)),
+            _ready(gpu),
+        )
+        made.add_row(*(cell(each) for each in row))
+    return made
+
+
+def _conforms(gpu: GpuLayout) -> str:
+    if not gpu.layout:
+        return ""
+    return "conforms" if gpu.conforms else "differs"
+
+
+def _places(places: Iterable[SlicePlace]) -> str:
+    return ", ".join(f"{one.profile} at {one.start}" for one in places)
+
+
+def _drain(one: LayoutDrain) -> str:
+    until = f" until {_clock(one.ends_at)}" if one.ends_at is not None else ", without an end"
+    return f"lease {one.lease} of {one.user or 'somebody'}{until}"
+
+
+def _ready(gpu: GpuLayout) -> str:
+    """When it could be done."""
+    if gpu.conforms or not gpu.layout:
+        return ""
+    if gpu.blocked:
+        return "when somebody has acted"
+    if gpu.ready_at is None:
+        return "unknown"
+    return f"by {_clock(gpu.ready_at)}" if gpu.drains else "at once"
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _applied(found: Applied) -> str:
+    return "\n".join(_news(found))
+
+
+def _news(found: Applied) -> Iterator[str]:
+    """A sentence for each GPU on which something is to come, and one for what was done."""
+    if found.asked_back:
+        yield f"asked back: lease {', '.join(map(str, found.asked_back))}"
+    for gpu in found.gpus:
+        if gpu.layout:
+            ready = _ready(gpu)
+            what = f"GPU {gpu.index}: {gpu.layout}, {_conforms(gpu)}"
+            yield shown(f"{what}{f'; ready {ready}' if ready else ''}")
+    planned = [one for one in found.layouts if one.state is LayoutState.PLANNED]
+    for one in planned:
+        yield shown(f"layout {one.name}: planned, {_when(one)}")
+
+
+def _asserted(found: Asserted) -> RenderableType:
+    if not found.gpus:
+        return "No layout is in force now: there is nothing to differ from."
+    if found.conforms:
+        indexes = ", ".join(str(gpu.index) for gpu in found.gpus)
+        return f"GPU {indexes}: as the layout says"
+    return _table([gpu for gpu in found.gpus if not gpu.conforms])

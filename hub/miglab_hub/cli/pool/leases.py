@@ -1,0 +1,89 @@
+"""`miglab pool leases, release, extend, cancel, reclaim`: one student's lease or place in line."""
+
+import time
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+from rich.table import Table
+
+from miglab_hub.cli.pool import reclaim
+from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, table, tell
+
+app = typer.Typer()
+
+
+@app.command()
+def leases(
+    context: typer.Context,
+    user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the live leases."""
+    query = f"?{urlencode({'user': user})}" if user else ""
+    answer = api(context).call("GET", f"/leases{query}")
+
+    def words() -> Table:
+        made = table("lease", "user", "server", "course", "shape", "state", "time left")
+        for one in answer:
+            cells = (one[key] for key in ("id", "user", "server", "course", "shape", "state"))
+            made.add_row(*(cell(str(each)) for each in cells), left(one["ends_at"], time.time()))
+        return made
+
+    tell(answer, as_json, words)
+
+
+@app.command()
+def release(context: typer.Context, lease: int, reason: Why = "", as_json: AsJson = False) -> None:
+    """Ask for a lease back: its server is stopped, then its slices are free."""
+    answer = api(context).call("POST", f"/leases/{lease}/release", {"reason": reason})
+    tell(answer, as_json, lambda: of_thing(answer, "lease"))
+
+
+@app.command()
+def extend(
+    context: typer.Context,
+    lease: int,
+    minutes: Annotated[float, typer.Argument(help="How much longer, minutes.", min=1)],
+    reason: Why = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give a lease more time; a warning by staff ends with it."""
+    body = {"by_s": minutes * 60} | ({"reason": reason} if reason else {})
+    answer = api(context).call("POST", f"/leases/{lease}/extend", body)
+    tell(answer, as_json, lambda: of_thing(answer, "lease"))
+
+
+@app.command()
+def cancel(context: typer.Context, ticket: int, as_json: AsJson = False) -> None:
+    """Take a ticket out of the line."""
+    answer = api(context).call("DELETE", f"/tickets/{ticket}")
+    tell(answer, as_json, lambda: of_thing(answer, "ticket"))
+
+
+@app.command("reclaim")
+def reclaim_(
+    context: typer.Context,
+    lease: Annotated[int | None, typer.Argument(help="Take this lease back.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; its holder reads it.  With a lease.")] = "",
+    warning: Annotated[str, typer.Option(help="How long its holder is warned first.")] = "5m",
+    now: Annotated[bool, typer.Option("--now", help="Take it back without a warning.")] = False,
+    explain: Annotated[
+        str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a lease back; without one: say what the reclaimer thinks of each in use, and why."""
+    if lease is not None:
+        body = reclaim.request(reason, "0" if now else warning)
+        answer = api(context).call("POST", f"/leases/{lease}/reclaim", body)
+        tell(answer, as_json, lambda: reclaim.taken(answer))
+        return
+    query = f"?{urlencode({'user': explain})}" if explain else ""
+    answer = api(context).call("GET", f"/reclaim{query}")
+    tell(answer, as_json, lambda: reclaim.thoughts(answer, with_figures=explain is not None))
+
+
+def left(ends_at: float | None, now: float) -> str:
+    """How long a lease may yet last."""
+    return "no limit" if ends_at is None else f"{max(0.0, ends_at - now) / 60:.0f} min"

@@ -1,0 +1,24 @@
+"""`miglab up`: the lab in the foreground."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miglab_hub.launch.up import up as run_up
+from miglab_hub.settings.lab_toml import ENV_CONFIG
+
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    config: Annotated[Path, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)] = Path(
+        "lab.toml"
+    ),
+    port: Annotated[
+        int | None, typer.Option(help="Takes over from lab.port.", min=1, max=65531)
+    ] = None,
+) -> None:
+    """Start the lab in the foreground; Ctrl-C ends it."""
+    raise typer.Exit(run_up(config, port))

@@ -1,0 +1,185 @@
+"""What doctor looks at.  Each examination reads, changes nothing, and ends in findings.
+
+An examination that cannot look says so: what is unknown is never reported as fine.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker.errors  # noqa: TID251 - doctor may ask the Docker engine
+import requests
+
+import docker  # noqa: TID251
+from miglab_api.gpus import PoolSnapshot
+from miglab_hub.errors import StartError
+from miglab_hub.pool_api import PoolApi
+from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.errors import DriverMissing, GpuError, GpuLost
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.views.health_findings import GPU_IS_LOST, Finding, fine, of_gpu, of_pool, wrong
+
+LEAST_FREE_GIB = 5.0
+OLDEST_ENGINE = (19, 3)
+TOOLKIT_HOOK = "nvidia-container-runtime-hook"
+MIG_RIGHTS = Path("/proc/driver/nvidia/capabilities/mig/config")
+DOCKER_TIMEOUT_S = 5
+
+
+Examination = Callable[[Settings], Iterator[Finding]]
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Look at everything that lab.toml names."""
+    looks: tuple[Examination, ...] = (
+        examine_files,
+        examine_disk,
+        examine_gpus,
+        examine_docker,
+        examine_pool,
+    )
+    return [finding for look in looks for finding in look(settings)]
+
+
+def examine_host(settings: Settings) -> list[Finding]:
+    """What the running service cannot know by itself: files, disk, Docker.  May take seconds."""
+    looks: tuple[Examination, ...] = (examine_files, examine_disk, examine_docker)
+    return [finding for look in looks for finding in look(settings)]
+
+
+def examine_files(settings: Settings) -> Iterator[Finding]:
+    """Secrets that others can read, and a state folder that cannot be written."""
+    if not settings.state.is_dir():
+        yield wrong("state", f"{settings.state} is not there", "start the lab once: ./lab up")
+        return
+    if not os.access(settings.state, os.W_OK):
+        yield wrong("state", f"{settings.state} cannot be written", "give it to the lab's user")
+    else:
+        yield fine("state", str(settings.state))
+    for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
+        yield _secret(file)
+
+
+def _secret(file: Path) -> Finding:
+    try:
+        mode = file.stat().st_mode & 0o777
+    except OSError as error:
+        return wrong("secrets", f"{file}: {error.strerror}", "start the lab once: ./lab up")
+    if mode & 0o077:
+        do = f"delete it and start the lab anew, which makes another (or chmod 600 {file})"
+        return wrong("secrets", f"{file} can be read by others (mode {mode:o})", do)
+    return fine("secrets", f"{file.name}, mode {mode:o}")
+
+
+def examine_disk(settings: Settings) -> Iterator[Finding]:
+    """Space where the ledger and the homes lie."""
+    folder = next(path for path in (settings.state, *settings.state.parents) if path.exists())
+    free_gib = shutil.disk_usage(folder).free / 2**30
+    found = f"{free_gib:.1f} GiB free below {folder}"
+    if free_gib < LEAST_FREE_GIB:
+        yield wrong("disk", found, f"make room: a lab needs {LEAST_FREE_GIB:.0f} GiB at least")
+    else:
+        yield fine("disk", found)
+
+
+def examine_gpus(settings: Settings) -> Iterator[Finding]:
+    """Driver, the listed GPUs, their MIG mode and health, and the right to change slices."""
+    try:
+        driver = open_gpus(
+            simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+        )
+    except DriverMissing as error:
+        yield wrong("driver", str(error), "install NVIDIA's driver, or set gpus.simulated = true")
+        return
+    except GpuLost as error:
+        yield wrong("GPUs", str(error), GPU_IS_LOST)
+        return
+    except GpuError as error:
+        yield wrong("GPUs", str(error), "compare gpus.uuids in lab.toml with `nvidia-smi -L`")
+        return
+    try:
+        yield from _each_gpu(driver)
+    finally:
+        driver.close()
+    if not settings.gpus.simulated:
+        yield from _rights()
+
+
+def _each_gpu(driver: Driver) -> Iterator[Finding]:
+    try:
+        gpus = driver.gpus()
+    except GpuError as error:
+        yield wrong("GPUs", str(error), "see the driver's messages: dmesg | grep -i nvrm")
+        return
+    for gpu in gpus:
+        yield from of_gpu(gpu, driver.health(gpu.uuid))
+
+
+def _rights() -> Iterator[Finding]:
+    if os.geteuid() == 0 or (MIG_RIGHTS.exists() and os.access(MIG_RIGHTS, os.R_OK)):
+        yield fine("permissions", "MIG may be configured")
+        return
+    do = "run the pool service as root, or give its user nvidia-cap1 (MIG config)"
+    yield wrong("permissions", f"{MIG_RIGHTS} cannot be read: slices cannot be made", do)
+
+
+def examine_docker(settings: Settings) -> Iterator[Finding]:
+    """Engine, image and toolkit, if students are containers."""
+    if settings.students.spawner != "docker":
+        yield fine("Docker", "not used: students are local processes, no isolation")
+        return
+    url = settings.students.docker_url
+    try:
+        client = docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S, version="auto")
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        do = "start it, and let the lab's user reach its socket (which is as good as root)"
+        yield wrong("Docker", f"{url} does not answer: {error}", do)
+        return
+    try:
+        yield _engine(str(client.version()["Version"]))
+        yield _image(client, settings.students.image)
+        if not settings.gpus.simulated:
+            yield _toolkit(client)
+    finally:
+        client.close()
+
+
+def _engine(version: str) -> Finding:
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST_ENGINE:
+        return wrong("Docker", f"engine {version}", "install 19.03 or newer: it hands over GPUs")
+    return fine("Docker", f"engine {version}")
+
+
+def _image(client: Any, image: str) -> Finding:
+    try:
+        client.inspect_image(image)
+    except docker.errors.ImageNotFound:
+        return wrong("image", f"{image} is not there", "build it: images/build")
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        return wrong("image", f"unknown: {error}", "see the engine's log")
+    return fine("image", image)
+
+
+def _toolkit(client: Any) -> Finding:
+    runtimes = client.info().get("Runtimes", {})
+    if "nvidia" in runtimes or shutil.which(TOOLKIT_HOOK):
+        return fine("toolkit", "NVIDIA container toolkit is there")
+    do = "install nvidia-container-toolkit, then restart dockerd"
+    return wrong("toolkit", f"{TOOLKIT_HOOK} is not on the PATH", do)
+
+
+def examine_pool(settings: Settings) -> Iterator[Finding]:
+    """The running pool service: its GPUs, what is set aside or foreign, and its invariants."""
+    try:
+        with PoolApi(settings.pool_url, settings.pool_secret.read_text().strip()) as api:
+            snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))
+            health = api.call("GET", "/health")
+            contradictions: list[str] = api.call("GET", "/invariants")
+    except (StartError, OSError) as error:
+        yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
+        return
+    yield from of_pool(snapshot, health, contradictions)

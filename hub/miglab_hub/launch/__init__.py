@@ -1,0 +1,1 @@
+"""`./lab up`: what it checks, starts and ends."""

@@ -1,0 +1,181 @@
+"""What must hold before the lab starts: each failing check is one message that says what to do.
+
+Nothing is lost when one fails: nothing has been started, and nothing there has been changed.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from jupyterhub.auth import Authenticator
+from jupyterhub.traitlets import EntryPointType
+from traitlets import HasTraits, TraitError
+
+from miglab_hub import lab_secrets
+from miglab_hub.errors import StartError
+from miglab_hub.launch.docker_ready import students_bridge
+from miglab_hub.launch.own_notebooks import make_notebooks
+from miglab_hub.service.gpus import geometries
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_PORT, Settings, SettingsError, load
+from miglab_hub.settings.tables import SHARED_PASSWORD
+from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.gpu.shapes import ShapeError, resolve
+from miglab_pool.ledger.file import LedgerError, inspect
+from miglab_pool.state.lock import AlreadyRunning, PoolLock
+from miglab_spawner.containers.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
+
+
+def prepare(file: Path, port: int | None = None) -> Settings:
+    """Check everything that can be checked beforehand, and make what is missing.
+
+    Args:
+        file: lab.toml.
+        port: takes over from ``lab.port``.
+
+    Returns:
+        The settings, with the students' network found.
+
+    Raises:
+        StartError: something is not as it must be.
+    """
+    try:
+        if port is not None:
+            os.environ[ENV_PORT] = str(port)
+        settings = load(file, running=False)
+    except SettingsError as error:
+        raise StartError(str(error)) from error
+    check_ports(settings)
+    check_state(settings)
+    check_alone(settings)
+    check_ledger(settings)
+    check_authenticator(settings)
+    check_shapes(settings, geometries(settings))
+    if settings.students.spawner == "docker":
+        os.environ[ENV_BRIDGE] = students_bridge(settings)
+        settings = load(file, running=False)
+    lab_secrets.make_all(settings)
+    lab_secrets.read_passwords(settings)
+    settings.logs.mkdir(exist_ok=True)
+    settings.homes.mkdir(exist_ok=True)
+    if settings.students.spawner == "local" and not settings.students.notebooks:
+        make_notebooks(settings.notebooks)
+    return settings
+
+
+def check_ports(settings: Settings) -> None:
+    """Check that the lab's five ports are free.
+
+    Raises:
+        StartError: one is not, or its address is not this machine's.
+    """
+    proxy_bind, pool_bind = settings.addresses.proxy_bind, settings.addresses.pool_bind
+    for host, port, whose in (
+        (settings.lab.host, settings.lab.port, "the lab itself"),
+        (proxy_bind, settings.proxy_port, "the proxy's API"),
+        (settings.addresses.hub_bind or "127.0.0.1", settings.hub_port, "the hub"),
+        (pool_bind, settings.pool_port, "the pool"),
+        (settings.addresses.student_bind or "127.0.0.1", settings.student_port, "students"),
+    ):
+        _check_port(host, port, whose)
+
+
+def _check_port(host: str, port: int, whose: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise StartError(_port_words(error, host, port, whose)) from error
+
+
+def _port_words(error: OSError, host: str, port: int, whose: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} on {host}, for {whose}, is in use: is another lab running? "
+            "Stop it, or choose another with --port (five in a row are needed)"
+        )
+    return f"cannot listen on {host} port {port}, for {whose}: {error.strerror or error}"
+
+
+def check_state(settings: Settings) -> None:
+    """Make the state folder, and check that it can be written.
+
+    Raises:
+        StartError: it cannot.
+    """
+    try:
+        settings.state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"cannot make the state folder {settings.state}: {error}") from error
+    if not os.access(settings.state, os.W_OK | os.X_OK):
+        raise StartError(f"the state folder {settings.state} cannot be written by this user")
+
+
+def check_alone(settings: Settings) -> None:
+    """Check that no pool service runs on this state folder, before a second hub would touch it.
+
+    Raises:
+        StartError: one does.
+    """
+    try:
+        PoolLock(settings.pool_lock).release()
+    except AlreadyRunning as error:
+        raise StartError(str(error)) from error
+
+
+def check_ledger(settings: Settings) -> None:
+    """Check that the ledger, if there is one, can be used.
+
+    Raises:
+        StartError: it is damaged, too new, or locked.
+    """
+    try:
+        inspect(settings.ledger)
+    except (LedgerError, OSError) as error:
+        raise StartError(str(error)) from error
+
+
+class _Authenticator(HasTraits):  # type: ignore[misc]  # traitlets is untyped
+    """Finds an authenticator as JupyterHub does: by entry point, or by its import path."""
+
+    class_ = EntryPointType(klass=Authenticator, entry_point_group="jupyterhub.authenticators")
+
+
+def check_authenticator(settings: Settings) -> None:
+    """Check that the authenticator is installed; JupyterHub would say so in a long traceback.
+
+    Raises:
+        StartError: it is not, or is no authenticator.
+    """
+    wanted = settings.authentication.class_
+    if wanted == SHARED_PASSWORD:
+        return
+    try:
+        _Authenticator(class_=wanted)
+    except (TraitError, ImportError, AttributeError) as error:
+        raise StartError(
+            f"{settings.file}: authentication.class: no authenticator {wanted!r} can be imported "
+            f"({error}): install its package into the lab's environment, or correct the name"
+        ) from error
+
+
+def check_shapes(settings: Settings, geometries: Iterable[Geometry]) -> None:
+    """Check that every shape that lab.toml names is one that some GPU can give.
+
+    Raises:
+        StartError: one is not; the message names key, shape and what there is.
+    """
+    there = list(geometries)
+    asked = {f"courses.{name}.shapes": course.shapes for name, course in settings.courses.items()}
+    asked["students.default_shape"] = (settings.students.default_shape,)
+    for shape in settings.limits.keys() - {LIMITS_OF_ALL_OTHERS}:
+        asked[f'limits."{shape}"'] = (shape,)
+    for key, shapes in asked.items():
+        for shape in shapes:
+            try:
+                resolve(shape, there)
+            except ShapeError as error:
+                raise StartError(f"{settings.file}: {key}: {error}") from error

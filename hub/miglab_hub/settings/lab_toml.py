@@ -1,0 +1,434 @@
+"""What lab.toml says: reading it, what follows from it, and what is wrong with it.
+
+Decides only whether a file makes sense; starts nothing, opens no GPU.  `load` is the one entry; the
+tables themselves are in `settings_tables`.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self, get_args
+
+from pydantic import Field, ValidationError, model_validator
+
+from miglab_api.tickets import ATTEND_S
+from miglab_hub.settings.assigned import assigned_gpus, check_names
+from miglab_hub.settings.rosters import RosterError, read_roster
+from miglab_hub.settings.tables import (
+    SHARED_PASSWORD,
+    Addresses,
+    Authentication,
+    Lab,
+    Limits,
+    Students,
+)
+from miglab_pool.model.course_roles import CourseStaff, RoleBook
+from miglab_pool.settings import (
+    Course,
+    CourseRules,
+    Gpus,
+    Name,
+    Pool,
+    PoolSettings,
+    Quota,
+    QuotaTable,
+    Reclaim,
+    Section,
+)
+
+ENV_CONFIG = "MIGLAB_CONFIG"
+ENV_PORT = "MIGLAB_PORT"
+ENV_BRIDGE = "MIGLAB_BRIDGE"
+SERVICE_NAME = "pool"
+
+
+class SettingsError(Exception):
+    """lab.toml cannot be used: the message names file, key, what is wrong and what is allowed."""
+
+
+class Settings(Section):
+    """All of lab.toml, and what follows from it."""
+
+    lab: Lab = Lab()
+    addresses: Addresses = Addresses()
+    gpus: Gpus = Gpus()
+    students: Students = Students()
+    pool: Pool = Pool()
+    reclaim: Reclaim = Reclaim()
+    courses: dict[Name, Course] = Field(min_length=1)
+    quotas: dict[Name, QuotaTable] = Field(default_factory=dict)
+    authentication: Authentication = Authentication()
+    limits: dict[str, Limits] = Field(default_factory=dict)
+    file: Path = Field(Path("lab.toml"), exclude=True)
+    bridge: str = Field("127.0.0.1", exclude=True)
+
+    @model_validator(mode="after")
+    def _default_course_exists(self) -> Self:
+        if self.students.default_course not in self.courses:
+            raise ValueError(
+                f'students.default_course "{self.students.default_course}" is not among the '
+                f"courses: {', '.join(self.courses)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _courses_agree(self) -> Self:
+        check_names(self.courses)
+        assigned_gpus(self.courses, self.gpus)
+        return self
+
+    @model_validator(mode="after")
+    def _quotas_name_courses(self) -> Self:
+        for name, quota in self.quotas.items():
+            if quota.course and quota.course not in self.courses:
+                raise ValueError(
+                    f'quotas.{name}.course "{quota.course}" is not among the courses: '
+                    f"{', '.join(self.courses)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _places_outlive_a_lost_report(self) -> Self:
+        """Who waits asks in a start, or from JupyterLab; one lost question costs no place."""
+        grace_s, report_s = self.pool.attend_grace_s, self.reclaim.report_s
+        least_s = 2 * max(report_s, ATTEND_S)
+        if grace_s <= least_s:
+            raise ValueError(
+                f"pool.attend_grace_s {grace_s:g} is too short: a start asks after its place every "
+                f"{ATTEND_S:g} s, JupyterLab every {report_s:g} s (reclaim.report_s), and one "
+                f"question may be lost; set attend_grace_s above {least_s:g}"
+                + (", or report_s lower" if report_s > ATTEND_S else "")
+            )
+        return self
+
+    # Where things lie.
+
+    @property
+    def folder(self) -> Path:
+        """The folder of lab.toml, from which its paths start."""
+        return self.file.parent
+
+    @property
+    def state(self) -> Path:
+        """The state folder, absolute."""
+        return self.folder / self.lab.state_dir
+
+    @property
+    def lab_id(self) -> str:
+        """What tells this lab's containers, volumes and networks from another's."""
+        return self.lab.name
+
+    @property
+    def ledger(self) -> Path:
+        """The pool's ledger."""
+        return self.state / "ledger.sqlite"
+
+    @property
+    def pool_lock(self) -> Path:
+        """What makes a second pool service stop."""
+        return self.state / "pool.lock"
+
+    @property
+    def pool_secret(self) -> Path:
+        """The file by which the spawner proves itself to the pool."""
+        return self.state / "pool.secret"
+
+    @property
+    def service_token(self) -> Path:
+        """The file with the pool service's own hub token."""
+        return self.state / "service.token"
+
+    @property
+    def proxy_token(self) -> Path:
+        """The file by which the hub proves itself to the proxy."""
+        return self.state / "proxy.token"
+
+    @property
+    def port_file(self) -> Path:
+        """Where a running lab says the port that ``--port`` gave it."""
+        return self.state / "port"
+
+    @property
+    def passwords(self) -> Path:
+        """The passwords of the embedded default, a line ``role password`` each."""
+        return self.state / "passwords"
+
+    @property
+    def logs(self) -> Path:
+        """The logs of proxy, hub and pool."""
+        return self.state / "logs"
+
+    @property
+    def homes(self) -> Path:
+        """The home directories of local students."""
+        return self.state / "homes"
+
+    @property
+    def simulated_state(self) -> Path | None:
+        """The simulated machine's folder; None with real GPUs."""
+        return self.state / "gpus" if self.gpus.simulated else None
+
+    @property
+    def notebooks(self) -> Path:
+        """The notebooks that local students get copies of."""
+        own = self.students.notebooks
+        return self.folder / own if own else self.state / "notebooks"
+
+    # Who listens where.
+
+    @property
+    def service_prefix(self) -> str:
+        """The path of the pool's pages and API, without a slash at its end."""
+        return f"{self.lab.base_url}services/{SERVICE_NAME}"
+
+    @property
+    def public_url(self) -> str:
+        """What people open."""
+        scheme = "https" if self.lab.tls_key else "http"
+        return f"{scheme}://{_host(self.lab.host)}:{self.lab.port}{self.lab.base_url}"
+
+    @property
+    def proxy_port(self) -> int:
+        """The proxy's own API."""
+        return self.lab.port + 1
+
+    @property
+    def hub_port(self) -> int:
+        """The hub, behind the proxy."""
+        return self.lab.port + 2
+
+    @property
+    def pool_port(self) -> int:
+        """The pool's management listener."""
+        return self.lab.port + 3
+
+    @property
+    def student_port(self) -> int:
+        """The pool's student listener."""
+        return self.lab.port + 4
+
+    @property
+    def hub_bind(self) -> str:
+        """The address the hub listens on."""
+        return self.addresses.hub_bind or self.bridge
+
+    @property
+    def hub_name(self) -> str:
+        """The name by which proxy, pool and students reach the hub."""
+        return self.addresses.hub or self.hub_bind
+
+    @property
+    def hub_api_url(self) -> str:
+        """The hub's API, for the pool service."""
+        return f"http://{_host(self.hub_name)}:{self.hub_port}{self.lab.base_url}hub/api"
+
+    @property
+    def pool_bind(self) -> str:
+        """The address of the pool's management listener."""
+        return self.addresses.pool_bind
+
+    @property
+    def student_bind(self) -> str:
+        """The address of the pool's student listener."""
+        return self.addresses.student_bind or self.bridge
+
+    @property
+    def student_api_url(self) -> str:
+        """The student listener, for students' servers (``MIGLAB_API``)."""
+        name = self.addresses.student or self.student_bind
+        return f"http://{_host(name)}:{self.student_port}"
+
+    @property
+    def proxy_api_url(self) -> str:
+        """How the hub steers the proxy."""
+        name = self.addresses.proxy or self.addresses.proxy_bind
+        return f"http://{_host(name)}:{self.proxy_port}"
+
+    @property
+    def pool_origin(self) -> str:
+        """Where the proxy sends what is below `service_prefix`."""
+        name = self.addresses.pool or self.addresses.pool_bind
+        return f"http://{_host(name)}:{self.pool_port}"
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What every page says about this lab."""
+        said = []
+        if self.gpus.simulated:
+            said.append("simulated GPUs")
+        if self.students.spawner == "local":
+            said.append("no isolation: trial only")
+        return tuple(said)
+
+    @property
+    def pool_url(self) -> str:
+        """The pool's API, for the spawner and the command line."""
+        return f"{self.pool_origin}{self.service_prefix}"
+
+    @property
+    def teachers(self) -> set[str]:
+        """The instructors and assistants of all courses, by lab.toml and rosters."""
+        courses = self.courses.values()
+        named = {name for course in courses for name in (*course.instructors, *course.assistants)}
+        return named | set(self.authentication.instructors)
+
+    def role_book(self) -> RoleBook:
+        """The courses and who teaches them, for the pool service."""
+        return RoleBook(
+            {
+                name: CourseStaff(_hub_names(course.instructors), _hub_names(course.assistants))
+                for name, course in self.courses.items()
+            },
+            by_groups=self.authentication.class_ != SHARED_PASSWORD,
+        )
+
+    def pool_settings(self) -> PoolSettings:
+        """The pool's own settings, as it takes them."""
+        pool = self.pool
+        return PoolSettings(
+            queue_limit=pool.queue_limit,
+            longest_wait_s=pool.longest_wait_s,
+            attend_grace_s=pool.attend_grace_s,
+            offer_s=pool.offer_s,
+            attach_s=pool.attach_s,
+            lease_s=pool.lease_s or None,
+            extension_s=pool.extension_s,
+            extensions=pool.extensions,
+            reconcile_s=pool.reconcile_s,
+            reserve_lead_s=pool.reserve_lead_s,
+            courses={
+                name: CourseRules(
+                    course.title or name, course.shapes, course.default, course.weight
+                )
+                for name, course in self.courses.items()
+            },
+            warning_s=self.reclaim.warning_s,
+            stay_s=self.reclaim.stay_s,
+            stays=self.reclaim.stays,
+            fair_half_life_s=pool.fair_half_life_s,
+            ageing_s=pool.ageing_s,
+            assigned=assigned_gpus(self.courses, self.gpus),
+            quotas=tuple(self._quota(name, table) for name, table in self.quotas.items()),
+        )
+
+    def _quota(self, name: str, table: QuotaTable) -> Quota:
+        return Quota(
+            name,
+            table.course,
+            table.user,
+            table.shared,
+            table.live_slices or None,
+            table.slice_hours_week or None,
+            table.lease_s or None,
+        )
+
+
+def load(
+    path: Path | None = None, environ: Mapping[str, str] = os.environ, *, running: bool = True
+) -> Settings:
+    """Read lab.toml.
+
+    Args:
+        path: the file; None for the one ``MIGLAB_CONFIG`` names, else ``lab.toml`` here.
+        environ: what ``./lab up`` tells the parts: ``MIGLAB_PORT`` takes over from ``lab.port``,
+            ``MIGLAB_BRIDGE`` is the host's address on the students' Docker network.  Without
+            them, a running lab's port is the one that ``./lab up --port`` left in the state folder.
+        running: False to leave the port of a running lab aside: for one that is to start.
+
+    Raises:
+        SettingsError: the file cannot be read, or what it says makes no sense.
+    """
+    file = (path or Path(environ.get(ENV_CONFIG) or "lab.toml")).absolute()
+    table = _read(file)
+    bridge = environ.get(ENV_BRIDGE) or "127.0.0.1"
+    if port := environ.get(ENV_PORT):
+        return _build(_at_port(table, port), file, bridge)
+    settings = _build(table, file, bridge)
+    if running and settings.port_file.exists():
+        return _build(_at_port(table, settings.port_file.read_text().strip()), file, bridge)
+    return settings
+
+
+def _at_port(table: dict[str, Any], port: str) -> dict[str, Any]:
+    lab = table.get("lab", {})
+    if not isinstance(lab, dict):
+        return table
+    return {**table, "lab": {**lab, "port": int(port) if port.isdecimal() else port}}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: not TOML: {error}") from error
+
+
+def _build(table: dict[str, Any], file: Path, bridge: str) -> Settings:
+    for hidden in {"file", "bridge"} & table.keys():
+        raise SettingsError(_unknown(file, (hidden,)))
+    try:
+        settings = Settings.model_validate({**table, "file": file, "bridge": bridge})
+    except ValidationError as error:
+        lines = [_explain(file, dict(problem)) for problem in error.errors()]
+        raise SettingsError("\n".join(lines)) from error
+    courses = {
+        name: _enrolled(course, settings.folder) if course.roster else course
+        for name, course in settings.courses.items()
+    }
+    return settings.model_copy(update={"courses": courses})
+
+
+def _enrolled(course: Course, folder: Path) -> Course:
+    """The course with the people of its roster beside those of lab.toml."""
+    try:
+        roster = read_roster(folder / course.roster)
+    except RosterError as error:
+        raise SettingsError(str(error)) from error
+    people = {
+        "members": (*course.members, *roster.students),
+        "instructors": (*course.instructors, *roster.instructors),
+        "assistants": (*course.assistants, *roster.assistants),
+    }
+    return course.model_copy(update={k: tuple(dict.fromkeys(v)) for k, v in people.items()})
+
+
+def _hub_names(names: Iterable[str]) -> frozenset[str]:
+    """Names as the hub may have them: as given, or in lower case, as most authenticators do."""
+    return frozenset(form for name in names for form in (name, name.lower()))
+
+
+def _explain(file: Path, problem: dict[str, Any]) -> str:
+    if problem["type"] == "extra_forbidden":
+        return _unknown(file, problem["loc"])
+    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+    message = problem["msg"].removeprefix("Value error, ")
+    given = problem["input"]
+    shown = "" if problem["type"] in ("value_error", "missing") else f" (it is {given!r:.60})"
+    return f"{file}: {key + ': ' if key else ''}{message}{shown}"
+
+
+def _unknown(file: Path, loc: tuple[Any, ...]) -> str:
+    allowed = ", ".join(_allowed(loc[:-1]))
+    key = ".".join(str(part) for part in loc)
+    return f"{file}: unknown key {key}; allowed here: {allowed}"
+
+
+def _allowed(loc: tuple[Any, ...]) -> list[str]:
+    """The keys that the table at ``loc`` may have."""
+    model: Any = Settings
+    for part in loc:
+        if isinstance(model, type) and issubclass(model, Section):
+            field = next(f for n, f in model.model_fields.items() if part in (n, f.alias))
+            model = field.annotation
+        else:
+            model = get_args(model)[1]  # dict[name, Section]
+    return [field.alias or name for name, field in model.model_fields.items() if not field.exclude]
+
+
+def _host(name: str) -> str:
+    """An address as URLs have it: IPv6 in brackets."""
+    return f"[{name}]" if ":" in name else name

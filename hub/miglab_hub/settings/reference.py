@@ -1,0 +1,91 @@
+"""Writes docs/reference/settings.md from the models, so that it never says anything else.
+
+python -m miglab_hub.settings.reference > docs/reference/settings.md
+"""
+
+import sys
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.settings import Section
+
+HEAD = """# Settings: lab.toml
+
+Everything that an instructor or operator sets is in `lab.toml`, beside `./lab`.
+Another file is chosen with `./lab up --config FILE`.
+A key that does not exist is an error, which names the file, the key and the keys that do.
+So are a wrong type and a shape that no GPU of the lab can be cut into.
+The exit status is then 2, and nothing has been started or changed.
+Durations are in seconds and memory is in GiB unless the key says otherwise.
+
+This page is made from the code, by `python -m miglab_hub.settings.reference`.
+"""
+
+
+def reference() -> str:
+    """The whole page, in Markdown."""
+    return "\n".join([HEAD, *(_table(name, field) for name, field in _tables())])
+
+
+def keys() -> list[str]:
+    """Every key of lab.toml with its table, such as ``courses.NAME.shapes``."""
+    return [
+        f"{title}.{key}"
+        for name, field in _tables()
+        for title in [_title(name, field)]
+        for key in _fields(field)
+    ]
+
+
+def _tables() -> list[tuple[str, FieldInfo]]:
+    return [(name, field) for name, field in Settings.model_fields.items() if not field.exclude]
+
+
+def _model(field: FieldInfo) -> type[Section]:
+    kinds = (field.annotation, *get_args(field.annotation))
+    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section))
+
+
+def _title(name: str, field: FieldInfo) -> str:
+    is_named = _model(field) is not field.annotation
+    return f"{name}.{'SHAPE' if name == 'limits' else 'NAME'}" if is_named else name
+
+
+def _fields(field: FieldInfo) -> dict[str, FieldInfo]:
+    return {each.alias or name: each for name, each in _model(field).model_fields.items()}
+
+
+def _table(name: str, field: FieldInfo) -> str:
+    words = (_model(field).__doc__ or "").split(": ", 1)[1]
+    rows = [_row(key, each) for key, each in _fields(field).items()]
+    head = ["| key | default | what it sets |", "|---|---|---|"]
+    sentence = words[0].upper() + " ".join(words[1:].split())
+    return "\n".join([f"## [{_title(name, field)}]", "", sentence, "", *head, *rows, ""])
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    return f"| `{key}` | {_default(field)} | {field.description} |"
+
+
+def _default(field: FieldInfo) -> str:
+    value: Any = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return "required"
+    return f"`{_toml(value)}`"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(each) for each in value) + "]"
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,163 @@
+"""The tables of lab.toml: every key with its type, its default, its unit and its limits.
+
+What a key means is written once, in its ``description``: docs/reference/settings.md is made of it.
+"""
+
+import ipaddress
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from miglab_pool.settings import Name, Seconds, Section, ShapeText
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
+SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
+
+
+class Lab(Section):
+    """[lab]: where the lab lives and where people reach it."""
+
+    name: str = Field(
+        "miglab",
+        pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
+        description="The lab's name in labels and names of containers, volumes, networks. Two labs "
+        "on one Docker engine need two names: each removes what carries its own and has no lease.",
+    )
+    state_dir: str = Field(
+        ".lab",
+        description="Folder of everything the lab writes: ledger, hub database, secrets, "
+        "simulated GPUs, homes, logs. Relative paths start at the folder of lab.toml.",
+    )
+    host: str = Field("127.0.0.1", description="Address on which people reach the lab.")
+    port: PublicPort = Field(
+        8000,
+        description="Port on which people reach the lab; `--port` takes over. The next four "
+        "belong to the lab too: the proxy's own API, the hub, the pool's management and its "
+        "student listener.",
+    )
+    base_url: str = Field(
+        "/", pattern=r"^/([\w.~-]+/)*$", description="Path below which the lab lives."
+    )
+    tls_certificate: str = Field("", description="PEM file of the certificate; empty for none.")
+    tls_key: str = Field("", description="PEM file of the certificate's key; empty for none.")
+    plain_http: bool = Field(
+        False,
+        description="Allow plain HTTP on an address other than loopback: only behind a front "
+        "end that ends TLS.",
+    )
+
+    @model_validator(mode="after")
+    def _no_open_http(self) -> Self:
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("tls_certificate and tls_key go together: set both or none")
+        if not (self.tls_key or self.plain_http or is_loopback(self.host)):
+            raise ValueError(
+                f"plain HTTP on {self.host} would send passwords in the clear: set tls_certificate "
+                "and tls_key, or plain_http = true behind a front end that ends TLS"
+            )
+        return self
+
+
+class Addresses(Section):
+    """[addresses]: who listens where and is called what, when the parts are not all on one host."""
+
+    hub_bind: str = Field("", description="Address the hub listens on. Empty: as students need it.")
+    hub: str = Field(
+        "", description="Name by which proxy, pool and students reach the hub. Empty: `hub_bind`."
+    )
+    proxy_bind: str = Field("127.0.0.1", description="Address of the proxy's own API.")
+    proxy: str = Field("", description="Name by which the hub reaches it. Empty: `proxy_bind`.")
+    pool_bind: str = Field(
+        "127.0.0.1",
+        description="Address of the pool's management listener. Never one that students reach.",
+    )
+    pool: str = Field(
+        "", description="Name by which hub and proxy reach the pool. Empty: `pool_bind`."
+    )
+    student_bind: str = Field(
+        "", description="Address of the pool's student listener. Empty: as students need it."
+    )
+    student: str = Field(
+        "", description="Name by which students' servers reach it. Empty: `student_bind`."
+    )
+
+
+class Students(Section):
+    """[students]: how students' servers are started."""
+
+    spawner: Literal["local", "docker"] = Field(
+        "local",
+        description="`local`: processes of this machine, no isolation, for trial only. "
+        "`docker`: containers.",
+    )
+    image: str = Field(
+        "miglab-student", description="Image of the containers; `images/build` makes it."
+    )
+    docker_url: str = Field(
+        "unix:///var/run/docker.sock",
+        description="The Docker engine. Its socket is as good as root.",
+    )
+    network: str = Field(
+        "miglab", description="Docker network of the students' containers; made when missing."
+    )
+    notebooks: str = Field(
+        "",
+        description="Folder of notebooks that local students get copies of; containers have the "
+        "image's. Empty: the lab's own.",
+    )
+    default_course: Name = Field(
+        "everyone", description="Course of those who are in no group that is a course."
+    )
+    default_shape: ShapeText = Field(
+        "cpu", description="Shape of a server that is started without a choice (by API)."
+    )
+    create_timeout_s: Seconds = Field(
+        120,
+        description="Longest time to create and start a server once its slices are there, seconds; "
+        "then the start fails and the slices go back.",
+    )
+
+
+class Authentication(Section):
+    """[authentication]: who may log in, and as what."""
+
+    class_: str = Field(
+        "shared-password",
+        alias="class",
+        description="`shared-password`, or any JupyterHub authenticator by entry point or full "
+        "class name.",
+    )
+    admins: tuple[Name, ...] = Field(("admin",), strict=False, description="Site admins.")
+    instructors: tuple[Name, ...] = Field(
+        ("instructor",), strict=False, description="Instructors of every course."
+    )
+    config: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Traits of the authenticator: a table for each of its classes, passed on "
+        "unchanged.",
+    )
+
+
+class Limits(Section):
+    """[limits."SHAPE"]: what a container with this shape may use; ``default``: all others."""
+
+    memory_gib: float = Field(8, gt=0, le=4096, description="Memory, GiB; above it: out of memory.")
+    cpus: float = Field(
+        2, gt=0, le=1024, description="CPU cores; above it the container is slowed."
+    )
+    pids: int = Field(1024, ge=16, le=4_194_304, description="Processes and threads.")
+    shm_gib: float = Field(
+        1,
+        gt=0,
+        le=4096,
+        description="Shared memory (/dev/shm), GiB; data loaders of PyTorch need it.",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

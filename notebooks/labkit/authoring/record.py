@@ -1,0 +1,153 @@
+"""Record notebooks on a machine: evidence and figures for the gallery, and runs to be replayed.
+
+Everything written comes out of a rehearsal; nothing is edited. A recorded run shows a student
+without such a machine what one gives, always under the machine's name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from labkit.authoring.rehearse import Rehearsal, rehearse
+from labkit.errors import EvidenceDamaged
+from labkit.evidence import evidence as store
+from labkit.evidence.evidence import Evidence
+from labkit.measuring import place as around
+from labkit.records import Place, Tier, now_text
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Where the gallery of one machine lies, what is in it, and what may be replayed."""
+
+    folder: Path
+    shown: tuple[str, ...]
+    replayable: tuple[str, ...]
+    rehearsals: tuple[Rehearsal, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every notebook ran to its end."""
+        return not any(one.failed for one in self.rehearsals)
+
+
+def machine_name(place: Place) -> str:
+    """A folder's name for a machine, e.g. "h200-2gpu"."""
+    cards = [card for card in place.devices if card.backend == "cuda"]
+    if not cards:
+        return f"cpu-{place.cpu.cores:g}core"
+    words = re.findall(r"[a-z0-9]+", cards[0].name.lower())
+    name = "-".join(word for word in words if word not in ("nvidia", "tesla", "gpu"))
+    kind = "slice" if cards[0].is_slice else "gpu"
+    return f"{name}-{len(cards)}{kind}"
+
+
+def record(
+    notebooks: Sequence[Path],
+    out: Path,
+    *,
+    recorded: Path | None = None,
+    only: Sequence[str] = ("*",),
+    emulate: bool = False,
+    limit_s: float = 900.0,
+) -> Recording:
+    """Rehearse notebooks and keep what they show.
+
+    Args:
+        notebooks: sources or .ipynb.
+        out: the gallery; a folder named after the machine is made in it.
+        recorded: where runs to be replayed are put, or None to keep none.
+        only: patterns of experiments to be replayed, for example "DP-*".
+        emulate: on a make-believe slice; such runs are never replayed.
+        limit_s: per notebook.
+    """
+    place = around.where()
+    work = out / ".work"
+    runs = tuple(
+        rehearse(one, work / one.stem, emulate=emulate, limit_s=limit_s) for one in notebooks
+    )
+    name = machine_name(place) + ("-emulated" if emulate else "")
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = [item for run in runs for item in _keep(run, folder)]
+    replayable = [item for item in kept if _is_replayable(item, only)] if recorded else []
+    for item in replayable:
+        _copy(folder / f"{item.experiment}.json", recorded)
+    (folder / "README.md").write_text(page(name, place, kept, runs), encoding="utf-8")
+    shutil.rmtree(work)
+    keys = [tuple(item.experiment for item in found) for found in (kept, replayable)]
+    return Recording(folder, keys[0], keys[1], runs)
+
+
+def _keep(run: Rehearsal, folder: Path) -> Iterator[Evidence]:
+    """Copy evidence and figures of one rehearsal; what cannot be read again is left out."""
+    for file in sorted((run.folder / "evidence").glob("*.json")):
+        try:
+            found = store.load(file)
+        except EvidenceDamaged:
+            continue
+        _copy(file, folder)
+        _copy(run.folder / "figures" / f"{file.stem}.svg", folder)
+        yield found
+
+
+def _copy(file: Path, folder: Path | None) -> None:
+    if folder is not None and file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / file.name)
+
+
+def _is_replayable(item: Evidence, only: Sequence[str]) -> bool:
+    """Only whole runs on a real GPU, that nothing emulated, are worth replaying."""
+    devices = [device for point in item.points for one in point.records for device in one.devices]
+    real = bool(devices) and all(one.backend == "cuda" and not one.emulated for one in devices)
+    is_asked = any(fnmatch.fnmatch(item.experiment, pattern) for pattern in only)
+    return real and is_asked and item.stopped is None and item.tier != Tier.CPU.value
+
+
+def page(name: str, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehearsal]) -> str:
+    """The gallery's page of one machine, in Markdown."""
+    devices = ", ".join(sorted({device.label for device in place.devices}))
+    versions = ", ".join(f"{what} {number}" for what, number in place.versions.items())
+    lines = [
+        f"# {name}",
+        "",
+        f"Recorded {now_text()[:10]} by `labkit record` on {len(place.devices)} × {devices}.",
+        f"Versions: {versions}.",
+        "Headless: nobody predicted, so no prediction is drawn.",
+        "",
+        "| notebook | minutes | ended |",
+        "|---|---|---|",
+        *(
+            f"| {one.notebook} | {one.total_s / 60:.1f} | {_cell(one.failed or 'whole')} |"
+            for one in runs
+        ),
+        "",
+        "| experiment | verdict | expected here | where |",
+        "|---|---|---|---|",
+        *(row(item) for item in kept),
+        "",
+    ]
+    for item in kept:
+        said = escape(f"{item.experiment}: {item.title}")
+        lines += [f"![{said}]({item.experiment}.svg)", ""]
+    return "\n".join(lines)
+
+
+def row(item: Evidence) -> str:
+    """One experiment in the page's table."""
+    judged = item.judgement
+    verdict, expected = (judged.verdict.value, judged.expected) if judged else ("none asked", "")
+    ended = f" (stopped: {item.stopped})" if item.stopped else ""
+    cells = (f"{item.experiment} {item.title}", verdict + ended, expected, item.place)
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

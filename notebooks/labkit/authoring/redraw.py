@@ -1,0 +1,138 @@
+"""Draw and judge a recorded gallery again, with today's plots and checks, without measuring.
+
+Of a notebook only what defines its experiments runs, as if on the machine recorded. Samples,
+places and dates stay as they were recorded; figure, verdict and the page's table are made anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import shutil
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from labkit.authoring.record import row
+from labkit.errors import LabError
+from labkit.evidence import evidence as store
+from labkit.evidence.checks import CHECKS
+from labkit.evidence.evidence import Evidence, Judgement
+from labkit.machine import device
+from labkit.panel.experiment import Experiment, plot_of
+from labkit.panel.panel import Panel
+from labkit.panel.plot_svg import render
+from labkit.records import CpuBudget, Device, Lease, Place, Tier
+from labkit.run.cells import read_cells
+
+MEASURING = frozenset({"measure", "compare", "ranks", "probe", "settle", "where"})
+RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+
+
+def redraw(
+    folder: Path, notebooks: Sequence[Path], *, recorded: Path | None = None
+) -> tuple[str, ...]:
+    """Draw and judge every recorded experiment of one machine again.
+
+    Args:
+        folder: the gallery of one machine, as `record` made it.
+        notebooks: the sources that define the experiments.
+        recorded: where the runs to be replayed lie; those of this gallery are brought up to date.
+
+    Returns:
+        The keys of the experiments drawn.
+
+    Raises:
+        LabError: the folder holds no evidence, or no notebook defines one of its experiments.
+    """
+    kept = {file.stem: store.load(file) for file in sorted(folder.glob("*.json"))}
+    if not kept:
+        raise LabError(f"{folder} holds no recorded evidence")
+    place = place_of(list(kept.values()))
+    known = {one.key: one for notebook in notebooks for one in definitions(notebook, place)}
+    if missing := sorted(kept.keys() - known.keys()):
+        raise LabError(f"no notebook given defines {', '.join(missing)} on {place.tier} any more")
+    for key, item in kept.items():
+        _draw(known[key], item, folder, recorded)
+    return tuple(kept)
+
+
+def place_of(found: Sequence[Evidence]) -> Place:
+    """The machine of a gallery: the most GPUs any of its records names, else its CPU.
+
+    Raises:
+        LabError: nothing there was measured.
+    """
+    records = [one for item in found for point in item.points for one in point.records]
+    if not records:
+        raise LabError("nothing in this gallery was measured")
+    best = max(records, key=lambda one: (_gpus(one.devices), len(one.devices)))
+    cores = best.devices[0].cpu_cores
+    link = device.LINKS[best.tier]
+    return Place(best.tier, best.devices, link, CpuBudget(cores, int(cores)), Lease())
+
+
+def _gpus(devices: Sequence[Device]) -> int:
+    return sum(one.backend == "cuda" for one in devices)
+
+
+def definitions(notebook: Path, place: Place) -> Iterator[Experiment]:
+    """The experiments a notebook makes on a machine; nothing is measured to find out."""
+    main = types.ModuleType("__main__")
+    vars(main)["place"] = place
+    for cell in read_cells(notebook):
+        for statement in ast.parse(cell.text).body:
+            if _defines(statement):
+                code = compile(ast.Module([statement], []), f"<{notebook.name}>", "exec")
+                # What needs a result fails, and only words for the student are made of results.
+                with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+                    exec(code, vars(main))  # noqa: S102  the project's own notebook
+    yield from (value.experiment for value in vars(main).values() if isinstance(value, Panel))
+
+
+def _defines(statement: ast.stmt) -> bool:
+    """Whether a statement only makes something: no loop, no output, nothing that measures."""
+    if isinstance(statement, RUNS_LATER):
+        return True
+    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.If):
+        return False
+    return not any(_measures(node) for node in ast.walk(statement))
+
+
+def _measures(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Await)
+    called: Any = node.func
+    return getattr(called, "attr", getattr(called, "id", "")) in MEASURING
+
+
+def judged_again(experiment: Experiment, item: Evidence) -> Evidence:
+    """The same evidence with the verdict of today's check; none where none is asked."""
+    check = CHECKS.get(experiment.check or "")
+    judgement: Judgement | None = None
+    if check is not None and experiment.data is not None and item.stopped is None:
+        judgement = check.judge(experiment.data(item.points), Tier(item.tier))
+    return replace(item, judgement=judgement)
+
+
+def _draw(experiment: Experiment, item: Evidence, folder: Path, recorded: Path | None) -> None:
+    again, file = judged_again(experiment, item), folder / f"{item.experiment}.json"
+    if again.judgement != item.judgement:
+        store.save(again, folder)
+        _replace_row(folder / "README.md", again)
+    drawn = render(plot_of(experiment, again)) + "\n"
+    file.with_suffix(".svg").write_text(drawn, encoding="utf-8")
+    shipped = recorded / file.name if recorded else None
+    if shipped and shipped.is_file() and store.load(shipped).started == item.started:
+        shutil.copyfile(file, shipped)
+
+
+def _replace_row(page: Path, item: Evidence) -> None:
+    """The row of one experiment in the gallery's table says the new verdict."""
+    begins = f"| {item.experiment} "
+    lines = page.read_text(encoding="utf-8").splitlines()
+    lines = [row(item) if line.startswith(begins) else line for line in lines]
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")

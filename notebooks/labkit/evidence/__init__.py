@@ -1,0 +1,1 @@
+"""What was found, against prediction, published figures and relations."""

@@ -1,0 +1,1 @@
+"""Checks of what students write, and the networks they write it for."""

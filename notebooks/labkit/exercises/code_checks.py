@@ -1,0 +1,246 @@
+"""Exact checks of the student's code: all-reduce, loss scaler, gradient averaging, split matmul.
+
+These are re-run anywhere, without timing. The ranks of an all-reduce are threads with mailboxes
+here, so that bytes can be counted exactly and a wrong algorithm ends in a sentence instead of
+hanging. torch is imported when called.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labkit.run.source import describe_error, error_sentence
+
+PATIENCE_S = 2.0
+AllReduce = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class CodeVerdict:
+    """Whether code is exactly right; `why` is a sentence, `facts` what was counted."""
+
+    right: bool
+    why: str
+    facts: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{'right' if self.right else 'not yet right'}: {self.why}"
+
+
+class Mail:
+    """The messages between one rank and the others, counted."""
+
+    def __init__(self, rank: int, boxes: dict[tuple[int, int], queue.Queue[Any]]) -> None:
+        self._rank, self._boxes = rank, boxes
+        self.sent_bytes = 0
+
+    def send(self, to: int, tensor: Any) -> None:
+        """Send a copy of a tensor to another rank."""
+        if (self._rank, to) not in self._boxes:
+            raise ValueError(f"rank {self._rank} cannot send to rank {to}")
+        self.sent_bytes += tensor.numel() * tensor.element_size()
+        self._boxes[self._rank, to].put(tensor.clone())
+
+    def receive(self, source: int) -> Any:
+        """Wait for the next tensor from another rank."""
+        try:
+            return self._boxes[source, self._rank].get(timeout=PATIENCE_S)
+        except queue.Empty:
+            raise TimeoutError(
+                f"rank {self._rank} waits for rank {source}, which sends nothing more"
+            ) from None
+        except KeyError:
+            raise ValueError(f"rank {self._rank} cannot receive from rank {source}") from None
+
+
+def run_ranks(function: AllReduce, inputs: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """Run `function(tensor, rank, world, send, receive)` in as many threads as there are inputs.
+
+    Returns:
+        What each rank returned, and the bytes each sent.
+
+    Raises:
+        RuntimeError: with the first failing rank's own error.
+    """
+    world = len(inputs)
+    boxes: dict[tuple[int, int], queue.Queue[Any]] = {
+        (a, b): queue.Queue() for a in range(world) for b in range(world) if a != b
+    }
+    mails = [Mail(rank, boxes) for rank in range(world)]
+    results: list[Any] = [None] * world
+    failures: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        mail = mails[rank]
+        try:
+            results[rank] = function(inputs[rank].clone(), rank, world, mail.send, mail.receive)
+        except (
+            Exception
+        ) as error:  # outermost frame of the thread: the student's code may raise anything
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=PATIENCE_S * world + PATIENCE_S)
+    if failures:
+        real = [error for error in failures if not isinstance(error, TimeoutError)]
+        raise RuntimeError(
+            error_sentence(describe_error((real or failures)[0]), "in your code")
+        ) from failures[0]
+    if any(thread.is_alive() for thread in threads):
+        raise RuntimeError("a rank never returned: is there a loop without an end?")
+    return results, [mail.sent_bytes for mail in mails]
+
+
+def check_all_reduce(function: AllReduce, *, ring: bool = False) -> CodeVerdict:
+    """Whether an all-reduce gives every rank the sum, for 1 to 5 ranks and any size.
+
+    Args:
+        function: `all_reduce(tensor, rank, world, send, receive)` returning the sum over all ranks.
+        ring: also require that no rank sends more than a ring does, 2(n-1)/n of the bytes (and
+            padding).
+    """
+    import torch
+
+    facts: dict[str, float] = {}
+    for world, size in ((1, 4), (2, 8), (3, 12), (4, 7), (5, 23)):
+        generator = torch.Generator().manual_seed(world)
+        inputs = [torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(world)]
+        want = torch.stack(inputs).sum(0)
+        try:
+            results, sent = run_ranks(function, inputs)
+        except RuntimeError as error:
+            return CodeVerdict(False, f"with {world} ranks: {error}", facts)
+        wrong = next(
+            (rank for rank in range(world) if not _is_close(torch, results[rank], want)), None
+        )
+        if wrong is not None:
+            return CodeVerdict(
+                False, f"with {world} ranks, rank {wrong} does not hold the sum", facts
+            )
+        chunk = -(-size // world) * inputs[0].element_size()
+        facts[f"bytes per rank, n={world}"] = float(max(sent))
+        if ring and max(sent) > 2 * (world - 1) * chunk:
+            allowed = 2 * (world - 1) * chunk
+            return CodeVerdict(
+                False,
+                f"with {world} ranks one sends {max(sent)} bytes; a ring sends {allowed}",
+                facts,
+            )
+    return CodeVerdict(True, "every rank holds the sum, for 1 to 5 ranks", facts)
+
+
+def _is_close(torch: Any, found: Any, want: Any) -> bool:
+    if not isinstance(found, torch.Tensor) or found.shape != want.shape:
+        return False
+    return bool(torch.allclose(found, want, rtol=1e-9, atol=1e-9))
+
+
+def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVerdict:
+    """Whether gradients of equal shares of a batch are combined into the whole batch's gradient.
+
+    Args:
+        function: takes the list of the ranks' gradients, returns the combined one.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(24, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    weight = torch.randn(3, 3, generator=generator, dtype=torch.float64)
+
+    def gradient(rows: slice) -> Any:
+        own = weight.clone().requires_grad_()
+        ((x[rows] @ own - y[rows]) ** 2).mean().backward()
+        return own.grad
+
+    whole = gradient(slice(0, 24))
+    for ranks in (2, 3, 4):
+        share = 24 // ranks
+        parts = [gradient(slice(rank * share, (rank + 1) * share)) for rank in range(ranks)]
+        try:
+            found = function(parts)
+        except Exception as error:  # outermost frame around the student's function
+            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        difference = float((found - whole).norm() / whole.norm())
+        if difference > 1e-9:
+            return CodeVerdict(
+                False,
+                f"with {ranks} ranks the combined gradient is off by {difference:.2g} (relative)",
+                {"relative difference": difference},
+            )
+    return CodeVerdict(True, "the combined gradient is the whole batch's, for 2, 3 and 4 ranks")
+
+
+def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
+    """Whether a split product equals the whole one.
+
+    Args:
+        function: `split_matmul(x, weights, ranks)` returning x @ weights from `ranks` partial
+            products.
+        by: "rows" or "columns", named in the verdict.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(2)
+    for ranks, inner, outer in ((2, 10, 6), (4, 8, 12), (5, 10, 10)):
+        x = torch.randn(7, inner, generator=generator, dtype=torch.float64)
+        weights = torch.randn(inner, outer, generator=generator, dtype=torch.float64)
+        try:
+            found = function(x, weights, ranks)
+        except Exception as error:  # outermost frame around the student's function
+            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        if not _is_close(torch, found, x @ weights):
+            shape = tuple(getattr(found, "shape", ()))
+            return CodeVerdict(
+                False, f"split by {by} over {ranks} ranks, the result {shape} is not x @ w"
+            )
+    return CodeVerdict(True, f"split by {by}, the product is exact for 2, 4 and 5 ranks")
+
+
+def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
+    """Whether a dynamic loss scaler backs off at infinities, skips those steps, and grows again.
+
+    Args:
+        make: returns a scaler with `scale` (a number) and `update(found_inf) -> bool`, which is
+            told whether the step's gradients held an inf or nan, and answers whether the step may
+            be taken.
+    """
+    try:
+        return _check_scaler(make)
+    except Exception as error:  # outermost frame around the student's class
+        return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+
+
+def _check_scaler(make: Callable[[], Any]) -> CodeVerdict:
+    scaler = make()
+    start = float(scaler.scale)
+    if start < 2**8:
+        return CodeVerdict(
+            False, f"it starts at {start:g}; a small scale loses gradients to zero (E9)"
+        )
+    if scaler.update(True) is not False:
+        return CodeVerdict(
+            False, "a step with inf gradients must be skipped: update(True) must be False"
+        )
+    after = float(scaler.scale)
+    if not 0 < after < start:
+        return CodeVerdict(
+            False, f"after an inf the scale must shrink; it went from {start:g} to {after:g}"
+        )
+    taken = [scaler.update(False) for _ in range(5000)]
+    if not all(answer is True for answer in taken):
+        return CodeVerdict(
+            False, "a step with finite gradients must be taken: update(False) must be True"
+        )
+    grown = float(scaler.scale)
+    if grown <= after:
+        return CodeVerdict(False, "after thousands of good steps the scale must grow again")
+    return CodeVerdict(
+        True, f"it backs off ({start:g} to {after:g}), skips, and grows (to {grown:g})"
+    )

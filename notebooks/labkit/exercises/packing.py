@@ -1,0 +1,98 @@
+"""How slices fit on one A100: the profiles with their placements, and a check of a student's rule.
+
+A slice takes compute slices (of 7) and memory slices (of 8), and may only begin at certain memory
+slices (NVIDIA's MIG guide, A100). Pure; the table is for teaching, the pool reads the driver's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from labkit.exercises.code_checks import CodeVerdict
+from labkit.run.source import describe_error, error_sentence
+
+COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A kind of slice; `starts` are the memory slices it may begin at."""
+
+    name: str
+    compute: int
+    memory: int
+    sms: int
+    gib: float
+    starts: tuple[int, ...]
+
+
+A100 = {
+    profile.name: profile
+    for profile in (
+        Profile("1g.5gb", 1, 1, 14, 4.75, (0, 1, 2, 3, 4, 5, 6)),
+        Profile("2g.10gb", 2, 2, 28, 9.75, (0, 2, 4)),
+        Profile("3g.20gb", 3, 4, 42, 19.62, (0, 4)),
+        Profile("4g.20gb", 4, 4, 56, 19.62, (0,)),
+        Profile("7g.40gb", 7, 8, 98, 39.5, (0,)),
+    )
+}
+Packing = Mapping[str, int]
+
+
+def truly_fits(packing: Packing) -> bool:
+    """Whether these slices can be placed on one empty A100, by trying every placement."""
+    wanted = [A100[name] for name, count in packing.items() for _ in range(count)]
+    if sum(profile.compute for profile in wanted) > COMPUTE:
+        return False
+    return _place(sorted(wanted, key=lambda profile: -profile.memory), frozenset())
+
+
+def _place(wanted: list[Profile], taken: frozenset[int]) -> bool:
+    if not wanted:
+        return True
+    first, rest = wanted[0], wanted[1:]
+    spans = [frozenset(range(start, start + first.memory)) for start in first.starts]
+    return any(_place(rest, taken | span) for span in spans if not span & taken)
+
+
+def packings(most: int = COMPUTE) -> Iterator[dict[str, int]]:
+    """Every choice of up to seven slices, whether it fits or not."""
+    for size in range(1, most + 1):
+        for chosen in itertools.combinations_with_replacement(A100, size):
+            yield {name: chosen.count(name) for name in dict.fromkeys(chosen)}
+
+
+def used_sms(packing: Packing) -> int:
+    """SMs that work when every slice of the packing does."""
+    return sum(A100[name].sms * count for name, count in packing.items())
+
+
+def used_gib(packing: Packing) -> float:
+    """Memory the slices of the packing hold."""
+    return sum(A100[name].gib * count for name, count in packing.items())
+
+
+def in_words(packing: Packing) -> str:
+    """A packing as people write it, "2x1g.5gb + 1x3g.20gb"."""
+    return " + ".join(f"{count}x{name}" for name, count in packing.items())
+
+
+def check_fits(fits: Callable[[Packing], object]) -> CodeVerdict:
+    """Whether a rule says for every choice of slices what trying the placements says.
+
+    Args:
+        fits: takes a packing such as {"1g.5gb": 2, "3g.20gb": 1}, answers whether it fits.
+    """
+    for packing in packings():
+        try:
+            said = fits(packing)
+        except Exception as error:  # outermost frame around the student's function
+            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        if said is None:
+            return CodeVerdict(False, "write fits first")
+        if bool(said) != truly_fits(packing):
+            truth = "fits" if truly_fits(packing) else "does not fit"
+            return CodeVerdict(False, f"{in_words(packing)} {truth}, and you say otherwise")
+    return CodeVerdict(True, "it agrees with every choice of up to seven slices")

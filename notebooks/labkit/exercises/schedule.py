@@ -1,0 +1,74 @@
+"""Pipeline schedules: the exact check of the student's, its picture, and the ideal to hold it to.
+
+Pure functions; a schedule is a list of ticks, each the (stage, micro-batch) pairs worked on then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from labkit.exercises.code_checks import CodeVerdict
+from labkit.run.source import describe_error, error_sentence
+
+Tick = Sequence[tuple[int, int]]
+Schedule = Sequence[Tick]
+
+
+def check_schedule(function: Callable[[int, int], Schedule]) -> CodeVerdict:
+    """Whether `schedule(stages, micro_batches)` is a forward pipeline without a wasted tick.
+
+    Args:
+        function: returns the ticks; tick 0 is the first.
+    """
+    for stages, batches in ((1, 3), (2, 1), (2, 4), (3, 5), (4, 2)):
+        try:
+            ticks = [list(tick) for tick in function(stages, batches)]
+            fault = _fault(ticks, stages, batches)
+        except Exception as error:  # outermost frame around the student's function
+            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        if fault:
+            return CodeVerdict(False, f"with {stages} stages and {batches} micro-batches: {fault}")
+    return CodeVerdict(True, "every micro-batch passes every stage in order, in m + p - 1 ticks")
+
+
+def _fault(ticks: list[list[tuple[int, int]]], stages: int, batches: int) -> str:
+    """What is wrong with a schedule, in words; empty when nothing is."""
+    done: dict[tuple[int, int], int] = {}
+    for number, tick in enumerate(ticks):
+        if len({stage for stage, _ in tick}) < len(tick):
+            return f"in tick {number} a stage works on two micro-batches at once"
+        for stage, batch in tick:
+            if (stage, batch) in done:
+                return f"stage {stage} works twice on micro-batch {batch}"
+            if stage and done.get((stage - 1, batch), number) >= number:
+                return (
+                    f"in tick {number} stage {stage} works on micro-batch {batch}, "
+                    f"which stage {stage - 1} has not finished"
+                )
+            done[stage, batch] = number
+    wanted = {(stage, batch) for stage in range(stages) for batch in range(batches)}
+    if set(done) != wanted:
+        return (
+            f"{len(wanted - set(done))} pieces of work are missing, {len(set(done) - wanted)} extra"
+        )
+    ideal = batches + stages - 1
+    return "" if len(ticks) == ideal else f"it takes {len(ticks)} ticks; {ideal} are enough"
+
+
+def order_of(schedule: Schedule, stage: int) -> list[int]:
+    """The micro-batches of one stage in the order in which it works on them."""
+    return [batch for tick in schedule for owner, batch in tick if owner == stage]
+
+
+def gantt(schedule: Schedule, stages: int) -> str:
+    """A schedule as text: a row per stage, a column per tick, a dot where a stage waits."""
+    rows = []
+    for stage in range(stages):
+        cells = [dict(tick).get(stage) for tick in schedule]
+        rows.append(f"stage {stage}  " + " ".join("." if c is None else str(c % 10) for c in cells))
+    return "\n".join(rows)
+
+
+def bubble(stages: int, batches: int) -> float:
+    """The share of a stage's time that is spent waiting: (p - 1) / (m + p - 1)."""
+    return (stages - 1) / (batches + stages - 1)

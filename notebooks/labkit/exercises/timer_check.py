@@ -1,0 +1,77 @@
+"""An exact check of a timer, on a make-believe device whose clock can be seen.
+
+Nothing is really timed: the device says what a right timer must find, to the last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from labkit.exercises.code_checks import CodeVerdict
+from labkit.run.source import describe_error, error_sentence
+
+LAUNCH_S, CALL_S, FIRST_S, EARLIER_S = 0.001, 0.005, 0.5, 0.2
+
+
+class MakeBelieveDevice:
+    """Work is queued in 1 ms and takes 5 ms, the first call 500 ms; earlier work still runs."""
+
+    def __init__(self) -> None:
+        self.now, self._busy_until, self._calls = 0.0, EARLIER_S, 0
+
+    def work(self) -> None:
+        """Queue one call and return at once, as a GPU does."""
+        self.now += LAUNCH_S
+        took = CALL_S if self._calls else FIRST_S
+        self._busy_until = max(self._busy_until, self.now) + took
+        self._calls += 1
+
+    def wait(self) -> None:
+        """Wait until the queue is empty."""
+        self.now = max(self.now, self._busy_until)
+
+    def clock(self) -> float:
+        return self.now
+
+
+def check_timer(timer: Callable[..., Any], rounds: int = 20) -> CodeVerdict:
+    """Whether a timer waits, leaves the first call out and returns every sample.
+
+    Args:
+        timer: `timer(work, wait, clock, rounds)` returning seconds per call.
+        rounds: how many samples it is asked for.
+    """
+    device = MakeBelieveDevice()
+    try:
+        found = timer(device.work, device.wait, device.clock, rounds)
+    except Exception as error:  # outermost frame around the student's function
+        return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+    if not found:
+        return CodeVerdict(False, "write my_timer first: it returned no samples")
+    if not isinstance(found, list | tuple) or len(found) != rounds:
+        return CodeVerdict(False, f"asked for {rounds} samples, it must return a list of as many")
+    return _judge([float(sample) for sample in found])
+
+
+def _judge(samples: list[float]) -> CodeVerdict:
+    true_s = LAUNCH_S + CALL_S
+    if all(abs(sample - true_s) < 1e-9 for sample in samples):
+        return CodeVerdict(True, f"every sample is {true_s * 1e3:g} ms, which is the truth")
+    if min(samples) < true_s - 1e-9:
+        return CodeVerdict(
+            False,
+            f"it reads {min(samples) * 1e3:g} ms where a call takes {true_s * 1e3:g} ms: "
+            "wait for the device before you read the clock the second time",
+        )
+    if samples[0] > true_s + 1e-9 and all(abs(s - true_s) < 1e-9 for s in samples[1:]):
+        return CodeVerdict(
+            False,
+            f"the first sample is {samples[0] * 1e3:g} ms: "
+            "call once before you count, and wait before you start the clock",
+        )
+    return CodeVerdict(
+        False,
+        f"it reads {max(samples) * 1e3:g} ms where a call takes {true_s * 1e3:g} ms: "
+        "time one call a sample, from an empty queue to an empty queue",
+    )

@@ -1,0 +1,1 @@
+"""Handing in, and grading what was handed in."""

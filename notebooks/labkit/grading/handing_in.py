@@ -1,0 +1,125 @@
+"""Hand in: one zip with the evidence and the student's notebooks, without outputs.
+
+The zip shows what was measured and written. It deters forgery and cannot prevent it: who can run
+this code can also write such a file.
+"""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import html
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import EvidenceDamaged, LabError
+from labkit.evidence import evidence as store
+from labkit.records import now_text
+
+FORMAT = 1
+NAME = "hand-in.zip"
+INLINE_LIMIT = 8 << 20  # bytes of a zip that the download link carries itself
+
+
+@dataclass(frozen=True)
+class HandIn:
+    """The zip, with a link to download it, and what should be known before sending it."""
+
+    file: Path
+    experiments: tuple[str, ...]
+    notebooks: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        found = f"{len(self.experiments)} experiments and {len(self.notebooks)} notebooks"
+        return "\n".join([f"{self.file}: {found}", *self.notes])
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"<p>{self._link()} {html.escape(repr(self).splitlines()[0])}</p><ul>{notes}</ul>"
+
+    def _link(self) -> str:
+        """A link that carries the file: a path would open the file browser instead."""
+        if self.file.stat().st_size > INLINE_LIMIT:
+            return "Download it from the file browser:"
+        data = base64.b64encode(self.file.read_bytes()).decode()
+        return (
+            f'<a download="{html.escape(self.file.name)}" '
+            f'href="data:application/zip;base64,{data}">Download</a>'
+        )
+
+
+def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
+    """Make the zip to hand in. Save the notebooks first (Ctrl+S): what is on disk is handed in.
+
+    Args:
+        notebooks: which ones; all beside the evidence when none is named.
+        folder: where they and `evidence` lie, and where the zip goes.
+
+    Raises:
+        LabError: there is neither evidence nor a notebook, or a named notebook is not whole.
+    """
+    chosen = [folder / one for one in notebooks] or sorted(folder.glob("*.ipynb"))
+    written = {path.name: _without_outputs(path) for path in chosen}
+    measured, notes = _evidence(folder / store.FOLDER)
+    if not written and not measured:
+        raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
+    manifest = {"format": FORMAT, "student": _student(), "at": now_text()}
+    target = folder / NAME
+    draft = target.with_suffix(".part")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", json.dumps(manifest, ensure_ascii=False))
+        for name, text in written.items():
+            archive.writestr(f"notebooks/{name}", text)
+        for name, text in measured.items():
+            archive.writestr(f"evidence/{name}", text)
+    draft.replace(target)
+    keys = tuple(name.removesuffix(".json") for name in measured)
+    return HandIn(target, keys, tuple(written), tuple(notes))
+
+
+def _student() -> str:
+    name = os.environ.get("JUPYTERHUB_USER")
+    if name:
+        return name
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return "unknown"
+
+
+def _without_outputs(path: Path) -> str:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        cells: Sequence[dict[str, Any]] = data["cells"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{path.name} is not a whole notebook ({error}): save it again.") from error
+    for cell in cells:
+        if cell.get("cell_type") == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+    data.get("metadata", {}).pop("widgets", None)
+    return json.dumps(data, ensure_ascii=False, indent=1)
+
+
+def _evidence(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """The evidence files' texts, damaged ones too, with a note on what will not count."""
+    found, notes = {}, []
+    for file in sorted(folder.glob("*.json")):
+        found[file.name] = file.read_text(encoding="utf-8", errors="replace")
+        try:
+            one = store.load(file)
+        except EvidenceDamaged as error:
+            notes.append(str(error))
+            continue
+        if not one.is_students:
+            notes.append(
+                f"{one.experiment} ran without your prediction: it does not count as yours."
+            )
+        elif not one.explanation:
+            notes.append(f"{one.experiment} has no explanation yet.")
+    return found, notes

@@ -1,0 +1,98 @@
+"""What students handed in, read from their zips without unpacking them.
+
+A zip is a stranger's file: sizes are limited, names are only looked up, nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from labkit.errors import EvidenceDamaged, LabError
+from labkit.evidence import evidence as store
+from labkit.evidence.evidence import Evidence
+
+MEMBER_LIMIT = 16 << 20
+TOTAL_LIMIT = 128 << 20
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One student's zip.
+
+    Attributes:
+        student: as the zip says; its file name when it does not.
+        evidence: what could be read, by experiment.
+        notebooks: the notebooks' texts, by stem.
+        problems: by file or experiment, what could not be read and why.
+    """
+
+    student: str
+    file: str
+    evidence: dict[str, Evidence] = field(default_factory=dict)
+    notebooks: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def read_folder(folder: Path) -> list[Submission]:
+    """Every zip of a folder, in order of name.
+
+    Raises:
+        LabError: the folder does not exist or holds no zip.
+    """
+    files = sorted(folder.glob("*.zip"))
+    if not files:
+        raise LabError(f"There is no zip in {folder}.")
+    return [read_zip(file) for file in files]
+
+
+def read_zip(file: Path) -> Submission:
+    """One zip; whatever is wrong with it is said in `problems`."""
+    found = Submission(file.stem, file.name)
+    try:
+        texts = dict(_texts(file))
+    except (zipfile.BadZipFile, LabError, OSError, UnicodeDecodeError, RuntimeError) as error:
+        found.problems["zip"] = f"{file.name} cannot be read: {error}"
+        return found
+    found = Submission(_student(texts.get("manifest.json", ""), file.stem), file.name)
+    for name, text in texts.items():
+        path = PurePosixPath(name)
+        if path.parts[0] == "evidence" and path.suffix == ".json":
+            _add_evidence(found, path.stem, text)
+        elif path.parts[0] == "notebooks" and path.suffix == ".ipynb":
+            found.notebooks[path.stem] = text
+    return found
+
+
+def _texts(file: Path) -> Iterator[tuple[str, str]]:
+    with zipfile.ZipFile(file) as archive:
+        members = [one for one in archive.infolist() if not one.is_dir()]
+        if sum(one.file_size for one in members) > TOTAL_LIMIT:
+            raise LabError(f"it unpacks to more than {TOTAL_LIMIT >> 20} MiB")
+        for one in members:
+            if one.file_size > MEMBER_LIMIT:
+                raise LabError(f"{one.filename} is bigger than {MEMBER_LIMIT >> 20} MiB")
+            yield one.filename, archive.read(one).decode("utf-8")
+
+
+def _student(manifest: str, otherwise: str) -> str:
+    try:
+        name = json.loads(manifest)["student"]
+    except (ValueError, KeyError, TypeError):
+        return otherwise
+    return name if isinstance(name, str) and name else otherwise
+
+
+def _add_evidence(found: Submission, key: str, text: str) -> None:
+    try:
+        one = store.read(text, f"{key}.json")
+    except EvidenceDamaged as error:
+        found.problems[key] = str(error)
+        return
+    if one.experiment != key:
+        found.problems[key] = f"{key}.json holds {one.experiment}"
+        return
+    found.evidence[key] = one

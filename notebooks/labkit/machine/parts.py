@@ -1,0 +1,149 @@
+"""Parts of what the student holds: some of its SMs (green contexts), on a CPU some of its threads.
+
+A part has its own SMs, but shares memory and L2 with the rest: that is the difference to a slice,
+and two experiments are about it. Part and whole live in one child and take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.errors import LabError
+from labkit.machine.emulate import VARIABLE, Emulation
+from labkit.records import Place
+
+FRACTIONS = (8, 4, 2)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The sizes a device can be cut to, in `unit`s (SMs or threads); `sizes` leave out the whole.
+
+    Parts of a CPU are threads: "scaled down", a picture of the method and no result about a GPU.
+    """
+
+    unit: str
+    whole: int
+    sizes: tuple[int, ...]
+
+    @property
+    def half(self) -> int:
+        """The largest part that is not the whole; the whole where nothing smaller exists."""
+        return self.sizes[-1] if self.sizes else self.whole
+
+
+def parts_of(place: Place) -> Parts:
+    """What the (first) device held here can be cut into.
+
+    Green contexts come in steps of 2 SMs, at least 4, up to compute capability 8, and of 8 from 9
+    on (CUDA driver API 13.2).
+    """
+    held = place.devices[0]
+    if held.backend == "cpu" or held.sms is None:
+        return Parts("threads", held.threads, _sizes(held.threads, 1, 1))
+    emulated = Emulation.from_environment({VARIABLE: held.emulated or ""}).sms
+    newer = int((held.capability or "8").split(".")[0]) >= 9
+    step, least = (8, 8) if newer else (2, 4)
+    whole = emulated or held.sms
+    return Parts("SMs", whole, _sizes(whole, step, least))
+
+
+def _sizes(whole: int, step: int, least: int) -> tuple[int, ...]:
+    cut = {max(least, whole // fraction // step * step) for fraction in FRACTIONS}
+    return tuple(sorted(size for size in cut if size < whole))
+
+
+def on_part(function: Callable[..., Any], size: int | None) -> Callable[..., Any]:
+    """The same function, confined to a part; None leaves it the whole.
+
+    Args:
+        function: as for `labkit.measure`; it must return the function to be timed.
+        size: SMs, or threads on a CPU.
+    """
+
+    def on_a_part(**arguments: Any) -> Any:
+        from labkit.machine.parts import confined
+
+        return confined(function(**arguments), size)
+
+    return on_a_part
+
+
+def confined(work: Callable[[], Any], size: int | None) -> Callable[[], Any]:
+    """Make `work` run on a part of this process's device; in a child only.
+
+    Raises:
+        LabError: there is no function to be timed, or the SMs cannot be partitioned here.
+    """
+    import torch
+
+    if not callable(work):
+        raise LabError("A function that runs on a part must return the function to be timed.")
+    if size is None:
+        return work
+    return _on_sms(torch, work, size) if torch.cuda.is_available() else _on_threads(work, size)
+
+
+def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
+    import torch
+
+    def confined_work() -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            work()
+        finally:
+            torch.set_num_threads(before)
+
+    return confined_work
+
+
+def _on_sms(torch: Any, work: Callable[[], Any], sms: int) -> Callable[[], Any]:
+    context = _green_context(sms)
+    if hasattr(context, "Stream"):  # torch 2.12 and later
+        return _on_stream(torch, work, context)
+
+    def confined_work() -> None:
+        context.set_context()
+        try:
+            with torch.autograd.set_multithreading_enabled(False):  # its threads use all SMs
+                work()
+        finally:
+            context.pop_context()
+
+    return confined_work
+
+
+def _on_stream(torch: Any, work: Callable[[], Any], context: Any) -> Callable[[], Any]:
+    stream, held = context.Stream(), [context]  # nobody else holds it: it would be destroyed
+
+    def confined_work() -> None:
+        outer = torch.cuda.current_stream()
+        stream.wait_stream(outer)
+        with torch.cuda.stream(stream):
+            work()
+        assert held, "the context must outlive its stream"
+        outer.wait_stream(stream)
+
+    return confined_work
+
+
+def _green_context(sms: int) -> Any:
+    try:
+        from torch.cuda.green_contexts import GreenContext
+
+        if hasattr(GreenContext, "create"):
+            return GreenContext.create(num_sms=sms, device_id=0)
+        return GreenContext(num_sms=sms)
+    except (ImportError, RuntimeError, NotImplementedError, OSError) as error:
+        raise LabError(f"This machine cannot partition its SMs: {error}") from error
+
+
+def shares(points: Any, index: int = -1) -> Mapping[str, tuple[float, ...]]:
+    """The paired samples of one compared point: `part` and `whole`, empty where nothing was cut."""
+    if not points or len(points[index].records) < 2:
+        return {"part": (), "whole": ()}
+    part, whole = points[index].records
+    return {"part": part.samples_s, "whole": whole.samples_s}

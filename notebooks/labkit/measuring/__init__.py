@@ -1,0 +1,1 @@
+"""Measuring: alone, in turns, side by side, among ranks."""

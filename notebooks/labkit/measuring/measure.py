@@ -1,0 +1,302 @@
+"""`measure`, `compare`, `ranks` and `peak`: what a notebook calls.
+
+Each sends the function's source to child processes and returns a frozen record. Each has a twin
+ending in `_async` for panels, which hands out the readings while they come in. Nothing here imports
+torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labkit import errors, stats
+from labkit.machine.memory import PeakMemory
+from labkit.machine.readings import Readings
+from labkit.measuring.place import spread
+from labkit.records import Comparison, Measurement, RankResults
+from labkit.run.child import run_blocking
+from labkit.run.jobs import (
+    BUDGET_S,
+    TIMEOUT_S,
+    Function,
+    OnUpdate,
+    distinct_names,
+    is_quick,
+    make_job,
+    nobody_watches,
+    run_job,
+    usual_samples,
+)
+
+OPTIONS = frozenset({"ranks", "cold", "dtype", "flops", "moved_bytes", "budget_s", "timeout_s"}) | {
+    "on_update",
+    "readings",
+    "samples",
+}
+
+
+@dataclass(frozen=True)
+class _Children:
+    """The children of one measurement: where they report, how long they may live, who watches."""
+
+    readings: Readings
+    timeout_s: float
+    on_update: OnUpdate
+
+    async def run(
+        self,
+        kind: str,
+        functions: Sequence[Function],
+        arguments: Mapping[str, Any],
+        options: Mapping[str, Any],
+        record: Callable[[str], Measurement | Comparison],
+    ) -> str:
+        """Run a job in as many children as there are readings for.
+
+        Args:
+            kind: of the job; `functions`, `arguments` and `options` are the rest of it.
+            functions: what is sent.
+            arguments: passed to them.
+            options: as for `make_job`.
+            record: makes the record that an error keeps; asked once every function has a sample.
+
+        Returns:
+            The backend that the ranks used.
+        """
+        added, backend = await spread(len(self.readings.ranks))
+        job = make_job(kind, functions, arguments, backend=backend, **options)
+        try:
+            await run_job(job, added, self.timeout_s, self.on_update, self.readings)
+        except errors.LabError as error:
+            is_enough = self.readings.count() >= len(functions)
+            error.kept = record(str(error)) if is_enough else None
+            raise
+        return backend
+
+
+async def measure_async(
+    function: Function,
+    *,
+    samples: int | None = None,
+    ranks: int = 1,
+    cold: bool = True,
+    dtype: str | None = None,
+    flops: float | None = None,
+    moved_bytes: float | None = None,
+    budget_s: float = BUDGET_S,
+    timeout_s: float = TIMEOUT_S,
+    on_update: OnUpdate = nobody_watches,
+    readings: Readings | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Measurement:
+    """Time a function in a child process; see `measure`.
+
+    Args:
+        function: what to time; if it returns a function, that one is timed and the rest is
+            preparation.
+        samples: how many; 20, or 5 under LAB_QUICK.
+        ranks: how many run it together, timed from a common start; each sample is then the slowest
+            rank's.
+        cold: empty the L2 cache before each call (on a GPU).
+        dtype: named in the record.
+        flops: floating-point operations per call, counted by you or by `labkit.roofline`.
+        moved_bytes: bytes per call, counted likewise.
+        budget_s: stop after this long and say so.
+        timeout_s: end the children after this long, whatever they do.
+        on_update: called while readings come in.
+        readings: where to collect them, for a caller that wants them after an error.
+        arguments: passed to the function.
+    """
+    given = dict(arguments or {})
+    children = _Children(readings or Readings(ranks), timeout_s, on_update)
+    counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
+    (name,) = distinct_names([function])
+
+    def record(stopped: str | None = None) -> Measurement:
+        return children.readings.measurement(name, stopped, setting=_readable(given), **counted)
+
+    options = {"looks": [samples or usual_samples()], "cold": cold, "budget_s": budget_s}
+    await children.run("time", [function], given, options, record)
+    return record()
+
+
+def measure(
+    function: Function, *, samples: int | None = None, ranks: int = 1, **options: Any
+) -> Measurement:
+    """Time a function in a child process and return every sample.
+
+    Options named in `measure_async` are taken as such; all others are passed to the function:
+    `measure(matmul, samples=40, size=1024)` calls `matmul(size=1024)`.
+
+    Raises:
+        LabError: in words; its `kept` is the record of what was measured before.
+    """
+    known, arguments = _split(options, function)
+    return run_blocking(
+        lambda: measure_async(function, samples=samples, ranks=ranks, arguments=arguments, **known)
+    )
+
+
+async def compare_async(
+    a: Function,
+    b: Function,
+    *,
+    band: tuple[float, float] = (0.95, 1.05),
+    ranks: int = 1,
+    cold: bool = True,
+    dtype: str | None = None,
+    budget_s: float = 2 * BUDGET_S,
+    timeout_s: float = TIMEOUT_S,
+    on_update: OnUpdate = nobody_watches,
+    readings: Readings | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Time two functions in turns in one child, and judge the ratio of their times; see `compare`.
+
+    Args:
+        a: the numerator.
+        b: the denominator.
+        band: what is claimed of a's time over b's.
+        ranks: how many run both together.
+        cold: empty the L2 cache before each call (on a GPU).
+        dtype: named in the records.
+        budget_s: no new look after this long.
+        timeout_s: end the children after this long.
+        on_update: called while readings come in.
+        readings: where to collect them.
+        arguments: passed to both functions.
+    """
+    given = dict(arguments or {})
+    children = _Children(readings or Readings(ranks), timeout_s, on_update)
+    looks = stats.LOOKS[:1] if is_quick() else stats.LOOKS
+    names = distinct_names([a, b])
+
+    def record(stopped: str | None = None) -> Comparison:
+        known: dict[str, Any] = {"dtype": dtype, "setting": _readable(given)}
+        first, second = (children.readings.measurement(name, stopped, **known) for name in names)
+        seen = stats.judge(first.samples_s, second.samples_s, band, looks)
+        return Comparison(first, second, band, seen, stats.why(seen, band))
+
+    options = {"looks": list(looks), "band": list(band), "cold": cold, "budget_s": budget_s}
+    await children.run("time", [a, b], given, options, record)
+    return record()
+
+
+def compare(
+    a: Function, b: Function, *, band: tuple[float, float] = (0.95, 1.05), **options: Any
+) -> Comparison:
+    """Time two functions in turns, both alive, and say whether a's time over b's lies in the band.
+
+    At most three looks are taken (20, 40, 80 rounds), each at 98.3 %, so that all together are
+    wrong in at most 5 %. Other options as in `measure`.
+    """
+    known, arguments = _split(options, a)
+    return run_blocking(lambda: compare_async(a, b, band=band, arguments=arguments, **known))
+
+
+async def ranks_async(
+    function: Function,
+    *,
+    n: int = 2,
+    timeout_s: float = TIMEOUT_S,
+    samples: int | None = None,
+    budget_s: float = BUDGET_S,
+    on_update: OnUpdate = nobody_watches,
+    readings: Readings | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> RankResults:
+    """Run a function in several processes that can talk to one another; see `ranks`.
+
+    Args:
+        function: runs in every rank, with `torch.distributed` ready.
+        n: how many ranks.
+        timeout_s: end them after this long.
+        samples: how many, if the function returns a function to be timed.
+        budget_s: unused with several ranks, which must all make the same calls.
+        on_update: called while readings come in.
+        readings: where to collect them.
+        arguments: passed to the function.
+    """
+    given = dict(arguments or {})
+    taken = readings or Readings(n)
+
+    def record(stopped: str | None = None) -> Measurement:
+        return taken.measurement(function.__name__, stopped, setting=_readable(given))
+
+    options = {"looks": [samples or usual_samples()], "budget_s": budget_s}
+    children = _Children(taken, timeout_s, on_update)
+    backend = await children.run("call", [function], given, options, record)
+    printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
+    return RankResults(
+        values=tuple(rank.facts.get("value") for rank in taken.ranks),
+        devices=taken.devices,
+        tier=taken.tier,
+        link=taken.link,
+        backend=backend,
+        timed=record() if taken.count() else None,
+        printed=tuple(f"[rank {index}] {line}" for index, line in printed),
+    )
+
+
+def ranks(
+    function: Function, *, n: int = 2, timeout_s: float = TIMEOUT_S, **options: Any
+) -> RankResults:
+    """Run a function in `n` processes and return what each returned, in order of rank.
+
+    Several GPUs use NCCL, several slices gloo with tensors on their slice; with fewer devices than
+    ranks they are gloo processes on the container's CPU, and the result says so.
+    """
+    known, arguments = _split(options, function)
+    return run_blocking(
+        lambda: ranks_async(function, n=n, timeout_s=timeout_s, arguments=arguments, **known)
+    )
+
+
+async def peak_async(
+    function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any
+) -> PeakMemory:
+    """Run a function once in a fresh process and report its peak memory; see `peak`."""
+    added, _ = await spread(1)
+    taken = Readings(1)
+    await run_job(
+        make_job("call", [function], arguments, looks=[1]), added, timeout_s, nobody_watches, taken
+    )
+    facts, (where_run,) = taken.ranks[0].facts, taken.devices
+    kind = (
+        "tensors on the device"
+        if where_run.backend == "cuda"
+        else "process RSS, allocator and torch included"
+    )
+    return PeakMemory(
+        facts["peak_mib"], kind, where_run, facts.get("reserved_mib"), facts.get("device_used_mib")
+    )
+
+
+def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> PeakMemory:
+    """Peak memory of one call.
+
+    Raises:
+        OutOfMemory: it does not fit, whichever way torch put that.
+    """
+    return run_blocking(lambda: peak_async(function, timeout_s=timeout_s, **arguments))
+
+
+def _split(options: Mapping[str, Any], function: Function) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell our options from the function's arguments; a `dtype` may be both."""
+    ours = {name: value for name, value in options.items() if name in OPTIONS}
+    arguments = {name: value for name, value in options.items() if name not in OPTIONS}
+    if "dtype" in ours:
+        if "dtype" in inspect.signature(function).parameters:
+            arguments["dtype"] = ours["dtype"]
+        ours["dtype"] = str(ours["dtype"]).removeprefix("torch.")
+    return ours, arguments
+
+
+def _readable(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    plain = (bool, int, float, str, type(None))
+    return {
+        name: value if isinstance(value, plain) else str(value) for name, value in arguments.items()
+    }

@@ -1,0 +1,92 @@
+"""Where this notebook measures, found out in a child; and which rank gets which device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from labkit.machine import device, lease
+from labkit.machine.readings import Readings
+from labkit.records import Device, Lease, Place, Tier
+from labkit.run.child import run_blocking
+from labkit.run.jobs import TIMEOUT_S, make_job, nobody_watches, run_job
+
+
+async def where_async() -> Place:
+    """Find out what this notebook measures on, in a child that is gone afterwards.
+
+    Raises:
+        NoRealSlice: the lease names a real slice and torch sees none.
+    """
+    held, budget = lease.from_environment(os.environ), device.cpu_budget()
+    choices = held.real_slices or (None,)
+    found: list[Device] = []
+    readings = Readings(1)
+    for choice in choices:
+        readings = Readings(1)
+        added = {"CUDA_VISIBLE_DEVICES": choice} if choice else {}
+        await run_job(make_job("around", [], {}), [added], TIMEOUT_S, nobody_watches, readings)
+        found += _around(readings, held)
+    tier = device.tier_of(found)
+    return Place(tier, tuple(found), device.LINKS[tier], budget, held, readings.ranks[0].versions)
+
+
+def _around(readings: Readings, held: Lease) -> list[Device]:
+    """The devices one process saw: on a slice just that, else every GPU, else the CPU."""
+    (own,) = readings.devices
+    cards = readings.ranks[0].facts.get("devices", [])
+    if own.backend == "cpu" or own.is_slice or held.real_slices:
+        return [own]
+    shared: dict[str, Any] = {
+        "cpu_cores": own.cpu_cores,
+        "threads": own.threads,
+        "emulated": own.emulated,
+    }
+    return [Device(backend="cuda", capability=own.capability, **card, **shared) for card in cards]
+
+
+_PLACE: dict[str, Place] = {}
+
+
+async def _choices(count: int) -> tuple[tuple[str, ...], Tier]:
+    """The devices `count` processes may be spread over; asks torch only where no lease says."""
+    held = lease.from_environment(os.environ)
+    if held.real_slices:
+        return held.real_slices, Tier.SEVERAL_SLICES if count > 1 else Tier.SLICE
+    if count == 1:
+        return only_one(os.environ), Tier.CPU
+    if "here" not in _PLACE:
+        _PLACE["here"] = await where_async()
+    place = _PLACE["here"]
+    return device.visible_choices(held, os.environ, _gpus(place)), place.tier
+
+
+def only_one(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The device of a process that needs one, where several whole GPUs are known to be held.
+
+    Each GPU that a process sees is opened when CUDA starts, which takes its time.
+    """
+    here = _PLACE.get("here")
+    if here is None or here.lease.real_slices or _gpus(here) < 2:
+        return ()
+    return device.visible_choices(here.lease, environ, _gpus(here))[:1]
+
+
+def _gpus(place: Place) -> int:
+    return sum(card.backend == "cuda" for card in place.devices)
+
+
+async def spread(count: int) -> tuple[list[dict[str, str]], str]:
+    """Per rank, what its environment gets; and the backend that suits."""
+    choices, tier = await _choices(count)
+    budget = device.cpu_budget()
+    added = [device.child_environment(choices, rank, count, budget) for rank in range(count)]
+    return added, device.backend_for(tier) if 1 < count <= len(choices) else "gloo"
+
+
+def where() -> Place:
+    """Where this notebook measures: tier, devices, link, CPU budget, and the lease."""
+    place = run_blocking(where_async)
+    _PLACE["here"] = place
+    return place

@@ -1,0 +1,288 @@
+"""Ways to share a GPU between copies of one job, and what each copy gets.
+
+Slices (when the lease has them), time sharing, SM partitions by green contexts (with the SMs really
+given), and MPS where it runs. Each is probed in a child with a time limit before it is offered. CPU
+per copy is always reported, because a container's CPU quota decides silently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from labkit import errors
+from labkit.machine import device, lease
+from labkit.machine.readings import Readings
+from labkit.measuring.place import only_one
+from labkit.records import Device, Tier
+from labkit.run import source
+from labkit.run.child import Crew, run_blocking
+from labkit.run.tasks import WAITING
+
+PROBE_S = 60.0
+MPS_START_S = 20.0
+
+
+class Way(StrEnum):
+    """How copies share."""
+
+    ALONE = "alone"
+    TIME = "time sharing"
+    SMS = "SM partitions"
+    MPS = "MPS"
+    SLICES = "slices"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Whether a way works here, and if not, why; `sms` is what a partition really got."""
+
+    way: Way
+    works: bool
+    why: str
+    sms: int | None = None
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What copies of one job did while sharing.
+
+    Attributes:
+        calls_per_s: of each copy.
+        cpu_per_copy: CPU seconds each copy used per second; the wait for the GPU sleeps and is not
+            in it.
+        sms: SMs each copy really had, where partitions were made.
+    """
+
+    way: Way
+    copies: int
+    calls_per_s: tuple[float, ...]
+    cpu_per_copy: tuple[float, ...]
+    devices: tuple[Device, ...]
+    tier: Tier
+    sms: tuple[int | None, ...] = ()
+
+    @property
+    def total_per_s(self) -> float:
+        """Calls of all copies together per second."""
+        return sum(self.calls_per_s)
+
+    @property
+    def is_cpu_bound(self) -> bool:
+        """Whether the copies used up the CPU budget, so that the GPU cannot be blamed."""
+        budget = self.devices[0].cpu_cores if self.devices else 1.0
+        return sum(self.cpu_per_copy) >= 0.9 * budget
+
+    def __str__(self) -> str:
+        bound = ", CPU-bound" if self.is_cpu_bound else ""
+        cpu = sum(self.cpu_per_copy) / max(1, len(self.cpu_per_copy))
+        return (
+            f"{self.copies} copies, {self.way}: {self.total_per_s:.4g} calls/s in all, "
+            f"{cpu:.2f} CPU cores per copy{bound}, on {self.devices[0].label}"
+        )
+
+
+async def share_async(
+    function: Callable[..., Any],
+    way: Way,
+    *,
+    copies: int,
+    seconds: float = 2.0,
+    sms_per_copy: int | None = None,
+    timeout_s: float = 120.0,
+    **arguments: Any,
+) -> Shared:
+    """Run copies of a function at once for some seconds; see `share`."""
+    async with _surroundings(way, copies) as common:
+        added = [
+            {**common, **part, **_partition(way, sms_per_copy)}
+            for part in _devices_for(way, copies)
+        ]
+        readings = await _run_copies(function, arguments, added, seconds, timeout_s)
+    facts = [rank.facts for rank in readings.ranks]
+    return Shared(
+        way=way,
+        copies=copies,
+        calls_per_s=tuple(fact["calls"] / fact["seconds"] for fact in facts),
+        cpu_per_copy=tuple(fact["cpu_per_copy"] for fact in facts),
+        devices=readings.devices,
+        tier=readings.tier,
+        sms=tuple(fact.get("sms_given") for fact in facts),
+    )
+
+
+def share(
+    function: Callable[..., Any],
+    way: Way | str,
+    *,
+    copies: int,
+    seconds: float = 2.0,
+    **options: Any,
+) -> Shared:
+    """Run copies of a function at once and count their calls.
+
+    Args:
+        function: as for `labkit.measure`.
+        way: how they share; "alone" runs one copy.
+        copies: how many.
+        seconds: how long to count, after every copy is warm.
+        options: `sms_per_copy` for partitions, `timeout_s`, and the function's own arguments.
+
+    Raises:
+        LabError: the way does not work here, or a copy failed.
+    """
+    chosen = Way(way)
+    return run_blocking(
+        lambda: share_async(function, chosen, copies=copies, seconds=seconds, **options)
+    )
+
+
+def _devices_for(way: Way, copies: int) -> list[dict[str, str]]:
+    """Which device each copy gets, and its share of the threads.
+
+    Raises:
+        TooFewRanks: slices were asked for and the lease holds fewer.
+    """
+    held, budget = lease.from_environment(os.environ), device.cpu_budget()
+    threads = str(device.threads_for(budget, copies))
+    common = {"OMP_NUM_THREADS": threads, "LABKIT_THREADS": threads}
+    if way is Way.SLICES:
+        if len(held.real_slices) < copies:
+            raise errors.TooFewRanks(
+                f"{copies} copies on slices need {copies} slices; your lease holds "
+                f"{len(held.real_slices)}. Ask for a shape with more, or share by time."
+            )
+        return [{**common, "CUDA_VISIBLE_DEVICES": held.real_slices[i]} for i in range(copies)]
+    chosen = held.real_slices[:1] or only_one(os.environ)
+    own = {"CUDA_VISIBLE_DEVICES": chosen[0]} if chosen else {}
+    return [{**common, **own} for _ in range(copies)]
+
+
+def _partition(way: Way, sms: int | None) -> dict[str, str]:
+    if way is not Way.SMS:
+        return {}
+    if not sms:
+        raise errors.LabError("Say how many SMs each copy shall have: sms_per_copy=16")
+    return {"LABKIT_PARTITION": str(sms)}
+
+
+@contextlib.asynccontextmanager
+async def _surroundings(way: Way, copies: int) -> AsyncIterator[Mapping[str, str]]:
+    """What has to run around the copies: the MPS daemon for MPS, nothing else."""
+    if way is not Way.MPS:
+        yield {}
+        return
+    async with mps_daemon() as added:
+        yield {**added, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(1, 100 // copies))}
+
+
+@contextlib.asynccontextmanager
+async def mps_daemon() -> AsyncIterator[Mapping[str, str]]:
+    """Run NVIDIA's MPS control daemon in a private folder, for as long as the block lasts.
+
+    Raises:
+        LabError: the daemon is not installed or does not start.
+    """
+    if shutil.which("nvidia-cuda-mps-control") is None:
+        raise errors.LabError("MPS is not installed here (no nvidia-cuda-mps-control).")
+    folder = Path(tempfile.mkdtemp(prefix="labkit-mps-"))
+    added = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    try:
+        status, said = await _mps_control(["-d"], "", added)
+        if status != 0:
+            raise errors.LabError(f"MPS does not start here: {said.strip()[:200]}")
+        try:
+            yield added
+        finally:
+            await _mps_control([], "quit -t 5\n", added)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _mps_control(
+    options: Sequence[str], text: str, added: Mapping[str, str]
+) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        "nvidia-cuda-mps-control",
+        *options,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **added},
+    )
+    try:
+        _, said = await asyncio.wait_for(process.communicate(text.encode()), MPS_START_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return 1, f"no answer within {MPS_START_S:g} s"
+    return process.returncode or 0, said.decode(errors="replace")
+
+
+async def _run_copies(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    added: Sequence[Mapping[str, str]],
+    seconds: float,
+    timeout_s: float,
+) -> Readings:
+    """Start the copies, open the gate when all are warm, and collect their counts."""
+    name = function.__name__
+    job = {
+        "kind": "copies",
+        "functions": {name: source.pack(function)},
+        "arguments": {key: source.pack_value(value, key, name) for key, value in arguments.items()},
+        "backend": "gloo",
+        "group": False,
+        "seconds": seconds,
+        "seed": 0,
+    }
+    readings, waiting = Readings(len(added)), 0
+    async with Crew(job, added, timeout_s) as crew:
+        async for rank, message in crew.messages():
+            readings.take(rank, message)
+            waiting += message.get("stage") == WAITING
+            if waiting == len(added):  # all are warm: open the gate, so that they count together
+                (crew.folder / "gate").touch()
+    return readings
+
+
+def _probe_work() -> Callable[[], Any]:
+    import torch
+
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    matrix = torch.ones(64, 64, device=place)
+    return lambda: matrix @ matrix
+
+
+async def probe_async(way: Way, *, sms: int = 16) -> Probe:
+    """Try a way with the smallest work there is; see `probe`."""
+    copies = 1 if way in (Way.ALONE, Way.SMS) else 2
+    try:
+        done = await share_async(
+            _probe_work,
+            way,
+            copies=copies,
+            seconds=0.2,
+            sms_per_copy=sms if way is Way.SMS else None,
+            timeout_s=PROBE_S,
+        )
+    except errors.LabError as error:
+        return Probe(way, False, str(error))
+    if way is not Way.ALONE and done.tier is Tier.CPU:
+        return Probe(way, False, "there is no GPU here; copies on CPU cores say nothing about one")
+    return Probe(way, True, f"works on {done.devices[0].label}", done.sms[0] if done.sms else None)
+
+
+def probe(way: Way | str, *, sms: int = 16) -> Probe:
+    """Whether a way to share works here, tried in children with a time limit."""
+    chosen = Way(way)
+    return run_blocking(lambda: probe_async(chosen, sms=sms))

@@ -1,0 +1,1 @@
+"""What notebooks share: steps, windows, cards, summaries."""

@@ -1,0 +1,237 @@
+"""More ways to fill an experiment: several points out of one run, and points that are computed.
+
+What is compared must be alive at the same time, so a sweep is measured in turns in one crew of
+children (`together`, with `in_turns` inside the child). Counts need no child (`computed_step`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labkit.errors import NotMeasured, StudentError
+from labkit.evidence.evidence import Evidence, Point
+from labkit.machine.device import tier_of
+from labkit.machine.memory import PeakMemory, largest_that_fits
+from labkit.measuring.measure import peak_async, ranks_async
+from labkit.measuring.sharing import Way, share_async
+from labkit.panel.experiment import Report, Step
+from labkit.panel.panel import Panel
+from labkit.panel.runner import nobody_is_there
+from labkit.records import Measurement, RankResults, Tier, now_text
+from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
+from labkit.run.source import describe_error, error_sentence
+from labkit.timing import WARM_WINDOW, Work, make_clock, timing_loop
+
+QUICK_WARM = 2
+
+
+def rounds() -> int:
+    """How many rounds a sweep takes: as many as a measurement takes samples."""
+    return usual_samples()
+
+
+def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
+    """Time several functions in turns; call it inside a function that `together` sends to a child.
+
+    Args:
+        works: what is timed, by label; with several ranks each call starts at a barrier.
+        times: how many rounds, after five (two under LAB_QUICK) that are not counted.
+
+    Returns:
+        Seconds per call, by label, in order of rounds.
+    """
+    import torch
+    import torch.distributed as dist
+
+    barrier = dist.barrier if dist.is_initialized() else None
+    clock = make_clock(torch, l2_bytes=0, cold=False, barrier=barrier)
+    for work in works.values():
+        for _ in range(QUICK_WARM if is_quick() else WARM_WINDOW):
+            work()
+    samples: dict[str, list[float]] = {name: [] for name in works}
+    for turns in timing_loop(works, range(times), clock):
+        for turn in turns:
+            samples[turn.name].append(turn.seconds)
+    return samples
+
+
+class _Once:
+    """One run of a function whose results several steps read; the first step runs it anew."""
+
+    def __init__(
+        self, function: Callable[..., Any], n: int, link: str | None, arguments: Mapping[str, Any]
+    ) -> None:
+        self._function, self._n, self._link = function, n, link
+        self._arguments = arguments
+        self._found: RankResults | None = None
+
+    async def record(self, label: str, *, again: bool) -> Measurement:
+        """What the run says about one label, as a record."""
+        if again or self._found is None:
+            self._found = await ranks_async(self._function, n=self._n, arguments=self._arguments)
+        found, name = self._found, self._function.__name__
+        said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
+        if any(value is None for value in said):
+            raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
+        return Measurement(
+            name=name,
+            samples_s=_slowest(said),
+            tier=found.tier,
+            devices=found.devices,
+            clock="host",
+            cold=False,
+            ranks=self._n,
+            link=self._link or found.link,
+            setting=dict(said[0]) if isinstance(said[0], dict) else {"label": label},
+            date=now_text(),
+        )
+
+
+def _slowest(said: list[Any]) -> tuple[float, ...]:
+    """Per round the slowest rank's seconds; nothing where facts and no times were returned."""
+    if isinstance(said[0], dict):
+        return ()
+    return tuple(max(turn) for turn in zip(*said, strict=True))
+
+
+def together(
+    function: Callable[..., Any],
+    spots: Mapping[str, float],
+    *,
+    value: Callable[[Measurement], float],
+    n: int = 1,
+    seconds: float = BUDGET_S,
+    link: str | None = None,
+    relative: bool = False,
+    **arguments: Any,
+) -> tuple[Step, ...]:
+    """One step per spot, all out of one run of a function in a child (or in `n` ranks).
+
+    Args:
+        function: returns per label a list of seconds (what `in_turns` returns) or a dict of facts.
+        spots: label and where it is drawn on the x axis.
+        value: what is drawn of the record; facts are in its `setting`.
+        n: how many ranks.
+        seconds: about how long the run takes.
+        link: how the ranks talk, where the function does not use the default group.
+        relative: draw every value over the first spot's.
+        arguments: passed to the function.
+    """
+    once, first = _Once(function, n, link, arguments), next(iter(spots))
+
+    def step(label: str, x: float) -> Step:
+        async def run(_: Report) -> Point:
+            record = await once.record(label, again=label == first)
+            base = value(await once.record(first, again=False)) if relative else 1.0
+            return Point(x, label, value(record) / base, (record,))
+
+        return Step(label, run, seconds if label == first else 0.0)
+
+    return tuple(step(label, x) for label, x in spots.items())
+
+
+def computed_step(label: str, x: float, function: Callable[..., float], *given: Any) -> Step:
+    """A point that is counted or computed, not measured; the evidence says so.
+
+    It runs in this process; what the student's code raises becomes a `StudentError`.
+    """
+
+    def computed() -> float:
+        try:
+            return float(function(*given))
+        except Exception as error:  # outermost frame around the student's function
+            said = error_sentence(describe_error(error), f"in {label}")
+            raise StudentError(said) from error
+
+    async def run(_: Report) -> Point:
+        return Point(x, label, await asyncio.to_thread(computed))
+
+    return Step(label, run, 1.0)
+
+
+def fits_step(
+    label: str,
+    x: float,
+    function: Callable[..., Any],
+    sizes: range,
+    *,
+    value: Callable[[int], float],
+    **arguments: Any,
+) -> Step:
+    """The largest size that fits in memory, by bisection; each try is a process of its own.
+
+    Args:
+        label: the point's name.
+        x: where it is drawn.
+        function: called as `function(size=..., **arguments)`; runs out of memory or does not.
+        sizes: what may be tried, with a step.
+        value: what is drawn of the largest size that fits (0 when none does).
+        arguments: passed to the function.
+    """
+
+    async def run(_: Report) -> Point:
+        held: list[PeakMemory] = []
+
+        async def fits(size: int) -> None:
+            held.append(await peak_async(function, size=size, **arguments))
+
+        best, tries = await largest_that_fits(fits, sizes[0], sizes[-1], step=sizes.step)
+        devices = (held[0].device,) if held else ()
+        record = Measurement(
+            name=function.__name__,
+            samples_s=(),
+            tier=tier_of(devices) if devices else Tier.CPU,
+            devices=devices,
+            clock="none",
+            cold=False,
+            peak_mib=max((one.peak_mib for one in held), default=None),
+            setting={"tries": [list(one) for one in tries]},
+            date=now_text(),
+        )
+        return Point(x, label, 0.0 if best is None else value(best), (record,))
+
+    return Step(label, run, 3 * BUDGET_S)
+
+
+def copies_step(
+    label: str, x: float, function: Callable[..., Any], way: Way, *, copies: int, **arguments: Any
+) -> Step:
+    """Copies that share a device: draws the calls per second of all of them together.
+
+    CPU per copy and each copy's own rate are in the record's `setting`.
+    """
+
+    async def run(_: Report) -> Point:
+        found = await share_async(function, way, copies=copies, **arguments)
+        record = Measurement(
+            name=function.__name__,
+            samples_s=(),
+            tier=found.tier,
+            devices=found.devices,
+            clock="host",
+            cold=False,
+            ranks=copies,
+            link=f"none: {way}",
+            cpu_per_copy=sum(found.cpu_per_copy) / copies,
+            setting={"calls per second": list(found.calls_per_s)},
+            date=now_text(),
+        )
+        return Point(x, label, found.total_per_s, (record,))
+
+    return Step(label, run, BUDGET_S)
+
+
+def wants_optional() -> bool:
+    """Whether LAB_OPTIONAL=1 asks a headless run for the optional sections, too."""
+    return os.environ.get("LAB_OPTIONAL") == "1"
+
+
+async def settle_optional(panel: Panel) -> Evidence:
+    """`Panel.settle` for the optional sections, which a headless run leaves out unless asked."""
+    if nobody_is_there() and not wants_optional():
+        panel.runner.message = "optional: LAB_OPTIONAL=1 measures it, too"
+        return panel.runner.evidence
+    return await panel.settle()

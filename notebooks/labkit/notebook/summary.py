@@ -1,0 +1,66 @@
+"""The end of a notebook: the student's own numbers in one table, and what a recorded run offers.
+
+Reads evidence and draws text; measures nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from labkit.evidence import evidence as store
+from labkit.evidence import replay
+from labkit.evidence.evidence import Evidence
+from labkit.panel.panel import evidence_or_hint
+
+HEADS = ("experiment", "you predicted", "measured", "verdict", "where")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row an experiment; a missing one says "measure first"."""
+
+    rows: tuple[tuple[str, ...], ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(" | ".join(row) for row in (HEADS, *self.rows))
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADS)
+        body = "".join(
+            "<tr>" + "".join(f'<td style="text-align:left">{escape(x)}</td>' for x in row) + "</tr>"
+            for row in self.rows
+        )
+        return (
+            f"<table><caption>Your numbers</caption><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table>"
+        )
+
+
+def summary(*keys: str, folder: Path = store.FOLDER) -> Summary:
+    """The evidence of some experiments as a table."""
+    return Summary(tuple(_row(key, evidence_or_hint(key, folder)) for key in keys))
+
+
+def _row(key: str, found: Evidence | str) -> tuple[str, ...]:
+    if isinstance(found, str):
+        return (key, "", found, "", "")
+    said = str(found.prediction) if found.prediction else "no prediction (headless)"
+    points = "; ".join(f"{point.label}: {point.value:.3g}" for point in found.points)
+    judged = found.judgement
+    verdict = f"{judged.verdict.value} (expected here: {judged.expected})" if judged else "none"
+    stopped = f"; stopped: {found.stopped}" if found.stopped else ""
+    return (f"{key} {found.title}", said, f"{points} {found.unit}{stopped}", verdict, found.place)
+
+
+def recorded_note(*keys: str) -> str:
+    """Which of these experiments can be seen as recorded on a real GPU, in a sentence each."""
+    return "\n".join(_note(key) for key in keys)
+
+
+def _note(key: str) -> str:
+    if not replay.exists(key):
+        return f"{key}: no run on a GPU is recorded; what you measure here is all there is to see."
+    place = replay.recorded(key).place
+    return f"{key}: recorded on {place}, not yours. Predict, then press “Show recorded run”."

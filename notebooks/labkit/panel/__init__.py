@@ -1,0 +1,1 @@
+"""Experiments as panels in a notebook, and their plots."""

@@ -1,0 +1,239 @@
+"""Runs an experiment's steps, keeps what was measured whatever happens, and saves the evidence.
+
+Knows nothing of widgets: a panel watches through `on_change`, and a headless run needs nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+from labkit.errors import EvidenceDamaged, LabError
+from labkit.evidence import evidence as store
+from labkit.evidence.checks import CHECKS
+from labkit.evidence.evidence import Evidence, Judgement, Point
+from labkit.evidence.prediction import Prediction
+from labkit.panel.experiment import Experiment
+from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
+
+
+class State(StrEnum):
+    """Where a runner is."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Runner:
+    """One experiment and what it has shown so far.
+
+    Args:
+        experiment: what to measure.
+        folder: where evidence is kept.
+        on_change: called after every change, at most as often as readings come in.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path = store.FOLDER,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.experiment = experiment
+        self.state = State.IDLE
+        self.message = "Predict first: that unlocks Run."
+        self.evidence = self._empty(None, headless=True)
+        self._folder, self._on_change = folder, on_change
+        self._task: asyncio.Task[None] | None = None
+        self._live: Point | None = None
+        self._step, self._began = 0, 0.0
+        self._recall()
+
+    def _empty(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
+        return Evidence(
+            experiment=self.experiment.key,
+            title=self.experiment.title,
+            unit=self.experiment.unit or self.experiment.y_label,
+            place="nothing measured yet",
+            tier=Tier.CPU.value,
+            started=now_text(),
+            prediction=prediction,
+            headless=headless,
+        )
+
+    def _recall(self) -> None:
+        """Show what an earlier run saved, with the slice it came from."""
+        file = self._folder / f"{self.experiment.key}.json"
+        if not file.exists():
+            return
+        try:
+            self.evidence = store.load(file)
+        except EvidenceDamaged as error:
+            self.message = str(error)
+            return
+        where, when = self.evidence.place, self.evidence.ended[:16]
+        self.message = f"Saved {when} on {where}. Predict to repeat it."
+
+    @property
+    def shown(self) -> Evidence:
+        """The evidence with the point that is being measured."""
+        if self._live is None:
+            return self.evidence
+        return replace(
+            self.evidence, points=(*self.evidence.points, self._live), place=_place(self._live)
+        )
+
+    @property
+    def progress(self) -> float:
+        """Between 0 and 1, by finished steps."""
+        return self._step / max(1, len(self.experiment.steps))
+
+    @property
+    def seconds_left(self) -> float:
+        """At most this many seconds remain, by the steps' budgets."""
+        left = sum(step.seconds for step in self.experiment.steps[self._step :])
+        return max(
+            0.0, left - (time.monotonic() - self._began if self.state is State.RUNNING else 0.0)
+        )
+
+    async def run(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
+        """Measure every step; whatever ends the run, keep and save what was measured.
+
+        Args:
+            prediction: what the student expects; a headless run may go without.
+            headless: whether no person started it; such evidence never counts as a student's.
+
+        Returns:
+            The evidence, complete or with the reason why not.
+        """
+        if self.state is State.RUNNING:
+            return self.evidence
+        marked = (
+            headless or os.environ.get("LAB_HEADLESS") == "1" or os.environ.get("LAB_QUICK") == "1"
+        )
+        self.evidence = self._empty(prediction, headless=marked)
+        self.state, self._step = State.RUNNING, 0
+        self._task = asyncio.ensure_future(self._steps())
+        try:
+            await asyncio.wait({self._task})
+        finally:
+            self._task.cancel()
+        self._finish()
+        return self.evidence
+
+    def stop(self) -> None:
+        """End the run now and keep the samples; call it from the loop that runs it."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def show_recorded(self, recorded: Evidence, prediction: Prediction) -> None:
+        """Show a run recorded elsewhere with the student's prediction; it is never saved."""
+        if self.state is State.RUNNING:
+            return
+        self.evidence = replace(recorded, prediction=prediction)
+        self.state = State.IDLE
+        self._say(f"Recorded on {recorded.replayed_from}, not yours.")
+
+    async def _steps(self) -> None:
+        for number, step in enumerate(self.experiment.steps):
+            self._step, self._began = number, time.monotonic()
+            self._say(f"Measuring {step.label}, step {number + 1} of {len(self.experiment.steps)}.")
+            self._keep(await step.run(self.show_live))
+        self._step = len(self.experiment.steps)
+
+    def show_live(self, point: Point) -> None:
+        """Take a point that is still being measured."""
+        self._live = point
+        self._on_change()
+
+    def _keep(self, point: Point) -> None:
+        self._live = None
+        place, tier = _place(point), _tier(point)
+        self.evidence = replace(
+            self.evidence, points=(*self.evidence.points, point), place=place, tier=tier
+        )
+        self._on_change()
+
+    def _say(self, message: str) -> None:
+        self.message = message
+        self._on_change()
+
+    def _finish(self) -> None:
+        """Judge or excuse the run, and save it."""
+        task, kept = self._task, self._live
+        self._live = None
+        if task is None or task.cancelled():
+            self._end(State.STOPPED, "stopped by hand", kept)
+        elif (error := task.exception()) is None:
+            self._judge()
+        elif isinstance(error, LabError):
+            self._end(State.FAILED, str(error), self._rescued(error, kept))
+        else:
+            raise error
+        self.evidence = replace(self.evidence, ended=now_text())
+        if self.evidence.points:
+            store.save(self.evidence, self._folder)
+        self._on_change()
+
+    def _rescued(self, error: LabError, live: Point | None) -> Point | None:
+        """The unfinished point, rebuilt from what the failure kept."""
+        step = self.experiment.steps[self._step].label
+        if isinstance(error.kept, Measurement) and live is not None:
+            return replace(live, records=(error.kept,))
+        if isinstance(error.kept, Comparison):
+            records = (error.kept.a, error.kept.b)
+            return Point(live.x if live else 0.0, step, error.kept.ratio, records, error.kept)
+        return live
+
+    def _end(self, state: State, why: str, kept: Point | None) -> None:
+        if kept is not None:
+            self._keep(kept)
+        self.evidence = replace(self.evidence, stopped=why)
+        self.state = state
+        self.message = f"{why[0].upper()}{why[1:]}. {self.evidence.samples} samples are kept."
+
+    def _judge(self) -> None:
+        self.state = State.DONE
+        check = CHECKS.get(self.experiment.check or "")
+        if check is None or self.experiment.data is None:
+            self.message = f"Done: {self.evidence.samples} samples on {self.evidence.place}."
+            return
+        judgement = check.judge(
+            self.experiment.data(self.evidence.points), Tier(self.evidence.tier)
+        )
+        self.evidence = replace(self.evidence, judgement=judgement)
+        self.message = sentence(judgement, check.says)
+
+
+def nobody_is_there() -> bool:
+    """Whether this notebook is executed by a program (LAB_HEADLESS=1, or LAB_QUICK=1 in tests)."""
+    return "1" in (os.environ.get("LAB_HEADLESS"), os.environ.get("LAB_QUICK"))
+
+
+def sentence(judgement: Judgement, says: str) -> str:
+    """The verdict in words, with what this tier was expected to show."""
+    if judgement.expected == "not applicable here":
+        return f"“{says}”: not a question for this device, because {judgement.why}."
+    agrees = judgement.verdict.value == judgement.expected
+    if judgement.verdict is Verdict.UNDECIDED:
+        return f"“{says}”: undecided. {judgement.why}."
+    tail = (
+        "as expected here" if agrees else f"although {judgement.expected} was expected here: why?"
+    )
+    return f"“{says}”: {judgement.verdict}, {tail}. {judgement.why}."
+
+
+def _place(point: Point) -> str:
+    return point.records[0].caption if point.records else "computed, not measured"
+
+
+def _tier(point: Point) -> str:
+    return point.records[0].tier.value if point.records else Tier.CPU.value

@@ -1,0 +1,1 @@
+"""Child processes that measure and are gone afterwards."""

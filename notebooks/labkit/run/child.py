@@ -1,0 +1,244 @@
+"""Start worker processes, read their JSON lines, and end them when done, told, or too slow.
+
+The same path for one process or several. A child inherits this process's environment; only
+additions are passed. Nothing here imports torch: the notebook's kernel holds no CUDA context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from labkit import errors
+from labkit.machine.memory import is_out_of_memory, out_of_memory_sentence
+from labkit.run import source
+
+T = TypeVar("T")
+Message = dict[str, Any]
+LINE_LIMIT = 1 << 26
+LAST_WORDS = 40
+END_S = 5.0
+PACKAGE_ROOT = str(Path(__file__).parents[2])
+
+
+class Crew:
+    """The workers of one job and what they say, in the order it arrives.
+
+    Args:
+        job: what `labkit.run.worker` shall do; rank, rendezvous and time limit are filled in here.
+        added: per rank, what its environment gets on top of this process's.
+        timeout_s: after this the children are ended and `ChildTimeout` is raised.
+    """
+
+    def __init__(
+        self, job: Mapping[str, Any], added: Sequence[Mapping[str, str]], timeout_s: float
+    ) -> None:
+        self._job, self._added, self._timeout_s = job, added, timeout_s
+        self._queue: asyncio.Queue[tuple[int, Message | None]] = asyncio.Queue()
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self._stages = ["starting"] * len(added)
+        self._words: list[list[str]] = [[] for _ in added]
+        self._folder = Path()
+
+    async def __aenter__(self) -> Crew:
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="labkit-")
+        )  # 0700: the rendezvous is ours alone
+        try:
+            for rank in range(len(self._added)):
+                await self._start(rank)
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end()
+
+    @property
+    def folder(self) -> Path:
+        """The private folder of this run."""
+        return self._folder
+
+    async def _start(self, rank: int) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "labkit.run.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=child_env(os.environ, self._added[rank]),
+            limit=LINE_LIMIT,
+            start_new_session=True,  # so that what the student's code starts is ended with it
+        )
+        self._processes.append(process)
+        self._readers += [
+            asyncio.create_task(self._read(rank, process)),
+            asyncio.create_task(self._listen(rank, process)),
+        ]
+        if process.stdin is None:
+            raise errors.ChildKilled("The child process has no stdin.")
+        process.stdin.write(json.dumps(self._job_for(rank)).encode() + b"\n")
+
+    def _job_for(self, rank: int) -> dict[str, Any]:
+        return {
+            **self._job,
+            "rank": rank,
+            "world": len(self._added),
+            "rendezvous": str(self._folder / "rendezvous"),
+            "gate": str(self._folder / "gate"),
+            "timeout_s": self._timeout_s,
+        }
+
+    async def _read(self, rank: int, process: asyncio.subprocess.Process) -> None:
+        if process.stdout is None:
+            return
+        async for line in process.stdout:
+            self._queue.put_nowait((rank, json.loads(line)))
+        await process.wait()
+        self._queue.put_nowait((rank, None))
+
+    async def _listen(self, rank: int, process: asyncio.subprocess.Process) -> None:
+        if process.stderr is None:
+            return
+        async for line in process.stderr:
+            text = line.decode(errors="replace").rstrip()
+            self._words[rank] = [*self._words[rank], text][-LAST_WORDS:]
+            self._queue.put_nowait((rank, {"type": "print", "text": text}))
+
+    async def messages(self) -> AsyncIterator[tuple[int, Message]]:
+        """What the ranks say, until all are done.
+
+        Raises:
+            LabError: a rank failed, died, or time was over; what came before was already handed
+                out.
+        """
+        ends = time.monotonic() + self._timeout_s
+        open_ranks = set(range(len(self._processes)))
+        while open_ranks:
+            try:
+                rank, message = await asyncio.wait_for(
+                    self._queue.get(), max(0.01, ends - time.monotonic())
+                )
+            except TimeoutError:
+                raise self._too_slow(open_ranks) from None
+            if message is None:
+                if rank in open_ranks:
+                    raise self._died(rank)
+                continue  # it was done, and left before the others were
+            if message["type"] == "error":
+                raise self._failed(rank, message)
+            if message["type"] == "stage":
+                self._stages[rank] = message["stage"]
+            if message["type"] == "done":
+                open_ranks.discard(rank)
+            yield rank, message
+
+    def _too_slow(self, ranks: set[int]) -> errors.ChildTimeout:
+        where = ", ".join(f"rank {rank}: {self._stages[rank]}" for rank in sorted(ranks))
+        several = (
+            " A rank that waits for another which never comes hangs like this: "
+            "let every rank make the same collective calls in the same order."
+        )
+        hint = several if len(self._added) > 1 else ""
+        return errors.ChildTimeout(
+            f"Not finished after {self._timeout_s:g} s and ended ({where}).{hint} "
+            "Make the work smaller, or raise timeout_s.",
+            details=self._all_words(),
+        )
+
+    def _died(self, rank: int) -> errors.LabError:
+        code = self._processes[rank].returncode or 0
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        guess = (
+            " It was killed: most often the container's memory was full."
+            if code == -signal.SIGKILL
+            else ""
+        )
+        return errors.ChildKilled(
+            f"The child process of rank {rank} ended without a word ({how}) "
+            f"while {self._stages[rank]}.{guess} "
+            "The notebook itself is unharmed; run the cell again.",
+            details=self._all_words(),
+        )
+
+    def _failed(self, rank: int, message: Message) -> errors.LabError:
+        details = message.get("trace", "")
+        if message.get("said"):
+            return getattr(errors, message["kind"], errors.LabError)(
+                message["message"], details=details
+            )
+        if is_out_of_memory(message["kind"], message["message"]):
+            return errors.OutOfMemory(out_of_memory_sentence(message), details=details)
+        several = f", rank {rank} of {len(self._added)}" if len(self._added) > 1 else ""
+        sentence = source.error_sentence(message, f"in the child process{several}")
+        return errors.StudentError(sentence, details=details)
+
+    def _all_words(self) -> str:
+        return "\n".join(
+            f"[rank {rank}] {line}" for rank, lines in enumerate(self._words) for line in lines
+        )
+
+    async def _end(self) -> None:
+        """End every child and what it started, and remove the private folder."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes:
+            await asyncio.wait_for(process.wait(), END_S)
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        for process in self._processes:
+            process._transport.close()  # type: ignore[attr-defined]
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def child_env(own: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment with additions; ranks meet on loopback and can import labkit."""
+    env = {**own, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", **added}
+    paths = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part]
+    env["PYTHONPATH"] = os.pathsep.join(
+        [*paths, *([] if PACKAGE_ROOT in paths else [PACKAGE_ROOT])]
+    )
+    return env
+
+
+def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end from ordinary code, also where the notebook's own loop runs.
+
+    An interrupt (the kernel's stop button) cancels it, so that its children are ended, and is then
+    raised.
+    """
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(make())
+
+    def run() -> T:
+        try:
+            return loop.run_until_complete(task)
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            loop.call_soon_threadsafe(task.cancel)
+            with contextlib.suppress(concurrent.futures.CancelledError, asyncio.CancelledError):
+                return future.result()
+            raise

@@ -1,0 +1,264 @@
+"""What a worker can be asked to do: time, call, count calls as one of several copies, look around.
+
+Runs in the child, after torch is there. Each task says what it finds in messages.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labkit import stats
+from labkit.errors import LabError
+from labkit.records import Verdict
+from labkit.run import source
+from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_loop, warm_up
+
+Emit = Callable[[Mapping[str, Any]], None]
+WAITING = "waiting for the other copies"
+
+
+def peak_rss_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _prepare(torch: Any, packed: Mapping[str, Any], job: Mapping[str, Any]) -> tuple[Any, bool]:
+    """Call the student's function once.
+
+    Returns:
+        What to time or what was returned, and whether it is a function to be timed. A function that
+        returns a function has prepared something outside the timing; any other is itself what is
+        timed.
+    """
+    function = source.unpack(packed)
+    arguments = {name: source.unpack_value(text) for name, text in job["arguments"].items()}
+    result = function(**arguments)
+    if callable(result) and not isinstance(result, torch.nn.Module):
+        return result, True
+    return (lambda: function(**arguments)) if job["kind"] != "call" else result, False
+
+
+def _barrier(torch: Any, world: int) -> Callable[[], None] | None:
+    return torch.distributed.barrier if world > 1 and torch.distributed.is_initialized() else None
+
+
+def time_functions(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """Warm up and time the job's functions in turns, looking where the job says so."""
+    torch.manual_seed(job["seed"])
+    works = {name: _prepare(torch, packed, job)[0] for name, packed in job["functions"].items()}
+    _time_works(torch, works, job, emit, l2_bytes)
+
+
+def _time_works(
+    torch: Any, works: dict[str, Any], job: Mapping[str, Any], emit: Emit, l2_bytes: int
+) -> None:
+    clock = make_clock(
+        torch,
+        l2_bytes=job["flush_bytes"] // 2 or l2_bytes,
+        cold=job["cold"],
+        barrier=_barrier(torch, job["world"]),
+    )
+    emit({"type": "stage", "stage": "warming up"})
+    _start_peak(torch)
+    warm = {
+        name: warm_up(name, work, clock, fixed=job["world"] > 1) for name, work in works.items()
+    }
+    typical = sum(samples[-1] for samples in warm.values())
+    inner = max(plan_inner(samples, clock) for samples in warm.values())
+    emit(
+        {
+            "type": "warm",
+            "samples": warm,
+            "inner": inner,
+            "clock": clock.name,
+            "cold": clock.is_cold,
+            **_peak(torch),
+        }
+    )
+    emit({"type": "stage", "stage": "measuring"})
+    block = 1 if job["world"] > 1 else plan_block(typical * inner)
+    _rounds(torch, works, job, clock, inner, block, emit)
+
+
+def _rounds(
+    torch: Any,
+    works: dict[str, Any],
+    job: Mapping[str, Any],
+    clock: HostClock,
+    inner: int,
+    block: int,
+    emit: Emit,
+) -> None:
+    """Time until the rounds are done, a look decides, or the job's time budget is spent."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    begun, cpu, done = time.perf_counter(), time.process_time(), 0
+    for goal in job["looks"]:
+        for turns in timing_loop(works, range(done, goal), clock, inner, block):
+            for turn in turns:
+                times[turn.name].append(turn.seconds)
+            emit(
+                {
+                    "type": "turns",
+                    "turns": [[t.round, t.name, t.seconds, t.launch_s] for t in turns],
+                }
+            )
+            if job["world"] == 1 and time.perf_counter() - begun > job["budget_s"]:
+                break
+        done = goal
+        if len(next(iter(times.values()))) < goal:
+            emit({"type": "budget", "budget_s": job["budget_s"]})
+            break
+        if len(job["looks"]) > 1 and _is_decided(torch, times, job, goal):
+            break
+    wall = time.perf_counter() - begun
+    emit({"type": "usage", "cpu_per_copy": (time.process_time() - cpu) / max(wall, 1e-9)})
+
+
+def _is_decided(
+    torch: Any, times: dict[str, list[float]], job: Mapping[str, Any], goal: int
+) -> bool:
+    """Judge this look; ranks first agree on each turn's slowest, so that all come to one answer."""
+    lists = list(times.values())
+    if job["world"] > 1 and torch.distributed.is_initialized():
+        everyone: list[Any] = [None] * job["world"]
+        torch.distributed.all_gather_object(everyone, lists)
+        lists = [
+            [max(turn) for turn in zip(*ranks, strict=True)]
+            for ranks in zip(*everyone, strict=True)
+        ]
+    seen = stats.look(lists[0][:goal], lists[1][:goal], tuple(job["band"]))
+    return seen.verdict is not Verdict.UNDECIDED
+
+
+def call_function(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """Run the job's function once; time the function it returns, or send the value home."""
+    torch.manual_seed(job["seed"])
+    ((name, packed),) = job["functions"].items()
+    _start_peak(torch)
+    emit({"type": "stage", "stage": f"running {name}"})
+    result, is_work = _prepare(torch, packed, job)
+    if is_work:
+        _time_works(torch, {name: result}, job, emit, l2_bytes)
+        return
+    emit({"type": "value", "value": _plain(torch, result), **_peak(torch)})
+
+
+def _plain(torch: Any, value: Any) -> Any:
+    """A returned value as JSON data; tensors become lists.
+
+    Raises:
+        LabError: it cannot be sent home.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(torch, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(torch, item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise LabError(
+        f"The function returned a {type(value).__name__}; return numbers, text, lists or tensors."
+    )
+
+
+def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """One of several copies that share a device: warm up, wait for the start, count calls."""
+    torch.manual_seed(job["seed"] + job["rank"])
+    ((name, packed),) = job["functions"].items()
+    work, _ = _prepare(torch, packed, job)
+    clock = make_clock(torch, l2_bytes=l2_bytes, cold=False)
+    emit(
+        {
+            "type": "warm",
+            "samples": {name: warm_up(name, work, clock)},
+            "inner": 1,
+            "clock": "host",
+            "cold": False,
+        }
+    )
+    emit({"type": "stage", "stage": WAITING})
+    while not os.path.exists(job["gate"]):  # noqa: PTH110
+        time.sleep(0.001)
+    settle = _quiet_wait(torch)
+    begun, cpu, calls = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - begun < job["seconds"]:
+        work()
+        settle()
+        calls += 1
+    wall, used = time.perf_counter() - begun, time.process_time() - cpu
+    emit(
+        {
+            "type": "copies",
+            "calls": calls,
+            "seconds": wall,
+            "cpu_per_copy": used / wall,
+            **_peak(torch),
+        }
+    )
+
+
+def _quiet_wait(torch: Any) -> Callable[[], None]:
+    """Wait for the GPU asleep: the usual wait spins, and would count as CPU a copy needs."""
+    if not torch.cuda.is_available():
+        return lambda: None
+
+    def settle() -> None:
+        event = torch.cuda.Event(blocking=True)
+        event.record()
+        event.synchronize()
+
+    return settle
+
+
+def look_around(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+    """Describe every device this process could use; asked when no one device was chosen."""
+    if not torch.cuda.is_available():
+        emit({"type": "around", "devices": [], "peer": False})
+        return
+    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    cards = [
+        {
+            "name": card.name,
+            "memory_mib": card.total_memory // 2**20,
+            "sms": card.multi_processor_count,
+            "l2_mib": getattr(card, "L2_cache_size", 0) / 2**20 or None,
+            "uuid": str(getattr(card, "uuid", "")) or None,
+        }
+        for card in found
+    ]
+    emit(
+        {
+            "type": "around",
+            "devices": cards,
+            "peer": len(cards) > 1 and torch.cuda.can_device_access_peer(0, 1),
+        }
+    )
+
+
+def _start_peak(torch: Any) -> None:
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak(torch: Any) -> dict[str, float]:
+    """Peak memory so far: tensors, cache and device on a GPU; the whole process on a CPU."""
+    if not torch.cuda.is_available():
+        return {"peak_mib": peak_rss_mib()}
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "peak_mib": torch.cuda.max_memory_allocated() / 2**20,
+        "reserved_mib": torch.cuda.max_memory_reserved() / 2**20,
+        "device_used_mib": (total - free) / 2**20,
+    }
+
+
+TASKS: dict[str, Callable[[Any, Mapping[str, Any], Emit, int], None]] = {
+    "time": time_functions,
+    "call": call_function,
+    "copies": count_calls,
+    "around": look_around,
+}

@@ -1,0 +1,1 @@
+"""Questions about the pool; answering one changes nothing."""

@@ -1,0 +1,152 @@
+"""A class that is over makes way: which leases drawn from it end, when, and for what.  Reads only.
+
+Who drew on a reservation had the place for its time.  When that is over the lease runs on like any
+other, until another reservation needs its place, or somebody waits who draws on the course's own
+next one.  Then its time is up: at the reservation's end, or when the places of the next are first
+kept, whichever is later.  Who has drawn on nothing is never in question.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import select
+
+from miglab_pool.decisions import reservations_ahead
+from miglab_pool.decisions.reservations_ahead import KeptTime
+from miglab_pool.decisions.reservations_in_force import InForce
+from miglab_pool.ledger import tables
+from miglab_pool.model.memory import Past
+from miglab_pool.model.reservations import MakesWay, rule_of
+from miglab_pool.model.rows import LeaseRow, ReservationRow
+from miglab_pool.model.schedule import DAY_S, Occurrence, next_occurrence
+from miglab_pool.state.store import Core
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A lease that was drawn from a reservation, and when its class takes place."""
+
+    lease: LeaseRow
+    row: ReservationRow
+    time: Occurrence
+
+    @property
+    def over_at(self) -> float:
+        """When the class is over."""
+        return self.time.ends_at
+
+
+def ends(core: Core, ahead_s: float) -> dict[int, MakesWay]:
+    """When leases end because their class is over and others need their places.
+
+    Args:
+        core: the pool.
+        ahead_s: how far to look ahead, seconds.
+
+    Returns:
+        By lease; those that nobody needs are missing.
+    """
+    now = core.now()
+    found: dict[int, MakesWay] = {}
+    times = reservations_ahead.kept_times(core, now, now + ahead_s)
+    drawn = _drawn(core, now) if times else []
+    for at in _moments(times, drawn, now, now + ahead_s) if drawn else ():
+        over = {one.lease.id: one for one in drawn if one.over_at <= at}
+        for lease in _in_the_way(core, at, over.keys() - found.keys(), found):
+            found[lease.id] = MakesWay(at, _why(over[lease.id], at))
+    return found
+
+
+def _moments(
+    times: Sequence[KeptTime], drawn: Sequence[_Drawn], now: float, until: float
+) -> list[float]:
+    """When something begins to be kept, or a class is over while something is."""
+    begins = {max(now, time.begins) for time in times}
+    overs = {max(now, one.over_at) for one in drawn}
+    kept = {at for at in overs if any(time.begins <= at < time.ends for time in times)}
+    return sorted(at for at in begins | kept if at <= until)
+
+
+def _in_the_way(
+    core: Core, at: float, over: Collection[int], gone: Collection[int]
+) -> list[LeaseRow]:
+    """Those of the leases whose class is over that lie where places are needed at a moment."""
+    there = [lease for lease in reservations_ahead.staying(core, at) if lease.id not in gone]
+    go = [lease for lease in there if lease.id in over]
+    stays = [lease for lease in there if lease.id not in over]
+    if not go:
+        return []
+    needing = _needing(core, reservations_ahead.keeping(core, at, stays), go)
+    return reservations_ahead.on_seats(core, at, needing, stays, go) if needing else []
+
+
+def _needing(core: Core, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
+    """What needs places: of the course's own next class only as many as wait for them.
+
+    It may well be the same people who go on.
+    """
+    own = {_key(lease) for lease in go}
+    waiting = Counter((t.course, t.shape) for t in core.state.tickets.values() if t.is_queued)
+    found = []
+    for one in keeping:
+        key = (one.row.course, one.row.shape)
+        wanted = min(one.left, waiting[key]) if key in own else one.left
+        if wanted:
+            found.append(replace(one, left=wanted))
+    return found
+
+
+def _key(lease: LeaseRow) -> Key:
+    return lease.course, lease.shape
+
+
+# -- what was drawn -------------------------------------------------------------------------------
+
+
+def _drawn(core: Core, now: float) -> list[_Drawn]:
+    """The leases that count as drawn from a reservation, the oldest first, as many as it holds."""
+    found: dict[int, _Drawn] = {}
+    for row in (*core.state.reservations.values(), *_past(core, now)):
+        for one in _drawn_from(core, row, found):
+            known = found.get(one.lease.id)
+            if known is None or one.over_at < known.over_at:
+                found[one.lease.id] = one
+    return list(found.values())
+
+
+def _drawn_from(core: Core, row: ReservationRow, known: Mapping[int, _Drawn]) -> list[_Drawn]:
+    """The leases drawn from one reservation, without those drawn from another at that time."""
+    found = []
+    for lease in sorted(core.state.leases.values(), key=lambda one: one.id):
+        if _key(lease) != (row.course, row.shape):
+            continue
+        time = next_occurrence(rule_of(row), lease.attached_at or lease.granted_at)
+        other = known.get(lease.id)
+        if time is not None and not (other and other.time.overlaps(time)):
+            found.append(_Drawn(lease, row, time))
+    return found[: row.count]
+
+
+def _past(core: Core, now: float) -> tuple[ReservationRow, ...]:
+    """The reservations that came to their end within a day: leases may still live from them."""
+    live = frozenset(core.state.reservations)
+    if core.past is None or core.past.live != live:
+        columns = tables.reservations.c
+        rows = core.ledger.read(select(tables.reservations).where(columns.state == "over"))
+        core.past = Past(live, tuple(ReservationRow(**row) for row in rows))
+    since = now - DAY_S
+    return tuple(row for row in core.past.rows if next_occurrence(rule_of(row), since))
+
+
+def _why(one: _Drawn, at: float) -> str:
+    zone = ZoneInfo(one.row.tz)
+    over, needed = (
+        dt.datetime.fromtimestamp(moment, zone).strftime("%H:%M") for moment in (one.over_at, at)
+    )
+    since = "" if over == needed else f", from {needed} on"
+    return f"The class that reserved this slice is over at {over}, and others need it{since}."

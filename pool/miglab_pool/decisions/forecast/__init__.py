@@ -1,0 +1,1 @@
+"""How long a wait is likely to last: simulated futures of the queue."""

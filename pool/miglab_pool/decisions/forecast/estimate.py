@@ -1,0 +1,95 @@
+"""How long a wait is likely to last.  Pure: line, GPUs and history in, ranges out.
+
+The line is simulated forward many times with the pool's own decision.  In each run every live
+lease ends at a time drawn from how long leases lasted lately, given how long it has lasted
+already, but not after its last possible end; who is granted slices in the run holds them for as
+long as some lease did; and others come as often as they came lately, with the chance of going
+ahead that fair share and a small shape give them.  What is reserved for later is kept in every run,
+and a share of it, drawn anew for each, is taken up.  One run of forty lies below the range that is
+shown, and one above.
+
+Without a history only the ends that are set are known: the range is then from now to the wait
+that results if everybody stays until the last possible end.  With neither there is no estimate.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from miglab_api.tickets import WaitEstimate
+from miglab_pool.decisions.forecast.inputs import Scene
+from miglab_pool.decisions.forecast.samples import Drawn, Set
+from miglab_pool.decisions.forecast.simulation import Future
+from miglab_pool.model.queue import Waiting
+from miglab_pool.rules.queue_order import in_line
+
+RUNS = 60
+LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
+
+
+def forecast(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, WaitEstimate]:
+    """How long everybody will wait.
+
+    Args:
+        scene: the moment.
+        dice: seeded by the caller.
+        runs: how many futures are drawn.
+
+    Returns:
+        The estimate of each ticket and each number of ``asking``; none for whom nothing is known.
+    """
+    if scene.lately.is_known:
+        passing = _who_may_pass(scene)
+        waits = [Future(scene, Drawn(scene, dice), passing).waits() for _ in range(runs)]
+        return {one: _range(scene, one, waits) for one in _watched(scene)}
+    soon = Future(scene, Set(scene, uses_extensions=False)).waits()
+    late = Future(scene, Set(scene, uses_extensions=True)).waits()
+    return {
+        one: WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=late[one], why=_WHY_ENDS)
+        for one in _watched(scene)
+        if one in soon and one in late
+    }
+
+
+_WHY_ENDS = (
+    "if everyone keeps their slice until their time is up; "
+    "how long leases really last is not known yet"
+)
+
+
+def _watched(scene: Scene) -> list[int]:
+    return [*(one.ticket for one in scene.line), *scene.asking]
+
+
+def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitEstimate:
+    since = {each.ticket: each.since for each in scene.line}.get(one, scene.standing.now)
+    most_s = max(0.0, since + scene.longest_wait_s - scene.standing.now)
+    waits = sorted(min(run.get(one, most_s), most_s) for run in runs)
+    return WaitEstimate(
+        low_s=_at(waits, LOW),
+        likely_s=_at(waits, 0.5),
+        high_s=_at(waits, HIGH),
+        why=f"from how long the last {len(scene.lately.lasted_s)} leases lasted",
+    )
+
+
+def _at(waits: Sequence[float], share: float) -> float:
+    """A quantile, between the two nearest."""
+    place = share * (len(waits) - 1)
+    below = int(place)
+    above = min(below + 1, len(waits) - 1)
+    return waits[below] + (waits[above] - waits[below]) * (place - below)
+
+
+def _who_may_pass(scene: Scene) -> frozenset[tuple[str, str]]:
+    """The courses and users of those newcomers who would go ahead of somebody who waits now."""
+    known = {(one.course, one.user): one for one in scene.lately.comers}
+    return frozenset(key for key, one in known.items() if _may_pass(one, scene))
+
+
+def _may_pass(comer: Waiting, scene: Scene) -> bool:
+    """Whether somebody who came now would not be the last in line."""
+    line = in_line(
+        [*scene.line, replace(comer, ticket=-1, since=scene.standing.now)], scene.standing
+    )
+    return bool(scene.line) and line[-1].ticket != -1

@@ -1,0 +1,107 @@
+"""The moment from which a future is worked out.  Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from miglab_pool.gpu.geometry import Placed
+from miglab_pool.model.gpu import Ground
+from miglab_pool.model.queue import Standing, Waiting
+
+Place = tuple[str, Placed]  # a slice's place, and on which GPU
+
+LEAST_KNOWN = 5  # leases over; fewer are no history
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What lies on the GPUs and will become free.
+
+    Attributes:
+        places: its slices, each with its GPU.
+        age_s: how long it has lasted.
+        end_s: until its end as it is set now; None for no end.
+        last_end_s: until the end if every extension is used; None for no end.
+        idle_end_s: until it is taken back as idle, unless somebody says "I am still here".
+    """
+
+    places: tuple[Place, ...]
+    age_s: float = 0.0
+    end_s: float | None = None
+    last_end_s: float | None = None
+    idle_end_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Booking:
+    """What a reservation keeps, now or later; all times in seconds from the moment on.
+
+    Attributes:
+        course: whose it is.
+        profiles: of each lease.
+        count: how many leases it has yet to draw.
+        begins_s: when its places are first kept.
+        starts_s: when the class begins.
+        ends_s: when what is not taken up is free for all.
+        seats: the places of each lease that are kept now; empty: they are not chosen yet.
+        coming: how many of those who draw on it are known to be there.
+    """
+
+    course: str
+    profiles: tuple[str, ...]
+    count: int
+    begins_s: float
+    starts_s: float
+    ends_s: float
+    seats: tuple[tuple[Place, ...], ...] = ()
+    coming: int = 0
+
+    def is_for(self, one: Waiting) -> bool:
+        """Whether somebody in line draws on it."""
+        return (one.course, one.profiles) == (self.course, self.profiles)
+
+
+@dataclass(frozen=True)
+class Lately:
+    """What happened in the last days.
+
+    Attributes:
+        lasted_s: how long leases lasted, shortest first.
+        comers: examples of who asks, each as likely as it is often here.
+        every_s: mean time between two of them; None if nobody comes.
+    """
+
+    lasted_s: tuple[float, ...] = ()
+    comers: tuple[Waiting, ...] = ()
+    every_s: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is enough to draw from."""
+        return len(self.lasted_s) >= LEAST_KNOWN
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that the future is worked out from.
+
+    Attributes:
+        line: who waits, first in front.
+        asking: shapes that a newcomer might ask for, with a number that stands for the newcomer.
+        grounds: every GPU; the places of ``holdings`` are part of ``live``.
+        standing: what everybody has used lately; its ``now`` is the moment of the forecast.
+        lease_s: how long a lease lasts at most if nothing is known; None for no limit.
+        longest_wait_s: nobody waits longer: the ticket is then refused.
+        bookings: what is reserved, as far ahead as anybody waits.
+        not_before: by ticket: before when it is hardly ever served, as was worked out last.
+    """
+
+    line: tuple[Waiting, ...]
+    grounds: tuple[Ground, ...]
+    holdings: tuple[Holding, ...]
+    lately: Lately
+    standing: Standing
+    lease_s: float | None = None
+    longest_wait_s: float = 3600.0
+    asking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    bookings: tuple[Booking, ...] = ()
+    not_before: Mapping[int, float] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""What a future of the line is drawn from: ends and newcomers by chance, or what is set alone."""
+
+import random
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from miglab_pool.decisions.forecast.inputs import Holding, Scene
+from miglab_pool.model.queue import Waiting
+
+
+class Lengths:
+    """How long leases last, estimated after Kaplan and Meier (1958).
+
+    A lease that still lives is counted as lasting longer than it has; left out it would make
+    leases seem short, as the long ones are the last to be over.
+
+    Args:
+        seen: lengths in seconds, each with whether the lease is over.
+        dice: what is drawn with.
+    """
+
+    def __init__(self, seen: Sequence[tuple[float, bool]], dice: random.Random) -> None:
+        self._dice = dice
+        self._lasted_s: list[float] = []
+        self._shares: list[float] = []  # of all leases, how many lasted at most so long
+        alive = 1.0
+        for at_risk, (lasted_s, is_over) in zip(range(len(seen), 0, -1), sorted(seen), strict=True):
+            if is_over:
+                alive -= alive / at_risk
+                self._lasted_s.append(lasted_s)
+                self._shares.append(1.0 - alive)
+
+    def draw(self, beyond_s: float = -1.0) -> float:
+        """A length, of those beyond what a lease has lasted already.
+
+        One that outlasts all that are known lasts as long again as any.
+        """
+        known = bisect_right(self._lasted_s, beyond_s)
+        below = self._shares[known - 1] if known else 0.0
+        place = bisect_left(self._shares, self._dice.uniform(below, 1.0), known)
+        if place < len(self._lasted_s):
+            return self._lasted_s[place]
+        longest_s = max(beyond_s, *self._lasted_s[-1:], 0.0)
+        return longest_s + (self._dice.choice(self._lasted_s) if self._lasted_s else 0.0)
+
+
+class Drawn:
+    """Ends and newcomers by chance, as they were lately."""
+
+    def __init__(self, scene: Scene, dice: random.Random) -> None:
+        self._dice, self._lately = dice, scene.lately
+        seen = [(lasted_s, True) for lasted_s in scene.lately.lasted_s]
+        seen += [(holding.age_s, False) for holding in scene.holdings]
+        # Drawn anew for each run: the history itself is a sample.
+        self._lengths = Lengths(dice.choices(seen, k=len(seen)), dice)
+        self._share: float | None = None
+
+    def end_s(self, holding: Holding) -> float | None:
+        """When a live lease ends."""
+        end_s = self._lengths.draw(beyond_s=holding.age_s) - holding.age_s
+        ends = [end_s] if holding.last_end_s is None else [end_s, holding.last_end_s]
+        if holding.idle_end_s is not None and self._dice.random() < 0.5:  # nobody knows who stays
+            ends.append(holding.idle_end_s)
+        return max(0.0, min(ends))
+
+    def lasts_s(self) -> float | None:
+        """How long a new lease lasts."""
+        return self._lengths.draw()
+
+    def comers(self) -> Iterator[tuple[float, Waiting]]:
+        """Who comes, and when."""
+        every_s, comers = self._lately.every_s, self._lately.comers
+        at_s = 0.0
+        while every_s and comers:
+            at_s += self._dice.expovariate(1 / every_s)
+            yield at_s, self._dice.choice(comers)
+
+    def comes(self) -> bool:
+        """Whether somebody takes up a place that is reserved: how many do nobody knows before."""
+        if self._share is None:
+            self._share = self._dice.random()
+        return self._dice.random() < self._share
+
+
+class Set:
+    """Everyone stays to the end that is set; nobody comes."""
+
+    def __init__(self, scene: Scene, *, uses_extensions: bool) -> None:
+        self._lease_s, self._uses_extensions = scene.lease_s, uses_extensions
+
+    def end_s(self, holding: Holding) -> float | None:
+        """When a live lease ends."""
+        return holding.last_end_s if self._uses_extensions else holding.end_s
+
+    def lasts_s(self) -> float | None:
+        """How long a new lease lasts."""
+        return self._lease_s
+
+    def comers(self) -> Iterator[tuple[float, Waiting]]:
+        """Nobody."""
+        return iter(())
+
+    def comes(self) -> bool:
+        """All who may take up what is reserved, or nobody."""
+        return self._uses_extensions

@@ -1,0 +1,254 @@
+"""One future of the line, by the pool's own decision.  Pure.
+
+What is reserved takes its course too: when its places are first kept they are chosen and closed,
+its students who wait already get them as they empty, others take up theirs when the class begins
+or do not, and at the end of the grace what is left is open to all.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count, groupby
+from math import inf
+from typing import Protocol
+
+from miglab_pool.decisions.forecast.inputs import Booking, Holding, Place, Scene
+from miglab_pool.gpu.geometry import Placed
+from miglab_pool.model.gpu import UNKNOWN, Choice, Ground, Stay, clash, open_to
+from miglab_pool.model.queue import Ahead, Waiting
+from miglab_pool.rules.backfill import NOTHING, aside, first_that_fits
+from miglab_pool.rules.placement.placement import place
+from miglab_pool.rules.queue_order import CHARGE_H, in_line
+from miglab_pool.rules.reservation_seats import Spot, keep, without
+
+
+class Chances(Protocol):
+    """What a future is drawn from."""
+
+    def end_s(self, holding: Holding) -> float | None:
+        """When a live lease ends; None for never."""
+
+    def lasts_s(self) -> float | None:
+        """How long a new lease lasts; None for ever."""
+
+    def comers(self) -> Iterator[tuple[float, Waiting]]:
+        """Who comes, and when."""
+
+    def comes(self) -> bool:
+        """Whether somebody takes up a place that is reserved."""
+
+
+class Future:
+    """One future of the line, until everybody is served or has waited too long."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        source: Chances,
+        passing: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self._scene, self._source, self._passing = scene, source, passing
+        self._now = scene.standing.now
+        self._courses, self._users = dict(scene.standing.courses), dict(scene.standing.users)
+        self._line = list(scene.line)
+        self._grounds = {ground.state.gpu: ground for ground in scene.grounds}
+        self._order = count()
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._asking = dict(scene.asking)
+        self._may_serve = True  # something has changed that lets somebody go
+        self._first: int | None = None
+        self._owners = {ground.course for ground in scene.grounds}
+        self._refused: set[tuple[tuple[str, ...], str]] = set()
+        self._claims: list[tuple[Waiting, tuple[Place, ...]]] = []
+        self._left = {one.ticket for one in scene.line}
+        self._waits: dict[int, float] = {}
+        for holding in scene.holdings:
+            self._free_at(source.end_s(holding), holding.places)
+        for booking in scene.bookings:
+            self._book(booking)
+
+    def waits(self) -> dict[int, float]:
+        """How long each ticket waits from now on; those not served are missing."""
+        comers = self._source.comers()
+        comer = next(comers, None)
+        at_s = 0.0
+        while (self._left or self._asking) and at_s <= self._scene.longest_wait_s:
+            next_s = self._events[0][0] if self._events else inf
+            if self._may_serve and next_s > at_s:
+                self._serve(at_s)
+                next_s = self._events[0][0] if self._events else inf
+            if comer is not None and comer[0] < next_s:
+                at_s = comer[0]
+                self._join(*comer)
+                comer = next(comers, None)
+            elif next_s < inf:
+                at_s, _, happens = heapq.heappop(self._events)
+                happens(at_s)
+            else:
+                break
+        return self._waits
+
+    def _at(self, at_s: float | None, happens: Callable[[float], None]) -> None:
+        if at_s is not None:
+            heapq.heappush(self._events, (at_s, next(self._order), happens))
+
+    # -- leases -------------------------------------------------------------------------------
+
+    def _free_at(self, at_s: float | None, places: Iterable[Place]) -> None:
+        self._at(at_s, lambda _: self._free(places))
+
+    def _free(self, places: Iterable[Place]) -> None:
+        self._may_serve = True
+        for gpu, placed in places:
+            ground = self._grounds[gpu]
+            live = _less(ground.state.live, placed)  # once: a place kept by a reservation stays
+            self._grounds[gpu] = replace(ground, state=replace(ground.state, live=live))
+
+    def _take(self, choices: Sequence[Choice], at_s: float) -> None:
+        places = tuple((one.gpu, Placed(one.profile, one.placement)) for one in choices)
+        for gpu, placed in places:
+            ground = self._grounds[gpu]
+            state = replace(ground.state, live=(*ground.state.live, placed), warm=())
+            stays = {**ground.stays, placed.placement.mask: self._stay(at_s)}
+            self._grounds[gpu] = replace(ground, state=state, stays=stays)
+        self._free_at(self._over_s(at_s), places)
+
+    def _over_s(self, at_s: float) -> float | None:
+        """When a lease that begins then is over."""
+        lasts_s = self._source.lasts_s()
+        return None if lasts_s is None else at_s + lasts_s
+
+    def _stay(self, at_s: float) -> Stay:
+        """What will be set as the end of a lease that begins then."""
+        if self._scene.lease_s is None:
+            return UNKNOWN
+        ends_at = self._now + at_s + self._scene.lease_s
+        return Stay(ends_at, ends_at)
+
+    # -- the line -----------------------------------------------------------------------------
+
+    def _join(self, at_s: float, comer: Waiting) -> None:
+        new = replace(comer, ticket=-1 - next(self._order), since=self._now + at_s)
+        if (comer.course, comer.user) not in self._passing:
+            self._line.append(new)  # last, but may take room that the first leaves
+        else:
+            standing = replace(
+                self._scene.standing, now=self._now + at_s, courses=self._courses, users=self._users
+            )
+            self._line = in_line([*self._line, new], standing)
+        is_same_first = self._line[0].ticket == self._first
+        self._may_serve = not is_same_first or self._kind(new) not in self._refused
+
+    def _serve(self, at_s: float) -> None:
+        self._serve_claims(at_s)
+        grounds = list(self._grounds.values())
+        ahead = Ahead(self._now + at_s, self._scene.not_before)
+        while (grant := first_that_fits(self._line, grounds, ahead)) is not None:
+            one = next(one for one in self._line if one.ticket == grant.ticket)
+            self._line.remove(one)
+            self._note(one, at_s)
+            self._take(grant.choices, at_s)
+            grounds = list(self._grounds.values())
+        self._may_serve = False
+        self._first = self._line[0].ticket if self._line else None
+        self._refused = {self._kind(one) for one in self._line}
+        self._serve_asking(at_s, grounds)
+
+    def _kind(self, one: Waiting) -> tuple[tuple[str, ...], str]:
+        """Who can go nowhere speaks for all who want the same on the same GPUs."""
+        return one.profiles, one.course if one.course in self._owners else ""
+
+    def _serve_asking(self, at_s: float, grounds: Sequence[Ground]) -> None:
+        """Let those who might ask stand at the end; who wants what somebody in line wants waits.
+
+        They are of no course: what is a course's own is not for them.
+        """
+        refused = {profiles for profiles, _ in self._refused}
+        asking = [one for one in self._asking if self._asking[one] not in refused]
+        if not asking:
+            return
+        first = self._line[0] if self._line else None
+        kept = aside(first.profiles, open_to(grounds, first.course)) if first else NOTHING
+        states = kept.states(open_to(grounds, ""))
+        for number in asking:
+            if place(self._asking[number], states) is not None:
+                self._waits[number] = at_s
+                del self._asking[number]
+
+    def _note(self, one: Waiting, at_s: float) -> None:
+        cost = one.size * CHARGE_H
+        weight = self._scene.standing.weights.get(one.course, 1.0)
+        self._courses[one.course] = self._courses.get(one.course, 0.0) + cost / weight
+        self._users[one.user] = self._users.get(one.user, 0.0) + cost
+        if one.ticket in self._left:
+            self._left.remove(one.ticket)
+            self._waits[one.ticket] = at_s
+
+    # -- what is reserved ---------------------------------------------------------------------
+
+    def _book(self, booking: Booking) -> None:
+        """Let what is kept now be taken up, and keep what is kept later when its time comes."""
+        for number, seats in enumerate(booking.seats):
+            self._take_up_at(booking, seats, is_sure=number < booking.coming)
+        if not booking.seats:
+            self._at(booking.begins_s, lambda _: self._keep(booking))
+
+    def _keep(self, booking: Booking) -> None:
+        """Choose and close its places; those of its students who wait have theirs."""
+        grounds = open_to(list(self._grounds.values()), booking.course)
+        spots = [Spot(ground, _leased(ground)) for ground in grounds]
+        found = keep([booking.profiles] * booking.count, spots)
+        claims = [one for one in self._line if booking.is_for(one)]
+        for wish, seats in groupby(sorted(found, key=lambda seat: seat.wish), lambda s: s.wish):
+            places = tuple((seat.gpu, seat.placed) for seat in seats)
+            for gpu, placed in places:
+                self._grounds[gpu] = without(self._grounds[gpu], (placed,))
+            if claims:
+                self._line.remove(claims[0])
+                self._claims.append((claims.pop(0), places))
+            else:
+                self._take_up_at(booking, places, is_sure=wish < booking.coming)
+        self._may_serve = True
+
+    def _take_up_at(self, booking: Booking, places: tuple[Place, ...], *, is_sure: bool) -> None:
+        """Somebody comes when the class begins, or nobody until the end of the grace."""
+        if is_sure or self._source.comes():
+            self._open_at(self._over_s(max(0.0, booking.starts_s)), places)
+        else:
+            self._open_at(booking.ends_s, places)
+
+    def _serve_claims(self, at_s: float) -> None:
+        for claim in list(self._claims):
+            one, places = claim
+            if all(self._is_empty(gpu, placed) for gpu, placed in places):
+                self._claims.remove(claim)
+                self._note(one, at_s)
+                self._open_at(self._over_s(at_s), places)
+
+    def _is_empty(self, gpu: str, kept: Placed) -> bool:
+        """Whether nothing lies on a kept place but that it is kept."""
+        return sum(clash(item, kept) for item in self._grounds[gpu].state.live) == 1
+
+    def _open_at(self, at_s: float | None, places: Iterable[Place]) -> None:
+        self._at(at_s, lambda _: self._open(places))
+
+    def _open(self, places: Iterable[Place]) -> None:
+        self._free(places)
+        for gpu, placed in places:
+            ground = self._grounds[gpu]
+            self._grounds[gpu] = replace(ground, fixed=_less(ground.fixed, placed))
+
+
+def _less(items: tuple[Placed, ...], one: Placed) -> tuple[Placed, ...]:
+    """Without one of those that are equal to it."""
+    left = list(items)
+    left.remove(one)
+    return tuple(left)
+
+
+def _leased(ground: Ground) -> tuple[Placed, ...]:
+    """What lies there and will be free some day."""
+    left = list(ground.state.live)
+    for item in ground.fixed:
+        left.remove(item)
+    return tuple(left)

@@ -1,0 +1,8 @@
+"""Which leases each server holds."""
+
+from miglab_pool.state.store import Core
+
+
+def servers(core: Core) -> set[tuple[str, str]]:
+    """The servers, each with its user, whose last lease is not over: none ever holds two."""
+    return {(lease.user, lease.server) for lease in core.state.leases.values()}

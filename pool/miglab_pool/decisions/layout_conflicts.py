@@ -1,0 +1,137 @@
+"""Layouts against reservations: what was promised to a class must be among what is cut.
+
+Judged for GPUs on which nothing else lies, like reservations among themselves, by whose each GPU is
+then: the layout's course, else the one it is assigned to.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from zoneinfo import ZoneInfo
+
+from miglab_pool.decisions.reservation_checks import fit
+from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.reservations import in_words, rule_of
+from miglab_pool.model.rows import ReservationRow
+from miglab_pool.model.schedule import DAY_S, Occurrence, Rule, next_occurrence, occurrences
+from miglab_pool.rules.layout_times import InForce, Planned, in_force
+from miglab_pool.rules.reservation_room import Room
+from miglab_pool.state.store import Core
+
+AHEAD_S = 8 * DAY_S  # whatever is weekly has come by within it
+
+
+def check(core: Core, before: Sequence[Planned], after: Sequence[Planned], at: float) -> None:
+    """Refuse layouts under which a reservation loses its places, if it had them before.
+
+    Raises:
+        Refused: ``layout-clash``, naming the reservation and when.
+    """
+    rows = list(core.state.reservations.values())
+    if not rows:
+        return
+    known = broken(core, before, rows, at)
+    for number, moment in broken(core, after, rows, at).items():
+        if number not in known:
+            row = core.state.reservations[number]
+            raise Refused("layout-clash", _why(row, moment))
+
+
+def check_reserved(core: Core, row: ReservationRow, plans: Sequence[Planned], at: float) -> None:
+    """Refuse a reservation that the layouts leave no places for.
+
+    Raises:
+        Refused: ``layout-clash``, saying when.
+    """
+    if plans:
+        others = [one for one in core.state.reservations.values() if one.id != row.id]
+        found = broken(core, plans, [*others, row], at)
+        if row.id in found:
+            raise Refused("layout-clash", _why(row, found[row.id]))
+
+
+def _why(row: ReservationRow, moment: float) -> str:
+    return (
+        f"On {local(moment, row.tz)} reservation {row.id} ({in_words(row)}) would not find its "
+        "places among the slices of the layouts that are in force then. Cut more of that shape, "
+        "leave a GPU out of the layouts, or change the reservation."
+    )
+
+
+def local(at: float, tz: str) -> str:
+    """A moment as a clock of that time zone shows it."""
+    return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
+
+
+def broken(
+    core: Core, plans: Sequence[Planned], rows: Sequence[ReservationRow], at: float
+) -> dict[int, float]:
+    """The reservations that do not find their places, each with the first such moment."""
+    lead_s = core.settings.reserve_lead_s
+    found: dict[int, float] = {}
+    for moment in _moments(plans, rows, at):
+        taking = [row for row in rows if _takes_place(row, moment)]
+        laid = in_force(plans, moment, lead_s)
+        if taking and not _holds(core, laid, taking):
+            for row in taking:
+                found.setdefault(row.id, moment)
+    return found
+
+
+def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
+    """When it can come to be that places are missing: a class begins, or a layout's time turns."""
+    classes = [rule_of(row) for row in rows]
+    cuts = [rule for plan in plans for rule in plan.rules]
+    found: set[float] = set()
+    for mine, others in (*((one, cuts) for one in classes), *((one, classes) for one in cuts)):
+        found |= _turns(mine, others, at)
+    once = [time.ends_at for rule in cuts if not rule.weekdays for time in _soon(rule, at)]
+    after = (next_occurrence(rule, over_at) for rule in classes for over_at in once)
+    found |= {one.starts_at for one in after if one}
+    return sorted({max(at, moment) for moment in found})
+
+
+def _turns(mine: Rule, others: Sequence[Rule], at: float) -> set[float]:
+    """When its next times begin and end, and the others' that overlap with them."""
+    found: set[float] = set()
+    for time in _soon(mine, at):
+        found.update(time)
+        for other in others:
+            for met in occurrences(other, *time):
+                found.update(met)
+    return found
+
+
+def _soon(rule: Rule, at: float) -> list[Occurrence]:
+    """Its times of a week, from the next one on."""
+    first = next_occurrence(rule, at)
+    return list(occurrences(rule, at, max(at, first.starts_at) + AHEAD_S)) if first else []
+
+
+def _takes_place(row: ReservationRow, at: float) -> bool:
+    found = next_occurrence(rule_of(row), at)
+    return found is not None and found.starts_at <= at
+
+
+def _holds(core: Core, laid: Mapping[str, InForce], rows: Collection[ReservationRow]) -> bool:
+    """Whether all of them find their places at once."""
+    return fit(rows, lambda course: _room(core, laid, course))
+
+
+def _room(core: Core, laid: Mapping[str, InForce], course: str) -> Room:
+    """The GPUs that are a course's own under these layouts; of no course: nobody's own."""
+    seats: Counter[str] = Counter()
+    free: list[Geometry] = []
+    whole = 0
+    for row in core.state.gpus.values():
+        one = laid.get(row.uuid)
+        if row.uuid not in core.infos or core.course_under(row, one) != course:
+            continue
+        if core.is_whole(row):
+            whole += 1
+        elif one is not None:
+            seats.update(one.cut)
+        else:
+            free.append(core.infos[row.uuid].geometry)
+    return Room(tuple(free), whole, seats)

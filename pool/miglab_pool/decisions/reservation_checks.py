@@ -1,0 +1,196 @@
+"""Whether a reservation can be kept: its times, its GPUs, the others'."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from zoneinfo import ZoneInfo
+
+from miglab_api.reservations import ReservationRequest
+from miglab_pool.gpu.shapes import ShapeError, resolve
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.reservations import in_words, profiles, rule_of
+from miglab_pool.model.rows import ReservationRow
+from miglab_pool.model.schedule import DAY_S, is_zone, local_day, next_occurrence, occurrence
+from miglab_pool.rules.layout_times import planned
+from miglab_pool.rules.reservation_room import Room, first_clash, times
+from miglab_pool.state.store import Core
+
+YEAR_S = 366 * DAY_S
+AHEAD_DAYS = 366  # how far ahead a first day may lie
+
+
+def _shape(core: Core, asked: ReservationRequest) -> str:
+    """The shape, resolved; it must be one that students of the course can ask for."""
+    rules = core.settings.courses.get(asked.course)
+    if rules is None:
+        names = ", ".join(sorted(core.settings.courses)) or "none"
+        raise Refused(
+            "not-in-course", f"There is no course {asked.course!r} here. Courses: {names}.", 422
+        )
+    if not core.infos:
+        raise Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
+    geometries = [info.geometry for info in core.infos.values()]
+    try:
+        shape = resolve(asked.shape, geometries)
+        offered = {str(resolve(text, geometries)) for text in rules.shapes}
+    except ShapeError as error:
+        raise Refused("bad-shape", str(error), 422) from error
+    if shape.is_cpu:
+        raise Refused("bad-shape", "'cpu' needs no slice: there is nothing to reserve.", 422)
+    if str(shape) not in offered:
+        raise Refused(
+            "shape-not-offered",
+            f"{rules.title or asked.course} does not offer {shape}; it offers "
+            f"{', '.join(rules.shapes) or 'nothing'}. Students could not ask for what is reserved.",
+            422,
+        )
+    return str(shape)
+
+
+def _check_times(asked: ReservationRequest, at: float) -> None:
+    if not is_zone(asked.tz):
+        raise _bad_time(
+            f"There is no time zone {asked.tz!r}; use an IANA name such as Europe/Berlin."
+        )
+    if asked.from_time >= asked.to_time:
+        raise _bad_time(
+            f"{asked.from_time} to {asked.to_time} is no time: the end must be later than the "
+            "start, on the same day. Make two reservations for a class over midnight."
+        )
+    if not asked.weekdays:
+        _check_once(asked)
+    today = local_day(at, asked.tz)
+    first = asked.date or today
+    if first > today + dt.timedelta(days=AHEAD_DAYS):
+        raise _bad_time(f"{first} is more than a year ahead; reserve later.")
+    if asked.until is not None and asked.until < first:
+        raise _bad_time(f"It would end on {asked.until}, before its first day, {first}.")
+
+
+def _check_once(asked: ReservationRequest) -> None:
+    if asked.date is None:
+        raise _bad_time("Say when: on which weekdays, or on which date.")
+    if asked.until is not None:
+        raise _bad_time("A single time has no last day; leave it out, or name weekdays.")
+
+
+def _check_ahead(row: ReservationRow, at: float) -> None:
+    """It must take place again, and a single one must not have begun."""
+    rule = rule_of(row)
+    found = next_occurrence(rule, at)
+    is_ahead = rule.first >= local_day(at, row.tz)
+    if not row.weekdays and is_ahead and occurrence(rule, rule.first) is None:
+        raise _bad_time("The clocks go forward over the whole of that time: it does not exist.")
+    if found is None or (not row.weekdays and found.starts_at <= at):
+        raise Refused(
+            "in-the-past",
+            f"{in_words(row)}: that has begun or is over. Choose a time ahead.",
+            422,
+        )
+
+
+def _bad_time(why: str) -> Refused:
+    return Refused("bad-time", why, 422)
+
+
+def _check_room(core: Core, row: ReservationRow) -> None:
+    if not _fit(core, [row]):
+        raise Refused(
+            "impossible-reservation",
+            f"{row.count} times {row.shape} do not fit on {_gpus(core, row.course)}, even "
+            "if nothing else lies there. Reserve fewer, or a smaller shape.",
+            422,
+        )
+
+
+def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
+    others = {n: one for n, one in core.state.reservations.items() if n != row.id}
+    rule = rule_of(row)
+    first = next_occurrence(rule, at)
+    assert first is not None
+    clash = first_clash(
+        rule,
+        {number: rule_of(other) for number, other in others.items()},
+        (at, first.starts_at + YEAR_S),
+        lambda beside: _fit(core, [row, *(others[number] for number in beside)]),
+    )
+    if clash is not None:
+        moment, numbers = clash
+        theirs = "; ".join(f"{n} ({in_words(others[n])})" for n in sorted(numbers))
+        raise Refused(
+            "reservation-clash",
+            f"On {_local(moment, row.tz)} it clashes with reservation {theirs}: together they do "
+            f"not fit on {_gpus(core, row.course)}. Reserve fewer, a smaller shape, or another "
+            "time.",
+        )
+
+
+def _local(at: float, tz: str) -> str:
+    """A moment as a clock of that time zone shows it."""
+    return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
+
+
+def _fit(core: Core, rows: Collection[ReservationRow]) -> bool:
+    """Whether these fit at once, if every layout gave its course whole GPUs all the time.
+
+    What there really is at each moment is `promises`'s.
+    """
+    return fit(rows, partial(_room, core))
+
+
+def fit(rows: Collection[ReservationRow], room: Callable[[str], Room]) -> bool:
+    """Whether these fit at once: what their courses' own GPUs hold there, the rest on the others.
+
+    Args:
+        rows: the reservations.
+        room: the GPUs that are a course's own; of no course: those of nobody's own.
+    """
+    rest: Counter[str] = Counter()
+    for course in {row.course for row in rows}:
+        own, taken = room(course), Counter[str]()
+        for row in (row for row in rows if row.course == course):
+            names = profiles(row.shape)
+            number = _most(row, own, taken)
+            taken += times(names, number)
+            rest += times(names, row.count - number)
+    return room("").holds(rest)
+
+
+def _most(row: ReservationRow, room: Room, taken: Mapping[str, int]) -> int:
+    """How many of a reservation's leases a room holds beside what is taken of it."""
+    names = profiles(row.shape)
+    low, high = 0, row.count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if room.holds(times(names, middle) + Counter(taken)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _room(core: Core, course: str) -> Room:
+    """The GPUs that are a course's own, and others' that a layout gives it; of none: the rest."""
+    whose, lent = core.settings.assigned_course, _lent(core, course)
+    rows = [row for row in core.state.gpus.values() if row.uuid in core.infos]
+    rows = [row for row in rows if whose(row.uuid, row.idx) == course or row.uuid in lent]
+    cut = tuple(core.infos[row.uuid].geometry for row in rows if not core.is_whole(row))
+    return Room(cut, len(rows) - len(cut))
+
+
+def _lent(core: Core, course: str) -> set[str]:
+    """Other courses' own GPUs that layouts give to this one, now or at their times."""
+    mine = [row for row in core.state.layouts.values() if course and row.course == course]
+    named = {gpu for row in mine for gpu in planned(row).cuts}
+    whose, rows = core.settings.assigned_course, core.state.gpus
+    return {gpu for gpu in named if gpu in rows and whose(gpu, rows[gpu].idx)}
+
+
+def _gpus(core: Core, course: str) -> str:
+    """The GPUs that a course may use, for people."""
+    rooms = [_room(core, whose) for whose in {course, ""}]
+    number = sum(len(room.geometries) + room.whole for room in rooms)
+    if core.settings.assigned:
+        return f"the GPUs that {course} may use ({number})"
+    return "the lab's one GPU" if number == 1 else f"the lab's {number} GPUs"

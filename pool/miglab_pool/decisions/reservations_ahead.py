@@ -1,0 +1,316 @@
+"""Reservations ahead: when places are kept, and which leases would be in their way.  Reads only.
+
+A lease is *in the way* of what is kept at a moment if more of it finds a place when the lease is
+over by then.  Whose end, as it is set, lies behind the moment is reckoned to stay.  GPUs are looked
+at as the layouts cut them when the class begins.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from zoneinfo import ZoneInfo
+
+from miglab_api.leases import LeaseState
+from miglab_pool.decisions import reservations_in_force
+from miglab_pool.decisions.reservations_in_force import InForce
+from miglab_pool.gpu.geometry import Placed
+from miglab_pool.model.gpu import Ground, Seat, clash
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.reservations import in_words, kept_until, profiles, rule_of
+from miglab_pool.model.rows import FULL, LeaseRow, ReservationRow
+from miglab_pool.model.schedule import Occurrence, occurrences
+from miglab_pool.rules import layout_times
+from miglab_pool.rules.layout_plan import Kind
+from miglab_pool.rules.layout_times import planned
+from miglab_pool.rules.lease_length import stay_of
+from miglab_pool.rules.reservation_seats import Spot, Wish, keep_for
+from miglab_pool.state.store import Core
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class KeptTime:
+    """A time at which a reservation keeps its places.
+
+    Attributes:
+        time: when the class takes place.
+        begins: the lead before its start.
+        ends: the end of its grace.
+    """
+
+    row: ReservationRow
+    time: Occurrence
+    begins: float
+    ends: float
+
+
+def kept_times(core: Core, since: float, until: float) -> list[KeptTime]:
+    """When places are kept between two moments, the first in front."""
+    lead_s = core.settings.reserve_lead_s
+    found = [
+        KeptTime(row, time, time.starts_at - lead_s, kept_until(row, time))
+        for row in core.state.reservations.values()
+        for time in occurrences(rule_of(row), since, until + lead_s)
+    ]
+    kept = [one for one in found if one.begins < until and since < one.ends]
+    return sorted(kept, key=lambda one: (one.begins, one.row.id))
+
+
+def stays_until(core: Core, lease: LeaseRow) -> float:
+    """Until when a lease is reckoned to stay; infinite without an end."""
+    return stay_of(core.settings, lease).ends_at
+
+
+def staying(core: Core, at: float) -> list[LeaseRow]:
+    """The leases whose end, as it is set, lies behind a moment."""
+    live = (lease for lease in core.state.leases.values() if _is_there(lease))
+    return [lease for lease in live if stays_until(core, lease) > at]
+
+
+def _is_there(lease: LeaseRow) -> bool:
+    return lease.state != LeaseState.RELEASING
+
+
+# -- in the way -----------------------------------------------------------------------------------
+
+
+def check_end(core: Core, lease: LeaseRow, ends_at: float) -> None:
+    """Refuse a later end of a lease that would be in the way of what is reserved.
+
+    Raises:
+        Refused: ``no-extension``, with what is reserved and until when it may be extended.
+    """
+    time = first_blocked(core, lease, ends_at)
+    if time is not None:
+        raise Refused("no-extension", _why_blocked(core, lease, time))
+
+
+def first_blocked(core: Core, lease: LeaseRow, ends_at: float) -> KeptTime | None:
+    """The first time that a lease would be in the way of if it ended so late, and is not now."""
+    return Outlook(core, ends_at).first_blocked(lease, ends_at)
+
+
+class Outlook:
+    """The time ahead, for all who ask while nothing changes: what they share is worked out once.
+
+    Args:
+        core: the pool; when its version is another, so may be what is said here.
+        until: how far to look, seconds since the epoch.
+    """
+
+    def __init__(self, core: Core, until: float) -> None:
+        self.until = until
+        self._core = core
+        self._times = kept_times(core, core.now(), until)
+        leases = (lease for lease in core.state.leases.values() if _is_there(lease))
+        self._leases = [(stays_until(core, lease), lease) for lease in leases]
+        self._moments: dict[float, _Moment] = {}
+
+    def first_blocked(self, lease: LeaseRow, ends_at: float) -> KeptTime | None:
+        """As the function of that name; ``ends_at`` is not beyond ``until``."""
+        since = max(self._core.now(), lease.ends_at or 0.0)
+        for time in self._times:
+            is_in_time = time.begins < ends_at and since < time.ends
+            at = max(since, time.begins)
+            if is_in_time and self._without(lease, at).is_worse_with(lease):
+                return time
+        return None
+
+    def _without(self, lease: LeaseRow, at: float) -> "_Moment":
+        """A moment without a lease: one for all the leases that do not stay till then anyway."""
+        stays = [one for until, one in self._leases if until > at]
+        if any(one.id == lease.id for one in stays):
+            return _Moment(self._core, at, [one for one in stays if one.id != lease.id])
+        if at not in self._moments:
+            self._moments[at] = _Moment(self._core, at, stays)
+        return self._moments[at]
+
+
+class _Moment:
+    """What is kept at a moment if these leases stay, and how much of it finds no place."""
+
+    def __init__(self, core: Core, at: float, stays: Sequence[LeaseRow]) -> None:
+        self._core, self._at, self._stays = core, at, stays
+        self._found = reservations_in_force.found(core, at)
+        self._drawn = reservations_in_force.drawn(stays)
+        self._kept = _kept(self._found, self._drawn)
+        self._spots = _spots(core, _begun(at, self._kept), stays) if self._found else []
+        self._seats = _seats(self._kept, self._spots)
+        self._missing = _missing(core, self._kept, self._seats, stays)
+
+    def is_worse_with(self, lease: LeaseRow) -> bool:
+        """Whether more finds no place if one more lease stays."""
+        kept = _kept(self._found, self._drawn + reservations_in_force.drawn([lease]))
+        if not kept:
+            return False
+        places = _by_gpu(self._core, [lease])
+        if kept == self._kept and self._is_beside(lease, places):
+            return False
+        seats = _seats(kept, self._spots_with(lease, places, kept))
+        return _missing(self._core, kept, seats, [*self._stays, lease]) > self._missing
+
+    def _spots_with(
+        self, lease: LeaseRow, places: Mapping[str, tuple[Placed, ...]], kept: Sequence[InForce]
+    ) -> list[Spot]:
+        """The GPUs with one more lease that stays; a layout may be cut otherwise around it."""
+        if self._core.state.layouts:
+            return _spots(self._core, _begun(self._at, kept), [*self._stays, lease])
+        return [_closed(spot, places.get(spot.ground.state.gpu, ())) for spot in self._spots]
+
+    def _is_beside(self, lease: LeaseRow, places: Mapping[str, Collection[Placed]]) -> bool:
+        """Whether every seat is found and chosen again though the lease stays: it lies on none."""
+        is_common = not self._core.state.layouts and not any(s.ground.course for s in self._spots)
+        if self._missing or lease.shape == FULL or not is_common:
+            return False
+        return not any(
+            clash(seat.placed, placed)
+            for seat in self._seats
+            for placed in places.get(seat.gpu, ())
+        )
+
+
+def _why_blocked(core: Core, lease: LeaseRow, time: KeptTime) -> str:
+    row = time.row
+    left_s = time.begins - max(core.now(), lease.ends_at or 0.0)
+    clock = dt.datetime.fromtimestamp(time.begins, ZoneInfo(row.tz)).strftime("%H:%M")
+    why = f"Its place is kept from {clock} on for reservation {row.id} ({in_words(row)}). "
+    if left_s < 60:
+        return f"{why}So it cannot be extended: save your work in time."
+    return f"{why}It may be extended until then, by {int(left_s // 60)} minutes: ask for less."
+
+
+def on_seats(
+    core: Core,
+    at: float,
+    keeping: Sequence[InForce],
+    stays: Sequence[LeaseRow],
+    go: Sequence[LeaseRow],
+) -> list[LeaseRow]:
+    """Which leases lie on the places that would be kept, these chosen so that few do.
+
+    Args:
+        core: the pool.
+        at: when.
+        keeping: what places are kept for.
+        stays: the leases that stay whatever comes.
+        go: those that may go.
+    """
+    seats = _seats(keeping, _spots(core, _begun(at, keeping), stays, go))
+    full = [lease for lease in go if lease.shape == FULL]
+    too_few = _missing_whole(core, keeping, [*stays, *full])
+    return [*full[:too_few], *(lease for lease in go if _lies_on(core, lease, seats))]
+
+
+def keeping(core: Core, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
+    """What keeps places at a moment if these leases live then."""
+    return _kept(reservations_in_force.found(core, at), reservations_in_force.drawn(stays))
+
+
+def _kept(found: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
+    return [
+        one for one in reservations_in_force.less_drawn(found, drawn) if one.is_kept and one.left
+    ]
+
+
+def _seats(kept: Sequence[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...]:
+    wishes = [
+        Wish(one.row.course, profiles(one.row.shape))
+        for one in kept
+        if one.row.shape != FULL
+        for _ in range(one.left)
+    ]
+    return tuple(chain.from_iterable(keep_for(wishes, spots).values())) if wishes else ()
+
+
+def _missing(
+    core: Core, kept: Sequence[InForce], seats: Sequence[Seat], stays: Sequence[LeaseRow]
+) -> int:
+    """How many slices of what is kept find no place beside these leases."""
+    sliced = (one for one in kept if one.row.shape != FULL)
+    wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
+    return wanted - len(seats) + _missing_whole(core, kept, stays)
+
+
+def _begun(at: float, keeping: Iterable[InForce]) -> float:
+    """When the last class has begun of those for which places are kept at a moment."""
+    return max((one.time.starts_at for one in keeping if one.time.starts_at > at), default=at)
+
+
+def _spots(
+    core: Core, at: float, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()
+) -> list[Spot]:
+    """The GPUs when all leases are over but these, as they are to be cut at that moment."""
+    fixed, leased = _by_gpu(core, stays), _by_gpu(core, go)
+    return [
+        _closed(Spot(ground, leased.get(gpu, ())), fixed.get(gpu, ()))
+        for ground in _grounds(core, at, [*stays, *go])
+        for gpu in (ground.state.gpu,)
+    ]
+
+
+def _grounds(core: Core, at: float, there: Sequence[LeaseRow]) -> list[Ground]:
+    """Every GPU as the layout of a moment cuts it, and whose it then is."""
+    plans = [planned(row) for row in core.state.layouts.values()]
+    if not plans:
+        return core.grounds()
+    then = layout_times.in_force(plans, at, core.settings.reserve_lead_s)
+    numbers = {number for lease in there for number in lease.slices}
+    return [_recut(core, one, then.get(one.state.gpu), numbers) for one in core.grounds()]
+
+
+def _recut(
+    core: Core, ground: Ground, then: layout_times.InForce | None, there: Collection[int]
+) -> Ground:
+    gpu = ground.state.gpu
+    laid = core.possible_on(gpu, then)
+    lying = [one for one in core.lying(gpu) if one.number in there or one.kind is Kind.FIXED]
+    geometry = core.geometry_under(gpu, laid, lying)
+    assert geometry is not None
+    course = core.course_under(core.state.gpus[gpu], laid)
+    return replace(ground, state=replace(ground.state, geometry=geometry), course=course)
+
+
+def _closed(spot: Spot, places: tuple[Placed, ...]) -> Spot:
+    """The GPU without these places."""
+    if not places:
+        return spot
+    ground = replace(spot.ground, fixed=(*spot.ground.fixed, *places))
+    return replace(spot, ground=ground)
+
+
+def _by_gpu(core: Core, leases: Iterable[LeaseRow]) -> dict[str, tuple[Placed, ...]]:
+    """Where the slices of leases lie; whole GPUs are left out."""
+    found: dict[str, tuple[Placed, ...]] = {}
+    for lease in leases:
+        for row in core.state.slices_of(lease):
+            if row.profile != FULL:
+                found[row.gpu] = (*found.get(row.gpu, ()), core.placed(row))
+    return found
+
+
+def _missing_whole(core: Core, kept: Iterable[InForce], stays: Sequence[LeaseRow]) -> int:
+    """How many whole GPUs of what is kept are not there: free, and open to who has reserved."""
+    full = [one for one in kept if one.row.shape == FULL]
+    if not full:
+        return 0
+    wanted = Counter(course for one in full for course in [one.row.course] * one.left)
+    held = {row.gpu for lease in stays for row in core.state.slices_of(lease)}
+    free = Counter(
+        core.course_of(row)
+        for row in core.state.gpus.values()
+        if core.is_whole(row) and row.uuid not in held
+    )
+    left = wanted - free  # of each course's own
+    return max(0, left.total() - free[""])
+
+
+def _lies_on(core: Core, lease: LeaseRow, seats: Collection[Seat]) -> bool:
+    rows = [row for row in core.state.slices_of(lease) if row.profile != FULL]
+    return any(
+        row.gpu == seat.gpu and core.placed(row).placement.mask & seat.placed.placement.mask
+        for row in rows
+        for seat in seats
+    )

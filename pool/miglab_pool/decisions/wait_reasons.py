@@ -1,0 +1,83 @@
+"""Why somebody waits, in words.  Reads only.
+
+Asked for one ticket or for all who wait: what is the same for many is worked out once.
+"""
+
+from functools import cached_property
+
+from miglab_api.tickets import TicketState
+from miglab_pool.decisions import held_servers, queue, quota_checks, reserved_places
+from miglab_pool.model import reservations
+from miglab_pool.model.gpu import open_to
+from miglab_pool.model.rows import FULL, TicketRow
+from miglab_pool.rules.placement.placement import place
+from miglab_pool.state.store import Core
+
+
+class Whys:
+    """The reasons at one moment; nothing may change while they are asked for."""
+
+    def __init__(self, core: Core) -> None:
+        self._core, self._at = core, core.now()
+        self._is_kept: dict[tuple[str, str], bool] = {}
+
+    def of(self, row: TicketRow) -> str:
+        """What to tell whose ticket it is; empty if it just is not their turn, or is over."""
+        if row.state != TicketState.WAITING:
+            return ""
+        if row.lease is not None:
+            return "Your slices are being made."
+        if (row.user, row.server) in self._servers:
+            return "This server's last slices are not free yet: waiting for the old server to end."
+        held = self._why_held(row) or self._why_reserved(row)
+        if held or row.next_at is None:
+            return held or self._why_drained
+        return "Staff gave you the next slices that fit."
+
+    @cached_property
+    def _servers(self) -> set[tuple[str, str]]:
+        return held_servers.servers(self._core)
+
+    def _why_held(self, row: TicketRow) -> str:
+        if not self._core.settings.quotas:
+            return ""
+        return quota_checks.why_held(self._core, queue.as_waiting(self._core, row))
+
+    @cached_property
+    def _why_drained(self) -> str:
+        """What to tell everybody while no GPU takes a lease, by acts of staff."""
+        whys = {gpu.draining for gpu in self._core.state.gpus.values()}
+        if not whys or "" in whys:
+            return ""
+        said = "; ".join(f"“{why}”" for why in sorted(whys))
+        return f"No GPU takes new leases for now ({said}); you keep your place."
+
+    def _why_reserved(self, row: TicketRow) -> str:
+        """What to tell somebody who would be served but for a reservation."""
+        if self._kept_s is None or row.shape == FULL or row.id in self._seated:
+            return ""
+        key = (row.shape, row.course)
+        if key not in self._is_kept:
+            self._is_kept[key] = self._fits_but_for_a_class(*key)
+        if not self._is_kept[key]:
+            return ""
+        return (
+            "What is free is kept for a class that has reserved it; what the class does not take "
+            f"is free for all in at most {max(1, round(self._kept_s / 60))} min."
+        )
+
+    @cached_property
+    def _kept_s(self) -> float | None:
+        return reserved_places.kept_s(self._core, self._at)
+
+    @cached_property
+    def _seated(self) -> set[int]:
+        return reserved_places.seated(self._core, self._at)
+
+    def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
+        names = reservations.profiles(shape)
+        now = open_to(reserved_places.grounds(self._core, self._at), course)
+        then = open_to(self._core.grounds(), course)
+        return not place(names, [g.state for g in now]) and bool(
+            place(names, [g.state for g in then])
+        )

@@ -1,0 +1,272 @@
+"""The driver: reads GPUs and cuts slices, over pynvml or anything with pynvml's functions.
+
+The only module that talks to NVML.  It decides nothing: where a slice goes and when it is
+destroyed is the pool's business.  It never changes the MIG mode.
+"""
+
+import contextlib
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pynvml
+
+from miglab_pool.gpu import errors
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile
+from miglab_pool.gpu.nvml.activity import ActivityWatch
+from miglab_pool.gpu.nvml.call import call, read
+from miglab_pool.gpu.nvml.geometry import read_geometry, read_sm_count
+from miglab_pool.gpu.nvml.health import XidWatch, read_health, read_versions
+from miglab_pool.gpu.nvml.slices import ComputeInstances, gpu_instances, mig_devices, read_usage
+from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
+
+__all__ = ["Driver", "GpuInfo", "Health", "ProcessReading", "SliceReading", "Usage"]
+
+MIB = 1 << 20
+
+
+class Driver:
+    """The GPUs of this host.
+
+    Not thread-safe for writes: one thread creates and destroys, any may read.
+
+    Attributes:
+        simulated: whether the GPUs are simulated.
+    """
+
+    def __init__(self, nvml: Any, gpu_uuids: Sequence[str] | None = None) -> None:
+        """Open NVML.
+
+        Args:
+            nvml: the module ``pynvml`` or a ``SimulatedNvml``.
+            gpu_uuids: the GPUs to use, no other is touched; None = all.
+
+        Raises:
+            GpuError: no driver, or a listed GPU is not there.
+        """
+        self.simulated: bool = getattr(nvml, "simulated", False)
+        self._nvml = nvml
+        self._geometries: dict[str, Geometry] = {}
+        self._facts: dict[str, tuple[int, str, int, int | None]] = {}
+        call("open NVML", nvml.nvmlInit)
+        try:
+            self._uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
+            self._check_listed()
+        except errors.GpuError:
+            call("close NVML", nvml.nvmlShutdown)
+            raise
+        self._xids = XidWatch(nvml)
+        self._activity = ActivityWatch(nvml)
+        self._computes = ComputeInstances(nvml)
+
+    def close(self) -> None:
+        """Close NVML; the object cannot be used afterwards."""
+        self._activity.close()
+        self._xids.close()
+        call("close NVML", self._nvml.nvmlShutdown)
+
+    def gpus(self) -> list[GpuInfo]:
+        """Every GPU in use here, in NVML's order.
+
+        A GPU that was seen and is now lost is listed with its mode unknown.
+
+        Raises:
+            GpuError: a GPU cannot be read and never could.
+        """
+        return sorted((self._info(uuid) for uuid in self._uuids), key=lambda info: info.index)
+
+    def slices(self, gpu_uuid: str) -> list[SliceReading]:
+        """Every slice on a GPU, lowest start first, half-made and foreign ones included.
+
+        GPU instances are enumerated per profile: one without a compute instance is invisible
+        to a walk over MIG devices.
+        """
+        gpu = self._handle(gpu_uuid)
+        uuids = self._mig_uuids(gpu, gpu_uuid)
+        found: list[SliceReading] = []
+        for profile in self._geometry(gpu_uuid).profiles:
+            for instance in gpu_instances(self._nvml, gpu, profile, gpu_uuid):
+                found += self._readings(gpu_uuid, profile, instance, uuids)
+        return sorted(found, key=lambda reading: (reading.placement, reading.ci_id or 0))
+
+    def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
+        """Make a slice: a GPU instance at the placement, and one compute instance on all of it.
+
+        Raises:
+            NoRoom: the placement is taken.
+            GpuError: anything else; if the compute instance failed, the GPU instance is destroyed
+                again, or, where even that fails, left to be found by ``slices``.
+        """
+        gpu = self._handle(gpu_uuid)
+        where = f"{profile.name} at {placement} on {gpu_uuid}"
+        instance = call(
+            f"create the GPU instance {where}",
+            self._nvml.nvmlDeviceCreateGpuInstanceWithPlacement,
+            gpu,
+            profile.profile_id,
+            ctypes.byref(pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)),
+        )
+        try:
+            self._computes.create_full(instance, profile, where)
+        except errors.GpuError:
+            self._undo(instance, where)
+            raise
+        return self._just_made(gpu, gpu_uuid, profile, instance)
+
+    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
+        """Destroy a slice: its compute instances, then its GPU instance.
+
+        One that is already gone is fine.
+
+        Raises:
+            InUse: a process or a leaked handle holds it; compute instances may be gone already.
+        """
+        gpu = self._handle(gpu_uuid)
+        where = f"slice {gi_id} on {gpu_uuid}"
+        self._activity.forget(gpu_uuid, gi_id)
+        with contextlib.suppress(errors.NotFound):
+            instance = call(f"find {where}", self._nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
+            self._empty(gpu_uuid, instance, where)
+            what = f"destroy the GPU instance of {where}"
+            call(what, self._nvml.nvmlGpuInstanceDestroy, instance)
+
+    def usage(self, reading: SliceReading) -> Usage:
+        """Memory, processes and activity of a slice; unknown for a half-made one.
+
+        Activity is that since the last call for this slice; unknown in the first.
+
+        Raises:
+            NotFound: the slice is gone.
+        """
+        if reading.ci_id is None:
+            return Usage(None, None)
+        gpu = self._handle(reading.gpu_uuid)
+        for gi_id, ci_id, handle in mig_devices(self._nvml, gpu, reading.gpu_uuid):
+            if (gi_id, ci_id) == (reading.gi_id, reading.ci_id):
+                usage = read_usage(self._nvml, handle, f"slice {gi_id} on {reading.gpu_uuid}")
+                activity_pct = self._activity.of_slice(gpu, reading.gpu_uuid, gi_id)
+                return replace(usage, activity_pct=activity_pct)
+        raise errors.NotFound(
+            f"Slice {reading.gi_id} on {reading.gpu_uuid} is gone; read the GPU's slices again."
+        )
+
+    def gpu_usage(self, gpu_uuid: str) -> Usage:
+        """Memory, processes and activity of a whole GPU."""
+        gpu = self._handle(gpu_uuid)
+        usage = read_usage(self._nvml, gpu, gpu_uuid)
+        return replace(usage, activity_pct=self._activity.of_gpu(gpu, gpu_uuid))
+
+    def versions(self) -> Versions:
+        """Which driver the host runs."""
+        return read_versions(self._nvml)
+
+    def health(self, gpu_uuid: str) -> Health:
+        """Whether the GPU is well; a lost GPU is an answer here, not an error."""
+        return read_health(self._nvml, self._xids, gpu_uuid)
+
+    # -- GPUs ---------------------------------------------------------------------------------
+
+    def _all_uuids(self) -> tuple[str, ...]:
+        count = call("count the GPUs", self._nvml.nvmlDeviceGetCount)
+        handles = [
+            call(f"open GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
+            for index in range(count)
+        ]
+        return tuple(call("read a GPU's UUID", self._nvml.nvmlDeviceGetUUID, h) for h in handles)
+
+    def _check_listed(self) -> None:
+        for uuid in self._uuids:
+            try:
+                self._handle(uuid)
+            except errors.NotFound as error:
+                there = ", ".join(self._all_uuids()) or "none"
+                raise errors.NotFound(
+                    f"There is no GPU {uuid} on this host; there are: {there}. "
+                    "Correct the list of GPUs (nvidia-smi -L prints the UUIDs)."
+                ) from error
+            except errors.GpuLost:
+                continue  # it is there, and lost: health() says so
+
+    def _handle(self, gpu_uuid: str) -> Any:
+        return call(f"open GPU {gpu_uuid}", self._nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
+
+    def _info(self, gpu_uuid: str) -> GpuInfo:
+        try:
+            gpu = self._handle(gpu_uuid)
+            facts = self._read_facts(gpu, gpu_uuid)
+            mode = read(f"read the MIG mode of {gpu_uuid}", self._nvml.nvmlDeviceGetMigMode, gpu)
+        except errors.GpuLost:
+            if gpu_uuid not in self._facts:
+                raise
+            facts, mode = self._facts[gpu_uuid], None
+        current, pending = (None, None) if mode is None else (bool(mode[0]), bool(mode[1]))
+        geometry = self._geometries[gpu_uuid]
+        index, name, memory_mib, sm_count = facts
+        return GpuInfo(gpu_uuid, index, name, memory_mib, sm_count, geometry, current, pending)
+
+    def _read_facts(self, gpu: Any, gpu_uuid: str) -> tuple[int, str, int, int | None]:
+        if gpu_uuid not in self._facts:
+            nvml = self._nvml
+            index = call(f"read the index of {gpu_uuid}", nvml.nvmlDeviceGetIndex, gpu)
+            name = call(f"read the name of {gpu_uuid}", nvml.nvmlDeviceGetName, gpu)
+            memory = call(f"read the memory of {gpu_uuid}", nvml.nvmlDeviceGetMemoryInfo, gpu)
+            self._geometry(gpu_uuid)
+            sm_count = read_sm_count(nvml, gpu, gpu_uuid)
+            self._facts[gpu_uuid] = (index, name, memory.total // MIB, sm_count)
+        return self._facts[gpu_uuid]
+
+    def _geometry(self, gpu_uuid: str) -> Geometry:
+        if gpu_uuid not in self._geometries:
+            gpu = self._handle(gpu_uuid)
+            self._geometries[gpu_uuid] = read_geometry(self._nvml, gpu, gpu_uuid)
+        return self._geometries[gpu_uuid]
+
+    # -- slices -------------------------------------------------------------------------------
+
+    def _mig_uuids(self, gpu: Any, gpu_uuid: str) -> dict[tuple[int, int], str]:
+        uuids = {}
+        for gi_id, ci_id, device in mig_devices(self._nvml, gpu, gpu_uuid):
+            what = f"read the UUID of slice {gi_id} on {gpu_uuid}"
+            uuids[gi_id, ci_id] = call(what, self._nvml.nvmlDeviceGetUUID, device)
+        return uuids
+
+    def _readings(
+        self, gpu_uuid: str, profile: Profile, instance: Any, uuids: dict[tuple[int, int], str]
+    ) -> list[SliceReading]:
+        where = f"a {profile.name} slice on {gpu_uuid}"
+        info = call(f"read {where}", self._nvml.nvmlGpuInstanceGetInfo, instance)
+        placement = Placement(info.placement.start, info.placement.size)
+        computes: list[int | None] = [
+            call(f"read {where}", self._nvml.nvmlComputeInstanceGetInfo, compute).id
+            for compute in self._computes.of(instance, profile, where)
+        ]
+        return [
+            SliceReading(
+                gpu_uuid,
+                info.id,
+                ci_id,
+                None if ci_id is None else uuids.get((info.id, ci_id)),
+                profile,
+                placement,
+            )
+            for ci_id in computes or [None]
+        ]
+
+    def _empty(self, gpu_uuid: str, instance: Any, where: str) -> None:
+        """Destroy the compute instances of a GPU instance; one that is already gone is fine."""
+        info = call(f"read {where}", self._nvml.nvmlGpuInstanceGetInfo, instance)
+        profile = self._geometry(gpu_uuid).by_id[info.profileId]
+        for compute in self._computes.of(instance, profile, where):
+            with contextlib.suppress(errors.NotFound):
+                what = f"destroy the compute instance of {where}"
+                call(what, self._nvml.nvmlComputeInstanceDestroy, compute)
+
+    def _undo(self, instance: Any, where: str) -> None:
+        """Take back a GPU instance that got no compute instance; left to reconcile if stuck."""
+        with contextlib.suppress(errors.GpuError):
+            call(f"undo {where}", self._nvml.nvmlGpuInstanceDestroy, instance)
+
+    def _just_made(self, gpu: Any, gpu_uuid: str, profile: Profile, instance: Any) -> SliceReading:
+        uuids = self._mig_uuids(gpu, gpu_uuid)
+        return self._readings(gpu_uuid, profile, instance, uuids)[0]

@@ -1,0 +1,1 @@
+"""The driver's parts: NVML's calls, geometry, slices, activity and health."""

@@ -1,0 +1,110 @@
+"""What the driver reads from a GPU.  ``None`` is *unknown*, never zero and never idle."""
+
+from dataclasses import dataclass
+
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile
+
+
+@dataclass(frozen=True)
+class GpuInfo:
+    """A GPU.
+
+    Attributes:
+        uuid: NVML's UUID, ``GPU-…``.
+        index: NVML's index; it may change at a reboot, the UUID does not.
+        name: the model, in NVIDIA's words.
+        memory_mib: memory of the whole GPU, MiB.
+        sm_count: streaming multiprocessors of the whole GPU; None where NVML does not tell.
+        geometry: how it can be cut; without profiles if it has no MIG.
+        mig: whether MIG is on; None = the GPU has no MIG, or it cannot be read now.
+        mig_pending: the mode it will have after its next reset.
+    """
+
+    uuid: str
+    index: int
+    name: str
+    memory_mib: int
+    sm_count: int | None
+    geometry: Geometry
+    mig: bool | None
+    mig_pending: bool | None
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What the host runs; None where it does not tell.
+
+    Attributes:
+        driver: of NVIDIA's driver, such as ``580.159.04``.
+        cuda: the newest CUDA that this driver serves, such as ``13.0``.
+    """
+
+    driver: str | None = None
+    cuda: str | None = None
+
+
+@dataclass(frozen=True)
+class SliceReading:
+    """A slice that exists on a GPU, whoever made it.
+
+    Attributes:
+        gpu_uuid: the GPU it is on.
+        gi_id: NVML's GPU-instance id; not tied to where the slice lies, and used again.
+        ci_id: NVML's compute-instance id; None = a half-made or half-destroyed slice.
+        uuid: ``MIG-…``, which may repeat after re-creation; None for a half-made one.
+        profile: what was cut.
+        placement: where it lies.
+    """
+
+    gpu_uuid: str
+    gi_id: int
+    ci_id: int | None
+    uuid: str | None
+    profile: Profile
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class ProcessReading:
+    """A process on a slice or GPU; ``memory_mib`` is None where NVML does not tell."""
+
+    pid: int
+    memory_mib: int | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Who uses a slice or GPU, how much memory, and how much it computes; None = not known.
+
+    Attributes:
+        activity_pct: the share of its SMs, or of the time, that was busy lately; None where the
+            hardware does not tell it, which is never the same as nothing.
+    """
+
+    memory_used_mib: int | None
+    processes: tuple[ProcessReading, ...] | None
+    activity_pct: float | None = None
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a GPU is.
+
+    Attributes:
+        ok: False = needs an operator, None = cannot be told.
+        ecc_errors: uncorrected memory errors since the last reset.
+        xids: Xid faults seen since the driver object was opened, oldest first, application
+            faults among them; None = this GPU does not report them.
+        temperature_c: of the GPU, °C.
+        power_w: drawn by the GPU, W.
+        lost: the GPU has fallen off the bus or needs a reset.
+        why: what is wrong and what to do; empty when all is well.
+    """
+
+    ok: bool | None
+    ecc_errors: int | None
+    xids: tuple[int, ...] | None
+    temperature_c: int | None
+    power_w: float | None
+    lost: bool
+    why: str

@@ -1,0 +1,1 @@
+"""Simulated GPUs: pynvml's functions over a state file that processes share."""

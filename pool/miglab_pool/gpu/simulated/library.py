@@ -1,0 +1,227 @@
+"""Stands in for libnvidia-ml.so.1: what every simulated NVML function shares.
+
+pynvml calls C functions by name and reads their return codes; the classes below this one
+(``sim_nvml_*``) have a Python method for each.  pynvml's own code therefore runs unchanged over
+the simulated GPUs, with its own types, constants and exceptions.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pynvml
+
+from miglab_pool.gpu.simulated import rules
+from miglab_pool.gpu.simulated.nvml_types import handle_number, number
+from miglab_pool.gpu.simulated.rules import Refused
+from miglab_pool.gpu.simulated.state import (
+    ComputeInstance,
+    Gpu,
+    GpuInstance,
+    Machine,
+    StateError,
+    StateFile,
+)
+
+F = TypeVar("F", bound=Callable[..., None])
+
+GPU, MIG, INSTANCE, COMPUTE, EVENTS, SAMPLE = range(1, 7)
+_HANDLE_BASE = 0x4D49_0000_0000_0000
+STUCK_POLL_S = 0.02
+
+
+def exports(*names: str) -> Callable[[F], F]:
+    """Mark a method as NVML's C function of these names.
+
+    The method returns nothing for success and raises ``Refused`` for an error code.
+    """
+
+    def mark(method: F) -> F:
+        method.__dict__["exported_as"] = names
+        return method
+
+    return mark
+
+
+def handle_of(kind: int, serial: int, first: int = 0, second: int = 0) -> int:
+    """An opaque handle.
+
+    Handles of GPUs and slices hold numbers, not objects: a stale one reads whatever has that
+    number now, as with the real library.
+    """
+    return _HANDLE_BASE | kind << 40 | serial << 24 | first << 12 | second
+
+
+def refuse(code: int) -> None:
+    """Answer the call with an error code."""
+    raise Refused(code)
+
+
+class Library:
+    """The machine behind the functions, the checks every call goes through, and handles."""
+
+    def __init__(
+        self,
+        folder: Path,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Open the machine in a folder.
+
+        Args:
+            folder: where ``SimulatedMachine.create`` made it.
+            sleep: what delays and waits sleep with.
+            now: Unix time, s.
+        """
+        self.file = StateFile(folder)
+        self.sleep = sleep
+        self.now = now
+        self.opened = 0
+        self._functions: dict[str, Callable[..., int]] = {}
+        for method_name in dir(type(self)):
+            method = getattr(type(self), method_name)
+            for name in getattr(method, "exported_as", ()):
+                self._functions[name] = self._as_c(name, getattr(self, method_name))
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        functions: dict[str, Callable[..., int]] = self.__dict__.get("_functions", {})
+        if name not in functions:  # pynvml turns it into NVMLError_FunctionNotFound
+            raise AttributeError(name)
+        return functions[name]
+
+    # -- what every call goes through ---------------------------------------------------------
+
+    def _as_c(self, name: str, method: Callable[..., None]) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            try:
+                self._check(name, arguments)
+                method(*arguments)
+            except Refused as refusal:
+                return refusal.code
+            except StateError:
+                return int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+            return int(pynvml.NVML_SUCCESS)
+
+        return call
+
+    def _check(self, name: str, arguments: tuple[Any, ...]) -> None:
+        machine = self.file.read()
+        if not machine.driver_loaded:
+            refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        if not self.opened and not name.startswith("nvmlInit"):
+            refuse(pynvml.NVML_ERROR_UNINITIALIZED)
+        index = _gpu_index(arguments)
+        gpu = machine.gpus[index] if index is not None else None
+        if index is not None and machine.gpus[index].stuck:
+            self._wait_until_unstuck(index)
+        if gpu is not None and gpu.lost:
+            refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
+        if any(name.startswith(fault.function) for fault in machine.faults):
+            self._spring(name, gpu)
+
+    def _wait_until_unstuck(self, index: int) -> None:
+        while self.file.read().gpus[index].stuck:
+            self.sleep(STUCK_POLL_S)
+
+    def _spring(self, name: str, gpu: Gpu | None) -> None:
+        """Fail as ordered in advance, and count it off."""
+        uuid = None if gpu is None else gpu.uuid
+        with self.file.change() as machine:
+            for fault in machine.faults:
+                if name.startswith(fault.function) and fault.gpu_uuid in (None, uuid):
+                    fault.times -= 1
+                    machine.faults = [f for f in machine.faults if f.times > 0]
+                    code = fault.code
+                    break
+            else:
+                return
+        refuse(code)
+
+    # -- what handles stand for ---------------------------------------------------------------
+
+    def gpu_of(self, handle: Any, machine: Machine | None = None) -> tuple[int, Gpu]:
+        """The GPU of a GPU's handle, with its index; refuses a MIG device's."""
+        kind, index, *_ = split_handle(handle)
+        machine = machine or self.file.read()
+        if kind != GPU or index >= len(machine.gpus):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        rules.settle(machine.gpus[index], self.now())
+        return index, machine.gpus[index]
+
+    def device_of(self, handle: Any) -> tuple[Gpu, GpuInstance | None, ComputeInstance | None]:
+        """The GPU, and for a MIG device's handle the instances, behind a handle."""
+        kind, index, mig_index, _ = split_handle(handle)
+        if kind != MIG:
+            return self.gpu_of(handle)[1], None, None
+        _, gpu = self.gpu_at(index)
+        for instance, compute in rules.mig_devices(gpu, self.now()):
+            if compute.mig_index == mig_index:
+                return gpu, instance, compute
+        raise Refused(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def mig_of(self, handle: Any) -> tuple[Gpu, GpuInstance, ComputeInstance]:
+        """The instances behind a MIG device's handle; refuses a GPU's."""
+        gpu, instance, compute = self.device_of(handle)
+        if instance is None or compute is None:
+            raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return gpu, instance, compute
+
+    def gpu_at(self, index: int, machine: Machine | None = None) -> tuple[int, Gpu]:
+        """The GPU of an index."""
+        machine = machine or self.file.read()
+        if index >= len(machine.gpus):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        rules.settle(machine.gpus[index], self.now())
+        return index, machine.gpus[index]
+
+    def instance_of(
+        self, handle: Any, machine: Machine | None = None
+    ) -> tuple[int, Gpu, GpuInstance]:
+        """The GPU instance behind its handle."""
+        kind, index, gi_id, _ = split_handle(handle)
+        if kind not in (INSTANCE, COMPUTE):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        _, gpu = self.gpu_at(index, machine)
+        for instance in gpu.instances:
+            if instance.gi_id == gi_id:
+                return index, gpu, instance
+        raise Refused(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def compute_of(
+        self, handle: Any, machine: Machine | None = None
+    ) -> tuple[int, Gpu, GpuInstance, ComputeInstance]:
+        """The compute instance behind its handle."""
+        kind, _, _, ci_id = split_handle(handle)
+        if kind != COMPUTE:
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        index, gpu, instance = self.instance_of(handle, machine)
+        for compute in instance.compute:
+            if compute.ci_id == ci_id:
+                return index, gpu, instance, compute
+        raise Refused(pynvml.NVML_ERROR_NOT_FOUND)
+
+
+def split_handle(handle: Any) -> tuple[int, int, int, int]:
+    """The kind and the numbers in a handle; kind 0 for one that is not ours."""
+    value = handle_number(handle)
+    if value >> 48 != _HANDLE_BASE >> 48:
+        return 0, 0, 0, 0
+    return value >> 40 & 0xFF, value >> 24 & 0xFFFF, value >> 12 & 0xFFF, value & 0xFFF
+
+
+def _gpu_index(arguments: tuple[Any, ...]) -> int | None:
+    """The GPU that a call is about: that of its first argument, if that is such a handle."""
+    if not arguments or not isinstance(arguments[0], _HANDLE_TYPES):
+        return None
+    kind, index, *_ = split_handle(arguments[0])
+    return index if kind in (GPU, MIG, INSTANCE, COMPUTE) else None
+
+
+_HANDLE_TYPES = (
+    pynvml.c_nvmlDevice_t,
+    pynvml.c_nvmlGpuInstance_t,
+    pynvml.c_nvmlComputeInstance_t,
+)
+
+__all__ = ["Library", "exports", "handle_of", "number", "refuse", "split_handle"]

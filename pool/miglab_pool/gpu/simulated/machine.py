@@ -1,0 +1,291 @@
+"""Makes a simulated machine, loads it and breaks it: what ``miglab sim`` and the tests use."""
+
+import time
+import uuid
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from miglab_pool.gpu.simulated import rules
+from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.simulated.state import Delays, Fault, Gpu, Machine, Process, StateFile
+from miglab_pool.gpu.simulated.view import describe
+
+DEFAULT_XID = 79
+MOST_GPUS = 256
+
+
+class Break(StrEnum):
+    """Ways to break a machine; ``OK`` repairs what reset and reboot would."""
+
+    LOST = "lost"
+    STUCK = "stuck"
+    XID = "xid"
+    ECC = "ecc"
+    LEAK = "leak"
+    NO_PERMISSION = "no-permission"
+    NO_DRIVER = "no-driver"
+    FAIL = "fail"
+    OK = "ok"
+
+
+def error_code(name: str) -> int:
+    """NVML's error code of a name: ``IN_USE``, ``NVML_ERROR_IN_USE``.
+
+    Raises:
+        ValueError: there is no such error; names those there are.
+    """
+    codes = {
+        known.removeprefix("NVML_ERROR_"): int(value)
+        for known, value in vars(pynvml).items()
+        if known.startswith("NVML_ERROR_")
+    }
+    wanted = name.strip().upper().replace("-", "_").removeprefix("NVML_ERROR_")
+    if wanted not in codes:
+        raise ValueError(f"NVML has no error {name!r}; there are: {', '.join(sorted(codes))}.")
+    return codes[wanted]
+
+
+class SimulatedMachine:
+    """A simulated machine, from the outside: its operator, its students' processes, its faults."""
+
+    def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
+        """Open the machine in a folder; ``create`` makes one."""
+        self.folder = Path(folder)
+        self._file = StateFile(self.folder)
+        self._now = now
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        gpus: int = 1,
+        model: str = "A100-40GB",
+        mig: bool = True,
+        delays: Delays | None = None,
+        seed: str | None = None,
+    ) -> "SimulatedMachine":
+        """Make a machine.
+
+        Args:
+            folder: where its state lives; made if need be.
+            gpus: how many GPUs.
+            model: of each GPU.
+            mig: whether MIG is on.
+            delays: how long acts take; none if not given.
+            seed: what GPU UUIDs are derived from; the folder's full path if not given, so that
+                two machines have different ones and the same machine has the same ones again.
+
+        Raises:
+            FileExistsError: a machine lives in that folder already.
+            ValueError: no such model, or no sensible number of GPUs.
+        """
+        if not 1 <= gpus <= MOST_GPUS:
+            raise ValueError(f"A simulated machine has 1 to {MOST_GPUS} GPUs, not {gpus}.")
+        key = model_named(model).key
+        root = uuid.uuid5(rules.NAMESPACE, seed or str(Path(folder).resolve()))
+        made = [Gpu(f"GPU-{uuid.uuid5(root, str(index))}", key, mig, mig) for index in range(gpus)]
+        machine = cls(folder)
+        machine._file.create(Machine(made, delays or Delays()))
+        return machine
+
+    def state(self) -> Machine:
+        """Everything about it, now; not to be changed."""
+        state = self._file.read()
+        for gpu in state.gpus:
+            rules.settle(gpu, self._now())
+        return state
+
+    def view(self) -> dict[str, Any]:
+        """The machine as plain values: GPUs with their slices, processes and faults."""
+        return describe(self.state(), self._now())
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def add_process(
+        self, on_uuid: str, pid: int, memory_mib: int | None, activity_pct: float = 0.0
+    ) -> None:
+        """Run a process on a slice or GPU, or change one that runs there.
+
+        Args:
+            on_uuid: ``MIG-…`` of a slice, or ``GPU-…`` of a GPU with MIG off.
+            pid: its process id.
+            memory_mib: GPU memory it holds, MiB; None = NVML does not tell.
+            activity_pct: how busy it keeps the slice; only GPM can see it.
+
+        Raises:
+            LookupError: there is no such slice or GPU.
+        """
+        with self._file.change() as state:
+            gpu, gi_id, ci_id = self._find(state, on_uuid)
+            place = (gi_id, ci_id)
+            kept = [p for p in gpu.processes if (p.pid, (p.gi_id, p.ci_id)) != (pid, place)]
+            gpu.processes = [*kept, Process(pid, memory_mib, gi_id, ci_id, activity_pct)]
+
+    def remove_process(self, pid: int) -> None:
+        """End a process wherever it runs.
+
+        Raises:
+            LookupError: no such process.
+        """
+        with self._file.change() as state:
+            before = sum(len(gpu.processes) for gpu in state.gpus)
+            for gpu in state.gpus:
+                gpu.processes = [p for p in gpu.processes if p.pid != pid]
+            if before == sum(len(gpu.processes) for gpu in state.gpus):
+                raise LookupError(f"No process {pid} runs on a simulated GPU.")
+
+    # -- faults -------------------------------------------------------------------------------
+
+    def break_gpu(
+        self, kind: Break | str, gpu_uuid: str | None = None, xid: int = DEFAULT_XID
+    ) -> None:
+        """Break a GPU (the first, if none is named) in one of the ways of ``Break``.
+
+        ``no-permission`` and ``no-driver`` concern the whole machine; ``leak`` adds a handle to
+        every slice of the GPU, which blocks its destruction; ``fail`` has a method of its own.
+
+        Raises:
+            LookupError: there is no such GPU.
+            ValueError: there is no such way.
+        """
+        kind = Break(kind)
+        with self._file.change() as state:
+            gpu = self._gpu(state, gpu_uuid)
+            _BREAKS[kind](state, gpu, xid)
+
+    def fail_next(
+        self, function: str, code: int, times: int = 1, gpu_uuid: str | None = None
+    ) -> None:
+        """Let the next calls of an NVML function fail.
+
+        Args:
+            function: its name, or the beginning of it: ``nvmlComputeInstanceDestroy``.
+            code: NVML's error code, for example ``pynvml.NVML_ERROR_IN_USE``.
+            times: how many calls.
+            gpu_uuid: only calls about this GPU; None = any.
+        """
+        with self._file.change() as state:
+            state.faults.append(Fault(function, code, times, gpu_uuid))
+
+    def leak_handle(self, slice_uuid: str, count: int = 1) -> None:
+        """Set how many handles some monitoring client holds on a slice; 0 = it let go."""
+        with self._file.change() as state:
+            gpu, gi_id, _ = self._find(state, slice_uuid)
+            for instance in gpu.instances:
+                if instance.gi_id == gi_id:
+                    instance.leaked = count
+
+    # -- the operator -------------------------------------------------------------------------
+
+    def set_mig(self, on: bool, gpu_uuid: str | None = None) -> None:
+        """Change the MIG mode as an operator does, with a reset; refused while in use.
+
+        Raises:
+            RuntimeError: slices or processes are on the GPU.
+        """
+        with self._file.change() as state:
+            for gpu in state.gpus:
+                if gpu_uuid not in (None, gpu.uuid):
+                    continue
+                if gpu.instances or gpu.processes:
+                    raise RuntimeError(f"{gpu.uuid} is in use; its MIG mode cannot change now.")
+                gpu.mig_pending = on
+                rules.reset(gpu)
+
+    def set_delays(self, delays: Delays) -> None:
+        """Change how long acts take."""
+        with self._file.change() as state:
+            state.delays = delays
+
+    def reset_gpu(self, gpu_uuid: str | None = None) -> None:
+        """Reset a GPU: pending mode becomes current, instances and processes are gone."""
+        with self._file.change() as state:
+            rules.reset(self._gpu(state, gpu_uuid))
+
+    def reboot(self) -> None:
+        """Reboot: modes stay, instances and processes are gone, faults of the moment too."""
+        with self._file.change() as state:
+            state.boots += 1
+            state.events, state.faults = [], []
+            state.driver_loaded = True
+            for gpu in state.gpus:
+                rules.reset(gpu)
+
+    # -- finding things -----------------------------------------------------------------------
+
+    def _gpu(self, state: Machine, gpu_uuid: str | None) -> Gpu:
+        for gpu in state.gpus:
+            if gpu_uuid in (None, gpu.uuid):
+                return gpu
+        raise LookupError(f"There is no simulated GPU {gpu_uuid}.")
+
+    def _find(self, state: Machine, on_uuid: str) -> tuple[Gpu, int | None, int | None]:
+        for gpu in state.gpus:
+            if gpu.uuid == on_uuid:
+                return gpu, None, None
+            rules.settle(gpu, self._now())
+            for instance, compute in rules.mig_devices(gpu, self._now()):
+                if rules.mig_uuid(gpu, instance.gi_id, compute.ci_id) == on_uuid:
+                    return gpu, instance.gi_id, compute.ci_id
+        raise LookupError(f"There is no simulated slice or GPU {on_uuid}.")
+
+
+def _lose(state: Machine, gpu: Gpu, xid: int) -> None:
+    gpu.lost = True
+    rules.tell(state, gpu, pynvml.nvmlEventTypeXidCriticalError, DEFAULT_XID)
+
+
+def _stick(state: Machine, gpu: Gpu, xid: int) -> None:
+    gpu.stuck = True
+
+
+def _raise_xid(state: Machine, gpu: Gpu, xid: int) -> None:
+    rules.tell(state, gpu, pynvml.nvmlEventTypeXidCriticalError, xid)
+
+
+def _raise_ecc(state: Machine, gpu: Gpu, xid: int) -> None:
+    gpu.ecc_errors += 1
+    rules.tell(state, gpu, pynvml.nvmlEventTypeDoubleBitEccError, 0)
+
+
+def _leak(state: Machine, gpu: Gpu, xid: int) -> None:
+    for instance in gpu.instances:
+        instance.leaked += 1
+
+
+def _forbid(state: Machine, gpu: Gpu, xid: int) -> None:
+    state.may_configure = False
+
+
+def _unload(state: Machine, gpu: Gpu, xid: int) -> None:
+    state.driver_loaded = False
+
+
+def _repair(state: Machine, gpu: Gpu, xid: int) -> None:
+    gpu.lost = gpu.stuck = False
+    gpu.ecc_errors = 0
+    for instance in gpu.instances:
+        instance.leaked = 0
+    state.may_configure = state.driver_loaded = True
+    state.faults = []
+
+
+def _use_fail_next(state: Machine, gpu: Gpu, xid: int) -> None:
+    raise ValueError("'fail' needs a function and a code: use fail_next().")
+
+
+_BREAKS: dict[Break, Callable[[Machine, Gpu, int], None]] = {
+    Break.LOST: _lose,
+    Break.STUCK: _stick,
+    Break.XID: _raise_xid,
+    Break.ECC: _raise_ecc,
+    Break.LEAK: _leak,
+    Break.NO_PERMISSION: _forbid,
+    Break.NO_DRIVER: _unload,
+    Break.FAIL: _use_fail_next,
+    Break.OK: _repair,
+}

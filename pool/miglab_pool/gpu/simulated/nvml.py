@@ -1,0 +1,108 @@
+"""Simulated GPUs with pynvml's functions, over a state that processes share.
+
+pynvml is a thin layer over a C library: it loads ``libnvidia-ml.so.1`` into a module variable and
+calls its functions by name.  Here that library is replaced and nothing else, so that types,
+constants, exceptions, version fall-backs and two-call protocols are pynvml's own.
+
+    SimulatedNvml(folder)   an object used like the module pynvml, beside a real pynvml
+    replace_library(folder) puts it under the module pynvml itself, for programs that import it
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import CellType, FunctionType
+from typing import Any
+
+import pynvml
+
+from miglab_pool.gpu.simulated.library import Library
+from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
+from miglab_pool.gpu.simulated.nvml_events import EventFunctions
+from miglab_pool.gpu.simulated.nvml_mig import MigFunctions
+from miglab_pool.gpu.simulated.nvml_readings import ReadingFunctions
+from miglab_pool.gpu.simulated.nvml_system import SystemFunctions, error_string
+from miglab_pool.gpu.simulated.state import Delays, StateError
+
+__all__ = [
+    "Break",
+    "Delays",
+    "SimulatedLibrary",
+    "SimulatedMachine",
+    "SimulatedNvml",
+    "StateError",
+    "replace_library",
+]
+
+
+class SimulatedLibrary(SystemFunctions, MigFunctions, ReadingFunctions, EventFunctions, Library):
+    """Every simulated NVML function, by its C name."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """As ``Library``."""
+        super().__init__(*arguments, **options)
+        self._functions["nvmlErrorString"] = error_string  # type: ignore[assignment]
+
+
+class SimulatedNvml:
+    """Used like the module ``pynvml``; every function, type and constant of it is there.
+
+    Attributes:
+        simulated: True; the module pynvml has no such attribute.
+    """
+
+    simulated = True
+
+    def __init__(
+        self,
+        folder: Path,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Open the machine in a folder; as with the real one, ``nvmlInit`` comes first."""
+        self.library = SimulatedLibrary(Path(folder), sleep, now)
+        self._names = _bind(self.library)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_names"][name]
+        except KeyError:
+            raise AttributeError(f"pynvml has no {name}") from None
+
+
+def replace_library(folder: Path) -> None:
+    """Put the simulated GPUs under the module pynvml of this process."""
+    pynvml.nvmlLib = SimulatedLibrary(Path(folder))
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+def _bind(library: Library) -> dict[str, Any]:
+    """All names of pynvml, its functions bound to another library.
+
+    Each function is the same code with other globals; the wrappers that convert text hold the
+    function they wrap in a closure, which is bound likewise.
+    """
+    names: dict[str, Any] = dict(vars(pynvml))
+    made: dict[FunctionType, FunctionType] = {}
+
+    def bound(value: Any) -> Any:
+        if not isinstance(value, FunctionType) or value.__globals__ is not vars(pynvml):
+            return value
+        if value not in made:
+            cells = tuple(CellType(bound(cell.cell_contents)) for cell in value.__closure__ or ())
+            made[value] = FunctionType(
+                value.__code__, names, value.__name__, value.__defaults__, cells or None
+            )
+            made[value].__doc__ = value.__doc__
+            made[value].__kwdefaults__ = value.__kwdefaults__
+        return made[value]
+
+    names.update({name: bound(value) for name, value in vars(pynvml).items()})
+    names.update(
+        nvmlLib=library,
+        _nvmlLib_refcount=0,
+        _nvmlGetFunctionPointer_cache={},
+        libLoadLock=threading.Lock(),
+    )
+    return names

@@ -1,0 +1,264 @@
+"""The rules by which a simulated GPU is cut.  Pure: a state, a time and a wish in, a new state out.
+
+Every refusal is a ``Refused`` with NVML's error code.  Sources and what was checked against
+hardware: docs/explanation/mig.md.
+"""
+
+import uuid
+from collections.abc import Iterator
+
+import pynvml
+
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
+from miglab_pool.gpu.simulated.models import Model, models
+from miglab_pool.gpu.simulated.state import (
+    ComputeInstance,
+    Event,
+    Gpu,
+    GpuInstance,
+    Machine,
+    Process,
+)
+
+# GPU-instance ids by size: not tied to where the instance lies, the lowest free is not the first
+# given, and a freed one is given again.
+GI_IDS = {8: (0,), 4: (2, 1), 2: (3, 5, 4, 6), 1: (9, 7, 8, 11, 12, 13, 14, 10)}
+GI_IDS_A30 = {4: (0,), 2: (2, 1), 1: (5, 3, 4, 6)}
+
+# Compute-instance profiles: NVML's enum is also the id; slices it takes.
+COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
+COMPUTE_ENUM_OF_ALL = {slices: enum for enum, slices in COMPUTE_SLICES.items()}
+MOST_EVENTS_KEPT = 256
+NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")
+
+
+class Refused(Exception):
+    """A call that NVML answers with an error code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def model_of(gpu: Gpu) -> Model:
+    """The GPU's model."""
+    return models()[gpu.model]
+
+
+def profile_of(gpu: Gpu, profile_id: int) -> Profile:
+    """The profile of that NVML id."""
+    profile = model_of(gpu).geometry.by_id.get(profile_id)
+    if profile is None:
+        raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    return profile
+
+
+def mig_uuid(gpu: Gpu, gi_id: int, ci_id: int) -> str:
+    """Name-derived, hence the same again for a slice made anew under the same ids."""
+    return f"MIG-{uuid.uuid5(NAMESPACE, f'{gpu.uuid}/{gi_id}/{ci_id}')}"
+
+
+def settle(gpu: Gpu, now: float) -> None:
+    """Remove what has finished being destroyed."""
+    for instance in gpu.instances:
+        instance.compute = [c for c in instance.compute if not _is_past(c.gone_at, now)]
+    gpu.instances = [i for i in gpu.instances if not _is_past(i.gone_at, now)]
+
+
+def placed(gpu: Gpu) -> list[Placed]:
+    """What occupies the GPU, what is being made or destroyed included."""
+    return [
+        Placed(profile_of(gpu, i.profile_id), Placement(i.start, i.size)) for i in gpu.instances
+    ]
+
+
+def remaining(gpu: Gpu, profile: Profile) -> int:
+    """How many more of a profile fit; a GPU takes at most one ``+me``."""
+    places = legal_placements(model_of(gpu).geometry, profile, placed(gpu))
+    return min(len(places), profile.max_count)
+
+
+def create_gpu_instance(
+    machine: Machine, gpu: Gpu, profile_id: int, placement: Placement | None, now: float
+) -> GpuInstance:
+    """Make a GPU instance, at the placement or where the driver likes.
+
+    The driver likes the highest start.  That is a model of it: it gives what is known of the real
+    one, that 19,19,14,9 fails at the last and 9,19,14,19 does not.
+    """
+    may_configure(machine, gpu)
+    profile = profile_of(gpu, profile_id)
+    legal = legal_placements(model_of(gpu).geometry, profile, placed(gpu))
+    if placement is not None:
+        if placement not in profile.placements:
+            raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        legal = [place for place in legal if place == placement]
+    if not legal:
+        raise Refused(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
+    chosen = max(legal)
+    ready_at = now + machine.delays.create_gpu_instance_s
+    instance = GpuInstance(
+        _free_gi_id(gpu, profile.size), profile_id, chosen.start, chosen.size, ready_at=ready_at
+    )
+    gpu.instances.append(instance)
+    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id)
+    return instance
+
+
+def destroy_gpu_instance(machine: Machine, gpu: Gpu, instance: GpuInstance, now: float) -> None:
+    """Destroy a GPU instance that nothing uses any more."""
+    may_configure(machine, gpu)
+    users = [p for p in gpu.processes if p.gi_id == instance.gi_id]
+    if instance.compute or users or instance.leaked or _is_busy(instance, now):
+        raise Refused(pynvml.NVML_ERROR_IN_USE)
+    instance.gone_at = now + machine.delays.destroy_gpu_instance_s
+    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id)
+    settle(gpu, now)
+
+
+def create_compute_instance(
+    machine: Machine,
+    gpu: Gpu,
+    instance: GpuInstance,
+    profile_id: int,
+    start: int | None,
+    now: float,
+) -> ComputeInstance:
+    """Make a compute instance on a part of a GPU instance, lowest free slices first."""
+    may_configure(machine, gpu)
+    slices = compute_slices_of(gpu, instance, profile_id)
+    if _is_busy(instance, now):
+        raise Refused(pynvml.NVML_ERROR_IN_USE)
+    places = compute_starts(gpu, instance, slices)
+    if start is not None:
+        places = [place for place in places if place == start]
+    if not places:
+        raise Refused(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
+    compute = ComputeInstance(
+        ci_id=_lowest_free({c.ci_id for c in instance.compute}),
+        profile_id=profile_id,
+        start=places[0],
+        size=slices,
+        mig_index=_lowest_free({c.mig_index for i in gpu.instances for c in i.compute}),
+        ready_at=now + machine.delays.create_compute_instance_s,
+    )
+    instance.compute.append(compute)
+    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id, compute.ci_id)
+    return compute
+
+
+def destroy_compute_instance(
+    machine: Machine, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, now: float
+) -> None:
+    """Destroy a compute instance on which no process runs."""
+    may_configure(machine, gpu)
+    ids = (instance.gi_id, compute.ci_id)
+    if any((p.gi_id, p.ci_id) == ids for p in gpu.processes) or _is_busy(compute, now):
+        raise Refused(pynvml.NVML_ERROR_IN_USE)
+    compute.gone_at = now + machine.delays.destroy_compute_instance_s
+    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id, compute.ci_id)
+    settle(gpu, now)
+
+
+def compute_slices_of(gpu: Gpu, instance: GpuInstance, profile_id: int) -> int:
+    """Compute slices of a compute-instance profile, if the GPU instance has room for it empty."""
+    whole = profile_of(gpu, instance.profile_id).compute_slices
+    slices = COMPUTE_SLICES.get(profile_id)
+    if slices is None:
+        raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    if slices > whole or (slices == 3 and whole == 4):
+        raise Refused(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return slices
+
+
+def compute_starts(gpu: Gpu, instance: GpuInstance, slices: int) -> list[int]:
+    """Where a compute instance of so many slices still fits."""
+    whole = profile_of(gpu, instance.profile_id).compute_slices
+    taken = {s for c in instance.compute for s in range(c.start, c.start + c.size)}
+    return [
+        start
+        for start in range(0, whole - slices + 1, slices)
+        if taken.isdisjoint(range(start, start + slices))
+    ]
+
+
+def set_mig_mode(machine: Machine, gpu: Gpu, mode: bool) -> int:
+    """Ask for a MIG mode; the mode is pending until it is activated.
+
+    Returns:
+        NVML's activation status: success, IN_USE while anything uses the GPU, RESET_REQUIRED
+        on cards before Hopper.
+    """
+    if not machine.may_configure:
+        raise Refused(pynvml.NVML_ERROR_NO_PERMISSION)
+    gpu.mig_pending = mode
+    if mode == gpu.mig:
+        return int(pynvml.NVML_SUCCESS)
+    if gpu.processes or gpu.instances:
+        return int(pynvml.NVML_ERROR_IN_USE)
+    if not model_of(gpu).is_hopper:
+        return int(pynvml.NVML_ERROR_RESET_REQUIRED)
+    gpu.mig = mode
+    return int(pynvml.NVML_SUCCESS)
+
+
+def reset(gpu: Gpu) -> None:
+    """Reset a GPU: the pending mode becomes current, what is on it is gone, faults are cleared."""
+    gpu.mig = gpu.mig_pending
+    gpu.instances, gpu.processes = [], []
+    gpu.lost = gpu.stuck = False
+    gpu.ecc_errors = 0
+
+
+def tell(
+    machine: Machine,
+    gpu: Gpu,
+    kind: int,
+    data: int,
+    gi_id: int | None = None,
+    ci_id: int | None = None,
+) -> None:
+    """Record an event for every event set that listens."""
+    machine.events_ever += 1
+    machine.events.append(Event(machine.events_ever, gpu.uuid, kind, data, gi_id, ci_id))
+    del machine.events[:-MOST_EVENTS_KEPT]
+
+
+def may_configure(machine: Machine, gpu: Gpu) -> None:
+    """Refuse if MIG is off or the caller may not cut GPUs."""
+    if not gpu.mig:
+        raise Refused(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    if not machine.may_configure:
+        raise Refused(pynvml.NVML_ERROR_NO_PERMISSION)
+
+
+def mig_devices(gpu: Gpu, now: float) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
+    """Every MIG device: a compute instance that is ready, with its GPU instance."""
+    for instance in gpu.instances:
+        for compute in instance.compute:
+            if compute.ready_at <= now:
+                yield instance, compute
+
+
+def processes_of(gpu: Gpu, gi_id: int, ci_id: int) -> list[Process]:
+    """The processes on one MIG device."""
+    return [p for p in gpu.processes if (p.gi_id, p.ci_id) == (gi_id, ci_id)]
+
+
+def _free_gi_id(gpu: Gpu, size: int) -> int:
+    geometry: Geometry = model_of(gpu).geometry
+    ids = GI_IDS if geometry.memory_slices == 8 else GI_IDS_A30
+    taken = {instance.gi_id for instance in gpu.instances}
+    return next(gi_id for gi_id in ids[size] if gi_id not in taken)
+
+
+def _lowest_free(taken: set[int]) -> int:
+    return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def _is_busy(item: GpuInstance | ComputeInstance, now: float) -> bool:
+    return item.ready_at > now or item.gone_at is not None
+
+
+def _is_past(moment: float | None, now: float) -> bool:
+    return moment is not None and moment <= now

@@ -1,0 +1,259 @@
+"""The state of a simulated machine: records, and the file that processes share.
+
+Writers take an exclusive lock, change a fresh copy and put it in place atomically; readers take
+no lock.  Must not know NVML.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from miglab_pool.gpu.errors import GpuError
+
+STATE_VERSION = 1
+
+
+@dataclass
+class ComputeInstance:
+    """A compute instance; ``mig_index`` is the index of its MIG device.
+
+    ``ready_at`` and ``gone_at`` (Unix time, s) bound the time in which it is being made or
+    destroyed.
+    """
+
+    ci_id: int
+    profile_id: int
+    start: int
+    size: int
+    mig_index: int
+    ready_at: float = 0.0
+    gone_at: float | None = None
+
+
+@dataclass
+class GpuInstance:
+    """A GPU instance; ``leaked`` counts handles that some other client holds open."""
+
+    gi_id: int
+    profile_id: int
+    start: int
+    size: int
+    compute: list[ComputeInstance] = field(default_factory=list)
+    leaked: int = 0
+    ready_at: float = 0.0
+    gone_at: float | None = None
+
+
+@dataclass
+class Process:
+    """A process on a slice, or on the whole GPU (both ids None); MiB, None = not told."""
+
+    pid: int
+    memory_mib: int | None
+    gi_id: int | None = None
+    ci_id: int | None = None
+    activity_pct: float = 0.0
+
+
+@dataclass
+class Gpu:
+    """A GPU: its mode, what it is cut into, and what is broken on it."""
+
+    uuid: str
+    model: str
+    mig: bool
+    mig_pending: bool
+    instances: list[GpuInstance] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    lost: bool = False
+    stuck: bool = False
+    ecc_errors: int = 0
+    temperature_c: int = 34
+
+
+@dataclass
+class Event:
+    """Something event sets hear of; ``kind`` is NVML's event type."""
+
+    number: int
+    gpu_uuid: str
+    kind: int
+    data: int
+    gi_id: int | None = None
+    ci_id: int | None = None
+
+
+@dataclass
+class Fault:
+    """A failure ordered in advance: the next ``times`` calls of a function return ``code``.
+
+    ``gpu_uuid`` None = on any GPU.
+    """
+
+    function: str
+    code: int
+    times: int
+    gpu_uuid: str | None = None
+
+
+@dataclass
+class Delays:
+    """How long the acts take, s."""
+
+    create_gpu_instance_s: float = 0.0
+    create_compute_instance_s: float = 0.0
+    destroy_compute_instance_s: float = 0.0
+    destroy_gpu_instance_s: float = 0.0
+
+
+@dataclass
+class Machine:
+    """Everything about a simulated machine."""
+
+    gpus: list[Gpu]
+    delays: Delays = field(default_factory=Delays)
+    may_configure: bool = True
+    driver_loaded: bool = True
+    boots: int = 1
+    events: list[Event] = field(default_factory=list)
+    events_ever: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    version: int = STATE_VERSION
+
+
+class StateError(GpuError):
+    """The state file cannot be read; says which and what to do."""
+
+
+class StateFile:
+    """The state of one machine in a folder, shared by processes and threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "state.json"
+        self._lock_path = folder / "lock"
+        self._cached: tuple[int, Machine] | None = None
+        self._guard = threading.Lock()
+
+    def read(self) -> Machine:
+        """The present state; not to be changed.  Parsed anew only when the file was replaced.
+
+        The cache keeps the file it read open: as long as it is, no new file can have its inode
+        number, so that an equal number means the same, never rewritten, content.
+        """
+        with self._guard:
+            cached = self._cached
+            if cached is not None and self._is_current(cached[0]):
+                return cached[1]
+            fresh = self._open()
+            machine = self._parse(fresh)
+            self._cached = (fresh, machine)
+            if cached is not None:
+                os.close(cached[0])
+            return machine
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[Machine]:
+        """A copy of the state to change, under the lock; written when the block ends well."""
+        with self._locked():
+            descriptor = self._open()
+            try:
+                machine = self._parse(descriptor)
+            finally:
+                os.close(descriptor)
+            yield machine
+            self.write(machine)
+
+    def create(self, machine: Machine) -> None:
+        """Put the first state in place.
+
+        Raises:
+            FileExistsError: there is one already.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if self.path.exists():
+                raise FileExistsError(f"{self.path} exists: a machine lives there already.")
+            self.write(machine)
+
+    def write(self, machine: Machine) -> None:
+        """Replace the file atomically; the caller holds the lock."""
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".state-")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(json.dumps(asdict(machine), separators=(",", ":")))  # in C; dump is not
+        Path(name).replace(self.path)
+
+    def close(self) -> None:
+        """Give back what the cache holds open."""
+        with self._guard:
+            if self._cached is not None:
+                os.close(self._cached[0])
+                self._cached = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_cached", None) is not None:
+            self.close()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return False
+        held = os.fstat(descriptor)
+        return (there.st_ino, there.st_dev) == (held.st_ino, held.st_dev)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise StateError(
+                f"There is no simulated machine in {self.path.parent}; make one with "
+                f"'miglab sim create --state {self.path.parent}'."
+            ) from None
+
+    def _parse(self, descriptor: int) -> Machine:
+        text = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        try:
+            return machine_from(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError(
+                f"{self.path} is damaged ({error}); remove the folder and make the machine anew."
+            ) from error
+
+
+def machine_from(facts: dict[str, Any]) -> Machine:
+    """The machine that ``asdict`` turned into plain values."""
+    if facts["version"] != STATE_VERSION:
+        raise ValueError(f"version {facts['version']}, this miglab writes {STATE_VERSION}")
+    plain = {**facts}
+    plain["gpus"] = [_gpu_from(gpu) for gpu in facts["gpus"]]
+    plain["delays"] = Delays(**facts["delays"])
+    plain["events"] = [Event(**event) for event in facts["events"]]
+    plain["faults"] = [Fault(**fault) for fault in facts["faults"]]
+    return Machine(**plain)
+
+
+def _gpu_from(facts: dict[str, Any]) -> Gpu:
+    plain = {**facts}
+    plain["instances"] = [_instance_from(instance) for instance in facts["instances"]]
+    plain["processes"] = [Process(**process) for process in facts["processes"]]
+    return Gpu(**plain)
+
+
+def _instance_from(facts: dict[str, Any]) -> GpuInstance:
+    return GpuInstance(**{**facts, "compute": [ComputeInstance(**c) for c in facts["compute"]]})

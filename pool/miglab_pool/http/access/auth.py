@@ -1,0 +1,285 @@
+"""Who is asking?  All of sign-in, in one room; nothing else here reads a cookie or a token.
+
+Three ways in, tried in this order:
+
+- the pool's own secret as a bearer token: the spawner, or the operator on this host;
+- a hub API token as a bearer token: people on the command line, and students' servers;
+- a session cookie: browsers, after JupyterHub's OAuth with PKCE.
+
+The session lives in this process and the hub's token never leaves it: the cookie is a random name
+for the session (HttpOnly, SameSite, on the service's path).  A write that a cookie vouches for must
+carry the session's XSRF token in a header, which no other page on the site can read or send.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+from jupyterhub.services.auth import HubOAuth
+from tornado.httputil import url_concat
+from tornado.web import HTTPError
+
+from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
+from miglab_pool.http.access.sessions import Session, Sessions
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.model.course_roles import RoleBook
+
+log = logging.getLogger(__name__)
+
+ADMIN_SCOPE = "custom:miglab:admin"
+STAFF_SCOPE = "custom:miglab:staff"
+LEASE_SCOPE = "custom:miglab:lease"
+XSRF_HEADER = "X-XSRFToken"
+STATE_LIVES_S = 600
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_BEARER = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class HubAccess:
+    """How to reach the hub, and as whom.
+
+    Attributes:
+        api_url: the hub's API, reached from here.
+        hub_prefix: the hub's path as browsers see it.
+        prefix: this service's path, without a slash at its end.
+        service: this service's name at the hub.
+        token: this service's own hub token.
+        cache_s: how long an answer of the hub about a token is believed.
+    """
+
+    api_url: str
+    hub_prefix: str
+    prefix: str
+    service: str
+    token: str
+    cache_s: int = 30
+
+    @property
+    def client_id(self) -> str:
+        """The service's name as OAuth client."""
+        return f"service-{self.service}"
+
+    @property
+    def scope(self) -> str:
+        """The scope that lets a person in."""
+        return f"access:services!service={self.service}"
+
+
+class HubTokens:
+    """Asks the hub whose a token is."""
+
+    def __init__(self, access: HubAccess) -> None:
+        self.oauth = HubOAuth(
+            api_url=access.api_url,
+            api_token=access.token,
+            hub_prefix=access.hub_prefix,
+            base_url=access.prefix,
+            oauth_client_id=access.client_id,
+            oauth_redirect_uri=f"{access.prefix}/oauth_callback",
+            access_scopes={access.scope},
+            cache_max_age=access.cache_s,
+            oauth_state_max_age=STATE_LIVES_S,
+        )
+
+    async def owner(self, token: str) -> dict[str, Any] | None:
+        """The hub's description of a token's owner; None if the hub does not know the token.
+
+        Raises:
+            Refused: the hub does not answer.
+        """
+        try:
+            model: dict[str, Any] | None = await self.oauth.user_for_token(token, sync=False)
+        except HTTPError as error:
+            raise _hub_silent(error) from error
+        return model
+
+    async def token_for_code(self, code: str, verifier: str | None) -> str:
+        """The last step of OAuth.
+
+        Raises:
+            Refused: the hub does not answer, or does not take the code.
+        """
+        try:
+            token: str = await self.oauth.token_for_code(code, code_verifier=verifier, sync=False)
+        except HTTPError as error:
+            raise DeniedError(
+                403, "sign-in-failed", "The hub refused the sign-in. Try again."
+            ) from error
+        return token
+
+    def lets_in(self, model: Mapping[str, Any]) -> bool:
+        """Whether the owner, with this token, may use the service."""
+        return bool(self.oauth.check_scopes(self.oauth.access_scopes, model))
+
+
+class SignIn:
+    """Signs in whoever reaches the management listener.
+
+    Args:
+        access: how to reach the hub.
+        secret: the pool's own.
+        book: the lab's courses and who teaches them.
+        tokens: the hub; for tests.
+    """
+
+    def __init__(
+        self, access: HubAccess, secret: str, book: RoleBook, tokens: HubTokens | None = None
+    ) -> None:
+        self.access = access
+        self.book = book
+        self.tokens = tokens or HubTokens(access)
+        self.sessions = Sessions()
+        self._secret = secret.encode()
+        self._session_cookie = f"{access.client_id}-session"
+        self._state_cookie = f"{access.client_id}-state"
+
+    async def asker(self, request: Request) -> Asker:
+        """Who asks.
+
+        Raises:
+            Refused: nobody (401), not allowed in (403), XSRF token missing (403), no hub (503).
+        """
+        token = bearer(request)
+        if token is not None:
+            if compare_digest(token.encode(), self._secret):
+                return SPAWNER
+            return await self._person(token)
+        session = self.sessions.get(request.cookies.get(self._session_cookie, ""))
+        if session is None:
+            raise _nobody()
+        self._check_xsrf(request, session)
+        return await self._person(session.token, session.xsrf)
+
+    async def _person(self, token: str, xsrf: str = "") -> Asker:
+        model = await self.tokens.owner(token)
+        if model is None:
+            raise _nobody()
+        if not self.tokens.lets_in(model):
+            raise DeniedError(403, "forbidden", "This account may not use the pool.")
+        return asker_from(model, self.book, xsrf)
+
+    def _check_xsrf(self, request: Request, session: Session) -> None:
+        if request.method in SAFE_METHODS:
+            return
+        sent = request.headers.get(XSRF_HEADER, "")
+        if not compare_digest(sent.encode(), session.xsrf.encode()):
+            raise DeniedError(403, "xsrf", "This page is out of date. Load it again and repeat.")
+
+    # OAuth, for browsers.
+
+    def begin(self, request: Request) -> Response:
+        """Send the browser to the hub, with a state that only this browser can bring back."""
+        oauth = self.tokens.oauth
+        verifier, challenge, method = oauth.generate_pkce_code_challenge()
+        state = oauth.generate_state(next_url=request.url.path, code_verifier=verifier)
+        query = {"state": state, "code_challenge": challenge, "code_challenge_method": method}
+        answer = RedirectResponse(url_concat(oauth.login_url, query), 302)
+        self._set_cookie(request, answer, self._state_name(state), state, STATE_LIVES_S)
+        return answer
+
+    async def finish(self, request: Request) -> Response:
+        """Take the browser back from the hub and give it a session.
+
+        Raises:
+            Refused: the state is not this browser's, or the hub refuses.
+        """
+        state = request.query_params.get("state", "")
+        name = self._state_name(state)
+        if not state or not compare_digest(request.cookies.get(name, "").encode(), state.encode()):
+            raise DeniedError(
+                403, "sign-in-failed", "This sign-in began in another browser or too long ago."
+            )
+        oauth = self.tokens.oauth
+        next_url, verifier = oauth.get_next_url(state), oauth.get_code_verifier(state)
+        oauth.clear_oauth_state(state)
+        if verifier is None:
+            raise DeniedError(403, "sign-in-failed", "This sign-in is too old. Try again.")
+        token = await self.tokens.token_for_code(request.query_params.get("code", ""), verifier)
+        await self._person(token)
+        answer = RedirectResponse(next_url, 303)
+        answer.delete_cookie(name, path=f"{self.access.prefix}/")
+        self._set_cookie(
+            request, answer, self._session_cookie, self.sessions.open(token), self.sessions.lives_s
+        )
+        return answer
+
+    def _state_name(self, state: str) -> str:
+        """A cookie for each sign-in under way, so that two tabs do not disturb each other."""
+        return f"{self._state_cookie}-{sha256(state.encode()).hexdigest()[:8]}"
+
+    def _set_cookie(
+        self, request: Request, answer: Response, name: str, value: str, lives_s: int
+    ) -> None:
+        """SameSite is Lax: the hub's redirect back is a navigation from another page."""
+        answer.set_cookie(
+            name,
+            value,
+            max_age=lives_s,
+            path=f"{self.access.prefix}/",
+            secure=_is_https(request),
+            httponly=True,
+            samesite="lax",
+        )
+
+
+def bearer(request: Request) -> str | None:
+    """The token of the Authorization header, if it carries one."""
+    match = _BEARER.fullmatch(request.headers.get("Authorization", ""))
+    return match[1] if match else None
+
+
+def asker_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Asker:
+    """The asker that the hub's description of a token's owner stands for.
+
+    A hub admin, or who has `ADMIN_SCOPE`, is site admin; who has `STAFF_SCOPE` instructs every
+    course.  A hub service has roles by its scopes alone: lab.toml and groups name people.
+    """
+    is_person = model.get("kind") == "user"
+    scopes, groups = model.get("scopes", ()), tuple(model.get("groups", ()))
+    name = str(model["name"])
+    known_as = name if is_person else ""
+    return Asker(
+        kind=Kind.PERSON if is_person else Kind.SERVICE,
+        name=name,
+        admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes,
+        instructs=book.instructed(known_as, groups, in_all=STAFF_SCOPE in scopes),
+        assists=book.assisted(known_as, groups),
+        xsrf=xsrf,
+        course_names=groups,
+    )
+
+
+def server_of(model: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The one server whose token this is: (user, server name); None for any other token.
+
+    A server's token carries the lease scope filtered to that server; the hub sets the filter.
+    """
+    prefix = f"{LEASE_SCOPE}!server="
+    servers = [s.removeprefix(prefix) for s in model.get("scopes", ()) if s.startswith(prefix)]
+    if model.get("kind") != "user" or len(servers) != 1:
+        return None
+    user, _, server = servers[0].partition("/")
+    return (user, server) if user == model.get("name") else None
+
+
+def _is_https(request: Request) -> bool:
+    forwarded = request.headers.get("X-Forwarded-Proto", "").split(",")[0].strip()
+    return (forwarded or request.url.scheme) == "https"
+
+
+def _nobody() -> Exception:
+    return DeniedError(
+        401, "not-signed-in", "Nobody is signed in, or the token is not known (any more)."
+    )
+
+
+def _hub_silent(error: HTTPError) -> Exception:
+    log.warning("the hub does not say whose a token is: %s", error)
+    return DeniedError(503, "hub-silent", "The hub does not answer. Try again in a moment.")

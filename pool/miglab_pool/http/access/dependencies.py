@@ -1,0 +1,82 @@
+"""Who may ask for what on the management listener: what a route says of the right it needs.
+
+Every route has one parameter or dependency made by `needs` (a page: by `page_needs`), or is marked
+`OPEN`; a test refuses a route that has neither.  It refuses who has the right over nothing at all;
+whether the right reaches what is asked for, the route finds out with `Asker.require`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.principal import Asker, forbidden
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.pool_runner import PoolHost
+
+
+async def who(request: Request) -> Asker:
+    """Whoever asks; refuses nobody in particular."""
+    sign_in: SignIn = request.app.state.sign_in
+    return await sign_in.asker(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """A route's dependency: who asks, if they have the right over anything at all."""
+
+    right: Right
+
+    async def __call__(self, request: Request) -> Asker:
+        """Who asks.
+
+        Raises:
+            DeniedError: 403, saying who may.
+        """
+        asker = await who(request)
+        if not asker.has(self.right):
+            raise forbidden(self.right)
+        return asker
+
+
+@dataclass(frozen=True, slots=True)
+class PageNeeds:
+    """A page's dependency: says the right, which `pages.frame.shown` asks for.
+
+    It refuses nobody itself: whoever is not signed in is to be sent to the hub first.
+    """
+
+    right: Right
+
+    async def __call__(self, request: Request) -> None:
+        """Tell the page which right it needs."""
+        request.state.right = self.right
+
+
+class Open:
+    """A route's dependency that lets in anybody, signed in or not; it says so, and does nothing."""
+
+    async def __call__(self) -> None:
+        """Refuse nobody."""
+
+
+def needs(right: Right) -> Any:
+    """The right that a route needs: it stands in the annotation of its parameter ``asker``."""
+    return Depends(Needs(right))
+
+
+def page_needs(right: Right) -> Any:
+    """The right that a page needs: it stands in the ``dependencies`` of its route."""
+    return Depends(PageNeeds(right))
+
+
+async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread
+    host: PoolHost = request.app.state.host
+    return host
+
+
+OPEN = Depends(Open())
+Who = Annotated[Asker, needs(Right.LOOK)]
+Spawner = Annotated[Asker, needs(Right.SPAWN)]
+Host = Annotated[PoolHost, Depends(_host)]

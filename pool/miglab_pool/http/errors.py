@@ -1,0 +1,174 @@
+"""Every refusal has the same body: a word for machines, a sentence for people."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from miglab_api.refusals import Refusal
+from miglab_pool.model.refused import Refused
+
+LONGEST_BODY = 64 * 1024  # bytes; no message of ours comes near
+CSP = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+)
+HEADERS = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+REASONS = {
+    "bad-input": "the request cannot be read",
+    "forbidden": "it belongs to somebody else, or needs a role",
+    "hub-silent": "the hub does not answer",
+    "no-such-page": "there is nothing at this address",
+    "not-signed-in": "no token or session, or one that is not known (any more)",
+    "sign-in-failed": "the way back from the hub was not this browser's",
+    "too-often": "a server reports faster than it may",
+    "unforeseen": "the service failed at something nobody foresaw; its log says at what",
+    "wrong-method": "the address does not take this method",
+    "xsrf": "a write by a browser without the page's token",
+}
+"""The reasons with which the service itself refuses, beside the pool's."""
+
+REFUSED: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": text}
+    for status, text in {
+        400: "The request cannot be read.",
+        401: "Nobody is signed in, or the token is unknown.",
+        403: "Not yours, or not allowed.",
+        404: "There is no such thing.",
+        409: "Its state does not allow it.",
+        413: "The request is too long.",
+        422: "The request makes no sense.",
+        429: "The queue is full, or this comes too often.",
+        500: "Something nobody foresaw.",
+        503: "The pool or the hub cannot answer now.",
+    }.items()
+}
+"""What the OpenAPI description says of every route."""
+
+
+UNFORESEEN = (
+    "Something went wrong in the pool service, through no fault of yours. Try again in a moment. "
+    "If it happens again, tell the lab's operator when: the service's log says what it was."
+)
+
+
+class DeniedError(Exception):
+    """The service says no, before the pool is asked.
+
+    Attributes:
+        status: the HTTP status.
+        reason: one of `REASONS`.
+        message: what the person can do about it.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+def install(app: FastAPI, count: Callable[[str], None]) -> None:
+    """Give an application its refusals and its security headers.
+
+    Args:
+        app: the application.
+        count: called with the reason of every refusal, for the metrics.
+    """
+
+    async def refused(_request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, Refused | DeniedError)
+        count(error.reason)
+        return _answer(error.status, error.reason, error.message)
+
+    async def malformed(_request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        count("bad-input")
+        return _answer(422, "bad-input", _in_words(error))
+
+    async def http_error(_request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, AnyHTTPException)
+        reason = {404: "no-such-page", 405: "wrong-method"}.get(error.status_code, "bad-input")
+        answer = _answer(error.status_code, reason, str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    async def unforeseen(_request: Request, _error: Exception) -> JSONResponse:
+        count("unforeseen")
+        answer = _answer(500, "unforeseen", UNFORESEEN)
+        answer.headers.update(HEADERS)  # this answer is given outside of all middleware
+        return answer
+
+    app.add_exception_handler(Exception, unforeseen)  # raised again afterwards, for the log
+    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(DeniedError, refused)
+    app.add_exception_handler(RequestValidationError, malformed)
+    app.add_exception_handler(AnyHTTPException, http_error)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(SecurityHeaders)
+
+
+class BodyLimit:
+    """ASGI middleware that reads no more of a request than `LONGEST_BODY`.
+
+    The framework reads a body into memory before it asks who sends it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on as long as it is short enough."""
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > LONGEST_BODY:
+                raise HTTPException(413, f"A request has at most {LONGEST_BODY} bytes.")
+            return message
+
+        await self.app(scope, counted, send)
+
+
+class SecurityHeaders:
+    """ASGI middleware that adds `HEADERS` to every answer, streams included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and the answer back with the headers."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+def _answer(status: int, reason: str, message: str) -> JSONResponse:
+    return JSONResponse(Refusal(reason=reason, message=message).model_dump(), status)
+
+
+def _in_words(error: RequestValidationError) -> str:
+    """Where and what, without repeating what was sent."""
+    parts = [
+        f"{'.'.join(str(step) for step in item['loc'])}: {item['msg']}"
+        for item in error.errors()[:5]
+    ]
+    return "The request cannot be read: " + "; ".join(parts)

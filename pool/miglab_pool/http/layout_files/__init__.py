@@ -1,0 +1,1 @@
+"""Layout files: YAML read, and resolved against the GPUs at hand."""

@@ -1,0 +1,252 @@
+"""Layout files: strict, versioned YAML of how GPUs should be cut.
+
+`read` knows the text alone (layout_specs.py the GPUs, too); whatever is wrong it says with the
+file, line and key where it stands, and with what would do.  Every scalar is taken as the text it
+is, so that ``10:00`` is a time and not YAML's 600.  Pure: opens no file, asks nobody.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from miglab_api.layouts import LAYOUT_TIMES_MAX, LayoutTime
+from miglab_api.reservations import WEEKDAYS
+from miglab_pool.rules import layout_plan
+
+VERSION = "1"
+ALL = "all"
+DEEPEST = 8
+MOST_LAYOUTS = 32
+LAYOUT_KEYS = ("gpus", "course", "when")
+TIME_KEYS = ("weekdays", "date", "from", "to", "tz")
+T = TypeVar("T")
+
+INDEX = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
+_DAYS = re.compile(rf"({'|'.join(WEEKDAYS)})(?:-({'|'.join(WEEKDAYS)}))?")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where something stands: file, line and the keys that lead to it."""
+
+    file: str
+    line: int
+    key: str
+
+    def below(self, node: yaml.Node, key: str) -> "Spot":
+        """The spot of something within it."""
+        return Spot(self.file, node.start_mark.line + 1, f"{self.key}.{key}".strip("."))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file}:{self.line}: {self.key}: " if self.key else f"{self.file}:{self.line}: "
+        )
+
+
+class LayoutError(Exception):
+    """A layout file cannot be used; says where, why, and what would do."""
+
+    def __init__(self, spot: Spot, why: str) -> None:
+        super().__init__(f"{spot}{why}")
+        self.spot = spot
+        self.why = why
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a file says of some GPUs: which, and into what."""
+
+    spot: Spot
+    gpus: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A layout as the file has it, before it is known which GPUs there are."""
+
+    spot: Spot
+    name: str
+    course: str
+    cuts: tuple[Cut, ...]
+    when: tuple[tuple[Spot, LayoutTime], ...] = ()
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def read(text: str, file: str) -> list[Wish]:
+    """The layouts of a file.
+
+    Args:
+        text: the file's.
+        file: its name, for what is wrong.
+
+    Raises:
+        LayoutError: it is not such a file.
+    """
+    top = Spot(file, 1, "")
+    found = _mapping(_document(text, top), top, ("version", "layouts"), ("version", "layouts"))
+    spot, node = found["version"]
+    if _text(node, spot) != VERSION:
+        raise LayoutError(spot, f"this miglab reads version {VERSION} of layout files.")
+    spot, node = found["layouts"]
+    layouts = _mapping(node, spot)
+    if not 1 <= len(layouts) <= MOST_LAYOUTS:
+        raise LayoutError(spot, f"a file has 1 to {MOST_LAYOUTS} layouts, this has {len(layouts)}.")
+    return [_wish(name, spot, node) for name, (spot, node) in layouts.items()]
+
+
+def _wish(name: str, spot: Spot, node: yaml.Node) -> Wish:
+    found = _mapping(node, spot, LAYOUT_KEYS, ("gpus",))
+    where, gpus = found["gpus"]
+    cuts = [_cut(key, at, below) for key, (at, below) in _mapping(gpus, where).items()]
+    if not cuts:
+        raise LayoutError(where, "name a GPU by index or UUID, or write all.")
+    return Wish(
+        spot=spot,
+        name=name,
+        course=_text(found["course"][1], found["course"][0]) if "course" in found else "",
+        cuts=tuple(cuts),
+        when=tuple(_times(*found["when"])) if "when" in found else (),
+    )
+
+
+def _cut(key: str, spot: Spot, node: yaml.Node) -> Cut:
+    if isinstance(node, yaml.ScalarNode):
+        return Cut(spot, key, _said(layout_plan.parse, node.value, spot))
+    names: tuple[str, ...] = ()
+    for number, item in enumerate(_list(node, spot, "profiles, such as 4g + 3x1g or [4g, 3x1g]")):
+        at = spot.below(item, str(number))
+        names += _said(layout_plan.parse, _text(item, at), at)
+    return Cut(spot, key, names)
+
+
+def _times(spot: Spot, node: yaml.Node) -> Iterator[tuple[Spot, LayoutTime]]:
+    items = _list(node, spot, "times, each with weekdays or date, from, to and tz")
+    if not 1 <= len(items) <= LAYOUT_TIMES_MAX:
+        raise LayoutError(
+            spot,
+            f"it has {len(items)} times; 1 to {LAYOUT_TIMES_MAX} can be, leave it out for always.",
+        )
+    for number, item in enumerate(items):
+        at = spot.below(item, str(number))
+        yield at, _time(at, _mapping(item, at, TIME_KEYS, ("from", "to", "tz")))
+
+
+def _time(spot: Spot, found: Mapping[str, tuple[Spot, yaml.Node]]) -> LayoutTime:
+    if ("weekdays" in found) is ("date" in found):
+        raise LayoutError(
+            spot, "say either weekdays (mon-fri, or [tue, thu]) or date (2026-12-24)."
+        )
+    values = {key: _text(node, at) for key, (at, node) in found.items() if key != "weekdays"}
+    days = _weekdays(*found["weekdays"]) if "weekdays" in found else ()
+    try:
+        return LayoutTime.model_validate(
+            {
+                "weekdays": days,
+                "date": values.get("date"),
+                "from_time": values["from"],
+                "to_time": values["to"],
+                "tz": values["tz"],
+            }
+        )
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0]).removesuffix("_time")
+        why = "a date such as 2026-12-24" if key == "date" else "a time such as 09:30"
+        raise LayoutError(found[key][0], f"{_brief(values[key])} is not {why}.") from error
+
+
+def _weekdays(spot: Spot, node: yaml.Node) -> tuple[str, ...]:
+    parts = [node] if isinstance(node, yaml.ScalarNode) else _list(node, spot, "weekdays")
+    days: set[str] = set()
+    for part in parts:
+        for word in re.split(r"\s*,\s*|\s+", _text(part, spot).strip().lower()):
+            match = _DAYS.fullmatch(word)
+            if match is None:
+                raise LayoutError(spot, f"{_brief(word)} is no weekday: {', '.join(WEEKDAYS)} are.")
+            first, last = WEEKDAYS.index(match[1]), WEEKDAYS.index(match[2] or match[1])
+            days |= {WEEKDAYS[(first + n) % 7] for n in range((last - first) % 7 + 1)}
+    return tuple(day for day in WEEKDAYS if day in days)
+
+
+# -- YAML ---------------------------------------------------------------------------------------
+
+
+def _document(text: str, top: Spot) -> yaml.Node:
+    try:
+        _check_plain(text, top)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        why = error.problem or error.context or "it cannot be read"
+        raise LayoutError(Spot(top.file, line, ""), f"this is no YAML: {why}.") from error
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise LayoutError(Spot(top.file, line, ""), "this is no YAML: no text.") from error
+    if node is None:
+        raise LayoutError(top, f"it is empty; begin with version: {VERSION}.")
+    return node
+
+
+def _check_plain(text: str, top: Spot) -> None:
+    """No anchors, tags or second documents, and no deeper than a layout file can be."""
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        spot = Spot(top.file, event.start_mark.line + 1 if event.start_mark else 1, "")
+        if getattr(event, "anchor", None) or getattr(event, "tag", None):
+            raise LayoutError(spot, "anchors, aliases and tags mean nothing here: write it out.")
+        if depth > DEEPEST or documents > 1:
+            raise LayoutError(spot, "a layout file is one document of version and layouts.")
+
+
+def _mapping(
+    node: yaml.Node, spot: Spot, allowed: Sequence[str] = (), needed: Sequence[str] = ()
+) -> dict[str, tuple[Spot, yaml.Node]]:
+    """The keys of a mapping, each once, with where they stand; ``allowed`` empty: any key."""
+    if not isinstance(node, yaml.MappingNode):
+        keys = ", ".join(allowed) or "names"
+        raise LayoutError(spot, f"it must be a mapping with the keys {keys}.")
+    found: dict[str, tuple[Spot, yaml.Node]] = {}
+    for key_node, value in node.value:
+        key = _text(key_node, spot.below(key_node, "?"))
+        at = spot.below(key_node, key if key.isprintable() and len(key) <= 80 else "?")
+        if key in found:
+            raise LayoutError(at, f"it stands there already, in line {found[key][0].line}.")
+        if allowed and key not in allowed:
+            raise LayoutError(at, f"there is no such key; allowed here: {', '.join(allowed)}.")
+        found[key] = (at, value)
+    for key in needed:
+        if key not in found:
+            raise LayoutError(spot, f"the key {key} is missing.")
+    return found
+
+
+def _list(node: yaml.Node, spot: Spot, what: str) -> list[yaml.Node]:
+    if not isinstance(node, yaml.SequenceNode):
+        raise LayoutError(spot, f"it must be a list of {what}.")
+    return list(node.value)
+
+
+def _text(node: yaml.Node, spot: Spot) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise LayoutError(spot, "it must be one word or text.")
+    return str(node.value)
+
+
+def _said(parse: Callable[[str], T], text: str, spot: Spot) -> T:
+    try:
+        return parse(text)
+    except layout_plan.CutError as error:
+        raise LayoutError(spot, str(error)) from error
+
+
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:39] + "…")

@@ -1,0 +1,68 @@
+"""The management application: what spawner, staff and browsers may ask, put together."""
+
+import logging
+
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse
+
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.dependencies import OPEN
+from miglab_pool.http.errors import install
+from miglab_pool.http.examiner import Doctor, Look
+from miglab_pool.http.pages.router import page_router
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.routes.audit import router as audit_router
+from miglab_pool.http.routes.core import api, metrics
+from miglab_pool.http.routes.health import router as health_router
+from miglab_pool.http.routes.layouts import router as layout_router
+from miglab_pool.http.routes.messages import router as notes_router
+from miglab_pool.http.routes.reservations import router as reservations_router
+from miglab_pool.http.routes.server_status import router as standing_router
+from miglab_pool.http.routes.staff import router as desk_router
+from miglab_pool.http.routes.usage import router as usage_router
+
+log = logging.getLogger(__name__)
+
+
+def management_app(
+    host: PoolHost,
+    sign_in: SignIn,
+    *,
+    default_course: str,
+    notices: tuple[str, ...] = (),
+    timezone: str = "UTC",
+    look: Look = list,
+) -> FastAPI:
+    """The management application.
+
+    Args:
+        host: the pool.
+        sign_in: says who asks.
+        default_course: the course of those who are in none.
+        notices: labels that every page shows, such as "simulated GPUs".
+        timezone: where the days and weeks of a report of usage begin.
+        look: examines the host, for the Health page; may take long.
+    """
+    prefix = sign_in.access.prefix
+    app = FastAPI(
+        title="miglab pool: management",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{prefix}/api/openapi.json",
+    )
+    app.state.host, app.state.sign_in = host, sign_in
+    app.state.timezone, app.state.doctor = timezone, Doctor(look)
+    app.state.default_course, app.state.notices = default_course, notices
+    install(app, host.metrics.refused)
+    app.include_router(api, prefix=prefix)
+    for router in (desk_router, notes_router, audit_router):
+        app.include_router(router, prefix=prefix)
+    app.include_router(reservations_router, prefix=prefix)
+    app.include_router(layout_router, prefix=prefix)
+    app.include_router(standing_router, prefix=prefix)
+    app.include_router(usage_router, prefix=prefix)
+    app.include_router(health_router, prefix=prefix)
+    app.include_router(page_router(), prefix=prefix)
+    app.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
+    return app

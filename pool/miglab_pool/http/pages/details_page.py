@@ -1,0 +1,187 @@
+"""The desk: one thing looked at closely, with what the asker may do to it.  A part of a page."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
+from miglab_api.leases import LeaseView
+from miglab_api.tickets import TicketView
+from miglab_api.wording import likely_wait
+from miglab_pool.http.access.dependencies import Host, Who
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.redaction import visible_snapshot
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pages.elements import buttons, gpu_buttons
+from miglab_pool.http.pages.elements.wording import amount, in_words
+from miglab_pool.http.pages.frame import render_part
+from miglab_pool.http.pool_runner import PoolHost
+
+Facts = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What is shown of one thing.
+
+    Attributes:
+        facts: what is known of it: names and values.
+        acts: what the asker may do to it.
+    """
+
+    title: str
+    facts: Facts
+    acts: list[buttons.Act]
+
+
+async def desk(request: Request, asker: Who, host: Host, kind: str, thing: str = "") -> Response:
+    """One thing; what is not there (any more), or not for the asker, is 404."""
+    held = await host.decide(lambda pool: pool.leases())
+    leases = [one for one in held if asker.may(Right.SEE_NAMES, one.course, one.user)]
+    snapshot = visible_snapshot(await host.snapshot(), asker)
+    look = Look(snapshot, {lease.id: lease for lease in leases}, asker, time.time())
+    shown = look.at(kind, thing, request.app.state.sign_in.book.courses)
+    if shown is None:
+        raise DeniedError(404, "no-such-page", "That is not there any more. Look again.")
+    thought = await _thoughts(host, asker, look.lease_at(kind, thing))
+    facts = [*shown.facts, *thought]
+    return HTMLResponse(render_part("desk.html", title=shown.title, facts=facts, acts=shown.acts))
+
+
+async def _thoughts(host: PoolHost, asker: Asker, lease: LeaseView | None) -> Facts:
+    """What the reclaimer thinks of a lease."""
+    reclaimer = host.reclaimer
+    if lease is None or reclaimer is None or not asker.may(Right.SEE_NAMES, lease.course):
+        return []
+    said = await host.decide(lambda pool: reclaimer.explain(pool, lease.user))
+    return [("Reclaimer", f"{one.activity}: {one.reason}") for one in said if one.lease == lease.id]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the asker may see, and how each thing of it is shown.  Pure."""
+
+    snapshot: PoolSnapshot
+    leases: dict[int, LeaseView]
+    asker: Asker
+    now: float
+
+    def at(self, kind: str, thing: str, courses: Iterable[str]) -> Desk | None:
+        """The thing at an address; None if it is not there, or not for the asker."""
+        if kind == "pool":
+            return self._pool([*courses])
+        if kind == "gpu":
+            gpu = next((one for one in self.snapshot.gpus if one.uuid == thing), None)
+            return self._gpu(gpu) if gpu and self.asker.is_staff else None
+        if kind == "ticket":
+            waiting = self.snapshot.waiting
+            ticket = next((one for one in waiting if str(one.id) == thing and one.user), None)
+            return self._ticket(ticket) if ticket else None
+        if kind == "lease":
+            lease = self.lease_at(kind, thing)
+            return self._lease(lease) if lease else None
+        return self._slice_at(thing) if kind == "slice" else None
+
+    def lease_at(self, kind: str, thing: str) -> LeaseView | None:
+        """The lease that an address is about."""
+        if kind == "lease":
+            return next((one for one in self.leases.values() if str(one.id) == thing), None)
+        item = self._find_slice(thing)[1] if kind == "slice" else None
+        return self.leases.get(item.lease or 0) if item else None
+
+    def _find_slice(self, thing: str) -> tuple[GpuView | None, SliceView | None]:
+        for gpu in self.snapshot.gpus:
+            for item in gpu.slices:
+                if str(item.slice_id) == thing:
+                    return gpu, item
+        return None, None
+
+    def _slice_at(self, thing: str) -> Desk | None:
+        gpu, item = self._find_slice(thing)
+        if gpu is None or item is None:
+            return None
+        lease = self.leases.get(item.lease or 0)
+        if not (lease or self.asker.is_staff):
+            return None
+        facts = [("State", _state(item)), *_of_slice(item)]
+        facts += self._of_lease(lease) if lease else []
+        may = buttons.on_lease(lease, self.asker) if lease else []
+        title = f"{item.profile} on GPU {gpu.index}"
+        return Desk(title, facts, [*may, *gpu_buttons.on_slice(item, gpu, self.asker)])
+
+    def _lease(self, lease: LeaseView) -> Desk:
+        whose = "Your " if self.asker.is_user(lease.user) else f"{lease.user}: "
+        return Desk(whose + lease.shape, self._of_lease(lease), buttons.on_lease(lease, self.asker))
+
+    def _of_lease(self, lease: LeaseView) -> Facts:
+        who = "you" if self.asker.is_user(lease.user) else lease.user
+        ends = "no limit" if lease.ends_at is None else f"{in_words(lease.ends_at - self.now)} left"
+        facts = [
+            ("Held by", f"{who}, server “{lease.server}”" if lease.server else who),
+            ("Course", lease.course),
+            ("Lease", f"{lease.shape}, {lease.state.value} for {self._for(lease.granted_at)}"),
+            ("Time", ends),
+        ]
+        if lease.warning is not None:
+            left = in_words(lease.warning.reclaim_at - self.now)
+            facts.append(("Warned", f"taken back in {left}: {lease.warning.reason}"))
+        return facts
+
+    def _for(self, since: float) -> str:
+        return in_words(self.now - since)
+
+    def _gpu(self, gpu: GpuView) -> Desk:
+        facts = [
+            ("Model", gpu.name),
+            ("UUID", gpu.uuid),
+            ("State", f"{gpu.state}{': ' + gpu.why if gpu.why else ''}"),
+            ("Course", gpu.course or "all courses"),
+        ]
+        facts += [("Draining", gpu.draining)] if gpu.draining else []
+        return Desk(f"GPU {gpu.index}", facts, gpu_buttons.on_gpu(gpu, self.asker))
+
+    def _ticket(self, ticket: TicketView) -> Desk:
+        who = "You" if self.asker.is_user(ticket.user) else str(ticket.user)
+        place = "is being served" if ticket.position is None else f"number {ticket.position}"
+        facts = [
+            ("Place", f"{place} of {ticket.waiting}"),
+            ("Shape", ticket.shape),
+            ("Course", ticket.course),
+            ("Waits", self._for(ticket.created_at)),
+            ("Likely yet", _likely(ticket)),
+        ]
+        facts += [("Told", ticket.message)] if ticket.message else []
+        title = f"{who} in line for {ticket.shape}"
+        return Desk(title, facts, buttons.on_ticket(ticket, self.asker))
+
+    def _pool(self, courses: list[str]) -> Desk | None:
+        may = buttons.on_pool(self.snapshot.paused, courses, self.asker)
+        facts = [("Paused", self.snapshot.paused)] if self.snapshot.paused else []
+        return Desk("The whole pool", facts, may) if may else None
+
+
+def _likely(ticket: TicketView) -> str:
+    estimate = ticket.estimate
+    return f"{likely_wait(estimate)}, {estimate.why}" if estimate else "not known"
+
+
+def _state(item: SliceView) -> str:
+    drain = f", draining: {item.draining}" if item.draining else ""
+    why = f": {item.why}" if item.why else ""
+    return f"{item.state.value}{why}{drain}"
+
+
+def _of_slice(item: SliceView) -> Facts:
+    last = item.start + item.size - 1
+    where = f"{item.start}" if item.size == 1 else f"{item.start} to {last}"
+    processes = "unknown" if item.processes is None else str(item.processes)
+    return [
+        ("Memory slices", where),
+        ("Memory used", amount(item.memory_used_mib, item.memory_mib)),
+        ("Processes", processes),
+        *([("UUID", item.uuid)] if item.uuid else []),
+    ]

@@ -1,0 +1,1 @@
+"""GPUs, layouts, weeks and usage, drawn as SVG and tables."""

@@ -1,0 +1,276 @@
+"""How the pool is drawn: each GPU as runs of memory slices, each with its state in a word.  Pure.
+
+Views in, drawings out; what the asker may not see is gone from the views before they come here.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from miglab_api.gpus import GpuView, KeptPlace, SliceState, SliceView
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.pages.elements.wording import amount
+
+
+class Mark(StrEnum):
+    """What a run of memory slices is: `WORDS` is what is read, the name picks the pattern."""
+
+    FREE = "free"
+    LEASED = "leased"
+    IDLE = "idle"
+    ENDING = "ending"
+    MAKING = "making"
+    SCRUBBING = "scrubbing"
+    DRAINING = "draining"
+    RESERVED = "reserved"
+    QUARANTINED = "quarantined"
+    FOREIGN = "foreign"
+    UNCUT = "uncut"
+
+
+WORDS = {
+    Mark.FREE: "free",
+    Mark.LEASED: "in use",
+    Mark.IDLE: "idle",
+    Mark.ENDING: "warned",
+    Mark.MAKING: "being made",
+    Mark.SCRUBBING: "being cleared",
+    Mark.DRAINING: "draining",
+    Mark.RESERVED: "reserved",
+    Mark.QUARANTINED: "set aside",
+    Mark.FOREIGN: "not the lab's",
+    Mark.UNCUT: "not cut",
+}
+"""The word that is drawn; the legend's order."""
+
+AVAILABLE = frozenset({Mark.FREE, Mark.UNCUT})
+
+
+class Doings(NamedTuple):
+    """What is known of leases beside the snapshot, by their ids.
+
+    Attributes:
+        idle: those that do nothing, as the reclaimer sees it.
+        warned: those whose holder was told that the slice is taken back.
+    """
+
+    idle: Collection[int] = frozenset()
+    warned: Collection[int] = frozenset()
+
+    def on(self, gpu: GpuView) -> "Doings":
+        """What of it is about slices of one GPU whose holder the viewer sees."""
+        seen = {item.lease for item in gpu.slices if item.lease and item.user is not None}
+        return Doings(frozenset(seen & set(self.idle)), frozenset(seen & set(self.warned)))
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A run of memory slices as the page draws it.
+
+    Attributes:
+        start: first memory slice.
+        size: memory slices.
+        what: the profile.
+        note: what is to come, or why; empty for nothing.
+        who: the holder, as the asker may name it.
+        ends_at: when its lease ends; None for no limit, or no lease.
+        used_pct: how full the slice's memory is; None if unknown.
+        memory: the same in words.
+        address: of what can be done to it; empty for nothing.
+        is_own: whether the asker holds it.
+    """
+
+    start: int
+    size: int
+    mark: Mark
+    what: str
+    note: str = ""
+    who: str = ""
+    course: str = ""
+    ends_at: float | None = None
+    used_pct: int | None = None
+    memory: str = ""
+    address: str = ""
+    is_own: bool = False
+
+    @property
+    def word(self) -> str:
+        """Its state in words."""
+        return WORDS[self.mark]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A GPU as the page draws it.
+
+    Attributes:
+        about: what kind it is, in words.
+        trouble: why it takes no new lease; empty if it does.
+        notes: what else there is to say of it.
+        address: of what can be done to it, or is known of it; empty for nothing.
+        opens: what the button to it is called.
+    """
+
+    index: int
+    memory_slices: int
+    about: str
+    boxes: tuple[Box, ...]
+    trouble: str = ""
+    notes: tuple[str, ...] = ()
+    address: str = ""
+    opens: str = ""
+
+
+def draw(gpu: GpuView, kept: Sequence[KeptPlace], doings: Doings, asker: Asker) -> Drawing:
+    """One GPU, with the places on it that are kept."""
+    memory = f"{round(gpu.memory_mib / 1024)} GiB"
+    about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
+    trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.why}".strip()
+    notes = [f"draining: {gpu.draining}"] if gpu.draining else []
+    notes += [f"for {gpu.course}"] if gpu.course else []
+    notes += [gpu.why] if gpu.state == "ok" and gpu.why else []
+    return Drawing(
+        gpu.index,
+        gpu.memory_slices,
+        about,
+        tuple(boxes(gpu, kept, asker, doings)),
+        trouble,
+        tuple(notes),
+        f"gpu/{gpu.uuid}" if asker.is_staff else "",
+        "Steer" if asker.may(Right.DRAIN, gpu.course) else "Details",
+    )
+
+
+def kept_on(gpu: GpuView, kept: Sequence[KeptPlace]) -> list[KeptPlace]:
+    """The kept places of one GPU, in order."""
+    return sorted((one for one in kept if one.gpu == gpu.uuid), key=lambda one: one.start)
+
+
+def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
+    """The figures above the drawing: how many, and what."""
+    marks: Counter[Mark] = Counter()
+    free = 0
+    for drawing in drawings:
+        for box in drawing.boxes:
+            marks[box.mark] += box.size
+            free += box.size if box.mark in AVAILABLE and not drawing.trouble else 0
+    held = marks[Mark.LEASED] + marks[Mark.IDLE] + marks[Mark.ENDING]
+    idle = [(marks[Mark.IDLE], "of them idle")] if marks[Mark.IDLE] else []
+    return [(free, "memory slices free"), (held, "in use"), *idle, (waiting, "waiting")]
+
+
+def boxes(gpu: GpuView, kept: Sequence[KeptPlace], asker: Asker, doings: Doings) -> list[Box]:
+    """The GPU from its first memory slice to its last, without a gap."""
+    drawn: list[Box] = []
+    position = 0
+    for item in sorted(gpu.slices, key=lambda item: item.start):
+        if item.start > position:
+            drawn += _uncut(position, item.start, gpu, kept)
+        drawn.append(_box(item, gpu, kept, asker, doings))
+        position = item.start + item.size
+    if position < gpu.memory_slices:
+        drawn += _uncut(position, gpu.memory_slices, gpu, kept)
+    return drawn
+
+
+def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[KeptPlace]) -> Iterator[Box]:
+    """Memory that is not cut, in runs that are reserved or not."""
+    if gpu.draining:
+        yield Box(start, end - start, Mark.DRAINING, "–")
+        return
+    position = start
+    for place in kept:
+        first, last = max(position, place.start), min(end, place.start + place.size)
+        if first >= last:
+            continue
+        if first > position:
+            yield Box(position, first - position, Mark.UNCUT, "–")
+        yield Box(first, last - first, Mark.RESERVED, "not cut yet", course=place.course)
+        position = last
+    if position < end:
+        yield Box(position, end - position, Mark.UNCUT, "–")
+
+
+def _box(
+    item: SliceView, gpu: GpuView, kept: Sequence[KeptPlace], asker: Asker, doings: Doings
+) -> Box:
+    place = _place_at(item, kept)
+    drawn = Box(
+        item.start,
+        item.size,
+        _mark(item, gpu, place, doings),
+        "whole GPU" if item.profile == "full" else item.profile,
+        used_pct=_used_pct(item),
+        memory=_memory(item),
+        address=_address(item, asker),
+    )
+    if item.lease is None:
+        is_kept = drawn.mark is Mark.RESERVED and place is not None
+        return replace(drawn, note=item.why, course=place.course if is_kept and place else "")
+    return replace(
+        drawn,
+        note=_next(item, gpu, place),
+        who=holder(item, asker),
+        course=item.course or "",
+        ends_at=item.ends_at,
+        is_own=asker.is_user(item.user),
+    )
+
+
+def _place_at(item: SliceView, kept: Sequence[KeptPlace]) -> KeptPlace | None:
+    """The kept place that a slice lies on, at least in part."""
+    ahead = (one for one in kept if item.start < one.start + one.size)
+    return next((one for one in ahead if one.start < item.start + item.size), None)
+
+
+def _next(item: SliceView, gpu: GpuView, place: KeptPlace | None) -> str:
+    """What becomes of a slice that is in use."""
+    if gpu.draining or item.draining:
+        return "then drained"
+    return f"then for {place.course}" if place and place.course != item.course else ""
+
+
+_AS_IT_IS = {
+    SliceState.MAKING: Mark.MAKING,
+    SliceState.SCRUBBING: Mark.SCRUBBING,
+    SliceState.QUARANTINED: Mark.QUARANTINED,
+    SliceState.FOREIGN: Mark.FOREIGN,
+}
+
+
+def _mark(item: SliceView, gpu: GpuView, place: KeptPlace | None, doings: Doings) -> Mark:
+    if item.state in _AS_IT_IS:
+        return _AS_IT_IS[item.state]
+    if item.state is SliceState.FREE and (gpu.draining or item.draining):
+        return Mark.DRAINING
+    if item.state is SliceState.FREE:
+        return Mark.RESERVED if place else Mark.FREE
+    if item.lease in doings.warned:
+        return Mark.ENDING
+    return Mark.IDLE if item.lease in doings.idle else Mark.LEASED
+
+
+def holder(item: SliceView, asker: Asker) -> str:
+    """Who holds a slice, as the asker may name them."""
+    if asker.is_user(item.user):
+        return "you"
+    if item.user is None:
+        return "somebody"
+    return f"{item.user} ({item.server})" if item.server else item.user
+
+
+def _address(item: SliceView, asker: Asker) -> str:
+    return f"slice/{item.slice_id}" if asker.is_staff or asker.is_user(item.user) else ""
+
+
+def _used_pct(item: SliceView) -> int | None:
+    if item.memory_used_mib is None or not item.memory_mib:
+        return None
+    return min(100, round(100 * item.memory_used_mib / item.memory_mib))
+
+
+def _memory(item: SliceView) -> str:
+    return amount(item.memory_used_mib, item.memory_mib)

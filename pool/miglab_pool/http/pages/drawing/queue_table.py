@@ -1,0 +1,134 @@
+"""The queue beside the GPUs, and what the asker has: rows and sentences.  Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from miglab_api.gpus import PoolSnapshot
+from miglab_api.leases import LeaseView
+from miglab_api.tickets import TicketState, TicketView
+from miglab_api.wording import likely_wait
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.pages.elements.wording import wait_short
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One place in line.
+
+    Attributes:
+        place: which; "now" for one that is being served.
+        who: as the asker may name them.
+        since: when it was asked for.
+        wait: how long it is likely to last yet, in words; empty if it is not known.
+        address: of what can be done to it; empty for nothing.
+        is_next: whether staff put it in front.
+    """
+
+    ticket: int
+    place: str
+    who: str
+    course: str
+    shape: str
+    since: float
+    wait: str
+    address: str
+    is_own: bool
+    is_next: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Who waits, the next in front; ``shapes``: how many for each, the most wanted first."""
+
+    rows: list[Row]
+    shapes: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands above: the asker's own, and the figures.
+
+    Attributes:
+        paused: why nothing is granted; empty while it is.
+        own: the asker's leases.
+        own_line: one sentence about the asker.
+        is_told: whether that sentence is shown: not to staff who have nothing to do with it.
+        sums: the figures.
+        desk: what the button that is about the whole pool is called; empty for nothing to do.
+    """
+
+    paused: str
+    own: list[LeaseView]
+    own_line: str
+    is_told: bool
+    sums: list[tuple[int, str]]
+    desk: str
+
+
+def line_of(waiting: Sequence[TicketView], asker: Asker) -> Line:
+    """The line as the page shows it."""
+    return Line(rows(waiting, asker), by_shape(waiting))
+
+
+def head_of(
+    snapshot: PoolSnapshot, own: Sequence[LeaseView], asker: Asker, sums: list[tuple[int, str]]
+) -> Head:
+    """What stands above, as the page shows it."""
+    is_waiting = any(asker.is_user(ticket.user) for ticket in snapshot.waiting)
+    return Head(
+        snapshot.paused,
+        list(own),
+        own_line(snapshot, own, asker),
+        is_waiting or not asker.is_staff,
+        sums,
+        _pool_desk(asker),
+    )
+
+
+def _pool_desk(asker: Asker) -> str:
+    words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
+    return " or ".join(word for right, word in words.items() if asker.has(right))
+
+
+def rows(waiting: Sequence[TicketView], asker: Asker) -> list[Row]:
+    """The line, the next in front."""
+    return [_row(ticket, asker) for ticket in waiting]
+
+
+def _row(ticket: TicketView, asker: Asker) -> Row:
+    is_own = asker.is_user(ticket.user)
+    return Row(
+        ticket.id,
+        "now" if ticket.position is None else str(ticket.position),
+        "you" if is_own else ticket.user or "somebody",
+        ticket.course,
+        ticket.shape,
+        ticket.created_at,
+        wait_short(ticket.estimate) if ticket.estimate else "",
+        f"ticket/{ticket.id}" if ticket.user is not None else "",
+        is_own,
+        ticket.is_next,
+    )
+
+
+def by_shape(waiting: Sequence[TicketView]) -> list[tuple[str, int]]:
+    """How many wait for each shape, the most wanted first."""
+    return Counter(ticket.shape for ticket in waiting).most_common()
+
+
+def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], asker: Asker) -> str:
+    """One sentence about the asker, which a screen reader is told when it changes."""
+    own = [lease for lease in leases if asker.is_user(lease.user)]
+    if own:
+        return "You hold " + " and ".join(lease.shape for lease in own) + "."
+    ticket = next((one for one in snapshot.waiting if asker.is_user(one.user)), None)
+    if ticket is None:
+        return "You hold no GPU slice and are not waiting for one."
+    if ticket.state is TicketState.OFFERED:
+        return f"Your {ticket.shape} is ready: start your server."
+    if ticket.position is None:
+        return f"Your {ticket.shape} is being made."
+    wait = f", {likely_wait(ticket.estimate)}" if ticket.estimate else ""
+    return f"You are number {ticket.position} in line for {ticket.shape}{wait}."

@@ -1,0 +1,178 @@
+"""The plots of the Usage page, as places in percent of their picture.  Pure.
+
+In percent, so that a picture fits every screen and its words keep their size.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from miglab_api.usage import By, UsageRow
+from miglab_pool.views.usage_period import busiest
+from miglab_pool.views.usage_report import Facts, Period, report, tally, week_of
+
+MOST_COURSES = 4
+MOST_LABELS = 6
+TOP = 6.0  # percent of the height above the highest tick
+FLOOR = 88.0  # where the columns stand
+LEFT = 9.0  # percent of the width for the ticks' words
+OTHERS = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A filled place.
+
+    Attributes:
+        kind: which of the legend's it is.
+        words: what it says when asked.
+    """
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A picture of columns.
+
+    Attributes:
+        ticks: how high, and what stands there.
+        labels: how far right, and what stands below.
+        legend: each kind, and what it stands for.
+        words: the picture in a sentence.
+    """
+
+    boxes: tuple[Box, ...]
+    ticks: tuple[tuple[float, str], ...]
+    labels: tuple[tuple[float, str], ...]
+    legend: tuple[tuple[str, str], ...]
+    words: str
+
+
+def weeks(facts: Facts, period: Period) -> Columns:
+    """Slice-hours by week, stacked by course: the busiest by name, the rest as one."""
+    courses = busiest(report(facts, period, By.COURSE), MOST_COURSES)
+    named = {course: f"c{number}" for number, course in enumerate(courses)}
+    found = tally(
+        facts,
+        period,
+        lambda who, at: (
+            week_of(at, period.zone),
+            who.course if who.course in named else OTHERS,
+        ),
+    )
+    hours = {key: row.slice_hours for key, row in found.items() if row.slice_hours > 0}
+    if any(course == OTHERS and course not in named for _, course in hours):
+        named[OTHERS] = "c-others"
+    sums = [sum(hours.get((week, course), 0.0) for course in named) for week in period.weeks]
+    step, top = scale(max(sums, default=0.0))
+    return Columns(
+        boxes=_boxes(period.weeks, named, hours, top),
+        ticks=tuple((_height(n * step, top), say(n * step)) for n in range(round(top / step) + 1)),
+        labels=_labels(period.weeks),
+        legend=tuple((kind, course) for course, kind in named.items()),
+        words=_words(period.weeks, sums),
+    )
+
+
+def _boxes(
+    all_weeks: Sequence[str],
+    named: dict[str, str],
+    hours: dict[tuple[str, str], float],
+    top: float,
+) -> tuple[Box, ...]:
+    room = (100 - LEFT) / len(all_weeks)
+    found = []
+    for number, week in enumerate(all_weeks):
+        below = 0.0
+        for course, kind in named.items():
+            used = hours.get((week, course), 0.0)
+            if used > 0:
+                y = _height(below + used, top)
+                words = f"{week}, {course}: {say(used)} slice-hours"
+                x, height = LEFT + (number + 0.15) * room, _height(below, top) - y
+                found.append(Box(kind, _cut(x), y, _cut(0.7 * room), _cut(height), words))
+                below += used
+    return tuple(found)
+
+
+def _labels(all_weeks: Sequence[str]) -> tuple[tuple[float, str], ...]:
+    """No more than there is room for on a phone."""
+    every = math.ceil(len(all_weeks) / MOST_LABELS)
+    room = (100 - LEFT) / len(all_weeks)
+    return tuple(
+        (_cut(LEFT + (number + 0.5) * room), week.split("-")[1])
+        for number, week in enumerate(all_weeks)
+        if number % every == 0
+    )
+
+
+def _words(all_weeks: Sequence[str], sums: Sequence[float]) -> str:
+    if not any(sums):
+        return "Nothing was used in any week."
+    most, week = max(zip(sums, all_weeks, strict=True))
+    return (
+        f"From {all_weeks[0]} to {all_weeks[-1]}; most in {week}, {say(most)} slice-hours; "
+        f"last, in {all_weeks[-1]}, {say(sums[-1])}."
+    )
+
+
+def _height(hours: float, top: float) -> float:
+    return _cut(FLOOR - (FLOOR - TOP) * hours / top)
+
+
+def scale(most: float) -> tuple[float, float]:
+    """The step between ticks (1, 2 or 5 times a power of ten) and the highest tick.
+
+    Guarantees two to five ticks above zero, the highest no lower than ``most``.
+    """
+    if most <= 0:
+        return 1.0, 1.0
+    power = 10.0 ** math.floor(math.log10(most / 4))
+    step = next(n * power for n in (1, 2, 5, 10) if most / (n * power) <= 4)
+    return step, step * math.ceil(round(most / step, 9))
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One row's slice-hours in percent of the longest: worked, idle, not known; and its waits."""
+
+    worked: float
+    idle: float
+    unknown: float
+    wait_from: float | None
+    wait_to: float | None
+
+
+def bars(rows: Sequence[UsageRow]) -> list[Bar]:
+    """Each row as it is drawn beside its figures."""
+    most = max((row.slice_hours for row in rows), default=0.0) or 1.0
+    longest = max((row.wait_p95_s or 0.0 for row in rows), default=0.0) or 1.0
+    return [_bar(row, 100 / most, 100 / longest) for row in rows]
+
+
+def _bar(row: UsageRow, per_hour: float, per_s: float) -> Bar:
+    whole = row.slice_hours * per_hour
+    idle = whole * row.known_share * (row.idle_share or 0.0)
+    unknown = whole * (1 - row.known_share)
+    return Bar(
+        worked=_cut(max(0.0, whole - idle - unknown)),
+        idle=_cut(idle),
+        unknown=_cut(unknown),
+        wait_from=None if row.wait_p50_s is None else _cut(row.wait_p50_s * per_s),
+        wait_to=None if row.wait_p95_s is None else _cut(row.wait_p95_s * per_s),
+    )
+
+
+def say(hours: float) -> str:
+    """Hours with no more places than mean something."""
+    return f"{hours:,.0f}" if hours >= 100 or hours == int(hours) else f"{hours:.1f}"
+
+
+def _cut(value: float) -> float:
+    return round(value, 2)

@@ -1,0 +1,1 @@
+"""Buttons and words that pages share."""

@@ -1,0 +1,280 @@
+"""What somebody may do to what they look at, and what will happen to whom if they do.  Pure.
+
+Each act is asked once: its words say what will happen, and its form is sent to the same API, with
+the same rights, as the command line.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_api.tickets import TicketView
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.pages.elements.wording import in_words
+
+KEPT = "Files are kept; what is only in the memory of running notebooks is lost."
+BY_HAND = "released on the pool's page"
+OVER = frozenset({LeaseState.RELEASING, LeaseState.RELEASED, LeaseState.EXPIRED})
+WARNINGS = (
+    ("300", "after a warning of 5 minutes"),
+    ("60", "after a warning of 1 minute"),
+    ("900", "after a warning of 15 minutes"),
+    ("0", "at once, without a warning"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One thing to fill in.
+
+    Attributes:
+        name: the API's key.
+        kind: how it is filled in.
+        value: what stands there first.
+        times: what a number is multiplied by for the API; 0 for text.
+        most: a number's or a text's limit.
+        options: values and their words, of a choice.
+    """
+
+    name: str
+    label: str
+    kind: Literal["line", "text", "number", "choice"] = "line"
+    value: str = ""
+    times: int = 0
+    most: int = 500
+    is_needed: bool = True
+    options: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One thing that can be done.
+
+    Attributes:
+        key: which, in a word.
+        title: what is read in the list.
+        says: what will happen, to whom.
+        go: what the button says.
+        done: what is told when it is done.
+        path: of the API.
+        fixed: what is sent beside the fields, as JSON names it.
+        is_grave: whether something is lost by it.
+    """
+
+    key: str
+    title: str
+    says: str
+    go: str
+    done: str
+    path: str
+    method: str = "POST"
+    fields: tuple[Field, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    is_grave: bool = False
+
+
+REASON = Field("reason", "Why (it is kept with your name, and whom it concerns reads it)")
+MAY_REASON = Field("reason", "Why (kept with your name; may be empty)", is_needed=False)
+
+
+# -- leases -------------------------------------------------------------------------------------
+
+
+def on_lease(lease: LeaseView, asker: Asker) -> list[Act]:
+    """What the asker may do to a lease."""
+    if lease.state in OVER:
+        return []
+    if asker.is_user(lease.user):
+        return [*_extend_own(lease), _release_own(lease)]
+    found: list[Act] = []
+    if asker.may(Right.MESSAGE, lease.course):
+        found.append(_message(lease.user, lease.server, to=f"{lease.user}, in JupyterLab"))
+    if asker.may(Right.EXTEND, lease.course):
+        found += _extend(lease)
+    if asker.may(Right.RELEASE, lease.course):
+        found.append(_reclaim(lease))
+    return found
+
+
+def _extend_own(lease: LeaseView) -> Iterable[Act]:
+    if lease.ends_at is None or not lease.extensions_left:
+        return
+    more = in_words(lease.extension_s)
+    left = lease.extensions_left - 1
+    yield Act(
+        "extend",
+        f"Extend by {more}",
+        f"Your {lease.shape} ends {more} later. After that you may extend it "
+        + (f"{left} more time{'s' if left != 1 else ''}." if left else "no more."),
+        "Extend",
+        f"Your {lease.shape} has {more} more.",
+        f"leases/{lease.id}/extend",
+        fixed={"by_s": f"{lease.extension_s:g}"},
+    )
+
+
+def _release_own(lease: LeaseView) -> Act:
+    return Act(
+        "release",
+        "Release",
+        f"Your server stops, and your {lease.shape} is free for others. {KEPT}",
+        "Release",
+        f"Your {lease.shape} is being released.",
+        f"leases/{lease.id}/release",
+        fixed={"reason": BY_HAND},
+        is_grave=True,
+    )
+
+
+def _extend(lease: LeaseView) -> Iterable[Act]:
+    is_warned = lease.warning is not None and lease.warning.kind in (
+        WarningKind.STAFF,
+        WarningKind.IDLE,
+        WarningKind.TIME,
+    )
+    if lease.ends_at is None and not is_warned:
+        return
+    ends = "" if lease.ends_at is None else "The lease ends so much later. "
+    yield Act(
+        "extend",
+        "Give more time",
+        f"{lease.user} keeps {lease.shape}. {ends}It does not count as one of their extensions, "
+        "and a warning that is out ends. It is refused where a reservation needs the place.",
+        "Give it",
+        f"{lease.user} has more time.",
+        f"leases/{lease.id}/extend",
+        fields=(Field("by_s", "Minutes", "number", "30", times=60, most=7 * 24 * 60), MAY_REASON),
+        fixed={"seen": lease.state.value},
+    )
+
+
+def _reclaim(lease: LeaseView) -> Act:
+    waits = lease.others_wait
+    gain = f" {waits} in line could use it." if waits else " Nobody in line needs it just now."
+    return Act(
+        "reclaim",
+        "Take back",
+        f"{lease.user} reads your reason in JupyterLab and can save, not refuse. Then the server "
+        f"stops and {lease.shape} is free. {KEPT}{gain}",
+        "Take it back",
+        f"{lease.shape} is taken back from {lease.user}.",
+        f"leases/{lease.id}/reclaim",
+        fields=(Field("warning_s", "When", "choice", times=1, options=WARNINGS), REASON),
+        fixed={"seen": lease.state.value},
+        is_grave=True,
+    )
+
+
+# -- the line, and all --------------------------------------------------------------------------
+
+
+def on_ticket(ticket: TicketView, asker: Asker) -> list[Act]:
+    """What the asker may do to a place in line."""
+    is_own = asker.is_user(ticket.user)
+    who = "you" if is_own else str(ticket.user)
+    found: list[Act] = []
+    if asker.may(Right.NEXT, ticket.course):
+        found += _next(ticket, who)
+    if not is_own and asker.may(Right.MESSAGE, ticket.course):
+        found.append(_message(str(ticket.user), None, to=who))
+    if asker.may(Right.RELEASE, ticket.course, ticket.user):
+        whose = "your" if is_own else f"{who}'s"
+        found.append(
+            Act(
+                "cancel",
+                "Give up the place" if is_own else "Take out of the line",
+                f"The place for {ticket.shape} is lost; whoever waits behind moves up.",
+                "Give it up" if is_own else "Take it out",
+                f"{whose.capitalize()} place in line is given up.",
+                f"tickets/{ticket.id}",
+                "DELETE",
+                is_grave=True,
+            )
+        )
+    return found
+
+
+def _next(ticket: TicketView, who: str) -> Iterable[Act]:
+    path = f"tickets/{ticket.id}/next"
+    if ticket.is_next:
+        says = f"{who} waits again at the place that course, use and age give."
+        done = f"{who} is in line again."
+        yield Act("back", "Put back in line", says, "Put back", done, path, "DELETE")
+    elif ticket.position is not None:
+        yield Act(
+            "next",
+            "Give the next slice",
+            f"{who} gets the next {ticket.shape} that is free, before everybody else who waits. "
+            "Nobody who runs is cut off for it; reservations in force go before.",
+            "Put in front",
+            f"{who} is next.",
+            path,
+            fields=(REASON,),
+            fixed={"seen": ticket.state.value},
+        )
+
+
+def on_pool(paused: str, courses: Sequence[str], asker: Asker) -> list[Act]:
+    """What the asker may do to all at once."""
+    found: list[Act] = []
+    mine = [course for course in courses if asker.may(Right.MESSAGE, course)]
+    if mine:
+        found.append(_message_course(mine))
+    if asker.may(Right.MESSAGE):
+        found.append(
+            _note("message-all", "Message everybody", "Everybody who has a server", {"all": "true"})
+        )
+    if asker.may(Right.PAUSE):
+        found.append(_resume(paused) if paused else _pause())
+    return found
+
+
+def _pause() -> Act:
+    return Act(
+        "pause",
+        "Pause new leases",
+        "Nobody gets a slice until you resume; who waits keeps the place. What runs, runs on.",
+        "Pause",
+        "The pool is paused.",
+        "pool/pause",
+        fields=(Field("why", "Why (students read it)"),),
+    )
+
+
+def _resume(paused: str) -> Act:
+    says = f"It is paused: {paused} Leases are granted again, the first in line first."
+    return Act("resume", "Resume", says, "Resume", "Leases are granted again.", "pool/resume")
+
+
+def _message(user: str, server: str | None, to: str) -> Act:
+    fixed = {"to_user": user} if server is None else {"to_user": user, "to_server": server}
+    return _note("message", "Message", to, fixed)
+
+
+def _message_course(courses: Sequence[str]) -> Act:
+    options = tuple((name, name) for name in courses)
+    choice = Field("to_course", "Course", "choice", options=options)
+    whom = "Everybody of the course who has a server"
+    return _note("message-course", "Message a course", whom, {}, (choice,))
+
+
+def _note(
+    key: str, title: str, whom: str, fixed: Mapping[str, str], fields: tuple[Field, ...] = ()
+) -> Act:
+    return Act(
+        key,
+        title,
+        f"{whom} reads it in JupyterLab, with your name, for as long as you say. "
+        "It can be withdrawn on the Log page.",
+        "Send",
+        "The message is sent.",
+        "messages",
+        fields=(
+            *fields,
+            Field("text", "Message", "text", most=1000),
+            Field("minutes", "Shown for, minutes", "number", "60", times=1, most=7 * 24 * 60),
+        ),
+        fixed=fixed,
+    )

@@ -1,0 +1,111 @@
+"""What somebody may do to a slice or a GPU, and what will happen to whom if they do.  Pure."""
+
+from collections.abc import Iterable
+
+from miglab_api.gpus import GpuView, SliceState, SliceView
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.pages.elements.buttons import MAY_REASON, REASON, Act, Field
+
+DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
+
+
+def on_slice(item: SliceView, gpu: GpuView, asker: Asker) -> list[Act]:
+    """What the asker may do to a slice, whoever holds it."""
+    found: list[Act] = []
+    if asker.may(Right.DRAIN, gpu.course) and item.profile != "full" and not gpu.draining:
+        found += _drain_slice(item)
+    if asker.may(Right.QUARANTINE):
+        found += _set_aside(item)
+    if asker.may(Right.ADOPT) and item.state is SliceState.FOREIGN:
+        found.append(
+            _to_slice(
+                item,
+                "adopt",
+                "Take over",
+                f"{_named(item)} is not the lab's: whatever runs on it loses it. It is destroyed, "
+                "and its place is the pool's.",
+                is_grave=True,
+            )
+        )
+    return found
+
+
+def _drain_slice(item: SliceView) -> Iterable[Act]:
+    if item.draining:
+        yield _to_slice(
+            item, "undrain", "End draining", "Its place takes leases again.", fields=(MAY_REASON,)
+        )
+    elif item.state in DRAINABLE:
+        who = f"{item.user} runs on; after that n" if item.user else "N"
+        yield _to_slice(
+            item, "drain", "Drain", f"{who}obody gets this place until its draining is ended."
+        )
+
+
+def _set_aside(item: SliceView) -> Iterable[Act]:
+    if item.state is SliceState.FREE:
+        yield _to_slice(
+            item,
+            "quarantine",
+            "Set aside",
+            "It stays as it is, to be looked at, and nobody gets it until it is tried again.",
+        )
+    if item.state is SliceState.QUARANTINED:
+        yield _to_slice(
+            item,
+            "clear",
+            "Try again",
+            "The driver is asked once more to destroy it. Then its place is free.",
+            fields=(MAY_REASON,),
+        )
+
+
+def _to_slice(
+    item: SliceView,
+    key: str,
+    title: str,
+    says: str,
+    fields: tuple[Field, ...] = (REASON,),
+    is_grave: bool = False,
+) -> Act:
+    return Act(
+        key,
+        title,
+        says,
+        title,
+        f"{_named(item)}: {title.lower()}, done.",
+        f"slices/{item.slice_id}/{key}",
+        fields=fields,
+        fixed={"seen": _standing(item)},
+        is_grave=is_grave,
+    )
+
+
+def _named(item: SliceView) -> str:
+    return f"{item.profile} on GPU {item.gpu}"
+
+
+def _standing(item: SliceView) -> str:
+    """How the desk calls the state that is seen."""
+    return "draining" if item.draining and item.state in DRAINABLE else item.state.value
+
+
+def on_gpu(gpu: GpuView, asker: Asker) -> list[Act]:
+    """What the asker may do to a whole GPU."""
+    if not asker.may(Right.DRAIN, gpu.course):
+        return []
+    name = f"GPU {gpu.index}"
+    if gpu.draining:
+        says = f"{name} takes leases again."
+        return [_to_gpu(gpu, "undrain", "End draining", says, says, MAY_REASON)]
+    held = len({item.lease for item in gpu.slices if item.lease is not None})
+    who = f"The {held} lease{'s' if held != 1 else ''} on it run on. " if held else ""
+    says = f"{who}Nobody new gets a slice of {name} until its draining is ended."
+    return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON)]
+
+
+def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, why: Field) -> Act:
+    fixed = {"seen": "draining" if gpu.draining else gpu.state}
+    path = f"gpus/{gpu.uuid}/{key}"
+    return Act(key, title, says, title, done, path, fields=(why,), fixed=fixed)

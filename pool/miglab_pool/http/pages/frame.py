@@ -1,0 +1,149 @@
+"""What all pages share: the way in, the navigation, the templates and their filters.
+
+A page is a handler that calls `shown` with a function that draws it for whoever asks::
+
+    async def page(request: Request) -> Response:
+        async def draw(asker: Asker) -> str:
+            return render("usage.html", request, asker, "usage", rows=...)
+
+        return await shown(request, draw)
+
+Its template extends ``frame.html``; its route is added in `page_router` and its place in `PLACES`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.principal import Asker, forbidden
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pages.elements.wording import in_words, iso, left, left_short, since
+from miglab_pool.rules.audit_wording import called
+
+SERVICE = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One entry of the navigation.
+
+    Attributes:
+        key: what a page names itself by in `render`.
+        path: below the service's prefix.
+        title: what is read.
+        is_open: who finds it in the navigation.
+    """
+
+    key: str
+    path: str
+    title: str
+    is_open: Callable[[Asker], bool]
+
+
+def everybody(_asker: Asker) -> bool:
+    """Open to all who are signed in."""
+    return True
+
+
+PLACES = (
+    Place("pool", "/", "Pool", everybody),
+    Place("layouts", "/layouts", "Layouts", lambda asker: asker.has(Right.SEE_LAYOUTS)),
+    Place("reservations", "/reservations", "Reservations", everybody),
+    Place("log", "/log", "Log", lambda asker: asker.has(Right.AUDIT)),
+    Place("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
+    Place("health", "/health", "Health", lambda asker: asker.has(Right.HEALTH)),
+)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(SERVICE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for said in (in_words, iso, left, left_short, since):
+        environment.filters[said.__name__] = said
+    environment.filters["by"] = called
+    return environment
+
+
+TEMPLATES = _environment()
+
+
+async def shown(request: Request, draw: Callable[[Asker], Awaitable[str]]) -> Response:
+    """A page for whoever asks; whoever is not signed in is sent to the hub first, then back here.
+
+    Args:
+        request: for the page; its route says with `page_needs` which right it needs.
+        draw: makes its HTML; may raise `DeniedError`, which is shown as a page.
+    """
+    sign_in: SignIn = request.app.state.sign_in
+    try:
+        asker = await sign_in.asker(request)
+    except DeniedError as refused:
+        return sign_in.begin(request) if refused.status == 401 else failed(request, refused)
+    try:
+        if not asker.has(request.state.right):
+            raise forbidden(request.state.right)
+        return HTMLResponse(await draw(asker))
+    except DeniedError as refused:
+        return failed(request, refused, asker)
+
+
+def render(template: str, request: Request, asker: Asker, here: str = "", **values: object) -> str:
+    """A template, with what every page needs.
+
+    Args:
+        template: its file's name.
+        request: what is answered.
+        asker: who reads it.
+        here: the key of the page's place in `PLACES`; empty for a part of a page.
+        values: what this template needs beside.
+    """
+    return TEMPLATES.get_template(template).render(
+        **_frame(request, asker, here), asker=asker, **values
+    )
+
+
+def render_part(template: str, **values: object) -> str:
+    """A template that stands in a page, or replaces a part of one."""
+    return TEMPLATES.get_template(template).render(values)
+
+
+def failed(
+    request: Request, refused: DeniedError, asker: Asker | None = None, again: str = ""
+) -> Response:
+    """The page that says why there is none, and leads to ``again`` or the same address."""
+    request.app.state.host.metrics.refused(refused.reason)
+    values = _frame(request, asker, "") | {"again": again or request.url.path}
+    html = TEMPLATES.get_template("failed.html").render(**values, message=refused.message)
+    return HTMLResponse(html, refused.status)
+
+
+async def callback(request: Request) -> Response:
+    """The way back from the hub."""
+    sign_in: SignIn = request.app.state.sign_in
+    try:
+        return await sign_in.finish(request)
+    except DeniedError as refused:
+        return failed(request, refused, again=f"{sign_in.access.prefix}/")
+
+
+def _frame(request: Request, asker: Asker | None, here: str) -> dict[str, object]:
+    access = request.app.state.sign_in.access
+    return {
+        "prefix": access.prefix,
+        "hub_home": f"{access.hub_prefix}home",
+        "notices": request.app.state.notices,
+        "xsrf": asker.xsrf if asker else "",
+        "places": [place for place in PLACES if asker and place.is_open(asker)],
+        "here": here,
+    }

@@ -1,0 +1,132 @@
+"""The layouts' page: what is in force on each GPU, and a file tried out before it is applied."""
+
+import datetime as dt
+import time
+from typing import Annotated
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+
+from miglab_api.layouts import Layouts, LayoutState, LayoutText, LayoutTime, LayoutView
+from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.redaction import visible_snapshot
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.layout_files.resolver import dump
+from miglab_pool.http.pages.drawing.layout_drawing import changes
+from miglab_pool.http.pages.elements.buttons import MAY_REASON, Act
+from miglab_pool.http.pages.frame import render, render_part, shown
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.routes import layouts
+
+Viewer = Annotated[Asker, needs(Right.SEE_LAYOUTS)]
+STATE_WORDS = {
+    LayoutState.PLANNED: "planned",
+    LayoutState.IN_FORCE: "in force",
+    LayoutState.OVER: "over",
+    LayoutState.REMOVED: "removed",
+    LayoutState.REPLACED: "replaced",
+    LayoutState.REFUSED: "refused",
+}
+EXAMPLES = (
+    ("All small", "version: 1\nlayouts:\n  all small:\n    gpus:\n      all: 7x1g\n"),
+    (
+        "A practical on Tuesdays",
+        "version: 1\nlayouts:\n  practical:\n    gpus:\n      all: 4g + 3x1g\n    when:\n"
+        '      - weekdays: tue\n        from: "10:00"\n        to: "12:00"\n'
+        "        tz: Europe/Berlin\n",
+    ),
+    (
+        "One GPU for a course",
+        "version: 1\nlayouts:\n  thesis:\n    course: COURSE\n    gpus:\n      0: [7g]\n",
+    ),
+)
+
+
+async def page(request: Request) -> Response:
+    """The whole page."""
+    return await shown(request, lambda asker: _draw(request, asker))
+
+
+async def _draw(request: Request, asker: Asker) -> str:
+    host: PoolHost = request.app.state.host
+    found = layouts.visible(await host.decide(lambda pool: pool.layouts()), asker)
+    snapshot = visible_snapshot(await host.snapshot(), asker)
+    return render(
+        "layouts.html",
+        request,
+        asker,
+        "layouts",
+        found=found.layouts,
+        changes=changes(found.gpus, snapshot.gpus, time.time()),
+        text=dump(found.layouts) if found.layouts else EXAMPLES[0][1],
+        examples=EXAMPLES,
+        may_cut=asker.has(Right.CUT),
+        state_words=STATE_WORDS,
+        when=when,
+    )
+
+
+async def preview(request: LayoutText, asker: Viewer, host: Host) -> Response:
+    """What the layouts of a file would change now, and the form that applies them."""
+    found = await layouts.diff(request, asker, host)
+    snapshot = visible_snapshot(await host.snapshot(), asker)
+    now = time.time()
+    drawn = [(one, changes(one.gpus, snapshot.gpus, now)) for one in found]
+    html = render_part("part_layout_diff.html", drawn=drawn, may_cut=asker.has(Right.CUT), now=now)
+    return HTMLResponse(html)
+
+
+async def layout_desk(asker: Viewer, host: Host, name: str) -> Response:
+    """One layout that was applied, with what ends it."""
+    found = await host.decide(lambda pool: pool.layouts())
+    one = next((one for one in found.layouts if one.name == name), None)
+    if one is None:
+        raise DeniedError(404, "no-such-page", "That is not there any more. Look again.")
+    facts = [
+        ("State", STATE_WORDS[one.state]),
+        ("When", when(one)),
+        ("Course", one.course or "everybody"),
+        ("GPUs", ", ".join(f"{_index(found, gpu)}: {_cut(cut)}" for gpu, cut in one.gpus.items())),
+    ]
+    facts += [("Why", one.message)] if one.message and asker.is_staff else []
+    acts = [_remove(one)] if asker.has(Right.CUT) else []
+    title = f"Layout {one.name}"
+    return HTMLResponse(render_part("desk.html", title=title, facts=facts, acts=acts))
+
+
+def _index(found: Layouts, uuid: str) -> str:
+    index = next((gpu.index for gpu in found.gpus if gpu.gpu == uuid), None)
+    return uuid if index is None else f"GPU {index}"
+
+
+def _cut(names: tuple[str, ...]) -> str:
+    return " + ".join(names)
+
+
+def _remove(one: LayoutView) -> Act:
+    return Act(
+        "remove",
+        "Remove",
+        "Its GPUs are cut on demand again, or by the layout beneath it. Nobody is cut off.",
+        "Remove",
+        f"Layout {one.name} is removed.",
+        f"layout/{one.name}",
+        "DELETE",
+        fields=(MAY_REASON,),
+    )
+
+
+def when(one: LayoutView) -> str:
+    """Its times, in words."""
+    return "; ".join(_time(time) for time in one.when) or "always"
+
+
+def _time(one: LayoutTime) -> str:
+    days = ", ".join(day.capitalize() for day in one.weekdays) or _date(one.date)
+    return f"{days} {one.from_time}–{one.to_time} {one.tz}"
+
+
+def _date(day: dt.date | None) -> str:
+    return f"{day:%d %B %Y}" if day else ""

@@ -1,0 +1,176 @@
+"""The Log page: who did what to what, when and why; and the messages of staff that are shown now.
+
+What is asked for stands in the address, as `log_query` reads it.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+
+from miglab_api.staff import AuditEntry, SentNote
+from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pages.elements.buttons import MAY_REASON, Act
+from miglab_pool.http.pages.elements.wording import left, moment, second
+from miglab_pool.http.pages.frame import render, render_part, shown
+from miglab_pool.http.pages.log_query import KINDS, Wanted, question, sheet_query, wanted_of
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.routes import messages
+from miglab_pool.http.routes.audit import courses_of
+from miglab_pool.rules.audit_wording import called, did
+from miglab_pool.views.audit import LIMIT_MAX
+
+ROWS = 50
+GONE = "That message is not shown any more. Look again."
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that was done, as the page shows it.
+
+    Attributes:
+        thing: to what.
+        did: what, as a verb with "it".
+        states: its state before and after, or the one that it kept.
+        is_own_work: whether the pool did it by itself.
+    """
+
+    at: float
+    who: str
+    thing: str
+    did: str
+    states: str
+    why: str
+    course: str
+    is_own_work: bool
+
+
+async def page(request: Request) -> Response:
+    """The whole page."""
+    return await shown(request, lambda asker: _draw(request, asker))
+
+
+async def _draw(request: Request, asker: Asker) -> str:
+    host: PoolHost = request.app.state.host
+    zone = ZoneInfo(request.app.state.timezone)
+    wanted, problem = wanted_of(request.query_params)
+    asked = question(wanted, courses_of(asker, wanted.course), zone, ROWS + 1)
+    found = await host.read(lambda pool: pool.desk.audit(asked))
+    names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await host.snapshot()).gpus}
+    own = asker.courses(Right.AUDIT)
+    return render(
+        "log.html",
+        request,
+        asker,
+        "log",
+        wanted=wanted,
+        problem=problem,
+        lines=lines(found[:ROWS], names),
+        older=_address(wanted, found[ROWS - 1].id) if len(found) > ROWS else "",
+        newest=_address(wanted, None),
+        sheet=urlencode(sheet_query(wanted, zone, LIMIT_MAX)),
+        most=LIMIT_MAX,
+        kinds=KINDS,
+        courses=sorted(request.app.state.sign_in.book.courses if own is None else own),
+        is_all=own is None,
+        notes=await _notes(asker, host),
+        moment=lambda at: moment(at, zone),
+        second=lambda at: second(at, zone),
+        zone=zone.key,
+    )
+
+
+def _address(wanted: Wanted, before: int | None) -> str:
+    return urlencode(replace(wanted, before=before).as_query())
+
+
+def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[Line]:
+    """The entries in words.  Pure.
+
+    Args:
+        entries: as the audit tells them.
+        names: what people call a GPU, by its UUID.
+    """
+    return [
+        Line(
+            one.at,
+            called(one.by),
+            _thing(one, names),
+            did(one.act, one.to_state),
+            _states(one),
+            one.reason,
+            one.course,
+            is_own_work=not one.act,
+        )
+        for one in entries
+    ]
+
+
+def _thing(one: AuditEntry, names: Mapping[str, str]) -> str:
+    if one.what == "pool":
+        return "the pool"
+    if one.what == "gpu":
+        return names.get(one.thing, one.thing)
+    return f"{'message' if one.what == 'note' else one.what} {one.thing}"
+
+
+def _states(one: AuditEntry) -> str:
+    is_change = one.from_state and one.from_state != one.to_state
+    return f"{one.from_state} → {one.to_state}" if is_change else one.to_state
+
+
+# Messages.
+
+
+async def _notes(asker: Asker, host: PoolHost) -> Sequence[tuple[SentNote, str, bool]]:
+    """What is shown now: each message, to whom, and whether the asker may withdraw it."""
+    found = await messages.messages(asker, host) if asker.has(Right.MESSAGE) else []
+    return [(one, to_whom(one), messages.may_end(asker, one)) for one in found]
+
+
+def to_whom(note: SentNote) -> str:
+    """Who reads a message, in words.  Pure."""
+    if note.to_user is not None:
+        server = f", server “{note.to_server}”" if note.to_server else ""
+        return f"{note.to_user}{server}"
+    return f"all of {note.to_course}" if note.to_course is not None else "everybody"
+
+
+async def note_desk(
+    asker: Annotated[Asker, needs(Right.MESSAGE)], host: Host, thing: str
+) -> Response:
+    """One message, with the form that withdraws it; what is not shown (any more) is 404."""
+    found = await messages.messages(asker, host)
+    note = next((one for one in found if str(one.id) == thing), None)
+    if note is None:
+        raise DeniedError(404, "no-such-page", GONE)
+    facts = [
+        ("To", to_whom(note)),
+        ("By", called(note.by)),
+        ("Message", note.text),
+        ("Time", left(note.until, time.time())),
+    ]
+    acts = [_withdraw(note)] if messages.may_end(asker, note) else []
+    title = f"Message to {to_whom(note)}"
+    return HTMLResponse(render_part("desk.html", title=title, facts=facts, acts=acts))
+
+
+def _withdraw(note: SentNote) -> Act:
+    return Act(
+        "withdraw",
+        "Withdraw",
+        "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",
+        "Withdraw it",
+        "The message is withdrawn.",
+        f"messages/{note.id}",
+        "DELETE",
+        fields=(MAY_REASON,),
+    )

@@ -1,0 +1,125 @@
+"""The pool's page: drawn from the same snapshot as the API's answer, in parts that change alone.
+
+The browser says which parts it has, by name and version; it is sent only those that are others now.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.sse import ServerSentEvent
+
+from miglab_api.gpus import PoolSnapshot
+from miglab_api.leases import LeaseView
+from miglab_pool.http.access.dependencies import Host, Who, who
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.redaction import visible_snapshot
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pages.drawing.gpu_drawing import WORDS, Doings, draw, kept_on, sums
+from miglab_pool.http.pages.drawing.queue_table import head_of, line_of
+from miglab_pool.http.pages.frame import render, render_part, shown
+from miglab_pool.http.pages.live_parts import Part, Shelf, Shelves
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.pool import Pool
+from miglab_pool.reclaimer.activity_states import Activity
+
+REST_S = 0.5  # a class that starts at once changes much
+NEWS_S = 30.0  # a stream without news says that it is alive
+IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
+
+
+async def page(request: Request) -> Response:
+    """The whole page."""
+
+    async def draw_page(asker: Asker) -> str:
+        parts = {part.name: part for part in await pool_parts(request, asker)}
+        return render("pool.html", request, asker, "pool", parts=parts, words=WORDS)
+
+    return await shown(request, draw_page)
+
+
+async def fragment(request: Request, asker: Who, have: str = "") -> Response:
+    """The parts of the page that are not those that the browser has."""
+    has = set(have.split(","))
+    parts = await pool_parts(request, asker)
+    changed = [part for part in parts if f"{part.name}.{part.version}" not in has]
+    html = "".join(render_part("part.html", part=part) for part in changed)
+    return HTMLResponse(html, headers={"X-Parts": " ".join(part.name for part in parts)})
+
+
+async def live(request: Request, _: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
+    """An event whenever the pool has changed; what has, the browser asks for itself.
+
+    It ends when the hub does not know the listener any more.
+    """
+    while not host.waker.closed and await _still_there(request):
+        seen = host.waker.version
+        yield ServerSentEvent(event="pool", id=str(seen), data=seen)
+        await asyncio.sleep(REST_S)
+        await host.waker.beyond(seen, NEWS_S)
+
+
+async def _still_there(request: Request) -> bool:
+    """Whether who listens is signed in; a silent hub signs nobody out."""
+    try:
+        await who(request)
+    except DeniedError as error:
+        return error.reason == "hub-silent"
+    return True
+
+
+async def pool_parts(request: Request, asker: Asker) -> list[Part[Any]]:
+    """Every part of the page, as it is now."""
+    host: PoolHost = request.app.state.host
+    own, warned = await host.decide(lambda pool: (_own(pool, asker), pool.warned()))
+    snapshot = visible_snapshot(await host.snapshot(), asker)
+    activity = host.reclaimer.activities() if host.reclaimer else {}
+    doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
+    return parts_of(_shelf(request, asker), snapshot, own, asker, doings, time.time())
+
+
+def _own(pool: Pool, asker: Asker) -> list[LeaseView]:
+    return pool.leases(asker.name) if asker.is_user(asker.name) else []
+
+
+def _shelf(request: Request, asker: Asker) -> Shelf:
+    state = request.app.state
+    if not hasattr(state, "shelves"):
+        state.shelves = Shelves()
+    shelves: Shelves = state.shelves
+    return shelves.of(asker)
+
+
+def parts_of(
+    shelf: Shelf,
+    snapshot: PoolSnapshot,
+    own: Sequence[LeaseView],
+    asker: Asker,
+    doings: Doings,
+    now: float,
+) -> list[Part[Any]]:
+    """The page's parts.
+
+    Args:
+        shelf: what the asker was shown last.
+        snapshot: what the asker may see of the pool.
+        own: the asker's leases.
+        asker: who reads it.
+        doings: what is known of leases beside the snapshot.
+        now: seconds since the epoch.
+    """
+    gpus = [
+        shelf.part(
+            f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, asker), now
+        )
+        for gpu in snapshot.gpus
+        for made_of in ((gpu, kept_on(gpu, snapshot.kept), doings.on(gpu)),)
+    ]
+    waiting = snapshot.waiting
+    line = shelf.part("line", "part_line.html", waiting, lambda: line_of(waiting, asker), now)
+    head = head_of(snapshot, own, asker, sums([part.drawn for part in gpus], len(waiting)))
+    return [shelf.part("head", "part_head.html", head, lambda: head, now), line, *gpus]

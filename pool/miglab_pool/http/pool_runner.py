@@ -1,0 +1,318 @@
+"""Runs the synchronous pool inside an asyncio process.
+
+Decisions (ledger only, fast) run one at a time on one thread; everything that may call NVML runs on
+another single thread, and holders are asked after on a third, so that a slow Docker engine delays
+no slice.  Snapshots are answered from memory.  Nothing here decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from miglab_api.gpus import PoolSnapshot
+from miglab_api.tickets import TicketView
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.notifier import Waker
+from miglab_pool.worker.jobs import ActKind
+
+if TYPE_CHECKING:
+    from miglab_pool.pool import Pool
+    from miglab_pool.reclaimer.round import Reclaimer
+    from miglab_pool.worker.inspect_gpu import Finding
+
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+HOLDER_ACTS = frozenset({ActKind.PROBE})
+FORECAST_REST = 10  # times what a forecast took: so it costs at most a tenth of one core
+GPU_ACTS = frozenset(ActKind) - HOLDER_ACTS
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How often the pool looks after itself, seconds.
+
+    Attributes:
+        turn_s: between two turns when nothing else causes one.
+        act_s: between two looks for acts that become due by time alone.
+        holders_s: between two looks for servers that ended without anybody saying so.
+        reconcile_s: between two comparisons of ledger, GPUs and holders.
+        sample_s: between two readings of the slices' memory and processes.
+        estimate_s: between two forecasts of the waits; more if one takes long.
+        reclaim_s: between two looks for what is to be warned or taken back.
+        stuck_s: how long a call on the GPU thread may last before health says so.
+        stop_s: how long the service, when it ends, waits for a GPU call under way.
+    """
+
+    turn_s: float = 1.0
+    act_s: float = 0.25
+    holders_s: float = 2.0
+    reconcile_s: float = 15.0
+    sample_s: float = 5.0
+    estimate_s: float = 3.0
+    reclaim_s: float = 5.0
+    stuck_s: float = 30.0
+    stop_s: float = 10.0
+
+
+class Drawn(NamedTuple):
+    """The pool at one version, for all who ask."""
+
+    version: int
+    snapshot: PoolSnapshot
+    line: Mapping[int, TicketView]
+
+
+class PoolHost:
+    """The one way to the pool for everything in this process.
+
+    Attributes:
+        waker: wakes whoever waits for a change; its version is the pool's.
+        metrics: what is counted on the way.
+        reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
+        findings: what reconcile found at its last round.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        metrics: Metrics,
+        times: Times | None = None,
+        end_servers: Callable[[PoolHost], Awaitable[None]] | None = None,
+        reclaimer: Reclaimer | None = None,
+    ) -> None:
+        self.waker = Waker(pool.version)
+        self.metrics = metrics
+        self._pool = pool
+        self._times = times or Times()
+        self.reclaimer = reclaimer
+        self._end_servers = end_servers
+        self._decisions = ThreadPoolExecutor(1, "miglab-decide")
+        self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
+        self._holders = ThreadPoolExecutor(1, "miglab-holders")
+        self._forecasts = ThreadPoolExecutor(1, "miglab-forecast")
+        self._reports = ThreadPoolExecutor(1, "miglab-report")
+        self._drawn: Drawn | None = None
+        self._drawing: asyncio.Task[None] | None = None
+        self._gpu_since: float | None = None
+        self._failing: set[str] = set()
+        self._is_reconciled = False
+        self.findings: tuple[Finding, ...] = ()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def decide(self, decision: Callable[[Pool], T]) -> T:
+        """Run a decision of the pool, alone, and wake whoever waits for what it changed.
+
+        Raises:
+            Refused: what the pool refuses.
+            RuntimeError: the service ends.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._decisions, decision, self._pool)
+        finally:
+            self.waker.wake(self._pool.version)
+
+    async def snapshot(self) -> PoolSnapshot:
+        """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
+        return (await self._now()).snapshot
+
+    async def line(self) -> Mapping[int, TicketView]:
+        """Those who wait, by ticket, as the snapshot has them."""
+        return (await self._now()).line
+
+    async def _now(self) -> Drawn:
+        asked = self._pool.version
+        while self._drawn is None or self._drawn.version < asked:
+            if self._drawing is None:
+                self._drawing = asyncio.create_task(self._draw())
+            await asyncio.shield(self._drawing)
+        return self._drawn
+
+    async def _draw(self) -> None:
+        try:
+            self._drawn = await self.decide(_drawn)
+        finally:
+            self._drawing = None
+
+    async def read(self, question: Callable[[Pool], T]) -> T:
+        """Ask what is read from the ledger's file alone: long, on a thread that nothing waits for.
+
+        Raises:
+            RuntimeError: the service ends.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reports, question, self._pool)
+
+    async def act(self, kinds: frozenset[ActKind]) -> bool:
+        """Do the next act of these kinds, if there is one, on the thread it belongs to.
+
+        Returns:
+            Whether there was one.
+        """
+        act = await self.decide(lambda pool: pool.next_act(kinds))
+        if act is None:
+            return False
+        started = perf_counter()
+        if act.kind is ActKind.PROBE:
+            await self._on(self._holders, lambda pool: pool.perform(act))
+        else:
+            await self.on_gpu_thread(lambda pool: pool.perform(act))
+        self.metrics.act_s.labels(act.kind.value).observe(perf_counter() - started)
+        return True
+
+    async def on_gpu_thread(self, work: Callable[[Pool], T]) -> T:
+        """Run what calls NVML on its own thread, one piece at a time.
+
+        The pool's turns, on the other thread, see for themselves how long a call takes, and mark
+        the GPU of a stuck one unknown.
+        """
+
+        def timed(pool: Pool) -> T:
+            self._gpu_since = perf_counter()
+            try:
+                return work(pool)
+            finally:
+                self._gpu_since = None
+
+        return await self._on(self._gpu, timed)
+
+    @property
+    def gpu_call_s(self) -> float:
+        """How long the work on the GPU thread has lasted; 0 when it is at rest."""
+        since = self._gpu_since
+        return 0.0 if since is None else perf_counter() - since
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the GPU thread hangs in a driver call; no slice is made or destroyed."""
+        return self.gpu_call_s > self._times.stuck_s
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Whether ledger, GPUs and holders were compared since this process began."""
+        return self._is_reconciled
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The loops whose last round failed, by name."""
+        return tuple(sorted(self._failing))
+
+    async def _on(self, thread: ThreadPoolExecutor, work: Callable[[Pool], T]) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(thread, work, self._pool)
+        finally:
+            self.waker.wake(self._pool.version)
+
+    async def start(self) -> None:
+        """Compare ledger, GPUs and holders once, then start the timers."""
+        await self._reconcile()
+        await self.decide(lambda pool: pool.turn())
+        for loop in (
+            self._turn_loop(),
+            self._act_loop("act", GPU_ACTS),
+            self._act_loop("probe", HOLDER_ACTS),
+            self._every(self._times.holders_s, "holders", self._ask_after_holders),
+            self._every(self._times.reconcile_s, "reconcile", self._reconcile),
+            self._every(self._times.sample_s, "sample", self._sample),
+            self._every(self._times.estimate_s, "estimate", self._estimate),
+            self._every(self._times.turn_s, "end servers", self._end),
+            self._every(self._times.reclaim_s, "reclaim", self._reclaim),
+        ):
+            self._tasks.append(asyncio.create_task(loop))
+
+    async def stop(self) -> bool:
+        """End the timers and every wait.
+
+        Returns:
+            Whether all threads are at rest; False if a call is stuck and was left behind.
+        """
+        self.waker.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        threads = (self._gpu, self._holders, self._forecasts, self._reports, self._decisions)
+        loop = asyncio.get_running_loop()
+        last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
+        for thread in threads:  # what was asked is answered, what is asked from now on is refused
+            thread.shutdown(wait=False)
+        _, busy = await asyncio.wait(last, timeout=self._times.stop_s)
+        for thread in threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+        return not busy
+
+    async def _turn_loop(self) -> None:
+        while not self.waker.closed:
+            seen = await self._guard("turn", self._turn)
+            await self.waker.beyond(seen or self.waker.version, self._times.turn_s)
+
+    async def _turn(self) -> int:
+        """One turn; returns the version it left, so that nothing after it is overlooked."""
+        return await self.decide(_turn)
+
+    async def _act_loop(self, what: str, kinds: frozenset[ActKind]) -> None:
+        while not self.waker.closed:
+            seen = self.waker.version
+            if not await self._guard(what, lambda: self.act(kinds)):
+                await self.waker.beyond(seen, self._times.act_s)
+
+    async def _reconcile(self) -> None:
+        self.findings = tuple(await self.on_gpu_thread(lambda pool: pool.reconcile()))
+        self.metrics.reconciled(self.findings)
+        self._is_reconciled = True
+
+    async def _ask_after_holders(self) -> None:
+        await self._on(self._holders, lambda pool: pool.ask_after_holders())
+
+    async def _sample(self) -> None:
+        await self.on_gpu_thread(lambda pool: pool.sample())
+
+    async def _estimate(self) -> None:
+        """Forecast the waits, on a thread of its own, and rest in proportion to what it cost."""
+        began = perf_counter()
+        await self._on(self._forecasts, lambda pool: pool.estimate())
+        await asyncio.sleep(FORECAST_REST * (perf_counter() - began))
+
+    async def _end(self) -> None:
+        if self._end_servers is not None:
+            await self._end_servers(self)
+
+    async def _reclaim(self) -> None:
+        if self.reclaimer is not None:
+            await self.decide(self.reclaimer.round)
+
+    async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        while not self.waker.closed:
+            await asyncio.sleep(period_s)
+            await self._guard(what, work)
+
+    async def _guard(self, what: str, step: Callable[[], Awaitable[T]]) -> T | None:
+        """The outer frame of every loop: one failed round is logged, the next is tried."""
+        try:
+            done = await step()
+            self._failing.discard(what)
+            return done
+        except Exception:
+            log.exception("%s failed; tried again", what)
+            self._failing.add(what)
+            self.metrics.failed_rounds.labels(what).inc()
+            await asyncio.sleep(self._times.turn_s)
+            return None
+
+
+def _drawn(pool: Pool) -> Drawn:
+    version = pool.version
+    snapshot = pool.snapshot()
+    return Drawn(version, snapshot, {ticket.id: ticket for ticket in snapshot.waiting})
+
+
+def _turn(pool: Pool) -> int:
+    pool.turn()
+    return pool.version

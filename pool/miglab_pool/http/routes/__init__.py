@@ -1,0 +1,1 @@
+"""The management application's routes, a file for each subject."""

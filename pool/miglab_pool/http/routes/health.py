@@ -1,0 +1,49 @@
+"""How the service is, for whoever watches it: open to all, names nobody."""
+
+from fastapi import APIRouter
+
+from miglab_api.base import Message
+from miglab_api.gpus import PoolSnapshot
+from miglab_pool.http.access.dependencies import OPEN, Host
+from miglab_pool.http.errors import REFUSED
+from miglab_pool.http.pool_runner import PoolHost
+
+
+class Health(Message):
+    """How the pool is.
+
+    Attributes:
+        gpus_troubled: how many of the GPUs take no new lease.
+        is_stuck: whether a driver call hangs, so that no slice is made or destroyed.
+        is_reconciled: whether ledger, GPUs and servers were compared since the service began.
+        failing: the service's own loops whose last round failed.
+    """
+
+    ok: bool
+    gpus: int
+    gpus_troubled: int
+    is_stuck: bool
+    is_reconciled: bool
+    failing: tuple[str, ...]
+
+
+router = APIRouter(prefix="/api", responses=REFUSED)
+
+
+@router.get("/health", dependencies=[OPEN])
+async def health(host: Host) -> Health:
+    """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
+    return health_of(host, await host.snapshot())
+
+
+def health_of(host: PoolHost, snapshot: PoolSnapshot) -> Health:
+    """How the pool is, by a snapshot of it."""
+    troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
+    return Health(
+        ok=not (troubled or host.is_stuck or host.failing) and host.is_reconciled,
+        gpus=len(snapshot.gpus),
+        gpus_troubled=troubled,
+        is_stuck=host.is_stuck,
+        is_reconciled=host.is_reconciled,
+        failing=host.failing,
+    )

@@ -1,0 +1,189 @@
+"""Layouts over HTTP: what is in force, what a file would change, applied, removed, asserted.
+
+The file travels as its text, so that a mistake is told with its line wherever it was written.  Who
+may cut a GPU is decided here, for each that a layout names or named; what then happens is the
+pool's decision.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from miglab_api.base import REASON_MAX
+from miglab_api.layouts import (
+    LAYOUT_NAME_MAX,
+    Applied,
+    ApplyRequest,
+    Asserted,
+    AssertRequest,
+    GpuLayout,
+    LayoutDiff,
+    LayoutDrain,
+    Layouts,
+    LayoutSpec,
+    LayoutText,
+)
+from miglab_api.leases import LeaseState, WarningKind
+from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED
+from miglab_pool.http.layout_files.reader import LayoutError, Wish, read
+from miglab_pool.http.layout_files.resolver import chosen, dump, resolve
+from miglab_pool.model.refused import Refused
+from miglab_pool.pool import Pool
+
+Viewer = Annotated[Asker, needs(Right.SEE_LAYOUTS)]
+Cutter = Annotated[Asker, needs(Right.CUT)]
+
+router = APIRouter(prefix="/api/layout", responses=REFUSED)
+
+
+@router.get("")
+async def layouts(asker: Viewer, host: Host) -> Layouts:
+    """What was applied, and how each GPU stands to what is in force on it."""
+    return visible(await host.decide(lambda pool: pool.layouts()), asker)
+
+
+@router.get("/file")
+async def as_file(_: Viewer, host: Host) -> dict[str, str]:
+    """What was applied, as the text of a layout file."""
+    found = await host.decide(lambda pool: pool.layouts())
+    return {"text": dump(found.layouts)}
+
+
+@router.post("/diff")
+async def diff(request: LayoutText, asker: Viewer, host: Host) -> list[LayoutDiff]:
+    """What the layouts of a file would change now, and who is in the way; changes nothing."""
+    wishes = await _wishes(request.text, request.file, request.names)
+    found = await host.decide(lambda pool: pool.layout_diffs(_specs(pool, wishes)))
+    return [one.model_copy(update={"gpus": _visible(one.gpus, asker)}) for one in found]
+
+
+@router.put("")
+async def apply(request: ApplyRequest, asker: Cutter, host: Host) -> Applied:
+    """Apply the layouts of a file, all or none, by draining: nobody is cut off without ``now``."""
+    wishes = await _wishes(request.text, request.file, request.names)
+
+    def decision(pool: Pool) -> Applied:
+        specs = _specs(pool, wishes)
+        _check_rights(pool, asker, specs)
+        found = pool.lay(specs, asker.by, request.reason)
+        mine = [gpu for gpu in found.gpus if gpu.layout in {spec.name for spec in specs}]
+        asked_back = tuple(_ask_back(pool, asker, mine, request)) if request.now else ()
+        now = pool.layouts() if asked_back else found
+        return Applied(at=now.at, layouts=now.layouts, gpus=now.gpus, asked_back=asked_back)
+
+    found = await host.decide(decision)
+    return found.model_copy(update={"gpus": _visible(found.gpus, asker)})
+
+
+@router.delete("/{name}")
+async def remove(
+    name: Annotated[str, Path(max_length=LAYOUT_NAME_MAX)],
+    asker: Cutter,
+    host: Host,
+    reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
+) -> Layouts:
+    """End a layout; its GPUs are cut on demand again, or by the layout beneath it."""
+
+    def decision(pool: Pool) -> Layouts:
+        _check_rights(pool, asker, [one for one in pool.layouts().layouts if one.name == name])
+        return pool.unlay(name, asker.by, reason)
+
+    return visible(await host.decide(decision), asker)
+
+
+@router.post("/assert")
+async def conforms(request: AssertRequest, asker: Viewer, host: Host) -> Asserted:
+    """Whether the GPUs are cut so: every slice wanted is there and usable, and no other."""
+    wishes: Sequence[Wish] = ()
+    if request.text is not None:
+        wishes = await _wishes(request.text, request.file, request.names)
+
+    def decision(pool: Pool) -> tuple[GpuLayout, ...]:
+        if request.text is None:
+            return tuple(gpu for gpu in pool.layouts().gpus if gpu.layout)
+        specs = _specs(pool, wishes)
+        diffs = pool.layout_diffs(specs) if request.names else pool.layouts_now(specs)
+        return tuple(gpu for one in diffs for gpu in one.gpus)
+
+    gpus = await host.decide(decision)
+    return Asserted(conforms=all(gpu.conforms for gpu in gpus), gpus=_visible(gpus, asker))
+
+
+# -- from the text to what the pool knows -------------------------------------------------------
+
+
+async def _wishes(text: str, file: str, names: Sequence[str]) -> list[Wish]:
+    """The layouts of a file, read beside everything else, as a long one takes its time."""
+    try:
+        return chosen(await asyncio.to_thread(read, text, file), names)
+    except LayoutError as error:
+        raise _bad(error) from error
+
+
+def _specs(pool: Pool, wishes: Iterable[Wish]) -> list[LayoutSpec]:
+    try:
+        return resolve(wishes, pool.cuttable(), pool.settings.courses.keys(), pool.now)
+    except LayoutError as error:
+        raise _bad(error) from error
+
+
+def _bad(error: LayoutError) -> Refused:
+    return Refused("bad-layout", str(error), 422)
+
+
+# -- rights -------------------------------------------------------------------------------------
+
+
+def _check_rights(pool: Pool, asker: Asker, specs: Iterable[LayoutSpec]) -> None:
+    """Refuse who may not cut one of the GPUs, or give it to that course."""
+    there = {one.name: one for one in pool.layouts().layouts}
+    indexes = {gpu.uuid: gpu.index for gpu in pool.cuttable()}
+    for spec in specs:
+        before = there.get(spec.name)
+        for gpu in {*spec.gpus, *(before.gpus if before else ())}:
+            asker.require(Right.CUT, pool.settings.assigned_course(gpu, indexes.get(gpu, -1)))
+        if spec.course:
+            asker.require(Right.CUT, spec.course)
+
+
+def _ask_back(
+    pool: Pool, asker: Asker, gpus: Iterable[GpuLayout], request: ApplyRequest
+) -> Iterator[int]:
+    """Warn the leases in the way that the asker may end; the others run on."""
+    for gpu in gpus:
+        why = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
+        for drain in gpu.drains:
+            if _may_end(pool, asker, drain):
+                pool.desk.reclaim(drain.lease, why, asker.by, request.warning_s)
+                yield drain.lease
+
+
+def _may_end(pool: Pool, asker: Asker, drain: LayoutDrain) -> bool:
+    """Whether it is held by somebody who can be asked, and was not asked yet."""
+    lease = pool.lease(drain.lease)
+    is_held = lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)
+    is_asked = lease.warning is not None and lease.warning.kind is WarningKind.STAFF
+    return is_held and not is_asked and asker.may(Right.RELEASE, lease.course)
+
+
+def visible(found: Layouts, asker: Asker) -> Layouts:
+    """The layouts without the names of those whom the asker may not see."""
+    return found.model_copy(update={"gpus": _visible(found.gpus, asker)})
+
+
+def _visible(gpus: Iterable[GpuLayout], asker: Asker) -> tuple[GpuLayout, ...]:
+    return tuple(
+        gpu.model_copy(update={"drains": tuple(_visible_drain(one, asker) for one in gpu.drains)})
+        for gpu in gpus
+    )
+
+
+def _visible_drain(drain: LayoutDrain, asker: Asker) -> LayoutDrain:
+    if asker.may(Right.SEE_NAMES, drain.course, drain.user):
+        return drain
+    return drain.model_copy(update={"user": None, "course": ""})

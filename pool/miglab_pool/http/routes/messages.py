@@ -1,0 +1,86 @@
+"""Messages of staff over HTTP: sent, listed, ended.  Students read them in JupyterLab."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from miglab_api.base import REASON_MAX
+from miglab_api.staff import NoteRequest, SentNote
+from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.principal import Asker, forbidden
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED, DeniedError
+from miglab_pool.pool import Pool
+
+router = APIRouter(prefix="/api/messages", responses=REFUSED)
+Sender = Annotated[Asker, needs(Right.MESSAGE)]
+
+
+@router.post("", status_code=201)
+async def send(request: NoteRequest, asker: Sender, host: Host) -> SentNote:
+    """Tell a user, one of their servers, a course, or everybody."""
+
+    def decision(pool: Pool) -> SentNote:
+        _check_addressee(pool, asker, request)
+        return pool.desk.send(request, asker.by)
+
+    return await host.decide(decision)
+
+
+@router.get("")
+async def messages(asker: Sender, host: Host) -> list[SentNote]:
+    """The messages that are shown, the newest first: one's own, one's courses', and those for all.
+
+    What others told a student, only site admins see.
+    """
+    found = await host.decide(lambda pool: pool.desk.notes())
+    return [one for one in found if _may_see(asker, one)]
+
+
+@router.delete("/{note_id}")
+async def end(
+    note_id: int,
+    asker: Sender,
+    host: Host,
+    reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
+) -> SentNote:
+    """Show a message no longer: one's own, or one to one's course."""
+
+    def decision(pool: Pool) -> SentNote:
+        note = pool.desk.note(note_id)
+        if not _may_see(asker, note):
+            raise DeniedError(404, "unknown-note", f"No message {note_id} is shown (any more).")
+        if not may_end(asker, note):
+            raise forbidden(Right.MESSAGE, note.to_course or "")
+        return pool.desk.end_note(note_id, asker.by, reason)
+
+    return await host.decide(decision)
+
+
+def may_end(asker: Asker, note: SentNote) -> bool:
+    """Whether the asker may end it: it is their own, or to a course of theirs."""
+    return note.by == asker.by or asker.may(Right.MESSAGE, note.to_course)
+
+
+def _check_addressee(pool: Pool, asker: Asker, request: NoteRequest) -> None:
+    """Refuse who is neither of the asker's course nor holds or waits for anything there."""
+    if request.to_user is None:
+        asker.require(Right.MESSAGE, request.to_course)
+        return
+    if asker.may(Right.MESSAGE):
+        return
+    courses = {lease.course for lease in pool.leases(request.to_user)}
+    waiting = pool.snapshot().waiting
+    courses |= {ticket.course for ticket in waiting if ticket.user == request.to_user}
+    if not any(asker.may(Right.MESSAGE, course) for course in courses):
+        raise DeniedError(
+            403,
+            "forbidden",
+            "You may message a student while they have a slice, or wait for one, in a course of "
+            "yours. Otherwise message the course.",
+        )
+
+
+def _may_see(asker: Asker, note: SentNote) -> bool:
+    is_for_all = note.to_user is None and note.to_course is None
+    return is_for_all or note.by == asker.by or asker.may(Right.MESSAGE, note.to_course)

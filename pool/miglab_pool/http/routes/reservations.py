@@ -1,0 +1,72 @@
+"""Reservations over HTTP: all who are signed in see them, a course's instructors make them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from miglab_api.base import REASON_MAX
+from miglab_api.reservations import ReservationRequest, ReservationView
+from miglab_pool.http.access.dependencies import Host, Who, needs
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.redaction import visible_reservation
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED
+from miglab_pool.pool import Pool
+
+router = APIRouter(prefix="/api/reservations", responses=REFUSED)
+
+
+@router.get("")
+async def reservations(asker: Who, host: Host) -> list[ReservationView]:
+    """What is reserved, the next in front; who made it and what for, staff alone see."""
+    found = await host.decide(lambda pool: pool.reservations())
+    return [visible_reservation(one, asker) for one in found]
+
+
+@router.post("", status_code=201)
+async def reserve(
+    request: ReservationRequest, asker: Annotated[Asker, needs(Right.RESERVE)], host: Host
+) -> ReservationView:
+    """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
+    asker.require(Right.RESERVE, request.course)
+    return await host.decide(lambda pool: pool.reserve(request, asker.by))
+
+
+@router.put("/{reservation_id}")
+async def change(
+    reservation_id: int,
+    request: ReservationRequest,
+    asker: Annotated[Asker, needs(Right.RESERVE)],
+    host: Host,
+) -> ReservationView:
+    """Reserve otherwise; if that clashes or cannot be, it stays as it was."""
+    asker.require(Right.RESERVE, request.course)
+
+    def decision(pool: Pool) -> ReservationView:
+        _check_right(pool, asker, reservation_id)
+        return pool.change_reservation(reservation_id, request, asker.by)
+
+    return await host.decide(decision)
+
+
+@router.delete("/{reservation_id}")
+async def unreserve(
+    reservation_id: int,
+    asker: Annotated[Asker, needs(Right.RESERVE)],
+    host: Host,
+    reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
+) -> ReservationView:
+    """Cancel a reservation; leases drawn from it live on."""
+
+    def decision(pool: Pool) -> ReservationView:
+        _check_right(pool, asker, reservation_id)
+        return pool.unreserve(reservation_id, asker.by, reason)
+
+    return await host.decide(decision)
+
+
+def _check_right(pool: Pool, asker: Asker, number: int) -> None:
+    """Refuse whoever may not reserve for the course whose it is; what is over, the pool refuses."""
+    found = next((one for one in pool.reservations() if one.id == number), None)
+    if found is not None:
+        asker.require(Right.RESERVE, found.course)

@@ -1,0 +1,201 @@
+"""The desk over HTTP: what staff do to GPUs, slices, leases and tickets by hand.
+
+Who may is decided here, of the very thing that is there at that moment; what then happens, and
+whether somebody else was first, is the pool's decision.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from miglab_api.base import REASON_MAX, Message
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_api.staff import ActRequest, ReclaimRequest, UndoRequest
+from miglab_api.tickets import TicketView
+from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.lookup import lease_for, ticket_for
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.redaction import visible_gpu, visible_slice
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED
+from miglab_pool.pool import Pool
+
+router = APIRouter(prefix="/api", responses=REFUSED)
+NOTHING_SAID = UndoRequest()
+
+Drainer = Annotated[Asker, needs(Right.DRAIN)]
+Guard = Annotated[Asker, needs(Right.QUARANTINE)]
+
+
+class PauseRequest(Message):
+    """Stop granting leases.
+
+    Attributes:
+        why: what students read while it lasts.
+    """
+
+    why: Annotated[str, Field(min_length=1, max_length=REASON_MAX)]
+
+
+# All of it.
+
+
+@router.post("/pool/pause")
+async def pause(
+    request: PauseRequest, asker: Annotated[Asker, needs(Right.PAUSE)], host: Host
+) -> PoolSnapshot:
+    """No new leases until `resume`; what runs, runs on."""
+    await host.decide(lambda pool: pool.pause(request.why, asker.by))
+    return await host.snapshot()
+
+
+@router.post("/pool/resume")
+async def resume(asker: Annotated[Asker, needs(Right.PAUSE)], host: Host) -> PoolSnapshot:
+    """Grant leases again."""
+    await host.decide(lambda pool: pool.resume(asker.by))
+    return await host.snapshot()
+
+
+# GPUs.
+
+
+@router.post("/gpus/{uuid}/drain")
+async def drain_gpu(uuid: str, request: ActRequest, asker: Drainer, host: Host) -> GpuView:
+    """No new lease on this GPU; who runs there runs on."""
+
+    def decision(pool: Pool) -> GpuView:
+        asker.require(Right.DRAIN, pool.desk.gpu(uuid).course)
+        gpu = pool.desk.drain_gpu(uuid, request.reason, asker.by, request.seen)
+        return visible_gpu(gpu, asker)
+
+    return await host.decide(decision)
+
+
+@router.post("/gpus/{uuid}/undrain")
+async def undrain_gpu(
+    uuid: str, asker: Drainer, host: Host, request: UndoRequest = NOTHING_SAID
+) -> GpuView:
+    """The GPU takes leases again."""
+
+    def decision(pool: Pool) -> GpuView:
+        asker.require(Right.DRAIN, pool.desk.gpu(uuid).course)
+        gpu = pool.desk.undrain_gpu(uuid, request.reason, asker.by, request.seen)
+        return visible_gpu(gpu, asker)
+
+    return await host.decide(decision)
+
+
+# Slices.
+
+
+@router.post("/slices/{slice_id}/drain")
+async def drain_slice(slice_id: int, request: ActRequest, asker: Drainer, host: Host) -> SliceView:
+    """No new lease on this slice's place; who runs there runs on."""
+
+    def decision(pool: Pool) -> SliceView:
+        asker.require(Right.DRAIN, pool.desk.gpu_under(slice_id).course)
+        item = pool.desk.drain_slice(slice_id, request.reason, asker.by, request.seen)
+        return visible_slice(item, asker)
+
+    return await host.decide(decision)
+
+
+@router.post("/slices/{slice_id}/undrain")
+async def undrain_slice(
+    slice_id: int, asker: Drainer, host: Host, request: UndoRequest = NOTHING_SAID
+) -> SliceView:
+    """The slice's place takes leases again."""
+
+    def decision(pool: Pool) -> SliceView:
+        asker.require(Right.DRAIN, pool.desk.gpu_under(slice_id).course)
+        item = pool.desk.undrain_slice(slice_id, request.reason, asker.by, request.seen)
+        return visible_slice(item, asker)
+
+    return await host.decide(decision)
+
+
+@router.post("/slices/{slice_id}/quarantine")
+async def quarantine(slice_id: int, request: ActRequest, asker: Guard, host: Host) -> SliceView:
+    """Set a slice aside that nobody holds: it stays as it is until `clear`."""
+    return await host.decide(
+        lambda pool: pool.desk.quarantine(slice_id, request.reason, asker.by, request.seen)
+    )
+
+
+@router.post("/slices/{slice_id}/clear")
+async def clear(
+    slice_id: int, asker: Guard, host: Host, request: UndoRequest = NOTHING_SAID
+) -> SliceView:
+    """Try again to destroy a slice that is set aside."""
+    return await host.decide(
+        lambda pool: pool.desk.clear(slice_id, asker.by, request.reason, request.seen)
+    )
+
+
+@router.post("/slices/{slice_id}/adopt")
+async def adopt(
+    slice_id: int,
+    asker: Annotated[Asker, needs(Right.ADOPT)],
+    host: Host,
+    request: UndoRequest = NOTHING_SAID,
+) -> SliceView:
+    """Take over a foreign slice: it is destroyed, and its place is the pool's."""
+    return await host.decide(
+        lambda pool: pool.desk.adopt(slice_id, asker.by, request.reason, request.seen)
+    )
+
+
+# Leases and tickets.
+
+
+@router.post("/leases/{lease_id}/reclaim")
+async def reclaim(
+    lease_id: int,
+    request: ReclaimRequest,
+    asker: Annotated[Asker, needs(Right.RELEASE)],
+    host: Host,
+) -> LeaseView:
+    """Take a lease back, its holder warned first, or with ``warning_s`` 0 at once."""
+
+    def decision(pool: Pool) -> LeaseView:
+        found = lease_for(pool, asker, lease_id, Right.RELEASE)
+        asker.require(Right.RELEASE, found.course)
+        return pool.desk.reclaim(
+            lease_id, request.reason, asker.by, request.warning_s, request.seen
+        )
+
+    lease = await host.decide(decision)
+    if lease.state is not LeaseState.WARNED:
+        host.metrics.reclaimed(WarningKind.STAFF.value)
+    return lease
+
+
+@router.post("/tickets/{ticket_id}/next")
+async def put_in_front(
+    ticket_id: int,
+    request: ActRequest,
+    asker: Annotated[Asker, needs(Right.NEXT)],
+    host: Host,
+) -> TicketView:
+    """Give somebody in line the next slices that fit; reservations in force go before."""
+
+    def decision(pool: Pool) -> TicketView:
+        ticket_for(pool, asker, ticket_id, Right.NEXT)
+        return pool.desk.put_in_front(ticket_id, request.reason, asker.by, request.seen)
+
+    return await host.decide(decision)
+
+
+@router.delete("/tickets/{ticket_id}/next")
+async def put_back(
+    ticket_id: int, asker: Annotated[Asker, needs(Right.NEXT)], host: Host
+) -> TicketView:
+    """Give somebody in line the own place again."""
+
+    def decision(pool: Pool) -> TicketView:
+        ticket_for(pool, asker, ticket_id, Right.NEXT)
+        return pool.desk.put_back(ticket_id, asker.by)
+
+    return await host.decide(decision)

@@ -1,0 +1,92 @@
+"""Usage over HTTP: what courses, students, shapes and weeks used, as JSON or for a spreadsheet."""
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from miglab_api.spreadsheet import as_csv, file_name
+from miglab_api.usage import By, UsageReport
+from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED, DeniedError
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.pool import Pool
+from miglab_pool.views.usage_period import BadPeriod, days, make, period_of
+from miglab_pool.views.usage_report import Facts, Period
+
+T = TypeVar("T")
+FIRST_DAY = dt.date(2000, 1, 1)
+Day = Annotated[dt.date | None, Query(ge=FIRST_DAY)]
+
+router = APIRouter(prefix="/api/usage", responses=REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for.
+
+    Attributes:
+        since: the first day.
+        until: the last day.
+        by: what the rows are about.
+    """
+
+    since: dt.date
+    until: dt.date
+    by: By
+    period: Period
+
+
+async def asked(
+    request: Request, since: Day = None, until: Day = None, by: By = By.COURSE
+) -> Asked:
+    """The days that a request names, in the lab's time zone; without any the last four weeks.
+
+    Raises:
+        DeniedError: 422, they make no sense.
+    """
+    zone = ZoneInfo(request.app.state.timezone)
+    now = time.time()
+    today = dt.datetime.fromtimestamp(now, zone).date()
+    try:
+        first, last = days(since, until, today)
+    except BadPeriod as error:
+        raise DeniedError(422, "bad-input", str(error)) from error
+    return Asked(first, last, by, period_of(first, last, zone, now))
+
+
+async def told(
+    asker: Asker, host: PoolHost, wanted: Asked, more: Callable[[Facts, Period], T]
+) -> tuple[UsageReport, T]:
+    """The report of the courses whose usage the asker may see, and something else of its facts.
+
+    All of it on the reports' thread: thousands of leases take seconds.
+    """
+    courses, period = asker.courses(Right.SEE_USAGE), wanted.period
+
+    def work(pool: Pool) -> tuple[UsageReport, T]:
+        facts = pool.usage_facts(period.since, period.until, courses)
+        return make(facts, wanted.since, wanted.until, period, wanted.by), more(facts, period)
+
+    return await host.read(work)
+
+
+@router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=UsageReport)
+async def usage(
+    asker: Annotated[Asker, needs(Right.SEE_USAGE)],
+    host: Host,
+    wanted: Annotated[Asked, Depends(asked)],
+    format: Literal["json", "csv"] = "json",
+) -> UsageReport | Response:
+    """Slice-hours, waits, idle share, reclaims and refusals of the courses that one may see."""
+    found, _ = await told(asker, host, wanted, lambda _facts, _period: None)
+    if format == "json":
+        return found
+    save = f'attachment; filename="{file_name(found)}"'
+    return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})

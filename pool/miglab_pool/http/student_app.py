@@ -1,0 +1,195 @@
+"""The student application: a server sees and steers its own lease and place, and nothing else.
+
+The only listener of the pool that students' containers reach.  A request carries the server's own
+hub token; the hub says which server that is.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
+
+from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, Signals, Standing
+from miglab_api.tickets import AgainRequest, TicketView
+from miglab_pool.http.access.auth import HubTokens, bearer, server_of
+from miglab_pool.http.errors import REFUSED, DeniedError, install
+from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.pool import Pool
+from miglab_pool.reclaimer.signals import SignalBoard, TooOften
+
+api = APIRouter(prefix="/api", responses=REFUSED)
+
+
+def student_app(
+    host: PoolHost, tokens: HubTokens, board: SignalBoard, *, default_course: str = ""
+) -> FastAPI:
+    """The student application over the same pool.
+
+    Args:
+        host: the pool.
+        tokens: say whose server asks.
+        board: takes what servers say of themselves.
+        default_course: the course of those who are in none.
+    """
+    app = FastAPI(
+        title="miglab pool: student",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    app.state.host, app.state.tokens, app.state.board = host, tokens, board
+    app.state.default_course = default_course
+    install(app, host.metrics.refused)
+    app.include_router(api)
+    return app
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server whose token a request carries.
+
+    Attributes:
+        courses: the courses of its student.
+    """
+
+    user: str
+    name: str
+    courses: tuple[str, ...] = ()
+
+    @property
+    def by(self) -> str:
+        """How the ledger names it as the cause of a transition."""
+        return f"server:{self.user}/{self.name}"
+
+
+async def own_server(request: Request) -> Server:
+    """Which server asks.
+
+    Raises:
+        Refused: no token (401), not a server's token (403), no hub (503).
+    """
+    token = bearer(request)
+    tokens: HubTokens = request.app.state.tokens
+    model = await tokens.owner(token) if token else None
+    if model is None:
+        raise DeniedError(401, "not-signed-in", "Send the server's own JUPYTERHUB_API_TOKEN.")
+    server = server_of(model)
+    if server is None:
+        raise DeniedError(403, "forbidden", "This is not the token of a server.")
+    return Server(*server, tuple(model.get("groups") or [request.app.state.default_course]))
+
+
+Me = Annotated[Server, Depends(own_server)]
+
+
+async def own_lease(me: Me, request: Request) -> LeaseView:
+    """The live lease of the server whose token the request carries.
+
+    Raises:
+        Refused: as `own_server`; no lease (404).
+    """
+    host: PoolHost = request.app.state.host
+    lease = await host.decide(lambda pool: pool.lease_of(me.user, me.name))
+    if lease is None:
+        raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
+    return lease
+
+
+Own = Annotated[LeaseView, Depends(own_lease)]
+Known = Annotated[int | None, Query(ge=0, le=2**53)]
+
+
+@api.get("/lease")
+async def lease(own: Own) -> LeaseView:
+    """The server's lease."""
+    return own
+
+
+@api.post("/lease/signals")
+async def signals(own: Own, said: Signals, request: Request) -> LeaseView:
+    """What the server says of itself, every few seconds; answers with its lease as it stands.
+
+    It can only make the lease look busier for a while: see docs/explanation/reclaim.md.
+    """
+    _note(request, own, said)
+    return own
+
+
+@api.get("/server")
+async def server(me: Me, request: Request, known: Known = None) -> Standing:
+    """What the server has, waits for and is told; asking keeps its place in line."""
+    return await _standing(request, me, known)
+
+
+@api.post("/server/signals")
+async def server_signals(me: Me, said: Signals, request: Request, known: Known = None) -> Standing:
+    """What the server says of itself, whether or not it holds a slice; answers as ``/server``."""
+    standing = await _standing(request, me, known)
+    if standing.lease is not None:
+        _note(request, standing.lease, said)
+    return standing
+
+
+async def _standing(request: Request, me: Server, known: int | None) -> Standing:
+    host: PoolHost = request.app.state.host
+
+    def look(pool: Pool) -> Standing:
+        notes = pool.notes_for(me.user, me.name, me.courses)
+        return pool.standing(me.user, me.name, known).model_copy(update={"notes": notes})
+
+    return await host.decide(look)
+
+
+def _note(request: Request, lease: LeaseView, said: Signals) -> None:
+    board: SignalBoard = request.app.state.board
+    try:
+        board.take(lease.id, said)
+    except TooOften:
+        raise DeniedError(
+            429,
+            "too-often",
+            "Signals come faster than anybody reads them: one every 15 s is enough.",
+        ) from None
+
+
+@api.post("/ticket/cancel")
+async def cancel(me: Me, request: Request) -> TicketView:
+    """Give up the place in line, or what was offered."""
+    host: PoolHost = request.app.state.host
+    return await host.decide(lambda pool: pool.cancel_of(me.user, me.name, me.by))
+
+
+@api.post("/ticket/again")
+async def again(me: Me, ask: AgainRequest, request: Request) -> TicketView:
+    """Stand in line once more for what an own ticket, now over, had asked for."""
+    host: PoolHost = request.app.state.host
+    courses = {*me.courses, request.app.state.default_course}
+    return await host.decide(lambda pool: pool.ask_again(me.user, me.name, ask.ticket, courses))
+
+
+@api.post("/lease/stay")
+async def stay(own: Own, me: Me, request: Request) -> LeaseView:
+    """Say "I am still here": it ends a warning about an unused slice, so often without work."""
+    host: PoolHost = request.app.state.host
+    return await host.decide(lambda pool: pool.stay(own.id, me.by))
+
+
+@api.post("/lease/extend")
+async def extend(own: Own, me: Me, ask: ExtendRequest, request: Request) -> LeaseView:
+    """Ask for more time."""
+    host: PoolHost = request.app.state.host
+    return await host.decide(lambda pool: pool.extend(own.id, ask.by_s, me.by))
+
+
+@api.post("/lease/release")
+async def release(own: Own, me: Me, ask: ReleaseRequest, request: Request) -> LeaseView:
+    """Give the lease back; the server is stopped, and the slices are free once it is gone."""
+    host: PoolHost = request.app.state.host
+    return await host.decide(lambda pool: pool.release(own.id, me.by, ask.reason))
+
+
+@api.get("/health")
+async def health() -> dict[str, bool]:
+    """Whether the listener answers."""
+    return {"ok": True}

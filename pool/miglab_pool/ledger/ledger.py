@@ -1,0 +1,501 @@
+"""The ledger: what the pool has decided, on disk before it is done.
+
+SQLite in WAL mode behind SQLAlchemy Core.  What is live (GPUs, slices, tickets, leases) is also
+held in memory, so that a decision reads no disk; a transaction writes both, and one that fails
+leaves the memory as the disk has it.  Decides nothing; must not import pool, NVML or holders.
+"""
+
+import dataclasses
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.pool import StaticPool
+
+from miglab_pool.ledger import tables
+from miglab_pool.ledger.file import (
+    MIGRATIONS,
+    LedgerBusy,
+    LedgerDamaged,
+    LedgerError,
+    LedgerTooNew,
+    inspect,
+    migrate,
+    newest_version,
+)
+from miglab_pool.model.rows import (
+    LIVE_LAYOUTS,
+    LIVE_LEASES,
+    LIVE_RESERVATIONS,
+    LIVE_SLICES,
+    LIVE_TICKETS,
+    GpuRow,
+    LayoutRow,
+    LeaseRow,
+    NoteRow,
+    ReservationRow,
+    Row,
+    SliceRow,
+    TicketRow,
+)
+
+__all__ = [
+    "MIGRATIONS",
+    "Ledger",
+    "LedgerBusy",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerTooNew",
+    "State",
+    "Transaction",
+    "inspect",
+    "newest_version",
+]
+REASON_KEPT = 500
+NUMBERED = ("slice", "ticket", "lease", "reservation", "note", "layout")
+BY_HAND = ("person:", "service:", "server:")
+LARGEST_ID = 2**63 - 1  # of SQLite
+
+
+class State:
+    """What is live, by id.  Written by `Transaction` alone; read under the pool's lock."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, GpuRow] = {}
+        self.slices: dict[int, SliceRow] = {}
+        self.tickets: dict[int, TicketRow] = {}
+        self.leases: dict[int, LeaseRow] = {}
+        self.reservations: dict[int, ReservationRow] = {}
+        self.notes: dict[int, NoteRow] = {}
+        self.layouts: dict[int, LayoutRow] = {}
+        self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
+        self.touched: set[str] = set()
+        self.paused = ""
+
+    def store(self, row: Row) -> None:
+        """Take in a new or changed row; what is no longer live is dropped."""
+        kept: dict[Any, Any] = getattr(self, _PLURAL[row.what])
+        if row.is_live:
+            kept[row.key] = row
+        else:
+            kept.pop(row.key, None)
+        if isinstance(row, SliceRow):
+            self._store_on_gpu(row)
+        elif isinstance(row, LeaseRow):
+            self._touch_lease(row)
+        elif isinstance(row, GpuRow):
+            self.touched.add(row.uuid)
+
+    def _store_on_gpu(self, row: SliceRow) -> None:
+        self.touched.add(row.gpu)
+        if row.is_live:
+            self.on_gpu[row.gpu][row.id] = row
+        else:
+            self.on_gpu[row.gpu].pop(row.id, None)
+
+    def _touch_lease(self, row: LeaseRow) -> None:
+        self.touched.update(self.slices[s].gpu for s in row.slices if s in self.slices)
+        ticket = self.tickets.get(row.ticket or 0)
+        if not row.is_live and ticket is not None and ticket.state == "taken":
+            del self.tickets[ticket.id]
+
+    def slices_of(self, lease: LeaseRow) -> list[SliceRow]:
+        """The lease's live slices, in the order asked."""
+        return [self.slices[number] for number in lease.slices if number in self.slices]
+
+
+_PLURAL = {
+    "gpu": "gpus",
+    "slice": "slices",
+    "ticket": "tickets",
+    "lease": "leases",
+    "reservation": "reservations",
+    "note": "notes",
+    "layout": "layouts",
+}
+_TABLES = {
+    "gpu": tables.gpus,
+    "slice": tables.slices,
+    "ticket": tables.tickets,
+    "lease": tables.leases,
+    "reservation": tables.reservations,
+    "note": tables.notes,
+    "layout": tables.layouts,
+}
+_COLUMNS = {what: tuple(column.name for column in table.c) for what, table in _TABLES.items()}
+_INSERTS = {what: insert(table) for what, table in _TABLES.items()}
+
+
+def _update_of(table: Table) -> Any:
+    key = next(iter(table.primary_key))
+    values: dict[str, Any] = {
+        column.name: bindparam(column.name) for column in table.c if column is not key
+    }
+    return update(table).where(key == bindparam("key_")).values(values)
+
+
+_UPDATES = {what: _update_of(table) for what, table in _TABLES.items()}
+
+
+class Transaction:
+    """One short change to the ledger: all of it is on disk afterwards, or none.
+
+    Attributes:
+        afterwards: what to call then; not if it was undone.
+    """
+
+    def __init__(self, ledger: "Ledger", at: float, *, durable: bool) -> None:
+        self.at = at
+        self.has_begun = False
+        self.afterwards: list[Callable[[], None]] = []
+        self._durable = durable
+        self._ledger = ledger
+        self._connection = ledger.connection
+
+    def put(self, row: Row, by: str = "pool", reason: str = "", act: str = "") -> None:
+        """Insert or replace a row; a change of state becomes a transition.
+
+        Args:
+            row: the row as it is to be.
+            by: who caused it.
+            reason: why, in words.
+            act: what a person did, in a word, such as ``quarantine``; a person's act without one
+                is called by the state it led to.
+        """
+        self._begin()
+        state = self._ledger.state
+        kept: dict[Any, Any] = getattr(state, _PLURAL[row.what])
+        before = kept.get(row.key)
+        if before == row:
+            return
+        self._write(row, is_new=before is None)
+        if before is None or before.state != row.state:
+            self._note(row, "" if before is None else before.state, by, reason, act)
+        state.store(row)
+
+    def _write(self, row: Row, *, is_new: bool) -> None:
+        values = {name: getattr(row, name) for name in _COLUMNS[row.what]}
+        if is_new:
+            self._connection.execute(_INSERTS[row.what], values)
+            if isinstance(row, LeaseRow) and row.slices:
+                self._write_slices(row)
+            return
+        values.pop("uuid" if row.what == "gpu" else "id")
+        self._connection.execute(_UPDATES[row.what], values | {"key_": row.key})
+
+    def _write_slices(self, row: LeaseRow) -> None:
+        held = [
+            {"lease": row.id, "slice": number, "position": position}
+            for position, number in enumerate(row.slices)
+        ]
+        self._connection.execute(insert(tables.lease_slices), held)
+
+    def _note(
+        self, row: Row, before: str, by: str, reason: str, act: str, course: str | None = None
+    ) -> None:
+        states = (before, row.state)
+        whose = row.course if course is None else course
+        self._write_down(row.what, str(row.key), states, by, reason, act, whose)
+
+    def _write_down(
+        self,
+        what: str,
+        thing: str,
+        states: tuple[str, str],
+        by: str,
+        reason: str,
+        act: str,
+        course: str = "",
+    ) -> None:
+        self._connection.execute(
+            _NOTE,
+            {
+                "at": self.at,
+                "what": what,
+                "thing": thing,
+                "from_state": states[0],
+                "to_state": states[1],
+                "by": by,
+                "reason": reason[:REASON_KEPT],
+                "course": course,
+                "act": act or (states[1] if by.startswith(BY_HAND) else ""),
+            },
+        )
+
+    def note(
+        self, row: Row, by: str, reason: str, act: str = "", course: str | None = None
+    ) -> None:
+        """Write down something that did not change a state: an extension, a refused attach.
+
+        Args:
+            row: of what.
+            by: who caused it.
+            reason: why, in words.
+            act: as for `put`.
+            course: whose it is, if not the row's course's.
+        """
+        self._begin()
+        self._note(row, row.state, by, reason, act, course)
+
+    def pause(self, why: str, by: str) -> None:
+        """Why nothing is granted from now on; empty: it is granted."""
+        self._begin()
+        states = (_granting(self._ledger.state.paused), _granting(why))
+        self._write_down("pool", "", states, by, why, "pause" if why else "resume")
+        self._connection.execute(update(tables.desk).values(paused=why))
+        self._ledger.state.paused = why
+
+    def add(self, statement: Any, values: Sequence[Any]) -> None:
+        """Figures that are no row of what is live, such as `activity`'s; no transition."""
+        self._begin()
+        self._connection.execute(statement, values)
+
+    def _begin(self) -> None:
+        if not self.has_begun:
+            self._ledger.begin(durable=self._durable)
+            self.has_begun = True
+
+
+_NOTE = insert(tables.transitions)
+
+
+def _granting(paused: str) -> str:
+    return "paused" if paused else "granting"
+
+
+class Ledger:
+    """The file, open; one process and one thread at a time (the pool's locks see to both).
+
+    Args:
+        path: the SQLite file; made if missing.  Migrations run on opening, after a copy of an
+            older ledger was put beside it.
+
+    Raises:
+        LedgerBusy: another program holds it.
+        LedgerDamaged: it is corrupt or something else; it is left as it is.
+        LedgerTooNew: a newer miglab wrote it; it is left as it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        version = inspect(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._engine = create_engine(
+            URL.create("sqlite", database=str(path)),
+            poolclass=StaticPool,
+            connect_args={"check_same_thread": False},
+        )
+        event.listen(self._engine, "connect", _on_connect)
+        event.listen(self._engine, "begin", _on_begin)
+        self.connection: Connection = self._engine.connect()
+        if version != newest_version():
+            migrate(self.connection, path, version)
+        self._synchronous = ""
+        self.state = self._load()
+        self._next = {what: self._last_id(what) + 1 for what in NUMBERED}
+
+    def new_id(self, what: str) -> int:
+        """The next id of one of `NUMBERED`; never given twice."""
+        number = self._next[what]
+        self._next[what] = number + 1
+        return number
+
+    @contextmanager
+    def write(self, at: float, *, durable: bool) -> Iterator[Transaction]:
+        """A transaction; without a put it costs nothing.
+
+        Args:
+            at: the time it carries, seconds since the epoch.
+            durable: whether it must survive a power cut: everything before an irreversible act.
+        """
+        transaction = Transaction(self, at, durable=durable)
+        try:
+            yield transaction
+            if transaction.has_begun:
+                self.commit()
+        except BaseException:
+            if transaction.has_begun:
+                self._roll_back()
+            raise
+        for call in transaction.afterwards:
+            call()
+
+    def begin(self, *, durable: bool) -> None:
+        """Begin to write.  With NORMAL a power cut may lose the last commits, a crash cannot."""
+        synchronous = "FULL" if durable else "NORMAL"
+        if synchronous != self._synchronous:
+            driver = self.connection.connection.driver_connection
+            assert driver is not None
+            driver.execute(f"PRAGMA synchronous={synchronous}")
+            self._synchronous = synchronous
+        self.connection.begin()
+
+    def commit(self) -> None:
+        """Put on disk what was begun."""
+        self.connection.commit()
+
+    def _roll_back(self) -> None:
+        attended = {ticket.id: ticket.attended_at for ticket in self.state.tickets.values()}
+        self.connection.rollback()
+        self.state = self._load()
+        for ticket in list(self.state.tickets.values()):  # that is in memory only
+            at = max(ticket.attended_at, attended.get(ticket.id, 0.0))
+            self.state.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)
+        self.state.touched = set(self.state.gpus)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+        self._engine.dispose()
+
+    def find_ticket(self, number: int) -> TicketRow | None:
+        """A ticket, live or long over."""
+        live = self.state.tickets.get(number)
+        return live or self._by_id(TicketRow, tables.tickets, number)
+
+    def find_lease(self, number: int) -> LeaseRow | None:
+        """A lease, live or long over."""
+        live = self.state.leases.get(number)
+        return live or self._by_id(LeaseRow, tables.leases, number)
+
+    def find_reservation(self, number: int) -> ReservationRow | None:
+        """A reservation, live or long over."""
+        live = self.state.reservations.get(number)
+        return live or self._by_id(ReservationRow, tables.reservations, number)
+
+    def find_slice(self, number: int) -> SliceRow | None:
+        """A slice, live or long gone."""
+        live = self.state.slices.get(number)
+        return live or self._by_id(SliceRow, tables.slices, number)
+
+    def history(self, what: str = "", thing: str = "", limit: int = 1000) -> list[dict[str, Any]]:
+        """The transitions, newest first.
+
+        Args:
+            what: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``note`` or ``pool``;
+                empty for all.
+            thing: the id of one; empty for all.
+            limit: at most so many.
+        """
+        columns = tables.transitions.c
+        query = select(tables.transitions).order_by(columns.id.desc()).limit(limit)
+        if what:
+            query = query.where(columns.what == what)
+        if thing:
+            query = query.where(columns.thing == thing)
+        return [dict(row) for row in self._read(query)]
+
+    def holders_of(self, gpu: str, generation: int) -> int:
+        """How many leases ever held this generation of this GPU and were attached."""
+        joined = tables.slices.join(
+            tables.lease_slices, tables.lease_slices.c.slice == tables.slices.c.id
+        ).join(tables.leases, tables.leases.c.id == tables.lease_slices.c.lease)
+        query = (
+            select(func.count().label("n"))
+            .select_from(joined)
+            .where(
+                tables.slices.c.gpu == gpu,
+                tables.slices.c.generation == generation,
+                tables.leases.c.attached_at.is_not(None),
+            )
+        )
+        return int(self._read(query)[0]["n"])
+
+    def tickets_without_reason(self) -> list[int]:
+        """The tickets that ended badly and do not say why; there should be none."""
+        columns = tables.tickets.c
+        ended = columns.state.in_(("cancelled", "refused", "expired"))
+        silent = (columns.reason == "") | (columns.message == "")
+        return [row["id"] for row in self._read(select(columns.id).where(ended & silent))]
+
+    def read(self, query: Any) -> Sequence[Any]:
+        """The answer of any query over `tables`, row by row; changes nothing."""
+        return self._read(query)
+
+    def _by_id(self, kind: Any, table: Table, number: int) -> Any:
+        if abs(number) > LARGEST_ID:  # anybody may ask for any number
+            return None
+        found = self._rows(kind, table, table.c.id == number)
+        return found[0] if found else None
+
+    def _read(self, query: Any) -> Sequence[Any]:
+        is_inside = self.connection.in_transaction()
+        try:
+            return self.connection.execute(query).mappings().all()
+        finally:
+            if not is_inside:  # one left open would stop every later write
+                self.connection.rollback()
+
+    def _rows(self, kind: Any, table: Table, condition: Any) -> list[Any]:
+        found = [kind(**row) for row in self._read(select(table).where(condition))]
+        if kind is not LeaseRow:
+            return found
+        slices = self._slices_of([lease.id for lease in found])
+        return [dataclasses.replace(lease, slices=tuple(slices[lease.id])) for lease in found]
+
+    def _slices_of(self, leases: Sequence[int]) -> Mapping[int, Sequence[int]]:
+        held = tables.lease_slices.c
+        query = select(held.lease, held.slice).where(held.lease.in_(leases)).order_by(held.position)
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for row in self._read(query):
+            found[row["lease"]].append(row["slice"])
+        return found
+
+    def _load(self) -> State:
+        state = State()
+        for row in self._rows(GpuRow, tables.gpus, text("1")):
+            state.store(row)
+        there = tables.slices.c.state.in_(sorted(LIVE_SLICES))
+        for row in self._rows(SliceRow, tables.slices, there):
+            state.store(row)
+        live = tables.leases.c.state.in_(sorted(LIVE_LEASES))
+        for row in self._rows(LeaseRow, tables.leases, live):
+            state.store(row)
+        for row in self._rows(TicketRow, tables.tickets, _live_tickets(state)):
+            state.store(row)
+        planned = tables.reservations.c.state.in_(sorted(LIVE_RESERVATIONS))
+        for row in self._rows(ReservationRow, tables.reservations, planned):
+            state.store(row)
+        for row in self._rows(NoteRow, tables.notes, tables.notes.c.state == "open"):
+            state.store(row)
+        laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
+        for row in self._rows(LayoutRow, tables.layouts, laid):
+            state.store(row)
+        state.paused = self._read(select(tables.desk.c.paused))[0]["paused"]
+        return state
+
+    def _last_id(self, what: str) -> int:
+        query = select(func.max(_TABLES[what].c.id).label("last"))
+        return int(self._read(query)[0]["last"] or 0)
+
+
+def _live_tickets(state: State) -> Any:
+    columns = tables.tickets.c
+    taken = (columns.state == "taken") & columns.lease.in_(sorted(state.leases))
+    return columns.state.in_(sorted(LIVE_TICKETS - {"taken"})) | taken
+
+
+def _on_connect(driver: sqlite3.Connection, _record: object) -> None:
+    driver.isolation_level = None  # sqlite3 would begin and commit on its own
+    for pragma in ("journal_mode=WAL", "foreign_keys=ON", "busy_timeout=5000"):
+        driver.execute(f"PRAGMA {pragma}")
+
+
+def _on_begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")

@@ -1,0 +1,139 @@
+"""How much each course and user has used lately: slice-hours, exponentially decayed.
+
+A lease counts from attach to its end, weighted by its memory slices; use of one half-life ago
+counts half (as in Slurm's multifactor priority, PriorityDecayHalfLife).  The ledger is read once;
+afterwards each lease that ends is added to a sum, and a sum decays as a whole.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from sqlalchemy import func, select
+
+from miglab_pool.ledger import tables
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.queue import Standing
+from miglab_pool.model.rows import LeaseRow
+from miglab_pool.rules.fair_share import FORGOTTEN_AFTER, WEEK_S, Use, decayed
+from miglab_pool.rules.queue_order import CHARGE_H
+
+
+class Uses:
+    """The leases of the last weeks, live and over, and the sums of those that are over.
+
+    Args:
+        ledger: read once, then asked for each lease that ends.
+        half_life_s: after which time use counts half, seconds.
+    """
+
+    def __init__(self, ledger: Ledger, half_life_s: float) -> None:
+        self._ledger = ledger
+        self._half_life_s = half_life_s
+        self._horizon_s = max(WEEK_S, FORGOTTEN_AFTER * half_life_s)
+        self._live: dict[int, Use] = {}
+        self._over: dict[int, Use] = {}
+        self._sums: dict[tuple[str, str], float] = defaultdict(float)  # as they count at _at
+        self._at: float | None = None
+
+    def at(self, now: float) -> list[Use]:
+        """Every lease that counts, live ones last."""
+        self._refresh(now)
+        return [*self._over.values(), *self._live.values()]
+
+    def live(self) -> list[Use]:
+        """Every live lease."""
+        self._follow()
+        return list(self._live.values())
+
+    def standing(self, now: float, weights: Mapping[str, float], ageing_s: float) -> Standing:
+        """What courses and users have used lately, for `next_in_line`."""
+        self._refresh(now)
+        assert self._at is not None
+        faded = math.exp2((self._at - now) / self._half_life_s)
+        sums = defaultdict(float, {key: value * faded for key, value in self._sums.items()})
+        for use in self._live.values():
+            counted = max(use.size * CHARGE_H, decayed(use, now, self._half_life_s))
+            _add(sums, use, counted)
+        courses = {name: n / weights.get(name, 1.0) for (what, name), n in sums.items() if what}
+        users = {name: value for (what, name), value in sums.items() if not what}
+        return Standing(now, courses, users, weights, ageing_s)
+
+    def _refresh(self, now: float) -> None:
+        leases = self._ledger.state.leases
+        is_undone = any(number in self._over for number in leases)  # a transaction was rolled back
+        if self._at is None or is_undone or now - self._at > self._horizon_s / 2:
+            self._read(now)
+        self._follow()
+
+    def _follow(self) -> None:
+        leases = self._ledger.state.leases
+        for number in self._live.keys() - leases.keys():
+            self._end(self._live.pop(number))
+        for lease in leases.values():
+            known = self._live.get(lease.id)
+            if known is None or known.began != lease.attached_at:
+                self._live[lease.id] = self._use_of(lease)
+
+    def _read(self, now: float) -> None:
+        self._at = now
+        self._live.clear()
+        self._sums.clear()
+        self._over = {
+            use.lease: use for use in read_over(self._ledger, since=now - self._horizon_s)
+        }
+        for use in self._over.values():
+            _add(self._sums, use, decayed(use, now, self._half_life_s))
+
+    def _end(self, use: Use) -> None:
+        if self._at is None:
+            return
+        row = self._ledger.find_lease(use.lease)
+        if row is None or row.attached_at is None or row.ended_at is None:
+            return
+        use = replace(use, began=row.attached_at, ended=row.ended_at)
+        self._over[use.lease] = use
+        _add(self._sums, use, decayed(use, self._at, self._half_life_s))
+
+    def _use_of(self, lease: LeaseRow) -> Use:
+        slices = (self._ledger.find_slice(number) for number in lease.slices)
+        size = sum(row.size for row in slices if row is not None)
+        return Use(
+            lease.id,
+            lease.user,
+            lease.course,
+            lease.server,
+            size,
+            lease.attached_at,
+            None,
+            lease.shape,
+        )
+
+
+def _add(sums: dict[tuple[str, str], float], use: Use, counted: float) -> None:
+    sums["course", use.course] += counted
+    sums["", use.user] += counted
+
+
+def read_over(ledger: Ledger, since: float) -> Iterable[Use]:
+    """The leases that a server held and that ended after a moment; one query."""
+    leases, held, slices = tables.leases.c, tables.lease_slices.c, tables.slices.c
+    query = (
+        select(
+            leases.id.label("lease"),
+            leases.user,
+            leases.course,
+            leases.server,
+            leases.shape,
+            func.sum(slices.size).label("size"),
+            leases.attached_at.label("began"),
+            leases.ended_at.label("ended"),
+        )
+        .join(tables.lease_slices, held.lease == leases.id)
+        .join(tables.slices, slices.id == held.slice)
+        .where(leases.attached_at.is_not(None), leases.ended_at > since)
+        .group_by(leases.id)
+        .order_by(leases.ended_at)
+    )
+    return [Use(**row) for row in ledger.read(query)]

@@ -1,0 +1,1 @@
+"""Plain values, without rules: what the ledger keeps and what decisions are made of."""

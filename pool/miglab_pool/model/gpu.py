@@ -1,0 +1,129 @@
+"""A GPU as decisions see it: its geometry, who is on it until when, and who may use it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+from typing import NamedTuple
+
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_mask
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """One GPU as a placement decision sees it.
+
+    Attributes:
+        gpu: its UUID.
+        geometry: how it can be cut.
+        live: what cannot be used: leased, being made or scrubbed, quarantined, foreign.
+        warm: free slices that already exist; they count as free memory.
+        usable: whether it takes new leases now.
+    """
+
+    gpu: str
+    geometry: Geometry
+    live: tuple[Placed, ...] = ()
+    warm: tuple[Placed, ...] = ()
+    usable: bool = True
+
+    @cached_property
+    def mask(self) -> int:
+        """The memory slices that cannot be used, as bits."""
+        return occupied_mask(self.live)
+
+    @cached_property
+    def warm_masks(self) -> tuple[tuple[int, Placed], ...]:
+        """The warm slices, each with its memory slices as bits."""
+        return tuple((item.placement.mask, item) for item in self.warm)
+
+    @cached_property
+    def has_media(self) -> bool:
+        """Whether the GPU's one ``+me`` slice is in use."""
+        return any(item.profile.has_media for item in self.live)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One slice of a decision.
+
+    Attributes:
+        gpu: UUID of the GPU.
+        profile: what to make there.
+        placement: where.
+        reuse: whether that very slice exists, warm; then there is nothing to make.
+        destroy: warm slices to destroy first.  A slice in the way of several choices is named by
+            the first of them only.
+    """
+
+    gpu: str
+    profile: Profile
+    placement: Placement
+    reuse: bool = False
+    destroy: tuple[Placed, ...] = ()
+
+
+_SOON = -inf  # what is being scrubbed, or cut for nobody yet
+
+
+class Stay(NamedTuple):
+    """Until when something lies on its place.
+
+    Attributes:
+        ends_at: its end as it is set now; infinite if none is.
+        not_before: it is surely there until then, if nobody leaves early; minus infinity for what
+            is being given back, or was warned.
+    """
+
+    ends_at: float
+    not_before: float
+
+
+UNKNOWN = Stay(inf, -inf)
+SOON = Stay(_SOON, _SOON)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A GPU, and what on it will not become free by a lease's end.
+
+    Attributes:
+        state: the GPU as placement sees it.
+        fixed: the part of ``state.live`` that is foreign, quarantined, or kept by a reservation.
+        stays: how long the rest of ``state.live`` stays, by `Placement.mask`; `UNKNOWN` for what
+            is not named.
+        course: the only course that gets leases there; empty: every course.
+    """
+
+    state: GpuState
+    fixed: tuple[Placed, ...] = ()
+    stays: Mapping[int, Stay] = field(default_factory=dict)
+    course: str = ""
+
+
+def open_to(grounds: Sequence[Ground], course: str) -> list[Ground]:
+    """Every GPU as a course may use it: another course's own takes nothing of it."""
+    return [one if one.course in ("", course) else _shut(one) for one in grounds]
+
+
+def own_first(grounds: Sequence[Ground], course: str) -> list[Ground]:
+    """As `open_to`, a course's own in front: of equal places room for all is left to others."""
+    return sorted(open_to(grounds, course), key=lambda one: one.course != course)
+
+
+def _shut(ground: Ground) -> Ground:
+    return replace(ground, state=replace(ground.state, usable=False))
+
+
+def clash(one: Placed, other: Placed) -> bool:
+    """Whether two slices cannot be on one GPU: they overlap, or both are ``+me``."""
+    both_media = one.profile.has_media and other.profile.has_media
+    return both_media or bool(one.placement.mask & other.placement.mask)
+
+
+class Seat(NamedTuple):
+    """One slice's place, kept for a wish by its number."""
+
+    wish: int
+    gpu: str
+    placed: Placed

@@ -1,0 +1,44 @@
+"""What the pool asks of those that hold slices."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from miglab_api.holders import Liveness
+
+
+@dataclass(frozen=True)
+class Stray:
+    """A container labelled with a lease.
+
+    Attributes:
+        holder: its name here.
+        lease: what its label says.
+    """
+
+    holder: str
+    lease: int
+
+
+class Holders(Protocol):
+    """Who holds slices, whatever it is made of."""
+
+    def probe(self, holder: str) -> Liveness:
+        """Whether the holder is there; never raises."""
+
+    def missing(self, holders: Collection[str]) -> set[str]:
+        """Those worth a probe: cheap, may be wrong either way, empty when nothing can be told."""
+
+    def labelled(self) -> list[Stray]:
+        """Every container of this lab that a label ties to a lease; empty when unknown."""
+
+    def remove(self, holder: str, *, force: bool) -> bool:
+        """Remove what exists under this name.
+
+        Args:
+            holder: which.
+            force: also when it runs.
+
+        Returns:
+            Whether it is gone now, confirmed.
+        """

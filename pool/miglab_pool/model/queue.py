@@ -1,0 +1,95 @@
+"""Who waits, and what a grant is: plain values for the rules of the queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from miglab_api.tickets import WaitEstimate
+from miglab_pool.model.gpu import Choice
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What is known of the time ahead, for those who would go ahead.
+
+    Attributes:
+        now: the moment of the decision.
+        not_before: by ticket: it is hardly ever served before then, as leases lasted lately.  For
+            whom nothing is named nobody goes ahead: people leave early, and nothing says when.
+    """
+
+    now: float
+    not_before: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A ticket in line.
+
+    Attributes:
+        ticket: its id.
+        profiles: the profile of each slice wanted.
+        since: when it was made; the id breaks ties.
+        reserved: whether its course has a reservation in force for it.
+        size: the memory slices it asks for, all its slices together.
+        front: when staff put it in front of all but reservations; None if nobody did.
+        lasts_s: how long its place would be taken at most, if it were served now: until it was
+            handed over, used, extended as often as may be, and cleared; infinite for no limit.
+    """
+
+    ticket: int
+    profiles: tuple[str, ...]
+    since: float
+    course: str = ""
+    user: str = ""
+    reserved: bool = False
+    size: int = 1
+    front: float | None = None
+    lasts_s: float = inf
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What courses and users have used lately, and the rule's measures.
+
+    Attributes:
+        now: seconds since the epoch.
+        courses: slice-hours used lately, decayed (shares.py), divided by the course's weight.
+        users: the same of users, unweighted, in all their courses together.
+        weights: the courses' weights; 1 for who is not named.
+        ageing_s: who has waited for so long goes before all who have not.
+    """
+
+    now: float = 0.0
+    courses: Mapping[str, float] = field(default_factory=dict)
+    users: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    ageing_s: float = inf
+
+    def has_aged(self, one: Waiting) -> bool:
+        """Whether it has waited so long that fair share no longer puts it back."""
+        return self.now - one.since >= self.ageing_s
+
+
+ALL_EQUAL = Standing()
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The decision: this ticket gets these slices now."""
+
+    ticket: int
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The last estimates of the pool, and when they were made."""
+
+    at: float = 0.0
+    of_tickets: Mapping[int, WaitEstimate] = field(default_factory=dict)
+    of_shapes: Mapping[str, WaitEstimate] = field(default_factory=dict)
+
+    def ahead(self, now: float) -> Ahead:
+        """Before when those in line are hardly ever served."""
+        return Ahead(now, {one: self.at + said.low_s for one, said in self.of_tickets.items()})

@@ -1,0 +1,347 @@
+"""The ledger's rows as frozen records, and which of their states still matter.
+
+A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from miglab_api.gpus import SliceState
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
+
+GONE = "gone"  # a slice that is no more; the ledger keeps the row, snapshots do not show it
+
+GPU_OK = "ok"
+GPU_UNKNOWN = "unknown"
+GPU_LOST = "lost"
+
+FULL = "full"  # the profile of a whole GPU leased with MIG off
+
+LIVE_SLICES = frozenset(SliceState)
+LIVE_TICKETS = frozenset({TicketState.WAITING, TicketState.OFFERED, TicketState.TAKEN})
+LIVE_LEASES = frozenset(
+    {
+        LeaseState.GRANTED,
+        LeaseState.ATTACHED,
+        LeaseState.RUNNING,
+        LeaseState.WARNED,
+        LeaseState.RELEASING,
+    }
+)
+LIVE_RESERVATIONS = frozenset({"planned", "kept", "open"})
+LIVE_LAYOUTS = frozenset({"planned", "in-force"})
+HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
+
+
+class _Numbered:
+    """What the ledger gives a number."""
+
+    __slots__ = ()
+    id: int
+
+    @property
+    def key(self) -> int:
+        return self.id
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """A GPU the pool has been given; ``generation`` counts the slices made on it.
+
+    Attributes:
+        draining: why it takes no new lease, by a person's act; empty: it does.
+    """
+
+    what: ClassVar[str] = "gpu"
+    uuid: str
+    idx: int
+    name: str
+    memory_mib: int
+    memory_slices: int
+    sm_count: int | None
+    mig: bool | None
+    state: str
+    why: str = ""
+    generation: int = 0
+    course: str = ""
+    draining: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.uuid
+
+    @property
+    def is_live(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow(_Numbered):
+    """One slice, from the decision to make it until it is gone.
+
+    Attributes:
+        gi_id: NVML's GPU-instance id; None until it is made.
+        lease: the live lease it belongs to.
+        tried: whether a create was announced: only then may what lies at its placement be ours.
+        attempts: failed destroys so far.
+        retry_at: no act before this moment.
+        remake: make the same anew after the scrub.
+        lost: NVML no longer shows it, but its holder is not confirmed gone.
+        draining: why its place takes no new lease, by a person's act; empty: it does.
+    """
+
+    what: ClassVar[str] = "slice"
+    id: int
+    gpu: str
+    generation: int
+    profile: str
+    start: int
+    size: int
+    sm_count: int
+    memory_mib: int
+    state: str
+    gi_id: int | None = None
+    ci_id: int | None = None
+    uuid: str | None = None
+    lease: int | None = None
+    tried: bool = False
+    attempts: int = 0
+    retry_at: float = 0.0
+    remake: bool = False
+    lost: bool = False
+    why: str = ""
+    course: str = ""
+    draining: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        return self.state != GONE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is free, and whoever is next may have it."""
+        return self.state == SliceState.FREE and not self.draining
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether its place does not become anybody's by a lease's end."""
+        return self.state in (SliceState.FOREIGN, SliceState.QUARANTINED) or bool(self.draining)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether miglab made it, or is about to."""
+        return self.state not in (SliceState.FOREIGN, GONE)
+
+    def overlaps(self, other: "SliceRow") -> bool:
+        return (
+            self.gpu == other.gpu
+            and self.start < other.start + other.size
+            and other.start < self.start + self.size
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TicketRow(_Numbered):
+    """A place in the queue.  ``waiting`` with a lease means: granted, its slices being made.
+
+    Attributes:
+        next_at: when staff put it in front; None if nobody did.
+    """
+
+    what: ClassVar[str] = "ticket"
+    id: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    asked: str
+    state: str
+    created_at: float
+    attended_at: float
+    offered_at: float | None = None
+    lease: int | None = None
+    reason: str = ""
+    message: str = ""
+    next_at: float | None = None
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_TICKETS
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it still waits for a grant."""
+        return self.state == TicketState.WAITING and self.lease is None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow(_Numbered):
+    """A grant of slices to one server; ``generation`` is the fence that attach must present.
+
+    Attributes:
+        warned_at: when its holder was warned; set exactly while it is ``warned``.
+        reclaim_at: when it is taken back unless something ends the warning.
+        warn_kind: a `WarningKind`; empty without a warning.
+        warn_why: why, in words for the holder.
+        stays: how often the holder said "I am still here" since work was last seen.
+        stay_until: until when the last of these counts.
+        warn_by: the person who asked for it back; empty where the policy did.
+    """
+
+    what: ClassVar[str] = "lease"
+    id: int
+    ticket: int | None
+    generation: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    state: str
+    granted_at: float
+    holder: str = ""
+    taken_at: float | None = None
+    attached_at: float | None = None
+    releasing_at: float | None = None
+    ended_at: float | None = None
+    ends_at: float | None = None
+    extensions: int = 0
+    reason: str = ""
+    warned_at: float | None = None
+    reclaim_at: float | None = None
+    warn_kind: str = ""
+    warn_why: str = ""
+    stays: int = 0
+    stay_until: float | None = None
+    warn_by: str = ""
+    slices: tuple[int, ...] = ()
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_LEASES
+
+    def without_warning(self) -> "LeaseRow":
+        """The same, running."""
+        return replace(
+            self,
+            state=LeaseState.RUNNING,
+            warned_at=None,
+            reclaim_at=None,
+            warn_kind="",
+            warn_why="",
+            warn_by="",
+        )
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a holder was attached that is not confirmed gone."""
+        return self.state in HELD_LEASES and bool(self.holder)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRow(_Numbered):
+    """So many of a shape for a course, at a local time; see calendar.py for what the time means.
+
+    Attributes:
+        shape: resolved to profiles; what a ticket's shape must be to draw on it.
+        count: how many leases of that shape.
+        weekdays: bits, Monday is 1; 0 for a single time, on ``first_date``.
+        first_date: ISO date before which it does not take place.
+        last_date: ISO date after which it does not; empty for no end.
+        from_time: ``HH:MM``, local.
+        to_time: ``HH:MM``, local, the same day.
+        tz: the IANA name of the time zone.
+        grace_s: how long after the start what is not taken up stays set aside.
+        state: planned, kept, open, over, cancelled, refused.  Decisions go by the clock: the
+            state is what was noted of it last.
+        reason: why it was refused, one of `refused.REASONS`.
+        message: the same in words, or why it was cancelled.
+    """
+
+    what: ClassVar[str] = "reservation"
+    id: int
+    course: str
+    shape: str
+    count: int
+    weekdays: int
+    first_date: str
+    last_date: str
+    from_time: str
+    to_time: str
+    tz: str
+    grace_s: float
+    made_by: str
+    made_at: float
+    state: str
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_RESERVATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRow(_Numbered):
+    """What staff tell students.  Without an addressee it is for all.
+
+    Attributes:
+        to_user: only this user.
+        to_server: only this server of the user's; None for all of them.
+        to_course: only who is in this course.
+        until: it is shown no longer from then on.
+        state: ``open`` or ``over``.
+    """
+
+    what: ClassVar[str] = "note"
+    id: int
+    at: float
+    by: str
+    to_user: str | None
+    to_server: str | None
+    to_course: str | None
+    text: str
+    until: float
+    state: str = "open"
+
+    @property
+    def is_live(self) -> bool:
+        return self.state == "open"
+
+    @property
+    def course(self) -> str:
+        """The course it is for, as the ledger's transitions carry it."""
+        return self.to_course or ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRow(_Numbered):
+    """How some GPUs are to be cut, always or at some times; see timetable.py.
+
+    Attributes:
+        name: by which people call it; one live layout has it.
+        course: whose slices they are while it is in force; empty: everybody's.
+        cuts: the profiles of each GPU, by its UUID; JSON.
+        times: when; JSON; an empty list for always.
+        state: planned, in-force, over, removed, replaced, refused.  Decisions go by the clock: the
+            state is what was noted of it last.
+        message: why it was applied, removed, replaced or refused.
+    """
+
+    what: ClassVar[str] = "layout"
+    id: int
+    name: str
+    course: str
+    cuts: str
+    times: str
+    made_by: str
+    made_at: float
+    state: str
+    message: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_LAYOUTS
+
+
+Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | NoteRow | LayoutRow

@@ -1,0 +1,173 @@
+"""When a class takes place: a local time on given days, as instants.  Pure, like a table.
+
+A rule means readings of the wall clock in its time zone.  An occurrence is the time during which
+the clock on the wall of that day reads ``starts`` or later and less than ``ends``:
+
+- a class at 10:00 is at 10:00 in winter and in summer;
+- of a local time that exists twice (clocks go back) the first is a start and the last an end: the
+  repeated hour belongs to the class as often as it is read;
+- a local time that does not exist (clocks go forward) is the moment at which the clocks jump; a
+  class wholly inside the missing hour does not take place that day.
+
+Knows no pool; must not import it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
+
+from miglab_api.reservations import WEEKDAYS
+
+DAY = timedelta(days=1)
+DAY_S = 86400.0
+MINUTE = timedelta(minutes=1)
+LOOK_AHEAD_DAYS = 15  # a weekly rule takes place within them, or never
+
+
+class Occurrence(NamedTuple):
+    """One time that a class takes place, seconds since the epoch; the end is not part of it."""
+
+    starts_at: float
+    ends_at: float
+
+    def overlaps(self, other: "Occurrence") -> bool:
+        """Whether both take place at some moment."""
+        return self.starts_at < other.ends_at and other.starts_at < self.ends_at
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A class: every week on some days, or once.
+
+    Attributes:
+        weekdays: bits, Monday is 1; 0 for once, on ``first``.
+        first: the day before which it does not take place.
+        last: the day after which it does not; None for no end.
+        starts: local time, whole minutes.
+        ends: local time, later than ``starts`` on the same day.
+        tz: IANA name of the time zone, one that `is_zone` knows.
+    """
+
+    weekdays: int
+    first: date
+    last: date | None
+    starts: time
+    ends: time
+    tz: str
+
+    def takes_place_on(self, day: date) -> bool:
+        """Whether it is held that day, as far as the calendar says."""
+        if not self.weekdays:
+            return day == self.first
+        is_too_late = self.last is not None and day > self.last
+        return day >= self.first and not is_too_late and bool(self.weekdays >> day.weekday() & 1)
+
+
+def mask_of(names: Iterable[str]) -> int:
+    """The bits of weekdays given by name (`WEEKDAYS`)."""
+    return sum({1 << WEEKDAYS.index(name) for name in names})
+
+
+def names_of(mask: int) -> tuple[str, ...]:
+    """The names of the weekdays in a mask, Monday first."""
+    return tuple(name for bit, name in enumerate(WEEKDAYS) if mask >> bit & 1)
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def is_zone(name: str) -> bool:
+    """Whether this machine knows the time zone."""
+    return name in _zones()
+
+
+def local_day(at: float, tz: str) -> date:
+    """The day it is in a time zone."""
+    return datetime.fromtimestamp(at, ZoneInfo(tz)).date()
+
+
+@lru_cache(maxsize=65536)
+def occurrence(rule: Rule, day: date) -> Occurrence | None:
+    """When the class takes place that day; None if it does not."""
+    if not rule.takes_place_on(day):
+        return None
+    zone = ZoneInfo(rule.tz)
+    starts_at, _ = _instants(day, rule.starts, zone)
+    last = datetime.combine(day, rule.ends) - MINUTE  # the last minute that belongs to it
+    _, ends_at = _instants(day, last.time(), zone)
+    return Occurrence(starts_at, ends_at) if starts_at < ends_at else None
+
+
+def _instants(day: date, wall: time, zone: ZoneInfo) -> tuple[float, float]:
+    """When a minute of the wall clock first begins and last ends; both the jump, if it is missing.
+
+    Of a missing time Python's ``fold=0`` counts from the offset before the jump and so lies after
+    it, ``fold=1`` the other way round (PEP 495).
+    """
+    local = datetime.combine(day, wall, tzinfo=zone)
+    first, last = (local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+    if first <= last:
+        return first.timestamp(), (last + MINUTE).timestamp()
+    jump = _jump(last, first, zone).timestamp()
+    return jump, jump
+
+
+def _jump(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The first second of the new offset, between an instant of the old and one of the new."""
+    old = before.astimezone(zone).utcoffset()
+    while after - before > timedelta(seconds=1):
+        middle = (before + (after - before) / 2).replace(microsecond=0)
+        if middle.astimezone(zone).utcoffset() == old:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def occurrences(rule: Rule, since: float, until: float) -> Iterator[Occurrence]:
+    """Every occurrence that is not over at ``since`` and has begun by ``until``, in order."""
+    day = max(rule.first, local_day(since, rule.tz) - DAY)
+    last = local_day(until, rule.tz) + DAY
+    while day <= (last if rule.weekdays else min(last, rule.first)):
+        found = occurrence(rule, day)
+        if found is not None and found.ends_at > since and found.starts_at <= until:
+            yield found
+        day += DAY
+
+
+def next_occurrence(rule: Rule, at: float) -> Occurrence | None:
+    """The one in force at a moment, else the next; None if it never takes place again."""
+    day = max(rule.first, local_day(at, rule.tz) - DAY)
+    for found in (occurrence(rule, day + n * DAY) for n in range(LOOK_AHEAD_DAYS)):
+        if found is not None and found.ends_at > at:
+            return found
+    return None
+
+
+def first_overlap(one: Rule, other: Rule, since: float, until: float) -> Occurrence | None:
+    """The first time, begun by ``until``, in which both classes take place; None if never."""
+    for mine, theirs in _side_by_side(one, other, since, until):
+        if mine.overlaps(theirs):
+            return Occurrence(
+                max(mine.starts_at, theirs.starts_at), min(mine.ends_at, theirs.ends_at)
+            )
+    return None
+
+
+def _side_by_side(
+    one: Rule, other: Rule, since: float, until: float
+) -> Iterator[tuple[Occurrence, Occurrence]]:
+    """The occurrences of both in pairs that may overlap: whichever ends first makes way."""
+    left, right = occurrences(one, since, until), occurrences(other, since, until)
+    mine, theirs = next(left, None), next(right, None)
+    while mine is not None and theirs is not None:
+        yield mine, theirs
+        if mine.ends_at <= theirs.ends_at:
+            mine = next(left, None)
+        else:
+            theirs = next(right, None)

@@ -1,0 +1,1 @@
+"""Which leases are idle, warned and taken back; a loop beside the pool."""

@@ -1,0 +1,184 @@
+"""What a lease is doing: active, idle with something on its slice, idle without, or unknown.
+
+Pure: what the server says and what NVML reads in, a state and figures out.  NVML beats the server:
+a GPU that computes is in use, whatever is said or left unsaid; what a student sends can shield a
+slice that NVML shows empty for a bounded time only, so does a page that is merely looked at.
+Unknown is never idle.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from miglab_pool.reclaimer.signals import Known
+
+HOLDING_MIB = 128  # an empty slice shows a few MiB of its own, one CUDA context takes hundreds
+
+
+class Activity(StrEnum):
+    """What a lease is doing."""
+
+    ACTIVE = "active"
+    IDLE_HOLDING = "idle-holding"
+    IDLE_FREE = "idle-free"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What NVML says of a lease's slices together.
+
+    Attributes:
+        processes: how many there are; None if any slice cannot be read (lately).
+        memory_used_mib: memory in use; None if any cannot be read.
+        free_for_s: for how long they were *known* to be empty since something was last on them.
+        activity_pct: how busy the busiest is; None where the hardware does not tell.
+        is_computing: whether that is more than a GPU at rest.
+        computed_age_s: since they were last seen computing; infinite if it is told and they never
+            were; None if unknown.
+    """
+
+    processes: int | None = None
+    memory_used_mib: int | None = None
+    free_for_s: float = 0.0
+    activity_pct: float | None = None
+    is_computing: bool = False
+    computed_age_s: float | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the slices are known to be empty."""
+        memory_mib = self.memory_used_mib
+        is_empty = memory_mib is not None and memory_mib < HOLDING_MIB
+        return self.processes == 0 and is_empty and not self.is_computing
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What counts, and for how long.
+
+    Attributes:
+        stale_s: what a server said longer ago is not known any more.
+        unused_s: how long a page that is looked at, or activity beside an empty slice, counts.
+        believes_empty: whether a slice without processes says anything of its holder; one of a
+            simulated GPU never has the holder's.
+        gpu_busy_pct: what a GPU at rest stays at or below.
+    """
+
+    stale_s: float = 90.0
+    unused_s: float = 3600.0
+    believes_empty: bool = True
+    gpu_busy_pct: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The state, and how it came about.
+
+    Attributes:
+        activity: the state.
+        idle_s: for how long nothing was done that counts; None if unknown.
+        work_age_s: since a kernel, a terminal or the CPU did something; None if unknown.
+        unknown: what is not known, in words; empty if nothing is missing.
+        empty_s: for how long the slice was empty, if that alone decides; else None.
+    """
+
+    activity: Activity
+    idle_s: float | None = None
+    work_age_s: float | None = None
+    unknown: str = ""
+    empty_s: float | None = None
+
+
+def judge(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) -> Judged:
+    """What the lease is doing.
+
+    Args:
+        known: what the server said; None if it said nothing.
+        reading: what NVML says.
+        held_s: how long the lease is held; nobody is idle longer than that.
+        bounds: what counts.
+    """
+    if known is None or known.age_s > bounds.stale_s:
+        return _by_gpu_alone(known, reading, held_s, bounds)
+    work_age_s, missing = _work(known, reading)
+    if reading.processes is None:
+        missing = missing or "NVML does not tell what is on the slice"
+    # Who has run nothing yet came with the lease: until then looking counts from its begin.
+    since_s = min(work_age_s, max(0.0, held_s))
+    claimed_s = None if missing else _claimed_idle_s(known, since_s, bounds)
+    if claimed_s is None and not missing:
+        missing = "its server does not tell whether somebody uses the page"
+    idle_s = _idle_s(claimed_s, reading, held_s, bounds)
+    if idle_s is None and work_age_s <= bounds.stale_s:
+        idle_s = min(work_age_s, max(0.0, held_s))  # what is known is enough: it works
+    if idle_s is None:
+        return Judged(Activity.UNKNOWN, unknown=missing)
+    is_by_slice = claimed_s is None or idle_s > claimed_s
+    return Judged(
+        _state(idle_s, reading, bounds),
+        idle_s,
+        None if missing else work_age_s,
+        empty_s=reading.free_for_s if is_by_slice and reading.is_free else None,
+    )
+
+
+def _by_gpu_alone(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) -> Judged:
+    """Of a server that is silent: a GPU that computes is in use, everything else is unknown."""
+    age_s = reading.computed_age_s
+    if age_s is not None and age_s <= bounds.stale_s:
+        return Judged(Activity.ACTIVE, min(age_s, max(0.0, held_s)), age_s)
+    why = "has not reported" if known is None else f"last reported {known.age_s:.0f} s ago"
+    return Judged(Activity.UNKNOWN, unknown=f"its server {why}")
+
+
+def _work(known: Known, reading: Reading) -> tuple[float, str]:
+    """Since when nothing worked, by what is known; and what is not known of it.
+
+    CPU time only adds to what kernels and terminals say, unless something is on the slice: then
+    it alone tells a program that runs by itself from one that does nothing.  A GPU that computes
+    is work; one that does not says nothing: a program may well be busy before and after.
+    """
+    ages = [
+        known.execution_age_s,
+        known.terminal_age_s,
+        known.cpu_age_s,
+        reading.computed_age_s,
+    ]
+    work_age_s = min((age for age in ages if age is not None), default=float("inf"))
+    if known.execution_age_s is None:
+        return work_age_s, "its server does not tell what its kernels do"
+    if known.terminal_age_s is None:
+        return work_age_s, "its server does not tell what its terminals do"
+    if known.cpu_age_s is None and not reading.is_free:
+        return work_age_s, "its server does not (yet) tell how much CPU it uses"
+    return work_age_s, ""
+
+
+def _claimed_idle_s(known: Known, work_age_s: float, bounds: Bounds) -> float | None:
+    """How long it is idle by what the server says; being looked at counts for `unused_s`.
+
+    Is it not known whether somebody looks, that matters only as long as it could count.
+    """
+    least_s = work_age_s - bounds.unused_s
+    if known.browser_age_s is not None:
+        return max(min(work_age_s, known.browser_age_s), least_s)
+    if work_age_s <= bounds.stale_s:
+        return work_age_s
+    return least_s if least_s > bounds.stale_s else None
+
+
+def _idle_s(
+    claimed_s: float | None, reading: Reading, held_s: float, bounds: Bounds
+) -> float | None:
+    """With an empty slice, whatever is said (or left unsaid) shields it for `unused_s`."""
+    is_bounded = reading.is_free and bounds.believes_empty
+    least_s = reading.free_for_s - bounds.unused_s if is_bounded else 0.0
+    if claimed_s is None and least_s <= 0:
+        return None
+    return max(0.0, min(max(claimed_s or 0.0, least_s), held_s))
+
+
+def _state(idle_s: float, reading: Reading, bounds: Bounds) -> Activity:
+    if idle_s <= bounds.stale_s:
+        return Activity.ACTIVE
+    return Activity.IDLE_FREE if reading.is_free else Activity.IDLE_HOLDING

@@ -1,0 +1,247 @@
+"""Whether a lease is kept, warned or taken back, and why.  Pure: nothing in but arguments.
+
+Two roads lead to a reclaim.  *Unused*: idle for longer than the limit, which shrinks when others
+wait for what the lease would free and stretches when nobody does; warned first, and only taken
+back once the server, heard after the warning's end, still says that nothing happens.  *Time*: the
+lease's end, the class's end, maintenance; these come whatever is known.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from miglab_api.leases import WarningKind
+from miglab_pool.reclaimer.activity_states import Activity, Bounds, Judged, Reading, judge
+from miglab_pool.reclaimer.hard_ends import KEPT, HardEnd
+from miglab_pool.reclaimer.signals import Known
+
+LEAD = 1.25  # of a warning's length: a look that comes late must not put the end itself off
+SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
+
+Figure = float | int | str | None
+
+
+class Act(StrEnum):
+    """What is to be done with a lease, the mildest first."""
+
+    KEEP = "keep"
+    WARN = "warn"
+    RECLAIM = "reclaim"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long one may be idle, all in seconds.
+
+    Attributes:
+        idle_s: nobody waits for it.
+        idle_wanted_s: others wait for it.
+        holding_factor: so many times as long with something on the slice: that would be lost.
+        warning_s: from the warning to the reclaim.
+        bounds: what counts as activity.
+    """
+
+    idle_s: float = 7200.0
+    idle_wanted_s: float = 900.0
+    holding_factor: float = 2.0
+    warning_s: float = 300.0
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    """What the policy needs of a lease; times are seconds since the epoch.
+
+    Attributes:
+        held_since: when its server was attached.
+        warning: what it is warned about; None if it is not.
+        reclaim_at: when that warning ends.
+        stay_until: until when "I am still here" counts.
+    """
+
+    held_since: float
+    warning: WarningKind | None = None
+    reclaim_at: float | None = None
+    stay_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The decision.
+
+    Attributes:
+        act: what is to be done; ``warn`` for one that is warned means: the warning stands.
+        reason: why, in words; for the holder where something is done.
+        kind: what the warning or reclaim is about; None to keep.
+        reclaim_at: when a new warning ends.
+        activity: what the lease is doing.
+        has_worked: whether work was seen that is more than being looked at.
+        figures: what it was decided by.
+    """
+
+    act: Act
+    reason: str
+    activity: Activity
+    kind: WarningKind | None = None
+    reclaim_at: float | None = None
+    has_worked: bool = False
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+def decide(
+    known: Known | None,
+    reading: Reading,
+    lease: LeaseFacts,
+    others_wait: int,
+    limits: Limits,
+    ends: Sequence[HardEnd],
+    now: float,
+) -> Verdict:
+    """Decide about one lease.
+
+    Args:
+        known: what its server said; None if nothing.
+        reading: what NVML says of its slices.
+        lease: the lease.
+        others_wait: how many wait for what it would free.
+        limits: the site's.
+        ends: the hard ends that are set for it.
+        now: seconds since the epoch.
+    """
+    judged = judge(known, reading, now - lease.held_since, limits.bounds)
+    limit_s = idle_limit_s(judged.activity, others_wait, limits)
+    figures = _figures(known, reading, judged, others_wait, limit_s)
+    answer = _by_end(lease, ends, limits, now)
+    if answer is None:
+        answer = _by_use(known, judged, lease, others_wait, limit_s, limits, now)
+    act, reason, kind, reclaim_at = answer
+    work_s, bounds = judged.work_age_s, limits.bounds
+    has_worked = (
+        judged.activity is Activity.ACTIVE and work_s is not None and work_s <= bounds.stale_s
+    )
+    return Verdict(act, reason, judged.activity, kind, reclaim_at, has_worked, figures)
+
+
+def idle_limit_s(activity: Activity, others_wait: int, limits: Limits) -> float:
+    """How long it may be idle before it is warned."""
+    limit_s = limits.idle_wanted_s if others_wait else limits.idle_s
+    return limit_s * limits.holding_factor if activity is Activity.IDLE_HOLDING else limit_s
+
+
+Answer = tuple[Act, str, WarningKind | None, float | None]
+
+
+def _by_end(
+    lease: LeaseFacts, ends: Sequence[HardEnd], limits: Limits, now: float
+) -> Answer | None:
+    """What the next hard end says; None while it is far."""
+    end = min(ends, key=lambda end: end.at, default=None)
+    if end is None or now < end.at - LEAD * limits.warning_s:
+        return None
+    is_warned = lease.warning is end.kind and lease.reclaim_at is not None
+    if is_warned and lease.reclaim_at is not None and now >= max(end.at, lease.reclaim_at):
+        return Act.RECLAIM, end.reason, end.kind, None
+    earliest = now if end.kind is WarningKind.TIME else now + limits.warning_s
+    return Act.WARN, end.reason, end.kind, max(end.at, earliest)
+
+
+def _by_use(
+    known: Known | None,
+    judged: Judged,
+    lease: LeaseFacts,
+    others_wait: int,
+    limit_s: float,
+    limits: Limits,
+    now: float,
+) -> Answer:
+    """What its use says."""
+    is_warned = lease.warning is WarningKind.IDLE
+    if judged.idle_s is None:
+        reason = f"Unknown is never idle: {judged.unknown}."
+        return (Act.WARN if is_warned else Act.KEEP), reason, _idle_if(is_warned), None
+    if judged.activity is Activity.ACTIVE:
+        return _keep("It is in use.")
+    idle = f"Nothing has happened on it for {in_words(judged.idle_s)}"
+    if judged.empty_s is not None:
+        idle = f"Nothing has run on the slice itself for {in_words(judged.empty_s)}"
+    if lease.stay_until is not None and now < lease.stay_until and not is_warned:
+        return _keep(f"{idle}, but somebody said to be still there.")
+    if judged.idle_s < limit_s:
+        return _keep(f"{idle}; the limit is {in_words(limit_s)}.")
+    reason = f"{idle}, and {_who_waits(others_wait)}. {KEPT}"
+    if not is_warned:
+        return Act.WARN, reason, WarningKind.IDLE, now + limits.warning_s
+    why_not = _why_not_yet(known, lease, now)
+    return (Act.WARN, why_not, WarningKind.IDLE, None) if why_not else _take(reason)
+
+
+def _why_not_yet(known: Known | None, lease: LeaseFacts, now: float) -> str:
+    """Why a warning that stands does not end in a reclaim now; empty if it does."""
+    over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
+    if over_s < 0 or lease.reclaim_at is None:
+        return f"Warned; taken back in {in_words(-over_s)} unless somebody is there."
+    if known is None or known.age_s > over_s:
+        return "The warning is over; waiting for the server's last word."
+    if known.unsaved and over_s < SAVING_S:
+        return "The warning is over; waiting for documents to be saved."
+    return ""
+
+
+def _keep(reason: str) -> Answer:
+    return Act.KEEP, reason, None, None
+
+
+def _take(reason: str) -> Answer:
+    return Act.RECLAIM, reason, WarningKind.IDLE, None
+
+
+def _idle_if(is_warned: bool) -> WarningKind | None:
+    return WarningKind.IDLE if is_warned else None
+
+
+def _who_waits(others_wait: int) -> str:
+    if not others_wait:
+        return "unused slices go back after a while"
+    return f"{others_wait} {'others wait' if others_wait > 1 else 'other waits'} for it"
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
+def _figures(
+    known: Known | None, reading: Reading, judged: Judged, others_wait: int, limit_s: float
+) -> dict[str, Figure]:
+    """Everything it was decided by; what is not there at all is left out, unknown is None."""
+    said: dict[str, Figure] = {
+        "idle_s": judged.idle_s,
+        "limit_s": limit_s,
+        "others_wait": others_wait,
+        "processes": reading.processes,
+        "memory_used_mib": reading.memory_used_mib,
+        "free_for_s": reading.free_for_s,
+        "gpu_activity_pct": reading.activity_pct,
+        "gpu_computed_age_s": reading.computed_age_s,
+        "report_age_s": known.age_s if known else None,
+        "kernels": known.kernels if known else None,
+        "busy": None if known is None or known.busy is None else int(known.busy),
+        "execution_age_s": known.execution_age_s if known else None,
+        "terminals": known.terminals if known else None,
+        "terminal_age_s": known.terminal_age_s if known else None,
+        "browsers": known.browsers if known else None,
+        "browser_age_s": known.browser_age_s if known else None,
+        "unsaved": known.unsaved if known else None,
+        "cpu_pct": known.cpu_pct if known else None,
+        "cpu_age_s": known.cpu_age_s if known else None,
+    }
+    return {
+        name: round(value, 1) if isinstance(value, float) else value
+        for name, value in said.items()
+        if not (isinstance(value, float) and math.isinf(value))
+    }

@@ -1,0 +1,301 @@
+"""One look at every lease in use: hear, read, decide, act, and say why.
+
+Runs inside the pool's own thread, so that nothing changes between looking and acting.  What is
+here is memory only: after a restart nothing is known of any server, so nothing is taken back
+before it has reported again, and every warning that nobody could answer begins anew.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from miglab_api.base import Message
+from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
+from miglab_pool.model.refused import Refused
+from miglab_pool.pool import Pool
+from miglab_pool.reclaimer.activity_states import Activity, Reading
+from miglab_pool.reclaimer.activity_totals import Tally
+from miglab_pool.reclaimer.closing_times import closed_now, ends_of
+from miglab_pool.reclaimer.policy import Act, Figure, LeaseFacts, Verdict, decide
+from miglab_pool.reclaimer.rules import Rules
+from miglab_pool.reclaimer.signals import NEVER, SignalBoard
+from miglab_pool.views.lease_cases import Case
+
+log = logging.getLogger(__name__)
+
+BY = "reclaimer"
+READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not known any more
+LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
+JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
+LOG_AGAIN_S = 900.0
+
+
+class Explanation(Message):
+    """What the policy thinks of one lease, and why.
+
+    Attributes:
+        act: what it would do now: ``keep``, ``warn`` (one that is warned: the warning stands) or
+            ``reclaim``.
+        is_acted_on: False in a dry run, and when the reclaimer is switched off.
+        activity: ``active``, ``idle-holding``, ``idle-free`` or ``unknown``.
+        kind: what a warning or reclaim is about.
+        figures: what it was decided by; None is unknown, what is left out is not there.
+        stays: how often "I am still here" was said since work was last seen.
+    """
+
+    lease: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    state: LeaseState
+    act: Act
+    is_acted_on: bool
+    activity: Activity
+    kind: WarningKind | None
+    reason: str
+    figures: dict[str, Figure]
+    stays: int
+    warning: LeaseWarning | None
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What this process remembers of a lease; every time is by the clock that never jumps."""
+
+    looked_at: float
+    free_for_s: float = 0.0
+    computed_at: float = float("-inf")
+    activity: Activity = Activity.UNKNOWN
+    warned_for: float | None = None
+    said: tuple[str, ...] = ()
+    said_at: float = float("-inf")
+
+
+class Reclaimer:
+    """See the module.
+
+    Args:
+        rules: what is decided by.
+        board: what servers said.
+        count: called with the kind of every reclaim, for the metrics.
+        clock: seconds that never jump.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        board: SignalBoard,
+        count: Callable[[str], None] = lambda kind: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rules = rules
+        self._board = board
+        self._count = count
+        self._clock = clock
+        self._watches: dict[int, _Watch] = {}
+        self._tally = Tally(clock)
+        self._samples = -1
+        self._sampled_at = float("-inf")
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether verdicts are acted on."""
+        return self.rules.is_enabled and not self.rules.is_dry_run
+
+    def round(self, pool: Pool) -> None:
+        """Look at every lease in use once."""
+        cases = {case.lease.id: case for case in pool.cases()}
+        self._board.keep(cases)
+        for gone in self._watches.keys() - cases.keys():
+            del self._watches[gone]
+        self._see_samples(pool)
+        if self.is_acting:
+            self._pause(pool)
+        for case in cases.values():
+            try:
+                self._look(pool, case)
+            except Refused as why:  # it changed meanwhile; the others are looked at all the same
+                log.info("lease %s was left as it is: %s", case.lease.id, why)
+        if spent := self._tally.due():
+            pool.note_activity(spent)
+
+    def explain(self, pool: Pool, user: str | None = None) -> list[Explanation]:
+        """What the policy thinks now, of one user's leases or of all; changes nothing."""
+        self._see_samples(pool)
+        cases = [case for case in pool.cases() if user in (None, case.lease.user)]
+        return [self._explained(case, self._verdict(pool, case)) for case in cases]
+
+    def activities(self) -> dict[int, Activity]:
+        """What each lease in use was doing at the last look."""
+        watches = self._watches.items()
+        return {lease: watch.activity for lease, watch in watches}
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def _see_samples(self, pool: Pool) -> None:
+        if pool.samples != self._samples:
+            self._samples, self._sampled_at = pool.samples, self._clock()
+
+    def _look(self, pool: Pool, case: Case) -> None:
+        now = self._clock()
+        watch = self._watches.setdefault(case.lease.id, _Watch(now))
+        reading = self._reading(case)
+        if reading.is_computing:
+            watch.computed_at = now
+        if reading.is_free:
+            watch.free_for_s += min(LOOK_MAX_S, now - watch.looked_at)
+        elif reading.processes is not None:
+            watch.free_for_s = 0.0
+        since_s, watch.looked_at = min(LOOK_MAX_S, now - watch.looked_at), now
+        if self.is_acting:
+            case = self._keep_time(pool, case, watch)
+        verdict = self._verdict(pool, case)
+        self._tally.add(case.lease.id, verdict.activity, since_s)
+        watch.activity = verdict.activity
+        self._say(case, watch, verdict)
+        self._act(pool, case, watch, verdict)
+
+    def _reading(self, case: Case) -> Reading:
+        watch = self._watches.get(case.lease.id)
+        if self._clock() - self._sampled_at > READING_LIVES_S or watch is None:
+            return Reading()
+        share = case.activity_pct
+        is_computing = share is not None and share > self.rules.limits.bounds.gpu_busy_pct
+        computed_age_s = 0.0 if is_computing else self._clock() - watch.computed_at
+        is_told = share is not None or computed_age_s < NEVER
+        return Reading(
+            case.processes,
+            case.memory_used_mib,
+            watch.free_for_s,
+            share,
+            is_computing,
+            computed_age_s if is_told else None,
+        )
+
+    def _verdict(self, pool: Pool, case: Case) -> Verdict:
+        lease, warning, rules = case.lease, case.lease.warning, self.rules
+        facts = LeaseFacts(
+            held_since=case.held_since,
+            warning=warning.kind if warning else None,
+            reclaim_at=warning.reclaim_at if warning else None,
+            stay_until=case.stay_until,
+        )
+        ends = ends_of(lease.course, case.held_since, lease.ends_at, rules.closings, case.makes_way)
+        return decide(
+            self._board.known(lease.id),
+            self._reading(case),
+            facts,
+            lease.others_wait,
+            rules.limits,
+            ends,
+            pool.core.now(),
+        )
+
+    # -- acting -------------------------------------------------------------------------------
+
+    def _keep_time(self, pool: Pool, case: Case, watch: _Watch) -> Case:
+        """Hold an idle warning's end against the clock that never jumps.
+
+        A warning that this process did not give could not be answered while nobody listened: it
+        begins anew.  Is the wall clock set, the end is set with it, and the time left stays.
+        """
+        warning, now = case.lease.warning, pool.core.now()
+        if warning is None or warning.kind is not WarningKind.IDLE:
+            watch.warned_for = None
+            return case
+        if watch.warned_for is None:
+            left_s = max(warning.reclaim_at - now, self.rules.limits.warning_s)
+            watch.warned_for = self._clock() + left_s
+            why = "the pool was restarted: the warning begins anew"
+        else:
+            left_s = watch.warned_for - self._clock()
+            why = "the clock was set: the time left stays the same"
+        if abs(warning.reclaim_at - (now + left_s)) <= JUMP_S:
+            return case
+        return replace(case, lease=pool.put_off(case.lease.id, now + left_s, why))
+
+    def _act(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
+        lease = case.lease
+        if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
+            self._hasten(pool, lease.id, lease.warning, verdict)
+            return  # a person's: the desk takes it back, whatever the policy thinks of its use
+        if not self.is_acting:
+            if lease.warning is not None:
+                pool.end_warning(lease.id, BY, "the reclaimer does not act any more")
+            return
+        if verdict.has_worked and case.stays:
+            pool.worked(lease.id)
+        if verdict.act is Act.RECLAIM and verdict.kind is not None:
+            pool.release(lease.id, BY, verdict.reason)
+            self._count(verdict.kind.value)
+        elif lease.warning is not None and verdict.kind is not lease.warning.kind:
+            self._change(pool, case, watch, verdict)
+        elif lease.warning is None and verdict.act is Act.WARN:
+            self._warn(pool, case, watch, verdict)
+
+    def _hasten(self, pool: Pool, lease: int, warning: LeaseWarning, verdict: Verdict) -> None:
+        """A person's warning ends no later than what nobody puts off: the lease, class or lab."""
+        is_end = verdict.act is Act.WARN and verdict.kind is not WarningKind.IDLE
+        at = verdict.reclaim_at
+        if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
+            pool.bring_forward(lease, at, verdict.reason)
+
+    def _change(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
+        """The warning there is has no ground any more; perhaps another has."""
+        warning = case.lease.warning
+        is_idle = warning is not None and warning.kind is WarningKind.IDLE
+        if verdict.act is Act.KEEP or not is_idle:
+            pool.end_warning(case.lease.id, BY, verdict.reason)
+        if verdict.act is Act.WARN:
+            self._warn(pool, case, watch, verdict)
+
+    def _warn(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
+        if verdict.kind is None or verdict.reclaim_at is None:
+            return
+        pool.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
+        if verdict.kind is WarningKind.IDLE:
+            watch.warned_for = self._clock() + self.rules.limits.warning_s
+
+    def _pause(self, pool: Pool) -> None:
+        """Grant nothing during maintenance; what a person paused stays paused."""
+        why = closed_now(self.rules.closings, pool.core.now())
+        was = pool.core.paused
+        if why and not was:
+            pool.pause(why, BY)
+        elif was.startswith("Maintenance of the lab from ") and was != why:
+            pool.resume(BY)
+            if why:  # of two windows that overlap the other one is still open
+                pool.pause(why, BY)
+
+    # -- saying -------------------------------------------------------------------------------
+
+    def _say(self, case: Case, watch: _Watch, verdict: Verdict) -> None:
+        """Log a verdict when it changes, and every quarter of an hour while it does not."""
+        said = (verdict.act.value, verdict.activity.value, verdict.kind or "")
+        now = self._clock()
+        if said == watch.said and now - watch.said_at < LOG_AGAIN_S:
+            return
+        watch.said, watch.said_at = said, now
+        log.info("verdict %s", json.dumps(self._explained(case, verdict).model_dump(mode="json")))
+
+    def _explained(self, case: Case, verdict: Verdict) -> Explanation:
+        lease = case.lease
+        return Explanation(
+            lease=lease.id,
+            user=lease.user,
+            server=lease.server,
+            course=lease.course,
+            shape=lease.shape,
+            state=lease.state,
+            act=verdict.act,
+            is_acted_on=self.is_acting,
+            activity=verdict.activity,
+            kind=verdict.kind,
+            reason=verdict.reason,
+            figures=dict(verdict.figures),
+            stays=case.stays,
+            warning=lease.warning,
+        )

@@ -1,0 +1,110 @@
+"""At a lease's end, asks the hub to stop the server that holds it.
+
+Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
+does not answer ends nothing.  A server that was started after the lease was attached is another one
+and never stopped; when that was is in the ledger, so a restart changes nothing.  How long the
+server has run is told by the hub's clock alone, and how long the lease is attached by the pool's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from urllib.parse import quote
+
+import httpx
+
+from miglab_api.leases import LeaseState, LeaseView
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 60.0
+DATE_S = 1.0
+"""What HTTP's ``Date`` leaves out: it has no fractions of a second (RFC 9110, section 5.6.7)."""
+
+
+class ServerEnder:
+    """Asks again, with growing pauses, until the lease is no longer releasing.
+
+    Args:
+        hub: an HTTP client whose base URL is the hub's API and whose headers carry the service's
+            own token, with the scopes ``read:servers`` and ``delete:servers``.
+        now: the clock, seconds since the epoch.
+    """
+
+    def __init__(self, hub: httpx.AsyncClient, now: Callable[[], float]) -> None:
+        self._hub = hub
+        self._now = now
+        self._ends: dict[int, _End] = {}
+
+    async def ask(self, leases: Iterable[LeaseView]) -> None:
+        """One round over all live leases."""
+        releasing = {item.id: item for item in leases if item.state is LeaseState.RELEASING}
+        for gone in self._ends.keys() - releasing.keys():
+            del self._ends[gone]
+        now = self._now()
+        asked = []
+        for lease in releasing.values():
+            end = self._ends.setdefault(lease.id, _End(now))
+            if lease.holder and end.is_due(now):
+                end.put_off(now)
+                asked.append(self._stop(lease))
+        await asyncio.gather(*asked)
+
+    async def _stop(self, lease: LeaseView) -> None:
+        try:
+            ran_s = await self._ran_s(lease)
+            if ran_s is None or lease.attached_at is None:
+                return  # already stopped
+            if ran_s + DATE_S < self._now() - lease.attached_at:
+                log.warning(
+                    "lease %s of %s ends (%s), but server %r was started after it was attached: "
+                    "left alone", lease.id, lease.user, lease.reason, lease.server,
+                )  # fmt: skip
+                return
+            answer = await self._hub.delete(_path(lease))
+        except httpx.HTTPError as error:
+            log.warning(
+                "lease %s: the hub does not answer (%s); asked again later", lease.id, error
+            )
+            return
+        log.info(
+            "lease %s of %s ends (%s): asked the hub to stop server %r: HTTP %s",
+            lease.id, lease.user, lease.reason, lease.server, answer.status_code,
+        )  # fmt: skip
+
+    async def _ran_s(self, lease: LeaseView) -> float | None:
+        """For how long the server of that name has run, seconds; None if none runs."""
+        answer = await self._hub.get(f"users/{quote(lease.user, safe='')}")
+        if answer.status_code == HTTPStatus.NOT_FOUND:
+            return None
+        server = answer.raise_for_status().json().get("servers", {}).get(lease.server)
+        if server is None or server.get("stopped") or not server.get("started"):
+            return None
+        now = parsedate_to_datetime(answer.headers["Date"])
+        return (now - datetime.fromisoformat(server["started"])).total_seconds()
+
+
+class _End:
+    """When to ask next."""
+
+    def __init__(self, now: float) -> None:
+        self._next_at = now
+        self._pause_s = FIRST_PAUSE_S
+
+    def is_due(self, now: float) -> bool:
+        return now >= self._next_at
+
+    def put_off(self, now: float) -> None:
+        self._next_at = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+
+def _path(lease: LeaseView) -> str:
+    user = quote(lease.user, safe="")
+    if not lease.server:
+        return f"users/{user}/server"
+    return f"users/{user}/servers/{quote(lease.server, safe='')}"

@@ -1,0 +1,270 @@
+"""How one GPU is to be cut, and what lies between that and how it is.  Pure.
+
+A *cut* is the names of the profiles a GPU is to have, in any order; where each lies is chosen here
+(`arrange`), so that the fewest leases are in the way and the most slices can stay.  `change` says
+what is to be done; nothing in it ever ends a lease.
+Knows neither ledger, clock nor NVML.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from miglab_api.wording import in_words
+from miglab_pool.gpu.geometry import Geometry, Placed, Profile
+from miglab_pool.model.gpu import clash
+from miglab_pool.rules.placement.table import Layout, layouts_beside
+
+MOST_SLICES = 64
+FORMS = "'1g.5gb', '1g' (the plain profile of one compute slice), or '3x1g'"
+
+_PART = re.compile(r"(?:(\d{1,3}) ?[x×] ?)?([0-9]+g(?:\.[0-9]+gb(?:[+-][a-z.]+)?)?)")
+_BETWEEN = re.compile(r"\s*(?:,|\+(?=\s*\d))\s*")  # the + of "1g.5gb+me" is part of a name
+
+
+class CutError(ValueError):
+    """A cut that cannot be read, or that a GPU cannot have; says what would fit."""
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """The profiles of a cut in words, such as ``4g + 3x1g`` or ``2x3g.20gb``, one name each.
+
+    Raises:
+        CutError: it cannot be read.
+    """
+    names: list[str] = []
+    for part in _BETWEEN.split(text.strip().lower()):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise CutError(f"{_brief(part)} is no profile: write {FORMS}.")
+        count = int(match[1] or 1)
+        if not 1 <= count <= MOST_SLICES:
+            raise CutError(f"{_brief(part)} asks for {count} slices; 1 to {MOST_SLICES} can be.")
+        names += [match[2]] * count
+    if len(names) > MOST_SLICES:
+        raise CutError(f"{_brief(text)} asks for more than {MOST_SLICES} slices of one GPU.")
+    return tuple(names)
+
+
+def resolve(names: Iterable[str], geometry: Geometry) -> tuple[str, ...]:
+    """The cut in full names, sorted, if an empty GPU can have it.
+
+    Args:
+        names: full names, or short ones such as ``1g`` for the plain profile of so many compute
+            slices with the least memory.
+        geometry: the GPU's.
+
+    Raises:
+        CutError: there is no such profile, or they do not fit; the message says what would.
+    """
+    found = [_profile(name, geometry).name for name in names]
+    if not is_possible(found, geometry):
+        raise CutError(_what_fits(found, geometry))
+    return tuple(sorted(found))
+
+
+def _profile(name: str, geometry: Geometry) -> Profile:
+    if name in geometry.by_name:
+        return geometry.by_name[name]
+    size = int(name.partition("g")[0]) if "." not in name else None
+    plain = [p for p in geometry.profiles if p.compute_slices == size and not p.has_media]
+    if not plain:
+        raise CutError(f"it has no {name}; it can be cut into {_names(geometry)}")
+    return min(plain, key=lambda profile: (profile.size, profile.memory_mib))
+
+
+def is_possible(names: Sequence[str], geometry: Geometry) -> bool:
+    """Whether an empty GPU can be cut into all of them."""
+    return bool(arrangements(geometry, tuple(sorted(names))))
+
+
+def _what_fits(names: Sequence[str], geometry: Geometry) -> str:
+    """The most of them that fit, in the order they were named, and what is one too many."""
+    kept: list[str] = []
+    left: list[str] = []
+    for name in names:
+        fits = name not in left and is_possible([*kept, name], geometry)
+        (kept if fits else left).append(name)
+    return (
+        f"{in_words(names)} do not fit on it: beside {in_words(kept)}, which would fit, there is "
+        f"no place for {in_words(left)}"
+    )
+
+
+def _names(geometry: Geometry) -> str:
+    return ", ".join(profile.name for profile in geometry.profiles) or "nothing"
+
+
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:39] + "…")
+
+
+# -- where the slices go ------------------------------------------------------------------------
+
+
+class Kind(StrEnum):
+    """What a slice that lies on a GPU is to a layout."""
+
+    FREE = "free"
+    HELD = "held"
+    COMING = "coming"  # being made, for nobody
+    GRANTED = "granted"  # being made for a lease
+    GOING = "going"  # being destroyed
+    FIXED = "fixed"  # foreign, quarantined, or drained by hand
+
+
+HELD = frozenset({Kind.HELD, Kind.GRANTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """A slice on a GPU, by the ledger's number."""
+
+    number: int
+    placed: Placed
+    kind: Kind
+
+    @property
+    def where(self) -> tuple[int, str]:
+        """Start and profile: what makes it the slice that a layout wants."""
+        return where(self.placed)
+
+
+def where(placed: Placed) -> tuple[int, str]:
+    """The start and profile of a slice."""
+    return placed.placement.start, placed.profile.name
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be done to a GPU so that it has its cut.
+
+    Attributes:
+        seats: where each wanted slice is to lie.
+        keeps: slices that are there and stay.
+        makes: seats whose slice is not there and not under way.
+        comes: slices that are being made on their seat.
+        removes: free slices that have no seat.
+        drains: leased slices that have no seat: their leases run on, then they are removed.
+        goes: slices that are being destroyed, or made without a seat.
+        fixed: foreign, quarantined or drained slices: a person's to decide.
+    """
+
+    seats: tuple[Placed, ...]
+    keeps: tuple[Lying, ...] = ()
+    makes: tuple[Placed, ...] = ()
+    comes: tuple[Lying, ...] = ()
+    removes: tuple[Lying, ...] = ()
+    drains: tuple[Lying, ...] = ()
+    goes: tuple[Lying, ...] = ()
+    fixed: tuple[Lying, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the GPU has exactly the slices wanted, all of them usable."""
+        return len(self.keeps) == len(self.seats) and not (
+            self.removes or self.drains or self.goes or self.fixed
+        )
+
+    @property
+    def ready(self) -> tuple[Placed, ...]:
+        """The seats whose slice can be made as soon as ``removes`` are gone."""
+        others = (*self.keeps, *self.comes, *self.drains, *self.goes, *self.fixed)
+        return tuple(
+            seat for seat in self.makes if not any(clash(seat, other.placed) for other in others)
+        )
+
+
+@lru_cache(maxsize=1024)
+def arrangements(geometry: Geometry, names: tuple[str, ...]) -> tuple[Layout, ...]:
+    """Every way to lay the slices, sorted by name, on an empty GPU; none if they do not fit."""
+    wanted = [geometry.by_name[name] for name in names]
+    if sum(profile.has_media for profile in wanted) > 1:
+        return ()
+    if sum(profile.size for profile in wanted) > geometry.memory_slices:
+        return ()
+    return tuple(layouts_beside(wanted, 0))
+
+
+def arrange(geometry: Geometry, names: Sequence[str], lying: Sequence[Lying]) -> Layout:
+    """Choose where the slices are to lie.
+
+    Args:
+        geometry: the GPU's.
+        names: the cut, resolved (`resolve`).
+        lying: what is on the GPU.
+
+    Returns:
+        Of all arrangements the one with the fewest seats under what nobody may remove, then the
+        fewest leases without a seat, then the most slices that stay, then the lowest starts.
+    """
+    found = arrangements(geometry, tuple(sorted(names)))
+    return min(found, key=lambda layout: _how_bad(layout, lying))
+
+
+def _how_bad(layout: Layout, lying: Sequence[Lying]) -> tuple[int, int, int, tuple[int, ...]]:
+    seats = {where(seat) for seat in layout}
+    fixed = [item.placed for item in lying if item.kind is Kind.FIXED]
+    under = sum(any(clash(seat, other) for other in fixed) for seat in layout)
+    drained = sum(item.kind in HELD and item.where not in seats for item in lying)
+    stays = sum(item.kind is not Kind.FIXED and item.where in seats for item in lying)
+    return under, drained, -stays, tuple(seat.placement.start for seat in layout)
+
+
+def change(geometry: Geometry, names: Sequence[str], lying: Sequence[Lying]) -> Change:
+    """What is to be done so that the GPU has its cut.  Guarantees: nothing leased is removed."""
+    seats = arrange(geometry, names, lying)
+    seated = {where(seat) for seat in seats}
+    there = {item.where for item in lying if item.kind in (*HELD, Kind.FREE, Kind.COMING)}
+
+    def some(*kinds: Kind, on_seat: bool | None = None) -> tuple[Lying, ...]:
+        return tuple(
+            item for item in lying if item.kind in kinds and on_seat in (None, item.where in seated)
+        )
+
+    return Change(
+        seats=seats,
+        keeps=some(Kind.FREE, Kind.HELD, on_seat=True),
+        makes=tuple(seat for seat in seats if where(seat) not in there),
+        comes=some(Kind.COMING, Kind.GRANTED, on_seat=True),
+        removes=some(Kind.FREE, on_seat=False),
+        drains=some(*HELD, on_seat=False),
+        goes=(*some(Kind.GOING), *some(Kind.COMING, on_seat=False)),
+        fixed=some(Kind.FIXED),
+    )
+
+
+# -- what may be granted meanwhile --------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def only(geometry: Geometry, seats: Layout) -> Geometry:
+    """The GPU as it may be used while the layout is in force: its profiles on its seats alone.
+
+    What is placed there fits the layout, so no new lease is ever in its way.
+    """
+    return Geometry(geometry.memory_slices, tuple(_on_seats(geometry, seats)))
+
+
+def _on_seats(geometry: Geometry, seats: Layout) -> Iterator[Profile]:
+    for profile in geometry.profiles:
+        starts = tuple(
+            sorted(seat.placement.start for seat in seats if seat.profile.name == profile.name)
+        )
+        if starts:
+            yield Profile(
+                profile.name,
+                profile.profile_id,
+                profile.enum,
+                profile.compute_slices,
+                profile.size,
+                profile.sm_count,
+                profile.memory_mib,
+                len(starts),
+                starts,
+            )

@@ -1,0 +1,59 @@
+"""When leases end, by what is set: for who waits behind them.  Pure: settings and rows in."""
+
+from math import inf
+
+from miglab_api.leases import LeaseState
+from miglab_pool.model.gpu import SOON, UNKNOWN, Stay
+from miglab_pool.model.rows import LeaseRow
+from miglab_pool.rules.quotas import Asked, longest_set_s
+from miglab_pool.settings import PoolSettings
+
+
+def longest_s(settings: PoolSettings, user: str, course: str) -> float | None:
+    """The longest lease somebody may have, without extensions, seconds; None for no limit.
+
+    Slice-hours that are used up may end it sooner.
+    """
+    return longest_set_s(settings.quotas, Asked(user, course, None, 0), settings.lease_s)
+
+
+def lasts_s(settings: PoolSettings, user: str, course: str) -> float:
+    """How long slices granted now are away at most, seconds; infinite for no limit.
+
+    Until the lease is taken and its server attached, the longest lease, every extension, and then
+    the time for a reclaim that comes late and a container that has to be removed.
+    """
+    longest = longest_s(settings, user, course)
+    if longest is None:
+        return inf
+    extended_s = settings.extensions * settings.extension_s
+    return handover_s(settings) + longest + extended_s + clearing_s(settings)
+
+
+def handover_s(settings: PoolSettings) -> float:
+    """From the grant to the attach, at most."""
+    return settings.offer_s + settings.attach_s
+
+
+def clearing_s(settings: PoolSettings) -> float:
+    """From a lease's end until its place is empty, unless something is stuck."""
+    return settings.warning_s + settings.remove_after_s
+
+
+def extensions_s(settings: PoolSettings, lease: LeaseRow) -> float:
+    """By how much the holder may still put the end off, seconds."""
+    return max(0, settings.extensions - lease.extensions) * settings.extension_s
+
+
+def stay_of(settings: PoolSettings, lease: LeaseRow) -> Stay:
+    """Until when a lease's slices stay where they are."""
+    if lease.state == LeaseState.RELEASING:
+        return SOON
+    if lease.state == LeaseState.GRANTED:
+        longest = longest_s(settings, lease.user, lease.course)
+        if longest is None:
+            return UNKNOWN
+        return Stay(lease.granted_at + handover_s(settings) + longest, -inf)
+    if lease.ends_at is None:
+        return UNKNOWN
+    return Stay(lease.ends_at, -inf if lease.state == LeaseState.WARNED else lease.ends_at)

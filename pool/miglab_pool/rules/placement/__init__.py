@@ -1,0 +1,1 @@
+"""Where on a GPU a slice goes."""

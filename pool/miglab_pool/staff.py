@@ -1,0 +1,193 @@
+"""The desk's one door: each method is a transaction under the pool's lock, answered with a view.
+
+``by`` is how the ledger names who does it; ``why`` is in the ledger too; ``seen`` is what that
+person saw of the thing, and if it stands otherwise by now nothing is done.
+"""
+
+from collections.abc import Callable, Collection
+
+from miglab_api.gpus import GpuView, SliceView
+from miglab_api.leases import LeaseView
+from miglab_api.staff import AuditEntry, Note, NoteRequest, SentNote
+from miglab_api.tickets import TicketView
+from miglab_pool.model.rows import LeaseRow, NoteRow
+from miglab_pool.rules import staff_actions
+from miglab_pool.rules.audit_wording import called
+from miglab_pool.state.store import Core
+from miglab_pool.transactions import messages, staff_gpus, staff_leases
+from miglab_pool.transactions.staff_common import find_gpu, find_slice, told_of
+from miglab_pool.views import audit, pool_views
+
+
+class Desk:
+    """See the module.  Every method may raise `Refused`.
+
+    Args:
+        core: the pool's shared state.
+        lease_view: how a lease leaves the pool.
+    """
+
+    def __init__(self, core: Core, lease_view: Callable[[LeaseRow], LeaseView]) -> None:
+        self._core = core
+        self._lease_view = lease_view
+
+    # -- places -------------------------------------------------------------------------------
+
+    def gpu(self, uuid: str) -> GpuView:
+        """One GPU."""
+        with self._core.lock:
+            return pool_views.gpu_view(self._core, find_gpu(self._core, uuid))
+
+    def slice(self, number: int) -> SliceView:
+        """One slice that is not gone."""
+        with self._core.lock:
+            return pool_views.slice_view(self._core, find_slice(self._core, number))
+
+    def gpu_under(self, number: int) -> GpuView:
+        """The GPU on which a slice is or was."""
+        with self._core.lock:
+            row = self._core.ledger.find_slice(number) or find_slice(self._core, number)
+            return self.gpu(row.gpu)
+
+    def drain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
+        """No new lease on this GPU; who runs there runs on."""
+        with self._core.lock:
+            return pool_views.gpu_view(
+                self._core, staff_gpus.drain_gpu(self._core, uuid, why, by, seen)
+            )
+
+    def undrain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
+        """The GPU takes leases again."""
+        with self._core.lock:
+            return pool_views.gpu_view(
+                self._core, staff_gpus.undrain_gpu(self._core, uuid, why, by, seen)
+            )
+
+    def drain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+        """No new lease on this slice's place; who runs there runs on."""
+        with self._core.lock:
+            row = staff_gpus.drain_slice(self._core, number, why, by, seen)
+            return pool_views.slice_view(self._core, row)
+
+    def undrain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+        """The slice's place takes leases again."""
+        with self._core.lock:
+            row = staff_gpus.undrain_slice(self._core, number, why, by, seen)
+            return pool_views.slice_view(self._core, row)
+
+    def quarantine(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+        """Set a slice aside that nobody holds: it stays as it is until `clear`."""
+        with self._core.lock:
+            row = staff_gpus.set_aside(self._core, number, why, by, seen)
+            return pool_views.slice_view(self._core, row)
+
+    def clear(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
+        """Try again to destroy a slice that is set aside."""
+        with self._core.lock:
+            return pool_views.slice_view(
+                self._core, staff_gpus.clear(self._core, number, why, by, seen)
+            )
+
+    def adopt(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
+        """Take over a foreign slice: it is destroyed, and its place is the pool's."""
+        with self._core.lock:
+            return pool_views.slice_view(
+                self._core, staff_gpus.adopt(self._core, number, why, by, seen)
+            )
+
+    def pause(self, why: str, by: str) -> None:
+        """Grant nothing while ``why`` is not empty.  A restart does not end it."""
+        with self._core.write(durable=True) as tx:
+            staff_actions.check_pause(self._core.paused, why, told_of(self._core, "pool", ""))
+            tx.pause(why, by)
+
+    # -- leases and tickets -------------------------------------------------------------------
+
+    def reclaim(
+        self, number: int, why: str, by: str, warning_s: float, seen: str | None = None
+    ) -> LeaseView:
+        """Take a lease back, after a warning of so many seconds; with 0 at once."""
+        with self._core.lock:
+            row = staff_leases.reclaim(self._core, number, why, by, warning_s, seen)
+            return self._lease_view(row)
+
+    def take_back(self) -> list[LeaseView]:
+        """Release the leases whose warning by staff is over; for the service's timer."""
+        with self._core.lock:
+            return [self._lease_view(row) for row in staff_leases.take_back(self._core)]
+
+    def extend(
+        self, number: int, by_s: float, by: str, why: str = "", seen: str | None = None
+    ) -> LeaseView:
+        """Give a lease more time than its holder may take; ends a warning by staff, too."""
+        with self._core.lock:
+            return self._lease_view(staff_leases.extend(self._core, number, by_s, why, by, seen))
+
+    def put_in_front(self, number: int, why: str, by: str, seen: str | None = None) -> TicketView:
+        """Give a ticket the next slices that fit."""
+        with self._core.lock:
+            staff_leases.put_in_front(self._core, number, why, by, seen)
+            return self._ticket(number)
+
+    def put_back(self, number: int, by: str, why: str = "", seen: str | None = None) -> TicketView:
+        """Give a ticket its own place in line again."""
+        with self._core.lock:
+            staff_leases.put_back(self._core, number, why, by, seen)
+            return self._ticket(number)
+
+    def _ticket(self, number: int) -> TicketView:
+        return pool_views.ticket_view(self._core, self._core.state.tickets[number])
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def send(self, asked: NoteRequest, by: str) -> SentNote:
+        """Show a message from now on."""
+        with self._core.lock:
+            return _sent(messages.send(self._core, asked, by))
+
+    def note(self, number: int) -> SentNote:
+        """A message that is shown."""
+        with self._core.lock:
+            return _sent(messages.find(self._core, number))
+
+    def end_note(self, number: int, by: str, why: str = "") -> SentNote:
+        """Show a message no longer."""
+        with self._core.lock:
+            return _sent(messages.end(self._core, number, by, why))
+
+    def notes(self) -> list[SentNote]:
+        """The messages that are shown, the newest first."""
+        with self._core.lock:
+            return [_sent(row) for row in messages.shown(self._core)]
+
+    def notes_for(self, user: str, server: str, courses: Collection[str]) -> tuple[Note, ...]:
+        """What is to be shown to whoever is at this server, the newest first."""
+        with self._core.lock:
+            rows = messages.shown(self._core)
+            return tuple(_note(row) for row in rows if messages.is_for(row, user, server, courses))
+
+    # -- audit --------------------------------------------------------------------------------
+
+    def audit(self, asked: audit.Question) -> list[AuditEntry]:
+        """Who did what, the newest first.
+
+        Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
+        """
+        return audit.read(self._core.ledger.path, asked)
+
+
+def _sent(row: NoteRow) -> SentNote:
+    return SentNote(
+        id=row.id,
+        at=row.at,
+        by=row.by,
+        to_user=row.to_user,
+        to_server=row.to_server,
+        to_course=row.to_course,
+        text=row.text,
+        until=row.until,
+    )
+
+
+def _note(row: NoteRow) -> Note:
+    return Note(id=row.id, at=row.at, by=called(row.by), text=row.text, until=row.until)

@@ -1,0 +1,1 @@
+"""The pool in memory: its rows, what was read from its GPUs, its invariants."""

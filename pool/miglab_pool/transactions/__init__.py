@@ -1,0 +1,1 @@
+"""What changes the pool; each is in the ledger before the act that it announces."""

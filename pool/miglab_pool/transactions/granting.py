@@ -1,0 +1,94 @@
+"""Writing a grant: the lease, its slices and the ticket's offer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from miglab_api.gpus import SliceState
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
+from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.model.gpu import Choice
+from miglab_pool.model.rows import FULL, GpuRow, LeaseRow, SliceRow, TicketRow
+from miglab_pool.state.store import Core
+from miglab_pool.transactions.slices import new_slice, next_generation, scrub
+
+# -- grant --------------------------------------------------------------------------------------
+
+
+def grant(core: Core, tx: Transaction, ticket: TicketRow, choices: Sequence[Choice]) -> LeaseRow:
+    """Give a waiting ticket the slices chosen for it: existing ones at once, others to be made."""
+    number = core.ledger.new_id("lease")
+    rows = [_chosen(core, tx, choice, number, ticket.course) for choice in choices]
+    return _granted(core, tx, ticket, rows, number)
+
+
+def grant_whole(core: Core, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -> LeaseRow:
+    """Give a waiting ticket a GPU with MIG off; made means here: seen to be empty once more."""
+    number = core.ledger.new_id("lease")
+    row = SliceRow(
+        id=core.ledger.new_id("slice"),
+        gpu=gpu.uuid,
+        generation=next_generation(core, tx, gpu.uuid),
+        profile=FULL,
+        start=0,
+        size=gpu.memory_slices,
+        sm_count=gpu.sm_count or 0,
+        memory_mib=gpu.memory_mib,
+        state=SliceState.MAKING,
+        lease=number,
+        course=ticket.course,
+    )
+    tx.put(row, reason=f"for lease {number}")
+    return _granted(core, tx, ticket, [row], number)
+
+
+def _granted(
+    core: Core, tx: Transaction, ticket: TicketRow, rows: Sequence[SliceRow], number: int
+) -> LeaseRow:
+    lease = LeaseRow(
+        id=number,
+        ticket=ticket.id,
+        generation=max(row.generation for row in rows),
+        user=ticket.user,
+        server=ticket.server,
+        course=ticket.course,
+        shape=ticket.shape,
+        state=LeaseState.GRANTED,
+        granted_at=tx.at,
+        slices=tuple(row.id for row in rows),
+    )
+    tx.put(lease, reason=f"ticket {ticket.id} is next and there is room")
+    tx.put(replace(ticket, lease=number))
+    offer_if_ready(core, tx, lease)
+    return lease
+
+
+def _chosen(core: Core, tx: Transaction, choice: Choice, lease: int, course: str) -> SliceRow:
+    warm = {
+        (row.start, row.profile): row
+        for row in core.state.on_gpu[choice.gpu].values()
+        if row.state == SliceState.FREE
+    }
+    if choice.reuse:
+        row = warm[choice.placement.start, choice.profile.name]
+        row = replace(row, state=SliceState.LEASED, lease=lease, course=course)
+        tx.put(row, reason=f"for lease {lease}")
+        return row
+    for placed in choice.destroy:
+        in_the_way = warm[placed.placement.start, placed.profile.name]
+        scrub(tx, in_the_way, f"recut for lease {lease}", remake=False)
+    row = new_slice(core, tx, choice.gpu, choice, lease, course)
+    tx.put(row, reason=f"for lease {lease}")
+    return row
+
+
+def offer_if_ready(core: Core, tx: Transaction, lease: LeaseRow) -> None:
+    """Offer the ticket its lease once every slice exists."""
+    ticket = core.state.tickets.get(lease.ticket or 0)
+    if ticket is None or ticket.state != TicketState.WAITING:
+        return
+    if all(row.state == SliceState.LEASED for row in core.state.slices_of(lease)):
+        tx.put(
+            replace(ticket, state=TicketState.OFFERED, offered_at=tx.at),
+            reason=f"lease {lease.id} is ready",
+        )

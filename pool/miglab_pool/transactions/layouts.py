@@ -1,0 +1,153 @@
+"""Layouts and the pool: applied, removed, in force, cut ahead.
+
+Applying is a decision in the ledger and ends no lease: from then on a GPU takes new leases only on
+the seats of what is in force there, what is free and has no seat is destroyed, and a seat that has
+emptied gets its slice at once.  Which layout is in force follows from the rows and the clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from miglab_api.layouts import LayoutSpec, LayoutState
+from miglab_pool.decisions import layout_conflicts
+from miglab_pool.decisions.layouts import _check_together, _in_words, find, plans, resolved
+from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import LayoutRow
+from miglab_pool.rules.layout_times import (
+    Planned,
+    cuts_text,
+    hidden,
+    in_force,
+    phase,
+    planned,
+    times_text,
+)
+from miglab_pool.state.store import Core
+
+# -- the clock ----------------------------------------------------------------------------------
+
+
+def look(core: Core, at: float) -> None:
+    """Work out what is in force on each GPU; those where that changed are seen anew."""
+    now = in_force(plans(core), at, core.settings.reserve_lead_s) if core.state.layouts else {}
+    changed = {gpu for gpu in core.laid.keys() | now.keys() if core.laid.get(gpu) != now.get(gpu)}
+    if changed:
+        core.laid = now
+        core.possible.clear()
+        core.redraw(changed)
+
+
+def note_phases(core: Core, tx: Transaction) -> None:
+    """Put into the ledger what the clock has made of each, and see what is in force."""
+    for row in list(core.state.layouts.values()):
+        state = _state(planned(row), tx.at, core.settings.reserve_lead_s)
+        if state != row.state:
+            tx.put(replace(row, state=state), reason=_what_now(state))
+    look(core, tx.at)
+
+
+def _state(plan: Planned, at: float, lead_s: float) -> LayoutState:
+    found = phase(plan, at, lead_s)
+    if found.rank:
+        return LayoutState.IN_FORCE
+    return LayoutState.PLANNED if found.time else LayoutState.OVER
+
+
+def _what_now(state: LayoutState) -> str:
+    if state is LayoutState.IN_FORCE:
+        return "from now on its GPUs are cut so"
+    return "it is over for this time" if state is LayoutState.PLANNED else "it is over"
+
+
+# -- applying -----------------------------------------------------------------------------------
+
+
+def lay(core: Core, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> list[LayoutRow]:
+    """Apply layouts, all or none; one of the same name is replaced.
+
+    Args:
+        core: the pool.
+        asked: each with all its GPUs by UUID.
+        by: who.
+        reason: why, for the ledger.
+
+    Raises:
+        Refused: ``bad-layout`` or ``layout-clash``, with what would go; it is in the ledger too.
+    """
+    with core.write(durable=True) as tx:
+        rows = [_row(core, tx, one, by, reason) for one in asked]
+        why = None
+        try:
+            cuts = [cuts_text(one.gpus) for one in resolved(core, asked)]
+            rows = [replace(row, cuts=cut) for row, cut in zip(rows, cuts, strict=True)]
+            _check_together(core, rows, tx.at)
+        except Refused as error:
+            why = error
+            rows = [replace(r, state=LayoutState.REFUSED, message=why.message) for r in rows]
+        else:
+            _replace(core, tx, rows, by)
+        for row in rows:
+            tx.put(row, by, row.message or _in_words(row), act="cut")
+        if why is None:
+            _retire(core, tx, by)
+            note_phases(core, tx)
+    if why is not None:
+        raise why
+    return [core.state.layouts.get(row.id, row) for row in rows]
+
+
+def _row(core: Core, tx: Transaction, asked: LayoutSpec, by: str, reason: str) -> LayoutRow:
+    return LayoutRow(
+        id=core.ledger.new_id("layout"),
+        name=asked.name,
+        course=asked.course,
+        cuts=cuts_text(asked.gpus),
+        times=times_text(asked.when),
+        made_by=by,
+        made_at=tx.at,
+        state=LayoutState.PLANNED,
+        message=reason,
+    )
+
+
+def _replace(core: Core, tx: Transaction, rows: Sequence[LayoutRow], by: str) -> None:
+    names = {row.name for row in rows}
+    for old in [row for row in core.state.layouts.values() if row.name in names]:
+        _end(tx, old, LayoutState.REPLACED, by, "one of the same name was applied")
+
+
+def _retire(core: Core, tx: Transaction, by: str) -> None:
+    """End what nothing is left of: without times, and a later one on each of its GPUs."""
+    for plan in hidden(plans(core)):
+        why = "a later layout holds on each of its GPUs"
+        _end(tx, core.state.layouts[plan.number], LayoutState.REPLACED, by, why)
+
+
+def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, why: str) -> None:
+    tx.put(replace(row, state=state, message=why), by, why, act="cut")
+
+
+def unlay(core: Core, name: str, by: str, reason: str = "") -> LayoutRow:
+    """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
+
+    Raises:
+        Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
+    """
+    why = None
+    with core.write(durable=True) as tx:
+        row = find(core, name)
+        try:
+            before = plans(core)
+            layout_conflicts.check(
+                core, before, [one for one in before if one.number != row.id], tx.at
+            )
+        except Refused as error:
+            why = error
+            tx.note(row, by, f"not removed: {error.message}", "refused")
+        else:
+            _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
+            note_phases(core, tx)
+    if why is not None:
+        raise why
+    return replace(row, state=LayoutState.REMOVED)

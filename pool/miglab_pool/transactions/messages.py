@@ -1,0 +1,77 @@
+"""Messages of staff: kept in the ledger, shown until their time is over or somebody ends them."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from miglab_api.staff import NoteRequest
+from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import NoteRow
+from miglab_pool.state.store import Core
+
+NOTES_MAX = 200
+OVER = "over"
+
+
+def is_for(row: NoteRow, user: str, server: str, courses: Collection[str]) -> bool:
+    """Whether a message is for whoever is at this server.  Pure."""
+    if row.to_user is not None:
+        return row.to_user == user and row.to_server in (None, server)
+    return row.to_course is None or row.to_course in courses
+
+
+def send(core: Core, asked: NoteRequest, by: str) -> NoteRow:
+    """Show a message from now on."""
+    with core.write(durable=True) as tx:
+        end_old(core, tx)
+        if asked.to_course is not None and asked.to_course not in core.settings.courses:
+            raise Refused("not-in-course", f"There is no course {asked.to_course!r} here.", 404)
+        if len(core.state.notes) >= NOTES_MAX:
+            raise Refused(
+                "too-many-notes",
+                f"{NOTES_MAX} messages are shown already, which is as many as may be. "
+                "End some that are not needed any more.",
+                429,
+            )
+        row = NoteRow(
+            id=core.ledger.new_id("note"),
+            at=tx.at,
+            by=by,
+            to_user=asked.to_user,
+            to_server=asked.to_server,
+            to_course=asked.to_course,
+            text=asked.text,
+            until=tx.at + 60 * asked.minutes,
+        )
+        tx.put(row, by, asked.text, "message")
+    return row
+
+
+def find(core: Core, number: int) -> NoteRow:
+    """A message that is shown; Refused if there is none of this number, or it is over."""
+    row = core.state.notes.get(number)
+    if row is None:
+        raise Refused("unknown-note", f"No message {number} is shown (any more).", 404)
+    return row
+
+
+def end(core: Core, number: int, by: str, why: str) -> NoteRow:
+    """Show it no longer."""
+    with core.write(durable=True) as tx:
+        row = replace(find(core, number), state=OVER)
+        tx.put(row, by, why, "end")
+    return row
+
+
+def end_old(core: Core, tx: Transaction) -> None:
+    """Note as over what is shown no longer."""
+    for row in list(core.state.notes.values()):
+        if row.until <= tx.at:
+            tx.put(replace(row, state=OVER), reason="its time is over")
+
+
+def shown(core: Core) -> list[NoteRow]:
+    """What is shown now, the newest first."""
+    now = core.now()
+    rows = [row for row in core.state.notes.values() if row.until > now]
+    return sorted(rows, key=lambda row: (-row.at, -row.id))

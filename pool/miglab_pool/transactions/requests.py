@@ -1,0 +1,111 @@
+"""Asking for a shape: a place in line, or the slices in this very step.  Transactions.
+
+Whether it may be asked for, and who is next, is decided in `tickets`.
+"""
+
+from dataclasses import replace
+
+from miglab_api.tickets import TicketRequest, TicketState
+from miglab_pool.decisions import admission
+from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import TicketRow
+from miglab_pool.state.store import Core
+from miglab_pool.transactions import grants, tickets
+
+NO_NEW_ONES = frozenset({"paused", "gpus-unknown"})
+"""Refusals of what is new; who has a ticket keeps it."""
+
+Answer = tuple[TicketRow, Refused | None]
+
+
+class _NotFreeError(Exception):
+    """Undoes a request that would have to wait, and what giving up the place let others have."""
+
+
+def request(core: Core, asked: TicketRequest) -> TicketRow:
+    """The ticket for this request: the one there is, or a new one.
+
+    A new one is at the end of the line, in the place of what the server had asked for before; or,
+    ``only_if_free``, granted already.
+
+    Raises:
+        Refused: with the reason, which is in the ledger too; the server's ticket is as it was.
+    """
+    with core.lock:
+        ticket, why = _at_once(core, asked) if asked.only_if_free else _in_line(core, asked)
+    if why is not None:
+        raise why
+    return ticket
+
+
+def _in_line(core: Core, asked: TicketRequest) -> Answer:
+    with core.write() as tx:
+        return _asked(core, tx, asked)
+
+
+def _at_once(core: Core, asked: TicketRequest) -> Answer:
+    """Asked for, and granted by the rule for all, in one step; else everything stays as it was."""
+    try:
+        with core.write(durable=True) as tx:
+            ticket, why = _asked(core, tx, asked)
+            if why is None:
+                grants.match(core, tx)
+                ticket = core.state.tickets[ticket.id]
+            if ticket.is_queued:
+                raise _NotFreeError
+            return ticket, why
+    except _NotFreeError:
+        with core.write() as tx:
+            why = _not_free(ticket.shape, tickets.of_server(core, asked.user, asked.server))
+            return _new(core, tx, asked, ticket.shape, why), why
+
+
+def _not_free(shape: str, kept: TicketRow | None) -> Refused:
+    if kept is None:
+        return Refused("not-free", f"{shape} is not free now. Ask for it to wait in line.")
+    what = "place in line" if kept.is_queued else kept.shape
+    return Refused("not-free", f"{shape} is not free any more. You keep your {what}.")
+
+
+def _asked(core: Core, tx: Transaction, asked: TicketRequest) -> Answer:
+    shape, why = admission.judge(core, asked)
+    ticket = tickets.of_server(core, asked.user, asked.server)
+    may_stay = why is None or why.reason in NO_NEW_ONES
+    if may_stay and ticket is not None and _is_same(ticket, asked, shape):
+        ticket = replace(ticket, attended_at=tx.at)
+        core.state.tickets[ticket.id] = ticket
+        return ticket, None
+    why = why or admission.why_not_now(core, asked, shape, ticket)
+    if why is None and ticket is not None:
+        _replace(core, tx, ticket)
+    return _new(core, tx, asked, shape, why), why
+
+
+def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
+    return ticket.course == asked.course and shape == ticket.shape
+
+
+def _replace(core: Core, tx: Transaction, ticket: TicketRow) -> None:
+    message = "Another shape was asked for this server; this ticket made way."
+    tickets.end(core, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
+
+
+def _new(
+    core: Core, tx: Transaction, asked: TicketRequest, shape: str, why: Refused | None
+) -> TicketRow:
+    ticket = TicketRow(
+        id=core.ledger.new_id("ticket"),
+        user=asked.user,
+        server=asked.server,
+        course=asked.course,
+        shape=shape,
+        asked=asked.shape,
+        state=TicketState.WAITING if why is None else TicketState.REFUSED,
+        created_at=tx.at,
+        attended_at=tx.at,
+        reason="" if why is None else why.reason,
+        message="" if why is None else why.message,
+    )
+    tx.put(ticket, asked.user, ticket.message)
+    return ticket

@@ -1,0 +1,162 @@
+"""Reservations: made, refused, cancelled, and when each is in force.
+
+Decisions only.  What a reservation is doing at a moment follows from its row and the clock alone
+(`phase`); the state in the row is what was noted last, for the ledger's history.  What is kept for
+those in force is reserved.py's concern.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from miglab_api.reservations import ReservationRequest, ReservationState
+from miglab_pool.decisions.reservation_checks import (
+    _check_ahead,
+    _check_clashes,
+    _check_room,
+    _check_times,
+    _shape,
+)
+from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.reservations import in_words, phase
+from miglab_pool.model.rows import LIVE_RESERVATIONS, ReservationRow
+from miglab_pool.model.schedule import Occurrence, local_day, mask_of
+from miglab_pool.state.store import Core
+
+# -- making -------------------------------------------------------------------------------------
+
+
+def make(
+    core: Core,
+    asked: ReservationRequest,
+    by: str,
+    check: Callable[[ReservationRow, float], None] = lambda _row, _at: None,
+) -> ReservationRow:
+    """Reserve, or refuse with the reason, which is in the ledger too.
+
+    Args:
+        core: the pool.
+        asked: what and when.
+        by: who.
+        check: refuses what goes well with the other reservations, but not with something else.
+    """
+    with core.write(durable=True) as tx:
+        row = _row(core.ledger.new_id("reservation"), tx.at, asked, by)
+        row, why = _judged(core, row, asked, tx.at, check)
+        if why is not None:
+            row = replace(
+                row, state=ReservationState.REFUSED, reason=why.reason, message=why.message
+            )
+        tx.put(row, by, row.message or in_words(row))
+    if why is not None:
+        raise why
+    return row
+
+
+def change(
+    core: Core,
+    number: int,
+    asked: ReservationRequest,
+    by: str,
+    check: Callable[[ReservationRow, float], None] = lambda _row, _at: None,
+) -> ReservationRow:
+    """Reserve otherwise under the same number; if that is refused, it stays as it was.
+
+    What it keeps from now on follows from what it is now; leases drawn from it live on.
+    """
+    with core.write(durable=True) as tx:
+        before = find(core, number)
+        if before.state not in LIVE_RESERVATIONS:
+            raise Refused("reservation-over", f"Reservation {number} is {before.state} already.")
+        row = replace(_row(number, before.made_at, asked, by), state=before.state)
+        row, why = _judged(core, row, asked, tx.at, check)
+        if why is None:
+            tx.put(row, by)
+            tx.note(row, by, row.message or in_words(row), "change")
+        else:
+            tx.note(before, by, f"not changed: {why.message}", "refused")
+    if why is not None:
+        raise why
+    return row
+
+
+def _judged(
+    core: Core,
+    row: ReservationRow,
+    asked: ReservationRequest,
+    at: float,
+    check: Callable[[ReservationRow, float], None],
+) -> tuple[ReservationRow, Refused | None]:
+    """The row with its shape and first day worked out, and why it cannot be."""
+    try:
+        row = replace(row, shape=_shape(core, asked))
+        _check_times(asked, at)
+        row = replace(row, first_date=(asked.date or local_day(at, asked.tz)).isoformat())
+        _check_ahead(row, at)
+        _check_room(core, row)
+        _check_clashes(core, row, at)
+        check(row, at)
+    except Refused as error:
+        return row, error
+    return row, None
+
+
+def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> ReservationRow:
+    return ReservationRow(
+        id=number,
+        course=asked.course,
+        shape=asked.shape,
+        count=asked.count,
+        weekdays=mask_of(asked.weekdays),
+        first_date=asked.date.isoformat() if asked.date else "",
+        last_date=asked.until.isoformat() if asked.until else "",
+        from_time=asked.from_time,
+        to_time=asked.to_time,
+        tz=asked.tz,
+        grace_s=asked.grace_s,
+        made_by=by,
+        made_at=made_at,
+        state=ReservationState.PLANNED,
+        message=asked.reason,
+    )
+
+
+# -- finding and ending -------------------------------------------------------------------------
+
+
+def find(core: Core, number: int) -> ReservationRow:
+    """The reservation, live or over; Refused if there never was one."""
+    row = core.ledger.find_reservation(number)
+    if row is None:
+        raise Refused("unknown-reservation", f"There is no reservation {number}.", 404)
+    return row
+
+
+def cancel(core: Core, number: int, by: str, reason: str = "") -> ReservationRow:
+    """End a reservation: what it keeps is free for all at once; leases drawn from it live on."""
+    with core.write(durable=True) as tx:
+        row = find(core, number)
+        if row.state not in LIVE_RESERVATIONS:
+            raise Refused("reservation-over", f"Reservation {number} is {row.state} already.")
+        message = reason or f"{by} cancelled it."
+        row = replace(row, state=ReservationState.CANCELLED, reason="cancelled", message=message)
+        tx.put(row, by, message)
+    return row
+
+
+def note_phases(core: Core, tx: Transaction) -> None:
+    """Put into the ledger what the clock has made of each; a change wakes who waits for news."""
+    for row in list(core.state.reservations.values()):
+        state, found = phase(row, tx.at, core.settings.reserve_lead_s)
+        if state != row.state:
+            tx.put(replace(row, state=state), reason=_what_now(row, state, found))
+
+
+def _what_now(row: ReservationRow, state: ReservationState, found: Occurrence | None) -> str:
+    if state is ReservationState.KEPT:
+        return f"from now on its places are set aside: {in_words(row)}"
+    if state is ReservationState.OPEN:
+        return "the time to take it up is over: what was not taken is free for all"
+    if found is None:
+        return "it does not take place again"
+    return f"it is over for this time; the next begins at {found.starts_at:.0f}"

@@ -1,0 +1,145 @@
+"""Warned before it is taken back: the ledger's part.  Decisions only, each one transaction.
+
+    running → warned → running      activity, "I am still here", an extension, nobody waits any more
+                     → releasing    `reclaim_at` has come
+
+Whether to warn, and whether to take back, is the reclaimer's to decide; only the rules of the
+states are here.  The reclaimer never shortens its own warnings: one may be put off, or end.  One by
+staff comes sooner where an end that nothing puts off does.
+"""
+
+from dataclasses import replace
+
+from miglab_api.leases import LeaseState, WarningKind
+from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import LeaseRow
+from miglab_pool.state.store import Core
+from miglab_pool.transactions import leases
+
+USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
+
+
+def warn(core: Core, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseRow:
+    """Warn the holder.  An idle warning gives way to one of another kind, and to nothing else.
+
+    Args:
+        core: the pool.
+        number: the lease.
+        kind: what it is about.
+        reason: why, in words for the holder; in the ledger too.
+        reclaim_at: when it is to be taken back.
+
+    Raises:
+        Refused: the lease is not in use, or warned already.
+    """
+    with core.write(durable=True) as tx:
+        lease = leases.find(core, number)
+        gives_way = lease.warn_kind == WarningKind.IDLE and kind is not WarningKind.IDLE
+        if lease.state not in USED and not gives_way:
+            raise Refused(
+                "stale-lease", f"Lease {number} is {lease.state}: nobody is to be warned."
+            )
+        warned = replace(
+            lease,
+            state=LeaseState.WARNED,
+            warned_at=tx.at,
+            reclaim_at=max(reclaim_at, tx.at),
+            warn_kind=kind.value,
+            warn_why=reason,
+        )
+        tx.put(warned, "reclaimer", reason)
+        if gives_way:
+            tx.note(warned, "reclaimer", f"warned anew: {reason}")
+    return warned
+
+
+def end_warning(core: Core, number: int, by: str, reason: str) -> LeaseRow:
+    """The holder keeps the lease; without a warning nothing happens."""
+    with core.write() as tx:
+        lease = leases.find(core, number)
+        if lease.state == LeaseState.WARNED:
+            lease = lease.without_warning()
+            tx.put(lease, by, reason)
+    return lease
+
+
+def put_off(core: Core, number: int, reclaim_at: float, reason: str) -> LeaseRow:
+    """Give the holder until then: the warning could not be answered, or a clock jumped."""
+    with core.write(durable=True) as tx:
+        lease = leases.find(core, number)
+        if lease.state == LeaseState.WARNED and lease.reclaim_at != reclaim_at:
+            lease = replace(lease, reclaim_at=reclaim_at)
+            tx.put(lease)
+            tx.note(lease, "reclaimer", reason)
+    return lease
+
+
+def bring_forward(core: Core, number: int, reclaim_at: float, reason: str) -> LeaseRow:
+    """An end that nothing puts off comes before the one that staff set: it counts, never a later.
+
+    It stays a warning by staff: only they may let the holder keep the lease.
+
+    Args:
+        core: the pool.
+        number: the lease; without a warning by staff nothing happens.
+        reclaim_at: when that end comes.
+        reason: which it is, in words for the holder, who reads what staff said after it.
+    """
+    with core.write(durable=True) as tx:
+        lease = leases.find(core, number)
+        is_staffs = lease.state == LeaseState.WARNED and lease.warn_kind == WarningKind.STAFF
+        until = lease.reclaim_at if is_staffs else None
+        if until is not None and reclaim_at < until:
+            why = f"Sooner than said before: {reason} {lease.warn_why}"
+            lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_why=why)
+            tx.put(lease)
+            tx.note(lease, "reclaimer", f"ends sooner: {reason}")
+    return lease
+
+
+def stay(core: Core, number: int, by: str) -> LeaseRow:
+    """The holder is still there: ends an idle warning, and counts for a while, so many times.
+
+    Raises:
+        Refused: ``no-stay``: said too often without work, or the end is not about being idle.
+    """
+    with core.write(durable=True) as tx:
+        lease = leases.find(core, number)
+        why = _why_no_stay(core, lease)
+        if why is not None:
+            tx.note(lease, by, f"still here: {why.message}", "refused")
+        elif lease.state == LeaseState.WARNED:
+            until = tx.at + core.settings.stay_s
+            lease = replace(lease.without_warning(), stays=lease.stays + 1, stay_until=until)
+            tx.put(lease, by, "I am still here", act="stay")
+    if why is not None:
+        raise why
+    return lease
+
+
+def stays_left(core: Core, lease: LeaseRow) -> int:
+    """How often "I am still here" still counts."""
+    return max(0, core.settings.stays - lease.stays)
+
+
+def worked(core: Core, number: int) -> None:
+    """Work was seen: "I am still here" counts anew."""
+    with core.write() as tx:
+        lease = core.state.leases.get(number)
+        if lease is not None and (lease.stays or lease.stay_until is not None):
+            tx.put(replace(lease, stays=0, stay_until=None))
+
+
+def _why_no_stay(core: Core, lease: LeaseRow) -> Refused | None:
+    if lease.state != LeaseState.WARNED:
+        return None
+    if lease.warn_kind != WarningKind.IDLE:
+        why = f"That does not put this end off: {lease.warn_why} Save your work in time."
+        return Refused("no-stay", why)
+    if stays_left(core, lease):
+        return None
+    return Refused(
+        "no-stay",
+        f"You have said so {lease.stays} times, and nothing has run since. "
+        "Run something on the slice, or save your work: somebody else may need it.",
+    )

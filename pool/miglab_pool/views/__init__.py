@@ -1,0 +1,1 @@
+"""The pool's rows as messages and reports."""

@@ -1,0 +1,80 @@
+"""Who did what, when and why: read from the ledger's transitions."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, literal_column, select
+
+from miglab_api.staff import AuditEntry
+from miglab_pool.ledger.reading import reading
+from miglab_pool.ledger.tables import transitions
+
+LIMIT_MAX = 1000
+BY_HAND = transitions.c.act != literal_column(
+    "''"
+)  # not every SQLite looks into a parameter for it
+COLUMNS = tuple(transitions.c[name] for name in AuditEntry.model_fields)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What of the audit is wanted; None leaves a thing open.
+
+    Attributes:
+        since: not before; seconds since the epoch.
+        until: before.
+        before: only what is older than the entry of this id.
+        by: whose acts, as the ledger names them or by the bare name.
+        what: the kind of thing.
+        thing: which one.
+        courses: only what belongs to one of these.
+        is_all: also what nobody did by hand.
+        limit: the newest so many.
+    """
+
+    since: float | None = None
+    until: float | None = None
+    before: int | None = None
+    by: str | None = None
+    what: str | None = None
+    thing: str | None = None
+    courses: Collection[str] | None = None
+    is_all: bool = False
+    limit: int = 100
+
+
+def query(asked: Question) -> Select[Any]:
+    """The question in SQL, the newest first.  Pure."""
+    columns = transitions.c
+    found = select(*COLUMNS).order_by(columns.id.desc()).limit(min(asked.limit, LIMIT_MAX))
+    wanted: list[ColumnElement[bool]] = [] if asked.is_all else [BY_HAND]
+    if asked.since is not None:
+        wanted.append(columns.at >= asked.since)
+    if asked.until is not None:
+        wanted.append(columns.at < asked.until)
+    if asked.before is not None:
+        wanted.append(columns.id < asked.before)
+    if asked.by is not None:
+        names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
+        servers = columns.by.startswith(f"server:{asked.by}/", autoescape=True)
+        wanted.append(columns.by.in_(names) | servers)
+    if asked.what is not None:
+        wanted.append(columns.what == asked.what)
+    if asked.thing is not None:
+        wanted.append(columns.thing == asked.thing)
+    if asked.courses is not None:
+        wanted.append(columns.course.in_(sorted(asked.courses)))
+    return found.where(*wanted)
+
+
+def read(ledger: Path, asked: Question) -> list[AuditEntry]:
+    """The entries, the newest first.
+
+    Args:
+        ledger: its file.
+        asked: which.
+    """
+    with reading(ledger) as connection:
+        return [AuditEntry(**row) for row in connection.execute(query(asked)).mappings()]

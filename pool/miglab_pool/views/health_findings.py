@@ -1,0 +1,122 @@
+"""What is wrong with the pool and its GPUs, as findings that say what to do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from miglab_api.gpus import PoolSnapshot, SliceState
+from miglab_pool.gpu.readings import GpuInfo, Health
+from miglab_pool.model.rows import GPU_LOST
+
+HOT_C = 85  # °C; an A100 begins to slow down a little above
+GPU_IS_LOST = (
+    "see the kernel log for Xid messages (dmesg | grep -i xid), then end what runs on the GPU and "
+    "reset it, or reboot the host"
+)
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    FINE = "ok"
+    WRONG = "WRONG"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: which part of the lab.
+        found: how it is.
+        do: what to do about it; empty if it is fine.
+    """
+
+    what: str
+    level: Level
+    found: str
+    do: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether somebody has to do something."""
+        return self.level is Level.WRONG
+
+
+def fine(what: str, found: str) -> Finding:
+    """A finding about which nothing is to be done."""
+    return Finding(what, Level.FINE, found)
+
+
+def wrong(what: str, found: str, do: str) -> Finding:
+    """A finding about which something is to be done."""
+    return Finding(what, Level.WRONG, found, do)
+
+
+def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[Finding]:
+    """What a GPU says of itself."""
+    name = f"GPU {gpu.index}"
+    if health.lost:
+        yield wrong(name, health.why, GPU_IS_LOST)
+    elif health.ok is False:
+        yield wrong(name, health.why, "drain it, then reset it (or take it out of gpus.uuids)")
+    elif health.ok is None:
+        yield wrong(name, f"health unknown: {health.why}", "see `nvidia-smi -q`")
+    if health.temperature_c is not None and health.temperature_c > HOT_C:
+        found = f"it has {health.temperature_c} °C, and slows down to protect itself"
+        yield wrong(name, found, "look at the fans and at the room")
+    yield _mig_mode(name, gpu)
+
+
+def _mig_mode(name: str, gpu: GpuInfo) -> Finding:
+    if gpu.mig is None and gpu.geometry.profiles:
+        return wrong(name, f"{gpu.name}: MIG mode unknown", "see `nvidia-smi -q -d MIG`")
+    if gpu.mig != gpu.mig_pending:
+        do = "with nothing running on it: nvidia-smi --gpu-reset, or reboot"
+        return wrong(name, f"{gpu.name}: MIG mode changes at the next reset", do)
+    words = "on: is cut on demand" if gpu.mig else "off: leased whole"
+    return fine(name, f"{gpu.name}, MIG {words}")
+
+
+def of_pool(
+    snapshot: PoolSnapshot, health: dict[str, Any], contradictions: Sequence[str]
+) -> Iterator[Finding]:
+    """What the running service says of itself, of its GPUs and slices."""
+    yield from _loops(health)
+    yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
+    if snapshot.paused:
+        yield wrong("pool", f"paused: {snapshot.paused}", "miglab pool resume")
+    for contradiction in contradictions:
+        do = "pause the pool, keep a copy of the ledger, and report this"
+        yield wrong("invariant", contradiction, do)
+    yield from _slices(snapshot)
+
+
+def _loops(health: dict[str, Any]) -> Iterator[Finding]:
+    if health["is_stuck"]:
+        do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
+        yield wrong("pool", "a driver call hangs: no slice is made or destroyed", do)
+    if not health["is_reconciled"]:
+        do = "wait a moment and look again; if it stays so, see the pool's log in the state folder"
+        yield wrong("pool", "ledger, GPUs and servers were not compared yet", do)
+    if health["failing"]:
+        do = "see the pool's log in the state folder; a restart of the lab loses no lease"
+        yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)
+
+
+def _slices(snapshot: PoolSnapshot) -> Iterator[Finding]:
+    for gpu in snapshot.gpus:
+        if gpu.state != "ok":
+            do = GPU_IS_LOST if gpu.state == GPU_LOST else "see the driver's messages"
+            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.why}", do)
+        for item in gpu.slices:
+            name = f"slice {item.slice_id}"
+            found = f"{item.profile} on GPU {gpu.index}: {item.why}"
+            if item.state is SliceState.QUARANTINED:
+                yield wrong(
+                    name, found, f"see what uses it, then: miglab pool clear {item.slice_id}"
+                )
+            elif item.state is SliceState.FOREIGN:
+                do = f"leave it, or give its place to the pool: miglab pool adopt {item.slice_id}"
+                yield wrong(name, found, do)

@@ -1,0 +1,189 @@
+"""Layouts as messages: what was applied, and how each GPU stands to it.
+
+Names are all in: who may see them is the service's to decide.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from miglab_api.gpus import SliceState
+from miglab_api.layouts import (
+    GpuLayout,
+    LayoutDiff,
+    LayoutDrain,
+    Layouts,
+    LayoutSpec,
+    LayoutState,
+    LayoutView,
+    SlicePlace,
+)
+from miglab_api.leases import LeaseState
+from miglab_pool.gpu.geometry import Placed
+from miglab_pool.model.rows import GPU_OK, GpuRow, LayoutRow, LeaseRow
+from miglab_pool.rules.layout_plan import Change, Lying
+from miglab_pool.rules.layout_times import Planned, in_force, phase, planned, rule_of, times_of
+from miglab_pool.state.store import Core
+
+
+def layouts(core: Core) -> Layouts:
+    """All that is planned or in force, and every GPU that can be cut."""
+    rows = sorted(core.state.layouts.values(), key=lambda row: row.id)
+    return Layouts(
+        at=core.now(),
+        layouts=tuple(layout_view(core, row) for row in rows),
+        gpus=tuple(_gpu_now(core, row) for row in _gpus(core)),
+    )
+
+
+def layout_view(core: Core, row: LayoutRow) -> LayoutView:
+    """One layout, with its time in force or next."""
+    plan = planned(row)
+    time = phase(plan, core.now(), core.settings.reserve_lead_s).time if row.is_live else None
+    return LayoutView(
+        id=row.id,
+        name=row.name,
+        course=row.course,
+        gpus=dict(plan.cuts),
+        when=times_of(row.times),
+        state=LayoutState(row.state),
+        starts_at=time.starts_at if time else None,
+        ends_at=time.ends_at if time else None,
+        made_by=row.made_by,
+        made_at=row.made_at,
+        message=row.message,
+    )
+
+
+def diffs(core: Core, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+    """Layouts, each with its cuts in full names, against the GPUs as they are."""
+    return [_diff(core, one) for one in asked]
+
+
+def diffs_now(core: Core, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+    """As `diffs`, each only with the GPUs on which it would be in force now, were it applied."""
+    plans = [_planned(number, one) for number, one in enumerate(asked)]
+    found = in_force(plans, core.now(), core.settings.reserve_lead_s)
+    mine = [
+        {gpu: cut for gpu, cut in one.gpus.items() if gpu in found and found[gpu].number == number}
+        for number, one in enumerate(asked)
+    ]
+    return [
+        _diff(core, one.model_copy(update={"gpus": gpus}))
+        for one, gpus in zip(asked, mine, strict=True)
+    ]
+
+
+def _planned(number: int, asked: LayoutSpec) -> Planned:
+    rules = tuple(map(rule_of, asked.when))
+    return Planned(number, asked.name, asked.course, asked.gpus, rules)
+
+
+def _diff(core: Core, asked: LayoutSpec) -> LayoutDiff:
+    plan = _planned(0, asked)
+    time = phase(plan, core.now(), core.settings.reserve_lead_s).time
+    gpus = [row for row in _gpus(core) if row.uuid in asked.gpus]
+    return LayoutDiff(
+        layout=asked.name,
+        course=asked.course,
+        starts_at=time.starts_at if time else None,
+        ends_at=time.ends_at if time else None,
+        gpus=tuple(_against(core, row, asked) for row in gpus),
+    )
+
+
+def _gpus(core: Core) -> list[GpuRow]:
+    found = [row for row in core.state.gpus.values() if core.is_cut(row)]
+    return sorted(found, key=lambda row: (row.idx, row.uuid))
+
+
+def _against(core: Core, row: GpuRow, asked: LayoutSpec) -> GpuLayout:
+    cut = asked.gpus[row.uuid]
+    view = _gpu_view(core, row, cut, core.change(row.uuid, cut))
+    return view.model_copy(update={"layout": asked.name, "course": asked.course})
+
+
+def _gpu_now(core: Core, row: GpuRow) -> GpuLayout:
+    laid = core.laid_on(row.uuid)
+    if laid is None:
+        return GpuLayout(gpu=row.uuid, index=row.idx, conforms=True)
+    view = _gpu_view(core, row, laid.cut, core.change(row.uuid))
+    update = {"layout": laid.name, "course": laid.course, "until": laid.until}
+    return view.model_copy(update=update)
+
+
+def _gpu_view(core: Core, row: GpuRow, cut: Sequence[str], todo: Change) -> GpuLayout:
+    drains = tuple(_drain(core, item) for item in todo.drains)
+    ends = [drain.ends_at for drain in drains]
+    blocked = tuple(_blocked(core, row, todo))
+    return GpuLayout(
+        gpu=row.uuid,
+        index=row.idx,
+        cut=tuple(cut),
+        conforms=todo.is_done and not blocked,
+        keeps=_places(item.placed for item in todo.keeps),
+        makes=_places([*todo.makes, *(item.placed for item in todo.comes)]),
+        removes=_places(item.placed for item in (*todo.removes, *todo.goes)),
+        drains=drains,
+        blocked=blocked,
+        ready_at=None if row.draining and not todo.is_done else _latest(core, ends),
+    )
+
+
+def _latest(core: Core, ends: Sequence[float | None]) -> float | None:
+    """When the last of them is over; now if there is none, None if one has no end."""
+    known = [end for end in ends if end is not None]
+    return max(known, default=core.now()) if len(known) == len(ends) else None
+
+
+def _blocked(core: Core, row: GpuRow, todo: Change) -> Iterable[str]:
+    if row.state != GPU_OK:
+        yield f"the GPU is {row.state}: {row.why}"
+    elif row.draining and not todo.is_done:
+        yield f"the GPU is drained: {row.draining}"
+    elif core.has_lost(row.uuid):
+        yield "servers whose slices are gone have not ended yet"
+    for item in todo.fixed:
+        yield _in_the_way(core, item)
+
+
+def _in_the_way(core: Core, item: Lying) -> str:
+    row = core.state.slices[item.number]
+    state = row.state if row.state in _WAY_OUT else "drained"
+    what = f"slice {row.id} ({row.profile} at {item.placed.placement}) is {state}"
+    return f"{what}: {_WAY_OUT.get(state, 'end that')}"
+
+
+_WAY_OUT: dict[str, str] = {
+    SliceState.FOREIGN: "adopt it, or destroy it by hand",
+    SliceState.QUARANTINED: "clear it",
+}
+
+
+def _drain(core: Core, item: Lying) -> LayoutDrain:
+    row = core.state.slices[item.number]
+    lease = core.state.leases[row.lease or 0]
+    return LayoutDrain(
+        profile=row.profile,
+        start=row.start,
+        size=row.size,
+        slice_id=row.id,
+        lease=lease.id,
+        user=lease.user,
+        course=lease.course,
+        ends_at=_ends_at(lease),
+    )
+
+
+def _ends_at(lease: LeaseRow) -> float | None:
+    """When it is over at the latest; one that is being released ends any moment."""
+    if lease.state == LeaseState.RELEASING:
+        return lease.releasing_at
+    ends = [end for end in (lease.ends_at, lease.reclaim_at) if end is not None]
+    return min(ends, default=None)
+
+
+def _places(placed: Iterable[Placed]) -> tuple[SlicePlace, ...]:
+    found = [
+        SlicePlace(profile=item.profile.name, start=item.placement.start, size=item.placement.size)
+        for item in placed
+    ]
+    return tuple(sorted(found, key=lambda place: (place.start, place.size)))

@@ -1,0 +1,71 @@
+"""The leases as the reclaimer looks at them: all that are in use.  Reads only."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_pool.decisions import class_ends
+from miglab_pool.model.reservations import MakesWay
+from miglab_pool.model.rows import LeaseRow
+from miglab_pool.state.store import Core
+
+AHEAD_S = 3600.0  # longer than anybody is warned before an end
+IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A lease in use.
+
+    Attributes:
+        lease: with its slices, their memory and processes as last read.
+        held_since: when its server was attached, seconds since the epoch.
+        stays: how often "I am still here" was said since work was last seen.
+        stay_until: until when the last of these counts.
+        makes_way: its end, if the class it was drawn for is over and others need its place.
+    """
+
+    lease: LeaseView
+    held_since: float
+    stays: int
+    stay_until: float | None
+    makes_way: MakesWay | None = None
+
+    @property
+    def processes(self) -> int | None:
+        """How many processes are on its slices; None if one cannot be read."""
+        return _sum(item.processes for item in self.lease.slices)
+
+    @property
+    def memory_used_mib(self) -> int | None:
+        """Memory in use on its slices; None if one cannot be read."""
+        return _sum(item.memory_used_mib for item in self.lease.slices)
+
+    @property
+    def activity_pct(self) -> float | None:
+        """How busy the busiest of its slices is, percent; None if none tells."""
+        told = (item.activity_pct for item in self.lease.slices)
+        return max((share for share in told if share is not None), default=None)
+
+
+def _sum(figures: Iterable[int | None]) -> int | None:
+    """Their sum if there are any and all are known."""
+    found = list(figures)
+    known = [figure for figure in found if figure is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def cases(core: Core, view: Callable[[LeaseRow], LeaseView]) -> list[Case]:
+    """All leases in use."""
+    ends = class_ends.ends(core, AHEAD_S)
+    return [
+        Case(
+            view(row),
+            row.attached_at or row.granted_at,
+            row.stays,
+            row.stay_until,
+            makes_way=ends.get(row.id),
+        )
+        for row in core.state.leases.values()
+        if row.state in IN_USE and row.holder
+    ]

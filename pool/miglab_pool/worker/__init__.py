@@ -1,0 +1,1 @@
+"""What is done to GPUs and holders, and what is read from them."""

@@ -1,0 +1,153 @@
+"""Holders: the container or process behind a lease, and whether it is there.
+
+``container:<id>`` or ``process:<pid>,<start time>,<boot id>``.  One question, three answers; only
+*gone* ever frees a slice.  Everything that could be an error, a race or a restart is *unknown*.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import docker.errors  # noqa: TID251
+import requests
+
+import docker  # noqa: TID251 - this is the pool's one room that talks to the Docker engine
+from miglab_api.holders import (
+    CONTAINER,
+    LAB_LABEL,
+    LEASE_LABEL,
+    Liveness,
+    _container_id,
+    probe_process,
+)
+from miglab_pool.model.holders import Holders, Stray
+
+ENGINE_ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
+
+
+class ProcessHolders:
+    """Students' servers as local processes: the embedded default."""
+
+    def probe(self, holder: str) -> Liveness:
+        """Gone: no such pid, another start time, another boot, or a zombie."""
+        return probe_process(holder)
+
+    def missing(self, holders: Collection[str]) -> set[str]:
+        """A probe is cheap here."""
+        return {holder for holder in holders if self.probe(holder) is Liveness.GONE}
+
+    def labelled(self) -> list[Stray]:
+        """Processes carry no labels."""
+        return []
+
+    def remove(self, holder: str, *, force: bool) -> bool:
+        """The pool ends no process: that is the spawner's affair."""
+        return self.probe(holder) is Liveness.GONE
+
+
+class DockerHolders:
+    """Students' servers as containers.
+
+    Args:
+        base_url: the engine, named by the site: docker-py's ``from_env`` would follow whatever
+            context the shell is in.
+        lab: this lab's id; containers of other labs on the engine are none of our business.
+        timeout_s: an engine that takes longer answered *unknown*.
+        client: for tests.
+    """
+
+    def __init__(
+        self, base_url: str, lab: str, timeout_s: int = 5, client: Any | None = None
+    ) -> None:
+        self._base_url = base_url
+        self._lab = lab
+        self._timeout_s = timeout_s
+        self._client = client
+
+    def probe(self, holder: str) -> Liveness:
+        """Gone: the engine answers 404 for that very id, and nothing else."""
+        try:
+            self._api().inspect_container(_container_id(holder))
+        except docker.errors.NotFound:
+            return Liveness.GONE
+        except ENGINE_ERRORS:
+            return Liveness.UNKNOWN
+        return Liveness.ALIVE
+
+    def missing(self, holders: Collection[str]) -> set[str]:
+        """One listing for all; who is not on it gets a probe."""
+        listed = self._list({})
+        if listed is None:
+            return set()
+        there = {item["Id"] for item in listed}
+        return {holder for holder in holders if _container_id(holder) not in there}
+
+    def labelled(self) -> list[Stray]:
+        """The containers of this lab with a lease in their labels."""
+        filters = {"label": [f"{LAB_LABEL}={self._lab}", LEASE_LABEL]}
+        found = []
+        for item in self._list(filters) or ():
+            lease = str(item["Labels"].get(LEASE_LABEL, ""))
+            if lease.isdecimal():
+                found.append(Stray(f"{CONTAINER}:{item['Id']}", int(lease)))
+        return found
+
+    def remove(self, holder: str, *, force: bool) -> bool:
+        """Remove the container; without force the engine refuses one that runs."""
+        try:
+            self._api().remove_container(_container_id(holder), force=force)
+        except docker.errors.NotFound:
+            return True
+        except ENGINE_ERRORS:
+            return False
+        return self.probe(holder) is Liveness.GONE
+
+    def _api(self) -> Any:
+        """The client, made on first use: an engine that is down now may be up later."""
+        if self._client is None:
+            self._client = docker.APIClient(
+                base_url=self._base_url, timeout=self._timeout_s, version="auto"
+            )
+        return self._client
+
+    def _list(self, filters: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        try:
+            listed: list[dict[str, Any]] = self._api().containers(all=True, filters=filters)
+        except ENGINE_ERRORS:
+            return None
+        return listed
+
+
+class AnyHolders:
+    """Asks the room a holder's name belongs to; a kind without a room is unknown for ever.
+
+    Args:
+        kinds: by prefix, ``container`` and ``process``; a room may be made on first use.
+    """
+
+    def __init__(self, kinds: Mapping[str, Holders]) -> None:
+        self._kinds = dict(kinds)
+
+    def probe(self, holder: str) -> Liveness:
+        """As the holder's own room says."""
+        room = self._room(holder)
+        return room.probe(holder) if room else Liveness.UNKNOWN
+
+    def missing(self, holders: Collection[str]) -> set[str]:
+        """As each room says of its own."""
+        found: set[str] = set()
+        for kind, room in self._kinds.items():
+            mine = [holder for holder in holders if holder.partition(":")[0] == kind]
+            found |= room.missing(mine) if mine else set()
+        return found
+
+    def labelled(self) -> list[Stray]:
+        """Of all rooms."""
+        return [stray for room in self._kinds.values() for stray in room.labelled()]
+
+    def remove(self, holder: str, *, force: bool) -> bool:
+        """As the holder's own room says."""
+        room = self._room(holder)
+        return room.remove(holder, force=force) if room else False
+
+    def _room(self, holder: str) -> Holders | None:
+        return self._kinds.get(holder.partition(":")[0])

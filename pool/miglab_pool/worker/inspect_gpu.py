@@ -1,0 +1,233 @@
+"""What a GPU says against what the ledger says: one GPU at a time.
+
+Never destructive: a slice that is missing is noted as gone, one that is unknown as foreign.  What
+must be destroyed is announced in the ledger, and done by acts.py.
+"""
+
+from dataclasses import dataclass, replace
+
+from miglab_api.gpus import SliceState
+from miglab_api.leases import LeaseState
+from miglab_pool.gpu.errors import GpuError, GpuLost
+from miglab_pool.gpu.readings import GpuInfo, SliceReading
+from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.model.rows import (
+    FULL,
+    GONE,
+    GPU_LOST,
+    GPU_OK,
+    GPU_UNKNOWN,
+    GpuRow,
+    LeaseRow,
+    SliceRow,
+)
+from miglab_pool.state.store import Core
+from miglab_pool.transactions import leases, slices, tickets
+from miglab_pool.worker import gpu_health
+
+MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
+FOREIGN_WHY = "miglab did not make it; it stays untouched until an admin adopts it"
+UNLISTED = "it is not among the GPUs given to miglab any more"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something reconcile found.
+
+    Attributes:
+        what: ``gpu``, ``slice``, ``lease``, ``ticket`` or ``holder``.
+        thing: which one.
+        finding: what is or was wrong, in words.
+        done: what was done about it; empty if it is somebody's turn.
+    """
+
+    what: str
+    thing: str
+    finding: str
+    done: str = ""
+
+
+def is_same(core: Core, row: SliceRow, reading: SliceReading) -> bool:
+    """Whether a reading is this row's slice: same profile and place, and the same id if known."""
+    return (
+        reading.profile.name == row.profile
+        and reading.placement.start == row.start
+        and reading.placement.size == row.size
+        and (reading.gi_id == row.gi_id if row.gi_id is not None else row.tried)
+    )
+
+
+def read_gpus(core: Core) -> list[Finding]:
+    """Read the list of GPUs; those the ledger knows and nobody lists any more become unknown."""
+    try:
+        infos = core.driver.gpus()
+        core.versions = core.driver.versions()
+    except GpuError as error:
+        with core.write() as tx:
+            for gpu in list(core.state.gpus):
+                gpu_failed(core, tx, gpu, error)
+        return [Finding("gpu", "all", str(error))]
+    with core.write() as tx:
+        for info in infos:
+            _take_in(core, tx, info)
+        listed = {info.uuid for info in infos}
+        for gpu in [gpu for gpu in core.state.gpus if gpu not in listed]:
+            core.infos.pop(gpu, None)
+            core.gpu_backoff.fail(gpu, tx.at)
+            core.mark_gpu(tx, gpu, GPU_LOST, UNLISTED)
+            tickets.drop_grants(core, tx, gpu, UNLISTED)
+        core.possible.clear()
+        core.sizes.clear()
+        core.redraw(list(core.state.gpus))
+    return []
+
+
+def _take_in(core: Core, tx: Transaction, info: GpuInfo) -> None:
+    core.infos[info.uuid] = info
+    known = core.state.gpus.get(info.uuid)
+    mig = info.mig if info.mig is not None or known is None else known.mig
+    row = GpuRow(
+        uuid=info.uuid,
+        idx=info.index,
+        name=info.name,
+        memory_mib=info.memory_mib,
+        memory_slices=info.geometry.memory_slices,
+        sm_count=info.sm_count,
+        mig=mig,
+        state=known.state if known else GPU_UNKNOWN,
+        why=known.why if known else "it was not looked at yet",
+        generation=known.generation if known else 0,
+        course=known.course if known else "",
+        draining=known.draining if known else "",
+    )
+    tx.put(row, reason="listed")
+
+
+def look(core: Core, gpu: str) -> list[Finding]:
+    """Read one GPU's slices and settle the differences.  The caller has marked it as acting."""
+    with core.lock:
+        info = core.infos.get(gpu)
+    if info is None:
+        found = read_gpus(core)
+        if gpu not in core.infos:
+            return found
+    try:
+        readings = _read(core, gpu)
+    except GpuError as error:
+        with core.write() as tx:
+            gpu_failed(core, tx, gpu, error)
+        return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
+    with core.write(durable=True) as tx:
+        found = _settle(core, tx, gpu, readings)
+        core.gpu_backoff.clear(gpu)
+        core.mark_gpu(tx, gpu, GPU_OK)
+    return found
+
+
+def _read(core: Core, gpu: str) -> list[SliceReading]:
+    row = core.state.gpus[gpu]
+    health = gpu_health.keep(core, gpu, core.driver.health(gpu))
+    if health.lost:
+        raise GpuLost(health.why or f"GPU {gpu} is lost; reset it or reboot the host.")
+    if not core.is_whole(row):
+        return core.driver.slices(gpu)
+    usage = core.driver.gpu_usage(gpu)
+    with core.lock:
+        core.gpu_usage[gpu] = usage
+    return []
+
+
+def gpu_failed(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:
+    """The GPU takes no new lease until it answers; it is asked again after a pause."""
+    core.gpu_backoff.fail(gpu, tx.at)
+    state = GPU_LOST if isinstance(error, GpuLost) else GPU_UNKNOWN
+    core.mark_gpu(tx, gpu, state, str(error))
+    tickets.drop_grants(core, tx, gpu, str(error))
+
+
+def _settle(core: Core, tx: Transaction, gpu: str, readings: list[SliceReading]) -> list[Finding]:
+    found: list[Finding] = []
+    unclaimed = list(readings)
+    for number in list(core.state.on_gpu[gpu]):
+        row = core.state.on_gpu[gpu].get(number)
+        if row is None:  # it went with a lease whose other slice was missing
+            continue
+        mine = next((reading for reading in unclaimed if is_same(core, row, reading)), None)
+        if mine is not None:
+            unclaimed.remove(mine)
+            found += _settle_present(core, tx, row, mine)
+        elif row.state in MADE and not row.lost and row.profile != FULL:
+            found += _settle_missing(core, tx, row)
+        else:
+            tx.put(_not_there(row))
+    for reading in unclaimed:
+        found.append(_note_foreign(core, tx, reading))
+    tickets.drop_blocked(core, tx, gpu)
+    return found
+
+
+def _settle_present(
+    core: Core, tx: Transaction, row: SliceRow, reading: SliceReading
+) -> list[Finding]:
+    """It is there.  Ours without a compute instance is half destroyed: nobody can use it."""
+    thing = str(row.id)
+    if row.state == SliceState.FREE and reading.ci_id is None:
+        slices.scrub(tx, row, "half of it is gone", remake=True)
+        return [Finding("slice", thing, "it has no compute instance", "is made anew")]
+    if row.state == SliceState.LEASED and reading.ci_id is None and not row.lost:
+        return _settle_missing(core, tx, row, is_half_there=True)
+    return []
+
+
+def _settle_missing(
+    core: Core, tx: Transaction, row: SliceRow, *, is_half_there: bool = False
+) -> list[Finding]:
+    lease = core.state.leases.get(row.lease or 0)
+    if not is_half_there:
+        row = _not_there(row)
+    why = "NVML does not show it any more; was the host rebooted?"
+    if lease is None and row.draining:
+        slices.scrub(tx, row, why, remake=True)
+        return [Finding("slice", str(row.id), why, "is made anew, drained")]
+    if lease is None:
+        tx.put(replace(row, state=GONE, lease=None), reason=why)
+        return [Finding("slice", str(row.id), why, "noted as gone")]
+    if lease.state == LeaseState.GRANTED:
+        slices.scrub(tx, row, why, remake=False)
+        tickets.back_in_line(core, tx, lease, f"slice {row.id} is gone")
+        return [Finding("slice", str(row.id), why, "its ticket waits on")]
+    tx.put(replace(row, lost=True, why=why), reason=why)
+    tx.note(row, "pool", why)
+    _lose(core, tx, lease)
+    return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
+
+
+def _not_there(row: SliceRow) -> SliceRow:
+    """What may come to lie there later, perhaps by the same id, is not ours to destroy."""
+    return replace(row, gi_id=None, ci_id=None, tried=False)
+
+
+def _lose(core: Core, tx: Transaction, lease: LeaseRow) -> None:
+    if lease.state != LeaseState.RELEASING:
+        why = "The slice is gone (was the host rebooted?). Your files are safe; start again."
+        leases.start_release(core, tx, lease, "pool", why)
+
+
+def _note_foreign(core: Core, tx: Transaction, reading: SliceReading) -> Finding:
+    row = SliceRow(
+        id=core.ledger.new_id("slice"),
+        gpu=reading.gpu_uuid,
+        generation=slices.next_generation(core, tx, reading.gpu_uuid),
+        profile=reading.profile.name,
+        start=reading.placement.start,
+        size=reading.placement.size,
+        sm_count=reading.profile.sm_count,
+        memory_mib=reading.profile.memory_mib,
+        state=SliceState.FOREIGN,
+        gi_id=reading.gi_id,
+        ci_id=reading.ci_id,
+        uuid=reading.uuid,
+        why=FOREIGN_WHY,
+    )
+    tx.put(row, reason=FOREIGN_WHY)
+    return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")

@@ -1,0 +1,1 @@
+"""Whom the spawner asks for slices."""

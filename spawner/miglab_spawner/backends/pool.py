@@ -1,0 +1,227 @@
+"""The spawner's side of the conversation with the pool service: HTTP, typed answers, typed errors.
+
+Knows the messages and nothing below them.  Only failures to *connect* are tried again, a few times:
+then the request has not been sent, so that trying again can do nothing twice.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from miglab_api.leases import AttachRequest, LeaseView, ReleaseRequest, Standing
+from miglab_api.offers import Offers, ShapeOffer
+from miglab_api.refusals import Refusal
+from miglab_api.tickets import TicketRequest, TicketView
+
+ANSWER_TIMEOUT_S = 15.0
+RETRY_PAUSES_S = (0.1, 0.3, 1.0)
+
+Answer = TypeVar("Answer")
+_TICKET = TypeAdapter(TicketView)
+_LEASE = TypeAdapter(LeaseView)
+_LEASES = TypeAdapter(list[LeaseView])
+_OFFERS = TypeAdapter(Offers)
+_SHAPES = TypeAdapter(list[ShapeOffer])
+_STANDING = TypeAdapter(Standing)
+
+_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class PoolError(Exception):
+    """The base of what can go wrong between spawner and pool."""
+
+
+class PoolUnreachable(PoolError):
+    """No answer: the pool service is not running, too slow, or not at this address."""
+
+
+class PoolMisunderstood(PoolError):
+    """An answer that is none of the messages: another version, or not the pool service."""
+
+
+class Refused(PoolError):
+    """The pool's no.
+
+    Attributes:
+        reason: a short word for machines.
+        message: the same in words that the student can act on.
+        status: the HTTP status.
+    """
+
+    def __init__(self, reason: str, message: str, status: int) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+        self.status = status
+
+
+def shared_http() -> httpx.AsyncClient:
+    """The running loop's HTTP client, made once: a new one costs 20 ms.
+
+    Each waiter holds a connection, so their number is not limited; that of idle ones is, because
+    each request looks through them all.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _shared or _shared[loop].is_closed:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=10)
+        _shared[loop] = httpx.AsyncClient(limits=limits, trust_env=False)
+    return _shared[loop]
+
+
+async def close_shared_http() -> None:
+    """Close the running loop's HTTP client, if there is one."""
+    client = _shared.pop(asyncio.get_running_loop(), None)
+    if client is not None:
+        await client.aclose()
+
+
+class PoolClient:
+    """Calls of the pool's management API, as the spawner.
+
+    Args:
+        url: the service's address with its prefix, ``http://127.0.0.1:8091/services/pool``.
+        secret_file: holds the pool's secret; read at each call, so that it may be changed.
+        http: the HTTP client; None for the running loop's shared one.
+        pause: waits between two attempts, seconds.
+
+    Every call raises `PoolUnreachable`, `PoolMisunderstood` or `Refused`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret_file: str | Path,
+        http: httpx.AsyncClient | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._secret_file = Path(secret_file)
+        self._http = http
+        self._pause = pause
+
+    async def request(self, request: TicketRequest) -> TicketView:
+        """Ask for a shape: a new ticket, or the one there is."""
+        return await self._call(_TICKET, "POST", "/api/tickets", body=request)
+
+    async def attend(self, ticket: int, wait_s: float) -> TicketView:
+        """Attend a ticket: answers when its state or position changed, or after ``wait_s``."""
+        path = f"/api/tickets/{ticket}"
+        return await self._call(_TICKET, "GET", path, params={"wait_s": wait_s}, extra_s=wait_s)
+
+    async def cancel(self, ticket: int) -> TicketView:
+        """Give the place in the queue up."""
+        return await self._call(_TICKET, "DELETE", f"/api/tickets/{ticket}")
+
+    async def take(self, ticket: int) -> LeaseView:
+        """Take what was offered; taking twice gives the same lease."""
+        return await self._call(_LEASE, "POST", f"/api/tickets/{ticket}/take")
+
+    async def lease(self, lease: int) -> LeaseView:
+        """One lease."""
+        return await self._call(_LEASE, "GET", f"/api/leases/{lease}")
+
+    async def leases(self, user: str) -> list[LeaseView]:
+        """The leases of a user."""
+        return await self._call(_LEASES, "GET", "/api/leases", params={"user": user})
+
+    async def standing(self, user: str, server: str) -> Standing:
+        """What a server holds and waits for; asking keeps its place."""
+        params = {"user": user, "server": server}
+        return await self._call(_STANDING, "GET", "/api/standing", params=params)
+
+    async def free_instead(self, ticket: int) -> list[ShapeOffer]:
+        """What who waits could have at once, by giving up the place."""
+        return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/instead")
+
+    async def attach(self, lease: int, generation: int, holder: str) -> LeaseView:
+        """The fence: only after this answer may the holder be started."""
+        body = AttachRequest(generation=generation, holder=holder)
+        return await self._call(_LEASE, "POST", f"/api/leases/{lease}/attach", body=body)
+
+    async def running(self, lease: int) -> LeaseView:
+        """Tell that the holder was started."""
+        return await self._call(_LEASE, "POST", f"/api/leases/{lease}/running")
+
+    async def release(self, lease: int, reason: str) -> LeaseView:
+        """Ask for the release; the pool frees after its own confirmation."""
+        body = ReleaseRequest(reason=reason)
+        return await self._call(_LEASE, "POST", f"/api/leases/{lease}/release", body=body)
+
+    async def offers(self, user: str, courses: Sequence[str]) -> Offers:
+        """What these courses offer a user now; a name that is no course is left out."""
+        params = {"user": user, "course": list(courses)}
+        return await self._call(_OFFERS, "GET", "/api/offers", params=params)
+
+    async def _call(
+        self,
+        answer: TypeAdapter[Answer],
+        method: str,
+        path: str,
+        *,
+        body: BaseModel | None = None,
+        params: Mapping[str, str | float | Sequence[str]] | None = None,
+        extra_s: float = 0.0,
+    ) -> Answer:
+        request = httpx.Request(
+            method,
+            self._url + path,
+            params=params,
+            json=None if body is None else body.model_dump(mode="json"),
+            headers={"Authorization": f"Bearer {self._secret()}"},
+            extensions={"timeout": httpx.Timeout(ANSWER_TIMEOUT_S + extra_s).as_dict()},
+        )
+        return _understood(answer, await self._sent(request))
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response:
+        http = self._http or shared_http()
+        for pause_s in (*RETRY_PAUSES_S, None):
+            try:
+                return await http.send(request)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if pause_s is None:
+                    raise PoolUnreachable(f"no pool service at {self._url}: {error}") from error
+                await self._pause(pause_s)
+            except httpx.TransportError as error:
+                what = str(error) or type(error).__name__
+                raise PoolUnreachable(
+                    f"the pool service at {self._url} did not answer: {what}"
+                ) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def _secret(self) -> str:
+        try:
+            return self._secret_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise PoolUnreachable(
+                f"cannot read the pool's secret {self._secret_file}: {error.strerror}; "
+                "is pool_secret_file right, and may the hub read it?"
+            ) from error
+
+
+def _understood(answer: TypeAdapter[Answer], response: httpx.Response) -> Answer:
+    if response.is_success:
+        try:
+            return answer.validate_json(response.content)
+        except ValidationError as error:
+            raise PoolMisunderstood(
+                f"{response.request.url} answered what is no {answer}: {error}"
+            ) from error
+    try:
+        refusal = Refusal.model_validate_json(response.content)
+    except ValidationError:
+        raise _not_a_refusal(response) from None
+    raise Refused(refusal.reason, refusal.message, response.status_code)
+
+
+def _not_a_refusal(response: httpx.Response) -> PoolError:
+    message = f"{response.request.url} answered {response.status_code} {response.reason_phrase}"
+    if response.is_server_error:
+        return PoolUnreachable(message)
+    return PoolMisunderstood(message)

@@ -1,0 +1,1 @@
+"""How a student's container is limited, labelled and connected."""

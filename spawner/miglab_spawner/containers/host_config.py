@@ -1,0 +1,73 @@
+"""What a server's container is created with, beside what DockerSpawner says.  Pure.
+
+*Soft* settings give way to the site's ``extra_host_config``; *hard* ones, which make a lease safe,
+do not.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from miglab_spawner.containers.limits import Limits
+from miglab_spawner.lease_session import Grant
+
+_CPU_PERIOD_US = 100_000
+
+
+def soft_host_config(limits: Limits, *, own_memory: bool, own_cpus: bool) -> dict[str, Any]:
+    """Limits and hardening.
+
+    Args:
+        limits: of the shape.
+        own_memory: the site set ``mem_limit``: ours is left out.
+        own_cpus: the site set ``cpu_limit``: ours is left out.
+    """
+    config: dict[str, Any] = {
+        "pids_limit": limits.pids,
+        "shm_size": limits.shm_bytes,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+    }
+    if not own_memory:
+        config["mem_limit"] = limits.mem_bytes
+    if not own_cpus:
+        config["cpu_period"] = _CPU_PERIOD_US
+        config["cpu_quota"] = int(limits.cpus * _CPU_PERIOD_US)
+    return config
+
+
+def hard_host_config(grant: Grant | None) -> dict[str, Any]:
+    """What a lease demands: its slices; and no end or restart that we do not see.
+
+    ``auto_remove`` would take exit code and out-of-memory mark away with the container; a restart
+    by the engine would come back with an old slice.
+    """
+    if grant is None:
+        return {}
+    return {
+        "device_requests": [
+            {"driver": "nvidia", "device_ids": list(grant.uuids), "capabilities": [["gpu"]]}
+        ],
+        "auto_remove": False,
+        "restart_policy": {"Name": "no"},
+    }
+
+
+def gpu_environment(env: Mapping[str, str], grant: Grant | None) -> dict[str, str]:
+    """The environment with only such GPUs as are leased.
+
+    NVIDIA's toolkit honours ``NVIDIA_VISIBLE_DEVICES`` of an image or a configuration: ``void``
+    stops it where there is no lease; with one, the device request says it.
+    """
+    kept = {key: value for key, value in env.items() if key != "NVIDIA_VISIBLE_DEVICES"}
+    return kept if grant is not None else {**kept, "NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+def literal(value: Any) -> Any:
+    """A value that DockerSpawner's template rendering leaves as it is."""
+    if isinstance(value, str):
+        return value.replace("{", "{{").replace("}", "}}")
+    if isinstance(value, dict):
+        return {literal(key): literal(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [literal(each) for each in value]
+    return value

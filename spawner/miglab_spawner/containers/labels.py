@@ -1,0 +1,51 @@
+"""What a container of ours is known by: its labels, its holder's name.
+
+The hub saves a spawner's state only after ``start()`` returned, so a crash before loses it.  The
+labels are on the container itself and outlive every crash: pool and spawner reconcile from them.
+Must not import JupyterHub, Docker or the pool.
+"""
+
+from collections.abc import Mapping
+
+from miglab_spawner.lease_session import Grant
+
+LAB = "miglab.lab"
+LEASE = "miglab.lease"
+GENERATION = "miglab.generation"
+USER = "miglab.user"
+SERVER = "miglab.server"
+SLICES = "miglab.slices"
+
+
+def to_labels(lab: str, grant: Grant) -> dict[str, str]:
+    """The labels of a container that is to hold this grant."""
+    return {
+        LAB: lab,
+        LEASE: str(grant.lease),
+        GENERATION: str(grant.generation),
+        USER: grant.user,
+        SERVER: grant.server,
+        SLICES: ",".join(grant.uuids),
+    }
+
+
+def from_labels(lab: str, labels: Mapping[str, str] | None) -> Grant | None:
+    """The grant a container's labels name; None if they name none, or another lab's."""
+    if not labels or labels.get(LAB) != lab:
+        return None
+    lease, generation = labels.get(LEASE, ""), labels.get(GENERATION, "")
+    if not (lease.isdecimal() and generation.isdecimal()):
+        return None
+    uuids = tuple(uuid for uuid in labels.get(SLICES, "").split(",") if uuid)
+    return Grant(int(lease), int(generation), labels.get(USER, ""), labels.get(SERVER, ""), uuids)
+
+
+def container_holder(container_id: str) -> str:
+    """The holder's name of a container: its full id, never its name, which is used again."""
+    return f"container:{container_id}"
+
+
+def container_of(holder: str) -> str:
+    """The container id a holder names; empty for another kind of holder."""
+    kind, _, rest = holder.partition(":")
+    return rest if kind == "container" else ""

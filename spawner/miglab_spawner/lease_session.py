@@ -1,0 +1,20 @@
+"""What a spawner holds between asking for a slice and giving it back."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a server holds: the part of a lease that must survive a hub crash.
+
+    Attributes:
+        lease: the lease's id.
+        generation: the fence that attach presents.
+        uuids: the slices, in the lease's order.
+    """
+
+    lease: int
+    generation: int
+    user: str
+    server: str
+    uuids: tuple[str, ...]

@@ -1,0 +1,1 @@
+"""What a student chooses and reads before the server is there."""

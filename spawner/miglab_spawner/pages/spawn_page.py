@@ -1,0 +1,208 @@
+"""The spawn page: offers in, HTML out.  Pure but for the template it loads from the package.
+
+The page is a form snippet inside JupyterHub's own page, works without JavaScript, and knows neither
+the spawner nor the pool: it is shown a `Page`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_api.tickets import TicketState, TicketView
+from miglab_api.wording import likely_wait, place
+from miglab_spawner.pages.choice import Choice, is_cpu
+
+_CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
+
+_templates = Environment(
+    loader=PackageLoader("miglab_spawner.pages"),
+    autoescape=select_autoescape(default=True, default_for_string=True),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One choice on the page.
+
+    Attributes:
+        value: what the form sends back.
+        facts: size, in a few words; empty for no GPU.
+        now: whether one can have it now, or how long the wait is.
+        is_free: whether it would start at once.
+    """
+
+    value: str
+    title: str
+    facts: str
+    good_for: str
+    now: str
+    is_free: bool
+    is_chosen: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """The cards of one course.
+
+    Attributes:
+        course: what the form sends back; empty if the cards do.
+        left: what the quotas leave, a sentence each.
+    """
+
+    title: str
+    course: str
+    cards: tuple[Card, ...]
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the template shows.
+
+    Attributes:
+        trouble: why there is no GPU to choose, in words; empty if there is.
+        news: what the student should know from the last time; empty if nothing.
+        place: the place in line, or the offer, that the server still has; empty if it has none.
+    """
+
+    sections: tuple[Section, ...]
+    simulated: bool = False
+    trouble: str = ""
+    news: str = ""
+    place: str = ""
+
+
+def render(page: Page) -> str:
+    """The page's HTML."""
+    return _templates.get_template("spawn_page.html").render(page=page)
+
+
+def page_of(
+    offers: Offers, saved: Choice, news: str = "", ticket: TicketView | None = None
+) -> Page:
+    """The page for what the pool offers; ``saved`` is the student's last choice.
+
+    What the server waits for is chosen again, or else the last choice, if it is still offered; else
+    the first course's default; else no GPU.
+    """
+    if ticket is not None:
+        saved = Choice(ticket.shape, ticket.course)
+    if not offers.courses:
+        return page_without_pool("None of your courses offers a GPU.", news)
+    course, shape = _preselected(offers.courses, saved)
+    several = len(offers.courses) > 1
+    sections = tuple(
+        _section(each, shape if each.course == course else None, several) for each in offers.courses
+    )
+    trouble = f"The pool is paused: {offers.paused}" if offers.paused else ""
+    return Page(sections, offers.simulated, trouble, news, _place(ticket))
+
+
+def page_without_pool(why: str, news: str = "") -> Page:
+    """The page while there is nothing but “no GPU” to choose."""
+    card = _cpu_card(value=CPU, is_chosen=True)
+    return Page((Section("", "", (card,)),), trouble=why, news=news)
+
+
+def _place(ticket: TicketView | None) -> str:
+    """What the server still has, from a wait that was broken off or a place that it keeps."""
+    if ticket is None:
+        return ""
+    if ticket.state is TicketState.WAITING and ticket.position is not None:
+        return f"{place(ticket)} Your place is kept for a while; start with it to wait on."
+    return f"A {ticket.shape} is kept for you for a few minutes: start with it now."
+
+
+def in_minutes(seconds: float) -> str:
+    """A wait in words: nobody plans by the second."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute"
+    if minutes < 90:
+        return f"about {minutes} minute{'s' if minutes > 1 else ''}"
+    hours = round(seconds / 3600)
+    return f"about {hours} hours"
+
+
+def in_gib(mebibytes: int) -> str:
+    """Memory as students know it: ``4.75 GiB``, ``20 GiB``."""
+    return f"{mebibytes / 1024:.2f}".rstrip("0").rstrip(".") + " GiB"
+
+
+def _preselected(courses: Sequence[CourseOffers], saved: Choice) -> tuple[str, str]:
+    for each in courses:
+        shapes = [CPU, *(offer.shape for offer in each.shapes)]
+        if saved.shape in shapes and saved.course in ("", each.course):
+            return each.course, saved.shape
+    return courses[0].course, courses[0].default
+
+
+def _section(offers: CourseOffers, chosen: str | None, several: bool) -> Section:
+    suffix = f"@{offers.course}" if several else ""
+    gpu_offers = [offer for offer in offers.shapes if not is_cpu(offer.shape)]
+    if chosen is not None and chosen not in [offer.shape for offer in gpu_offers]:
+        chosen = CPU
+    cards = [_card(offer, offer.shape + suffix, offer.shape == chosen) for offer in gpu_offers]
+    cards.append(_cpu_card(CPU + suffix, chosen == CPU))
+    return Section(
+        offers.title or offers.course,
+        "" if several else offers.course,
+        tuple(cards),
+        tuple(_left(quota) for quota in offers.left),
+    )
+
+
+def _left(quota: QuotaLeft) -> str:
+    """What a quota leaves, as one sentence."""
+    if quota.limit == "lease_s":
+        return f"A slice is yours for at most {in_minutes(quota.most).removeprefix('about ')}."
+    who = "Left for your course" if quota.is_shared else "Left for you"
+    left = max(0.0, quota.most - quota.used)
+    if quota.limit == "live_slices":
+        return f"{who}: {left:g} of {quota.most:g} memory slices at a time."
+    said = f"{who}: {left:.1f} of {quota.most:g} slice-hours in seven days"
+    if quota.more_in_s is None:
+        return said + "."
+    return f"{said}; some are back in {in_minutes(quota.more_in_s)}."
+
+
+def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> Card:
+    each = " each" if offer.slices > 1 else ""
+    facts = f"{offer.sm_count} SMs, {in_gib(offer.memory_mib)} of GPU memory{each}"
+    if offer.slices > 1:
+        facts = f"{offer.slices} slices, {facts}"
+    free = offer.free_now or 0
+    return Card(value, offer.shape, facts, offer.good_for, _now(offer), free > 0, is_chosen)
+
+
+def _now(offer: ShapeOffer) -> str:
+    if offer.free_now:
+        return f"{offer.free_now} free now"
+    return f"None free now, {_line(offer)}. {_wait(offer)}"
+
+
+def _line(offer: ShapeOffer) -> str:
+    waiting = f"{offer.waiting} waiting" if offer.waiting else ""
+    if offer.reserved_s is not None:
+        free = f"what it does not take is free in {in_minutes(offer.reserved_s)}"
+        return ", ".join(filter(None, (waiting, f"the room there is is kept for a class; {free}")))
+    if offer.is_kept:
+        return ", ".join(filter(None, (waiting, "the room there is is kept for somebody in line")))
+    return waiting or "nobody waiting yet"
+
+
+def _wait(offer: ShapeOffer) -> str:
+    if offer.wait is not None:
+        return f"The wait is likely to be {likely_wait(offer.wait)}."
+    if offer.next_end_s is None:
+        return "How long it takes is not known."
+    return f"The next one ends in {in_minutes(offer.next_end_s)}."
+
+
+def _cpu_card(value: str, is_chosen: bool) -> Card:
+    return Card(value, "No GPU", "", _CPU_GOOD_FOR, "Always free", True, is_chosen)

@@ -1,1 +1,0 @@
-"""What was used: from the ledger to a report."""

@@ -1,1 +1,0 @@
-"""Who waits and who is next: tickets, the order, shares, quotas."""

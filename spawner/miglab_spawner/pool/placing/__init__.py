@@ -1,1 +1,0 @@
-"""Where slices go on a GPU."""

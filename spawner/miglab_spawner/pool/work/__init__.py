@@ -1,1 +1,0 @@
-"""What is done to GPUs and holders, and what they say: acts, reconcile, readings."""

@@ -1,0 +1,1 @@
+"""What a student's local process is started through."""
