@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright
-from tests.unit.service.big import WAITING, BigPool, Idlers
-from tests.unit.service.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
+from tests.unit.pool.http.big import WAITING, BigPool, Idlers
+from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
 from miglab_bench.measures.pool import free_ports
 from miglab_pool.http.access.auth import SignIn

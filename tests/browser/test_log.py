@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
-from tests.unit.service.fakes import PREFIX, entry
+from tests.unit.pool.http.fakes import PREFIX, entry
 
 from miglab_api.staff import SentNote
 

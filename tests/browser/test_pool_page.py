@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from playwright.async_api import Page, async_playwright
-from tests.unit.service.fakes import (
+from tests.unit.pool.http.fakes import (
     ACCESS,
     BOOK,
     PREFIX,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
-from tests.unit.service.fakes import PREFIX, slice_view
-from tests.unit.service.test_health_page import info
+from tests.unit.pool.http.fakes import PREFIX, slice_view
+from tests.unit.pool.http.test_health_page import info
 
 from miglab_api.gpus import SliceState
 from miglab_api.spreadsheet import FIGURES

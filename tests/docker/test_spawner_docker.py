@@ -1,4 +1,4 @@
-# ruff: noqa: TID252, F401, F811 - fixtures are shared by import, and named again as arguments
+# ruff: noqa: F401, F811 - fixtures are shared by import, and named again as arguments
 """Students' servers in containers: a real hub, a real pool, a real engine.
 
 Traps of DockerSpawner each have a test here that fails without what deals with it.
@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from docker.errors import APIError, NotFound
 from jupyterhub.spawner import SpawnException
+from tests.hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
+from tests.hub.spawner.lab import URL, PoolLab
 from traitlets.config import Config
 
 import docker
@@ -22,8 +24,6 @@ from miglab_spawner.backends import pool as client
 from miglab_spawner.containers.networks import ICC
 from miglab_spawner.docker import MIGDockerSpawner
 
-from ..hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
-from ..hub.spawner.lab import URL, PoolLab
 from .conftest import SOCKET, engine_script
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]

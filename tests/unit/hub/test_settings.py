@@ -7,7 +7,7 @@ import pytest
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
 
 WRONG = {

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import typer
+from tests.unit.pool.http.fakes import slice_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
@@ -21,7 +22,6 @@ from miglab_hub.cli.pool.watch import news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.pool_api import PoolApi
 
-from .fakes import slice_view
 from .test_cli import Service, lab, run, service
 
 __all__ = ["lab", "service"]  # fixtures

@@ -26,7 +26,7 @@ from miglab_pool.http.routes import (
 from miglab_pool.model import rows
 from miglab_pool.worker.jobs import ActKind
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 ROW = re.compile(r"^\| (GET|POST|PUT|DELETE) \| `([^`]+)` \|", re.MULTILINE)
 
 

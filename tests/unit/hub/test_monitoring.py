@@ -17,7 +17,7 @@ from prometheus_client import Counter, Histogram
 from miglab_api.gpus import PoolSnapshot
 from miglab_pool.http.metrics import Metrics
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
 DASHBOARD = DEPLOY / "grafana" / "miglab.json"
 PROMTOOL = shutil.which("promtool")

@@ -24,7 +24,7 @@ from miglab_bench.class_day.server import Server
 from miglab_bench.class_day.student import Student
 from miglab_bench.commands import app
 
-DOCS = Path(__file__).parents[2] / "docs/explanation/class-day.md"
+DOCS = Path(__file__).parents[3] / "docs/explanation/class-day.md"
 SMALL = changed(Day(), {"begins_h": 9.5, "ends_h": 18.0})
 STUDENTS = 12
 ROW = {

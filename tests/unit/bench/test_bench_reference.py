@@ -8,7 +8,7 @@ from miglab_bench.commands import app
 from miglab_bench.measures.hub import Asked, Measured
 from miglab_bench.measures.rounds import Round
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "bench.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "bench.md").read_text(encoding="utf-8")
 
 
 def test_every_benchmark_is_in_the_reference() -> None:

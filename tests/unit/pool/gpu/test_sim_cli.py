@@ -10,7 +10,7 @@ from miglab_hub.cli.sim import app
 from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import Break
 
-REFERENCE = Path(__file__).parents[3] / "docs/reference/sim.md"
+REFERENCE = Path(__file__).parents[4] / "docs/reference/sim.md"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from docker.errors import DockerException
+from tests.unit.pool.http.fakes import FakePool, lease_view, reservation_view, slice_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import SliceState
@@ -22,8 +23,6 @@ from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.views.health_findings import Level
-
-from .fakes import FakePool, lease_view, reservation_view, slice_view
 
 LAB = '[lab]\nport = 9000\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.unit.pool.http.fake_layouts import FIRST
 from typer.testing import CliRunner, Result
 
 from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutDrain, Layouts, SlicePlace
@@ -13,7 +14,6 @@ from miglab_hub.cli.pool import commands
 from miglab_hub.errors import RefusedError, StartError
 from miglab_hub.pool_api import PoolApi
 
-from .fake_layouts import FIRST
 from .test_cli import lab
 
 __all__ = ["lab"]  # a fixture

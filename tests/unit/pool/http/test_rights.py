@@ -21,7 +21,7 @@ from miglab_pool.model.course_roles import CourseStaff, RoleBook
 
 from .fakes import BOOK, person
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 ASKERS = {
     "spawner": SPAWNER,
     "admin": Asker(Kind.PERSON, "root", admin=True),
