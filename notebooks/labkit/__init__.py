@@ -4,10 +4,10 @@ Importing it touches neither torch nor a widget library; what is measured runs i
 """
 
 from labkit.errors import LabError
-from labkit.grading.handing_in import HandIn, hand_in
 from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import where
 from labkit.notebook.fresh import fresh_copy
+from labkit.notebook.handing_in import HandIn, hand_in
 from labkit.records import METHOD_VERSION, Comparison, Measurement, Place, Tier, Verdict
 
 __version__ = "0.1.0"

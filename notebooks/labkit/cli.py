@@ -1,6 +1,7 @@
 """The `labkit` command: rehearse and record notebooks, grade what was handed in.
 
-Only the standard library parses its arguments, so that it runs wherever labkit does.
+Only the standard library parses its arguments, so that it runs wherever labkit does.  What authors
+and graders need is imported by their commands alone: the student image comes without it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from labkit.authoring.record import record
-from labkit.authoring.rehearse import LIMIT_S, rehearse
 from labkit.errors import LabError
 from labkit.measuring.place import where
 from labkit.records import Tier
+
+LIMIT_S = 900.0  # for one notebook
+OMITTED = ("labkit.authoring", "labkit.grading")
+"""The rooms that the student image leaves out."""
+NOT_HERE = (
+    "This command is for those who write and grade notebooks; a student's server comes without it. "
+    "Run it in a checkout of miglab, or where `pip install miglab-labkit` was run."
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -73,6 +80,8 @@ def _add_grade(parser: argparse.ArgumentParser) -> None:
 
 
 def _rehearse(asked: argparse.Namespace) -> int:
+    from labkit.authoring.rehearse import rehearse
+
     _refuse_without_gpu(asked)
     with tempfile.TemporaryDirectory(prefix="labkit-") as temporary:
         folder = asked.keep or Path(temporary)
@@ -91,6 +100,8 @@ def _rehearse(asked: argparse.Namespace) -> int:
 
 
 def _record(asked: argparse.Namespace) -> int:
+    from labkit.authoring.record import record
+
     _refuse_without_gpu(asked)
     made = record(
         asked.notebooks,
@@ -135,5 +146,10 @@ def main(arguments: list[str] | None = None) -> int:
         status: int = asked.run(asked)
     except LabError as error:
         print(error, file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(OMITTED):
+            raise
+        print(NOT_HERE, file=sys.stderr)
         return 2
     return status

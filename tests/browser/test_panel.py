@@ -20,8 +20,8 @@ pytest.importorskip("torch", reason="panels measure with torch")
 pytest.importorskip("jupyterlab", reason="the panel is shown in JupyterLab")
 
 CELL = """
-from labkit.experiment import Experiment, timed_step
-from labkit.panel import Panel
+from labkit.panel.experiment import Experiment, timed_step
+from labkit.panel.panel import Panel
 
 def sleeper(ms=5):
     import time

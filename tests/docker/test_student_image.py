@@ -85,6 +85,13 @@ def test_the_slice_is_shown_in_jupyterlab(idle: Container):
     assert lines(idle, "python", "-c", told).strip() == "True"
 
 
+def test_grading_and_authoring_are_not_for_students(idle: Container):
+    """The image leaves both out, and their commands say where to run."""
+    code, said = idle.exec_run(["labkit", "grade", "/tmp", "--csv", "/tmp/marks.csv"])
+    assert (code, b"Run it in a checkout" in said) == (2, True), said
+    assert lines(idle, "python", "-c", "import labkit; print(labkit.hand_in.__name__)").strip()
+
+
 def test_it_runs_as_a_student(idle: Container):
     """The server is no root, cannot become root, and owns its home."""
     assert lines(idle, "id", "-u").strip() == "1000"

@@ -13,8 +13,8 @@ pytest.importorskip("ipywidgets", reason="panels are widgets")
 
 MAKE = """
 import asyncio
-from labkit.experiment import Experiment, timed_step
-from labkit.panel import Panel, evidence_or_hint
+from labkit.panel.experiment import Experiment, timed_step
+from labkit.panel.panel import Panel, evidence_or_hint
 
 def sleeper(ms=5):
     import time

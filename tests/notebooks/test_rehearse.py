@@ -18,8 +18,8 @@ SOURCE = """# %% [markdown]
 # # 9. Sleeping
 
 # %%
-from labkit.experiment import Experiment, timed_step
-from labkit.panel import Panel
+from labkit.panel.experiment import Experiment, timed_step
+from labkit.panel.panel import Panel
 
 class Nap:
     def seconds(self):

@@ -29,7 +29,7 @@ ROUNDS = 200
 BLOCK_S = 0.1  # of work per round: about what passes between two redraws
 SIZES = {"cuda": 4096, "cpu": 512}
 CELL = """import json
-from labkit.panel_bench import measure
+from labkit.authoring.panel_bench import measure
 print(json.dumps(await measure({rounds})))"""
 
 

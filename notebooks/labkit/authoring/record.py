@@ -55,7 +55,7 @@ def record(
     recorded: Path | None = None,
     only: Sequence[str] = ("*",),
     emulate: bool = False,
-    limit_s: float = 900.0,
+    limit_s: float,
 ) -> Recording:
     """Rehearse notebooks and keep what they show.
 

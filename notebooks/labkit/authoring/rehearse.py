@@ -19,7 +19,6 @@ from labkit.machine.emulate import VARIABLE
 from labkit.run.child import child_env
 
 SLICE = "sms=16,memory_mib=4352"  # what a 1g.5gb leaves a process, with an SM count Hopper can give
-LIMIT_S = 900.0
 CANCEL_S, END_S = 3.0, 15.0  # after the first and the second interrupt
 
 
@@ -49,9 +48,7 @@ class Rehearsal:
         return "\n".join([head, *(f"  {row}" for row in rows)])
 
 
-def rehearse(
-    notebook: Path, folder: Path, *, emulate: bool = False, limit_s: float = LIMIT_S
-) -> Rehearsal:
+def rehearse(notebook: Path, folder: Path, *, emulate: bool = False, limit_s: float) -> Rehearsal:
     """Run one notebook, solutions kept, in `folder`.
 
     Args:

@@ -102,7 +102,7 @@ async def measure_async(
             rank's.
         cold: empty the L2 cache before each call (on a GPU).
         dtype: named in the record.
-        flops: floating-point operations per call, counted by you or by `labkit.roofline`.
+        flops: floating-point operations per call, counted by you or by `labkit.exercises.roofline`.
         moved_bytes: bytes per call, counted likewise.
         budget_s: stop after this long and say so.
         timeout_s: end the children after this long, whatever they do.

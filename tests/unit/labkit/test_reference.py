@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,14 @@ def test_every_column_of_the_marks_is_described():
 def test_every_variable_is_described(name):
     """What the environment decides is in the reference."""
     assert f"| `{name}` |" in TEXT
+
+
+@pytest.mark.parametrize("words", [["grade", ".", "--csv", "o.csv"], ["redraw", ".", "n.ipynb"]])
+def test_where_authors_tools_are_left_out_commands_say_where_to_run(words, monkeypatch, capsys):
+    """As in a student's server: one sentence, and exit status 2."""
+    for room in cli.OMITTED:
+        for module in [name for name in sys.modules if name.startswith(f"{room}.")]:
+            monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.setitem(sys.modules, room, None)
+    assert cli.main(words) == 2
+    assert "Run it in a checkout" in capsys.readouterr().err
