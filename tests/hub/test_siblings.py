@@ -14,7 +14,7 @@ LAUNCHER = """
 import sys, time
 from pathlib import Path
 import psutil
-from miglab_hub import siblings
+from miglab_hub.launch import process_group as siblings
 siblings.END_S = 0.2
 command = [sys.executable, "-c", sys.argv[2]]
 started = siblings.Siblings([siblings.Sibling("half-dead", command)], Path(sys.argv[1]), print)
@@ -28,7 +28,7 @@ print("left" if child.is_running() else "gone")
 TELLER = """
 import sys
 from pathlib import Path
-from miglab_hub import siblings
+from miglab_hub.launch import process_group as siblings
 one = siblings.Sibling("teller", [sys.executable, "-c", "print('of today')"])
 told = siblings.Siblings([one], Path(sys.argv[1]), print)
 told.start()
