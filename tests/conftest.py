@@ -5,6 +5,7 @@ kind that its marker, or the folder it lies in, says.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,13 +24,15 @@ def kinds(node: pytest.Item | pytest.Collector) -> set[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests are skipped, with what to do, where there is no Chromium."""
-    if CHROMIUM.exists():
-        return
-    skip = pytest.mark.skip(reason=f"no {CHROMIUM}: apt-get install chromium")
+    """Tests that need Chromium or bubblewrap are skipped without it, and say what to install."""
+    missing = {
+        "browser": None if CHROMIUM.exists() else "chromium",
+        "bubblewrap": None if shutil.which("bwrap") else "bubblewrap",
+    }
     for item in items:
-        if "browser" in kinds(item):
-            item.add_marker(skip)
+        for kind in kinds(item).intersection(missing):
+            if name := missing[kind]:
+                item.add_marker(pytest.mark.skip(reason=f"no {name}: apt-get install {name}"))
 
 
 def fail_if_required(node: pytest.Item | pytest.Collector, report: pytest.CollectReport) -> None:

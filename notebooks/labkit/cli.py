@@ -75,7 +75,11 @@ def _add_grade(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", type=Path, required=True, help="marks, a row an item")
     parser.add_argument("--plot", type=Path, help="the class's results in one SVG")
     parser.add_argument("--sources", type=Path, help="folder of the notebooks' .py sources")
-    parser.add_argument("--no-code", action="store_true", help="do not run the students' code")
+    parser.add_argument(
+        "--run-code",
+        action="store_true",
+        help="mark exercises, too: run students' code, isolated",
+    )
     parser.set_defaults(run=_grade)
 
 
@@ -135,8 +139,7 @@ def _refuse_without_gpu(asked: argparse.Namespace) -> None:
 def _grade(asked: argparse.Namespace) -> int:
     from labkit.grading.grading import grade_folder
 
-    sources = None if asked.no_code else asked.sources
-    return grade_folder(asked.folder, asked.csv, asked.plot, sources, with_code=not asked.no_code)
+    return grade_folder(asked.folder, asked.csv, asked.plot, asked.sources, run_code=asked.run_code)
 
 
 def main(arguments: list[str] | None = None) -> int:

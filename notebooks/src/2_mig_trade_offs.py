@@ -123,7 +123,7 @@ def check_per_sm(cases=((200.0, 100, 20.0, 10, 1.0), (98.0, 98, 28.0, 14, 0.5), 
         said = per_sm_ratio(*given)
         if said is None:
             return "write per_sm_ratio first"
-        if abs(said - truth) > 1e-9:
+        if not abs(said - truth) <= 1e-9:
             return f"not yet right: per_sm_ratio{tuple(given)} is {truth:g}, you say {said:g}"
     return "right"
 

@@ -111,7 +111,7 @@ def check_split(cases=((1, 12.0, 4, 6.0, 4.0, 8.0), (14, 3.0, 98, 3.0, 3.0, 0.0)
         said = split_time(*given)
         if said is None:
             return "write split_time first"
-        if max(abs(said[0] - a), abs(said[1] - b)) > 1e-9:
+        if not (abs(said[0] - a) <= 1e-9 and abs(said[1] - b) <= 1e-9):
             return f"not yet right: split_time{tuple(given)} is ({a:g}, {b:g}), you say {tuple(said)}"
     return "right"
 

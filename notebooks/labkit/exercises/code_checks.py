@@ -168,7 +168,7 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
         except Exception as error:  # outermost frame around the student's function
             return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
         difference = float((found - whole).norm() / whole.norm())
-        if difference > 1e-9:
+        if not difference <= 1e-9:  # not a number is not right
             return CodeVerdict(
                 False,
                 f"with {ranks} ranks the combined gradient is off by {difference:.2g} (relative)",

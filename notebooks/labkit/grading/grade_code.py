@@ -2,44 +2,30 @@
 
 An exercise is a function or class of the source that holds a solution. From the student's notebook
 only exercises (and what they alone define) are taken; checks and all the rest come from the
-source, so that an edited check changes nothing. It runs in a child with a time limit, in an empty
-folder. That is no sandbox: grade where you would let the students run code.
+source, so that an edited check changes nothing. The student's code runs in a sandbox of its own;
+the check runs here and sees only what that code returns, so that it can give wrong answers and
+never a verdict.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import os
-import subprocess
+import linecache
 import sys
-import tempfile
+import time
+import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
+from labkit.grading.remote import RemoteCode
 from labkit.run import cells
-from labkit.run.child import child_env
 from labkit.run.source import names_needed
 
 LIMIT_S = 120.0
 SUFFIX = "_verdict"
-RUN = """
-import json, linecache, sys, types
-said = {}
-for verdict, text in json.load(sys.stdin).items():
-    file = f"<{verdict}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    try:
-        sys.modules["student"] = types.ModuleType("student")
-        space = vars(sys.modules["student"])
-        exec(compile(text, file, "exec"), space)
-        said[verdict] = str(space[verdict])
-    except Exception as error:
-        said[verdict] = f"{type(error).__name__}: {error}"
-    print(json.dumps(said), flush=True, file=sys.__stderr__)
-"""
+RIGHT = "right"
 
 
 @dataclass(frozen=True)
@@ -110,13 +96,39 @@ def answer_key(source: Path) -> Key:
     return Key(found, frozenset(exercises), tuple(x for x in found if x.endswith(SUFFIX)))
 
 
-def program(verdict: str, key: Key, own: dict[str, str]) -> str:
-    """The statements that make one verdict, in an order in which they can run."""
+@dataclass(frozen=True)
+class Program:
+    """What one verdict needs.
+
+    Attributes:
+        check: the source's statements, which run here.
+        exercises: the names that `check` takes from the student.
+        students: the student's statements, and those of the source that they need.
+    """
+
+    check: str
+    exercises: tuple[str, ...]
+    students: str
+
+
+def program(verdict: str, key: Key, own: dict[str, str]) -> Program:
+    """Divide what makes a verdict into the check and the student's part."""
+    check = _in_order([verdict], {k: v for k, v in key.defined.items() if k not in key.exercises})
+    wanted = {name for words in check for name in names_needed(words)}
+    exercises = tuple(name for name in key.defined if name in key.exercises & wanted)
+    students = {k: v for k, v in own.items() if k in key.exercises or k not in key.defined}
+    others = {k: v for k, v in key.defined.items() if k not in key.exercises}
+    return Program(
+        "\n".join(check), exercises, "\n".join(_in_order(exercises, {**students, **others}))
+    )
+
+
+def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
+    """The statements that define these names and all they need, each after what it needs."""
     order: dict[str, str] = {}
 
     def add(name: str) -> None:
-        is_own = name in key.exercises or name not in key.defined
-        words = (own if is_own else key.defined).get(name)
+        words = defined.get(name)
         if words is None or name in order:
             return
         order[name] = ""
@@ -125,8 +137,9 @@ def program(verdict: str, key: Key, own: dict[str, str]) -> str:
         order.pop(name)
         order[name] = words
 
-    add(verdict)
-    return "\n".join(dict.fromkeys(order.values()))
+    for name in names:
+        add(name)
+    return list(dict.fromkeys(order.values()))
 
 
 def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
@@ -138,39 +151,38 @@ def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
         limit_s: for all checks of it.
     """
     own = definitions(cell.text for cell in cells.notebook_cells(notebook, "the notebook"))
-    programs, missing = {}, {}
-    for verdict in key.verdicts:
-        try:
-            programs[verdict] = program(verdict, key, own)
-        except SyntaxError as error:
-            missing[verdict] = f"SyntaxError: {error}"
-    said = {**_run(programs, limit_s), **missing}
-    return [
-        Marked(name, said[name].startswith("right"), said[name].splitlines()[0])
-        for name in key.verdicts
-    ]
+    ends = time.monotonic() + limit_s
+    return [_mark_one(verdict, key, own, ends, limit_s) for verdict in key.verdicts]
 
 
-def _run(programs: dict[str, str], limit_s: float) -> dict[str, str]:
-    with tempfile.TemporaryDirectory(prefix="labkit-grade-") as folder:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN],
-            cwd=folder,
-            env=child_env(os.environ, {"LAB_HEADLESS": "1"}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            _, words = process.communicate(json.dumps(programs), timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            _, words = process.communicate()
-    lines = [line for line in words.splitlines() if line.startswith("{")]
-    said = json.loads(lines[-1]) if lines else {}
-    unsaid = f"no answer within {limit_s:g} s"
-    return {name: said.get(name) or unsaid for name in programs}
+def _mark_one(verdict: str, key: Key, own: dict[str, str], ends: float, limit_s: float) -> Marked:
+    try:
+        one = program(verdict, key, own)
+        with RemoteCode(ends) as code:
+            said = _judge(verdict, one, code)
+            if code.is_late:
+                return Marked(verdict, False, f"no answer within {limit_s:g} s")
+    except Exception as error:  # outermost frame: a stranger's code, and what it returns
+        words = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+        is_late = time.monotonic() >= ends
+        said = f"no answer within {limit_s:g} s" if is_late else f"error: {words}"
+        return Marked(verdict, False, _first_line(said))
+    return Marked(verdict, said.startswith(RIGHT), _first_line(said))
+
+
+def _judge(verdict: str, one: Program, code: RemoteCode) -> str:
+    """Run the source's check over the student's exercises; what it says."""
+    file = f"<{verdict}>"
+    linecache.cache[file] = (len(one.check), None, one.check.splitlines(keepends=True), file)
+    module = sys.modules["labkit_check"] = types.ModuleType("labkit_check")
+    space = vars(module)
+    space.update(code.define(one.students, list(one.exercises)))
+    exec(compile(one.check, file, "exec"), space)  # noqa: S102  the notebook's source is the teacher's
+    return str(space[verdict])
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
 
 
 def keys_of(sources: Path) -> dict[str, Key]:
@@ -181,7 +193,5 @@ def keys_of(sources: Path) -> dict[str, Key]:
     """
     files = sorted(sources.glob("*.py"))
     if not files:
-        raise LabError(
-            f"There is no notebook source (.py) in {sources}: say --sources or --no-code."
-        )
+        raise LabError(f"There is no notebook source (.py) in {sources}: name it with --sources.")
     return {file.stem: answer_key(file) for file in files}

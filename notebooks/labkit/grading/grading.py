@@ -8,16 +8,17 @@ prediction counts for being made, not for being right; no timing is ever run aga
 from __future__ import annotations
 
 import csv
+import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
-from labkit.errors import LabError
 from labkit.evidence import consistency
 from labkit.evidence.evidence import Evidence
-from labkit.grading import grade_code
-from labkit.grading.submissions import Submission, read_folder
+from labkit.grading import grade_code, sandbox
+from labkit.grading.submissions import Submission, read_folder, said
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.panel.plot_svg import render
 
@@ -34,12 +35,15 @@ class Row:
     """One line of the marks: an experiment or an exercise of one student.
 
     Attributes:
+        file: the zip; it says whose row this is.
+        claimed_student: who the zip itself says handed it in.
         machine_mark: 1 when everything a machine judged is in order, else 0.
         explanation_0_to_3: left empty, for the marker.
         look_at: what a person should see before believing the rest.
     """
 
-    student: str
+    file: str
+    claimed_student: str
     item: str
     readable: str = ABSENT
     students_own: str = ABSENT
@@ -54,8 +58,8 @@ class Row:
     look_at: str = ABSENT
 
 
-def experiment_row(student: str, item: Evidence, twins: Sequence[str]) -> Row:
-    """Judge one experiment's evidence."""
+def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> list[Row]:
+    """Judge one experiment's evidence: its one row."""
     faults = consistency.faults(item)
     predicted = item.prediction is not None and item.prediction.at <= item.started
     judged = item.judgement
@@ -64,19 +68,22 @@ def experiment_row(student: str, item: Evidence, twins: Sequence[str]) -> Row:
     look_at = [*faults, *([f"stopped: {item.stopped}"] if item.stopped else [])]
     look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
     good = item.is_students and predicted and not faults and not twins and (read or not has_claim)
-    return Row(
-        student,
-        item.experiment,
-        readable=YES,
-        students_own=_yes(item.is_students),
-        predicted_before=_yes(predicted),
-        consistent=_yes(not faults),
-        verdict=judged.verdict.value if judged and has_claim else ABSENT,
-        verdict_read=_yes(read) if has_claim else ABSENT,
-        machine_mark=int(good),
-        explanation=item.explanation,
-        look_at="; ".join(look_at),
-    )
+    return [
+        Row(
+            one.file,
+            one.student,
+            item.experiment,
+            readable=YES,
+            students_own=_yes(item.is_students),
+            predicted_before=_yes(predicted),
+            consistent=_yes(not faults),
+            verdict=judged.verdict.value if judged and has_claim else ABSENT,
+            verdict_read=_yes(read) if has_claim else ABSENT,
+            machine_mark=int(good),
+            explanation=item.explanation,
+            look_at="; ".join(look_at),
+        )
+    ]
 
 
 def _yes(value: bool) -> str:
@@ -88,41 +95,69 @@ def rows_of(
     twins: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
 ) -> list[Row]:
-    """All rows of one student: experiments, exercises, and what could not be read."""
-    rows = [
-        experiment_row(one.student, item, twins.get((one.file, key), ()))
-        for key, item in one.evidence.items()
-    ]
+    """All rows of one zip: experiments, exercises, and what could not be read."""
+    rows: list[Row] = []
+    for name, item in one.evidence.items():
+        same = twins.get((one.file, name), ())
+        rows += _rows_or_why(one, name, partial(experiment_rows, one, item, same))
     for notebook, text in one.notebooks.items():
-        key = keys.get(notebook.split(" (fresh")[0])
-        rows += code_rows(one.student, notebook, text, key) if key else []
-    rows += [Row(one.student, what, readable=NO, look_at=why) for what, why in one.problems.items()]
-    return rows
+        if key := keys.get(notebook.split(" (fresh")[0]):
+            rows += _rows_or_why(
+                one, f"{notebook}: code", partial(code_rows, one, notebook, text, key)
+            )
+    return rows + [_unreadable(one, what, why) for what, why in one.problems.items()]
 
 
-def code_rows(student: str, notebook: str, text: str, key: grade_code.Key) -> list[Row]:
-    """One row an exercise of a notebook."""
+def _rows_or_why(one: Submission, item: str, make: Callable[[], list[Row]]) -> list[Row]:
+    """What could not be judged, whatever the reason, costs its own row and no other."""
     try:
-        marked = grade_code.mark(text, key)
-    except LabError as error:
-        return [Row(student, f"{notebook}: code", readable=NO, look_at=str(error))]
+        return make()
+    except Exception as error:  # outermost frame around what a stranger handed in
+        return [_unreadable(one, item, f"cannot be judged: {said(error)}")]
+
+
+def _unreadable(one: Submission, item: str, why: str) -> Row:
+    return Row(one.file, one.student, item, readable=NO, look_at=why)
+
+
+def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) -> list[Row]:
+    """One row an exercise of a notebook."""
     return [
         Row(
-            student,
-            f"{notebook}: {one.verdict.removesuffix(grade_code.SUFFIX)}",
+            one.file,
+            one.student,
+            f"{notebook}: {marked.verdict.removesuffix(grade_code.SUFFIX)}",
             readable=YES,
-            code_exact=_yes(one.right),
-            machine_mark=int(one.right),
-            look_at="" if one.right else one.said,
+            code_exact=_yes(marked.right),
+            machine_mark=int(marked.right),
+            look_at="" if marked.right else marked.said,
         )
-        for one in marked
+        for marked in grade_code.mark(text, key)
     ]
+
+
+def same_claims(submissions: Sequence[Submission]) -> dict[str, str]:
+    """By file, what to say where another zip claims the same student."""
+    files: dict[str, list[str]] = {}
+    for one in submissions:
+        files.setdefault(one.student, []).append(one.file)
+    return {
+        file: f"{', '.join(other for other in claiming if other != file)} claims the same student"
+        for claiming in files.values()
+        if len(claiming) > 1
+        for file in claiming
+    }
+
+
+def _with_claim(row: Row, claims: Mapping[str, str]) -> Row:
+    words = [part for part in (row.look_at, claims.get(row.file)) if part]
+    return replace(row, look_at="; ".join(words))
 
 
 def write_csv(rows: Iterable[Row], file: Path) -> None:
     """The marks, readable by a spreadsheet, in which no student's text becomes a formula."""
     names = [part.name for part in fields(Row)]
-    with file.open("w", encoding="utf-8-sig", newline="") as target:
+    with file.open("w", encoding="utf-8-sig", errors="replace", newline="") as target:
         writer = csv.writer(target)
         writer.writerow(names)
         writer.writerows([_harmless(getattr(row, name)) for name in names] for row in rows)
@@ -138,7 +173,7 @@ def class_plot(submissions: Sequence[Submission]) -> str:
     values: dict[str, list[float]] = {}
     for one in submissions:
         for key, item in one.evidence.items():
-            if item.points and item.is_students:
+            if item.points and item.is_students and math.isfinite(item.points[-1].value):
                 values.setdefault(key, []).append(item.points[-1].value)
     marks = []
     for place, (key, found) in enumerate(sorted(values.items())):
@@ -158,7 +193,7 @@ def class_plot(submissions: Sequence[Submission]) -> str:
 
 
 def grade_folder(
-    folder: Path, table: Path, plot: Path | None, sources: Path | None, *, with_code: bool = True
+    folder: Path, table: Path, plot: Path | None, sources: Path | None, *, run_code: bool = False
 ) -> int:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
 
@@ -167,21 +202,24 @@ def grade_folder(
         table: the CSV to write.
         plot: the SVG to write, or None.
         sources: of the notebooks' .py sources; None takes those of this checkout.
-        with_code: whether to run the students' code against the exact checks.
+        run_code: whether to run the students' code, in the sandbox, against the exact checks.
 
     Returns:
         The exit status, 0.
 
     Raises:
-        LabError: there is nothing to grade, or no sources for the code.
+        LabError: there is nothing to grade, no sources for the code, or no sandbox to run it in.
     """
+    if run_code:
+        sandbox.check()
     submissions = read_folder(folder)
-    keys = grade_code.keys_of(sources or own_sources()) if with_code else {}
+    keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
     twins = consistency.twins({one.file: one.evidence.values() for one in submissions})
-    rows = [row for one in submissions for row in rows_of(one, twins, keys)]
+    claims = same_claims(submissions)
+    rows = [_with_claim(row, claims) for one in submissions for row in rows_of(one, twins, keys)]
     write_csv(rows, table)
     if plot is not None:
-        plot.write_text(class_plot(submissions) + "\n", encoding="utf-8")
+        plot.write_text(class_plot(submissions) + "\n", encoding="utf-8", errors="replace")
     flagged = sum(bool(row.look_at) for row in rows)
     print(f"{len(submissions)} zips, {len(rows)} rows in {table}, {flagged} to look at")
     print(CAUTION)

@@ -1,6 +1,7 @@
 """What students handed in, read from their zips without unpacking them.
 
-A zip is a stranger's file: sizes are limited, names are only looked up, nothing is written.
+A zip is a stranger's file: sizes are limited, names are only looked up, nothing is written. What
+cannot be read costs that zip or that part of it, never the class.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from labkit.errors import EvidenceDamaged, LabError
+from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
 
@@ -24,7 +25,8 @@ class Submission:
     """One student's zip.
 
     Attributes:
-        student: as the zip says; its file name when it does not.
+        student: as the zip claims; its file name when it claims nothing.
+        file: the zip's name, which says whose it is.
         evidence: what could be read, by experiment.
         notebooks: the notebooks' texts, by stem.
         problems: by file or experiment, what could not be read and why.
@@ -54,17 +56,26 @@ def read_zip(file: Path) -> Submission:
     found = Submission(file.stem, file.name)
     try:
         texts = dict(_texts(file))
-    except (zipfile.BadZipFile, LabError, OSError, UnicodeDecodeError, RuntimeError) as error:
-        found.problems["zip"] = f"{file.name} cannot be read: {error}"
+    except Exception as error:  # outermost frame around a stranger's file
+        found.problems["zip"] = f"{file.name} cannot be read: {said(error)}"
         return found
     found = Submission(_student(texts.get("manifest.json", ""), file.stem), file.name)
     for name, text in texts.items():
-        path = PurePosixPath(name)
-        if path.parts[0] == "evidence" and path.suffix == ".json":
-            _add_evidence(found, path.stem, text)
-        elif path.parts[0] == "notebooks" and path.suffix == ".ipynb":
-            found.notebooks[path.stem] = text
+        _add(found, PurePosixPath(name), text)
     return found
+
+
+def said(error: Exception) -> str:
+    """An error in words; where a stranger's file caused it, it may have none of its own."""
+    return str(error).splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _add(found: Submission, path: PurePosixPath, text: str) -> None:
+    folder = path.parts[0] if path.parts else ""
+    if folder == "evidence" and path.suffix == ".json":
+        _add_evidence(found, path.stem, text)
+    elif folder == "notebooks" and path.suffix == ".ipynb":
+        found.notebooks[path.stem] = text
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
@@ -81,7 +92,7 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
 def _student(manifest: str, otherwise: str) -> str:
     try:
         name = json.loads(manifest)["student"]
-    except (ValueError, KeyError, TypeError):
+    except Exception:  # outermost frame around a stranger's file
         return otherwise
     return name if isinstance(name, str) and name else otherwise
 
@@ -89,8 +100,8 @@ def _student(manifest: str, otherwise: str) -> str:
 def _add_evidence(found: Submission, key: str, text: str) -> None:
     try:
         one = store.read(text, f"{key}.json")
-    except EvidenceDamaged as error:
-        found.problems[key] = str(error)
+    except Exception as error:  # outermost frame around a stranger's file
+        found.problems[key] = said(error)
         return
     if one.experiment != key:
         found.problems[key] = f"{key}.json holds {one.experiment}"

@@ -135,14 +135,17 @@ def test_identical_samples_of_two_students_are_flagged():
 
 
 def graded(folder, sources, tmp_path, *more):
-    """Run the command; answers the rows by student and item."""
+    """Run the command; answers the rows by the zip's name and item."""
     table = tmp_path / "out.csv"
-    command = ["grade", str(folder), "--csv", str(table), "--sources", str(sources), *more]
-    assert cli.main(command) == 0
+    command = ["grade", str(folder), "--csv", str(table), "--sources", str(sources), "--run-code"]
+    assert cli.main([*command, *more]) == 0
     with table.open(encoding="utf-8-sig") as file:
-        return {(row["student"], row["item"]): row for row in csv.DictReader(file)}
+        return {
+            (row["file"].removesuffix(".zip"), row["item"]): row for row in csv.DictReader(file)
+        }
 
 
+@pytest.mark.bubblewrap
 def test_a_class_is_marked(tmp_path, sources, capsys):
     """Honest work gets its marks, a copy, a wrong reading and wrong code do not."""
     folder = tmp_path / "zips"
@@ -167,6 +170,7 @@ def test_a_class_is_marked(tmp_path, sources, capsys):
     assert "cannot prevent it" in capsys.readouterr().out
 
 
+@pytest.mark.bubblewrap
 def test_honest_work_alone_gets_full_marks(tmp_path, sources):
     """One student: both rows marked, the explanation left to a person and no formula."""
     folder = tmp_path / "zips"
@@ -178,6 +182,7 @@ def test_honest_work_alone_gets_full_marks(tmp_path, sources):
     assert rows["ann", "MX-2"]["explanation"] == "'=SUM(A1)"
 
 
+@pytest.mark.bubblewrap
 def test_an_edited_check_changes_nothing(sources):
     """Only exercises come from the student; the check and its numbers come from the source."""
     cheat = (
@@ -189,6 +194,7 @@ def test_an_edited_check_changes_nothing(sources):
     assert marked.said == "not yet right: 0"
 
 
+@pytest.mark.bubblewrap
 def test_a_students_own_helper_is_taken_along(sources):
     """An exercise may use a function that only the student has."""
     own = "def square(x):\n    return x * x\ndef area(r):\n    return math.pi * square(r)"
@@ -197,6 +203,7 @@ def test_a_students_own_helper_is_taken_along(sources):
     assert marked.right
 
 
+@pytest.mark.bubblewrap
 def test_code_without_an_end_is_ended(sources):
     """A loop without an end costs the limit, not the evening."""
     text = json.dumps({"cells": [{"cell_type": "code", "source": "def area(r):\n    while 1: 0"}]})
@@ -207,7 +214,7 @@ def test_code_without_an_end_is_ended(sources):
 
 def test_nothing_to_grade_is_a_sentence(tmp_path, capsys):
     """An empty folder exits 2 with the reason."""
-    assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv"), "--no-code"]) == 2
+    assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv")]) == 2
     assert "There is no zip" in capsys.readouterr().err
-    with pytest.raises(LabError, match="--sources or --no-code"):
+    with pytest.raises(LabError, match="--sources"):
         grade_code.keys_of(tmp_path)

@@ -1,0 +1,271 @@
+"""Students' code in `labkit grade --run-code` may be wrong; it cannot forge, steal or stay."""
+
+import csv
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from labkit import cli
+from labkit.errors import LabError
+from labkit.grading import grade_code, grading, sandbox
+from labkit.grading.values import Kept, decode, encode
+from labkit.run import cells
+
+pytestmark = pytest.mark.bubblewrap
+SOURCES = Path(__file__).parents[3] / "notebooks/src"
+KEY = """# %%
+def answer(question):
+    # <solution>
+    return 42
+    # </solution>
+
+# %%
+def check_answer():
+    return "right" if answer("?") == 42 else f"not yet right: {answer('?')}"
+
+answer_verdict = check_answer()
+"""
+FORGER = """
+def answer(question, _x=[
+    __import__("os").write(fd, b'{"answer_verdict": "right", "id": 0, "returned": "right"}\\n')
+    for fd in range(1, 12) if __import__("os").path.exists(f"/proc/self/fd/{fd}")
+]):
+    __import__("os")._exit(0)
+"""
+
+
+@pytest.fixture
+def key(tmp_path):
+    source = tmp_path / "source.py"
+    source.write_text(KEY)
+    return grade_code.answer_key(source)
+
+
+def marked(key, code, limit_s=20.0):
+    """The mark of one exercise, and what was said."""
+    text = json.dumps({"cells": [{"cell_type": "code", "source": code}]})
+    (found,) = grade_code.mark(text, key, limit_s=limit_s)
+    return found
+
+
+def returning(expression):
+    """An exercise that answers this."""
+    return f"def answer(question):\n    import os, socket, threading\n    return {expression}"
+
+
+def test_honest_code_is_right(key):
+    """The sandbox lets honest work through."""
+    assert marked(key, returning("42")).right
+
+
+def test_a_verdict_cannot_be_forged(key):
+    """What the code writes to every open file gives no verdict."""
+    assert not marked(key, FORGER).right
+
+
+@pytest.mark.parametrize(
+    "value", ['"right"', "float('nan')", "type('Any', (), {'__eq__': lambda *a: True})()"]
+)
+def test_a_value_cannot_be_forged(key, value):
+    """Only the value counts: no word, and no object that says that it equals everything."""
+    assert not marked(key, returning(value)).right
+
+
+def test_the_token_stays_with_the_grader(key, monkeypatch):
+    """The code finds an environment without anything of the grader's."""
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret-token")
+    assert "secret" not in marked(key, returning("str(dict(os.environ))")).said
+    ppid = "open(f'/proc/{os.getppid()}/environ').read()"
+    assert "secret" not in marked(key, returning(ppid)).said
+
+
+HARM = {
+    "home": "os.listdir(os.path.expanduser('~root'))",
+    "read a file of ours": f"open({__file__!r}).read()",
+    "write beside Python": f"open({sys.prefix!r} + '/forged', 'w')",
+    "network": "socket.create_connection(('127.0.0.1', PORT), 2)",
+}
+
+
+@pytest.mark.parametrize("code", HARM.values(), ids=HARM)
+def test_nothing_outside_is_reached(key, code):
+    """Files and network of this machine are not there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = marked(key, returning(code.replace("PORT", str(server.getsockname()[1]))))
+    assert "Error" in found.said or found.said == "not yet right: []"
+    assert not Path(sys.prefix, "forged").exists()
+
+
+def test_processes_and_memory_are_limited(key):
+    """A fork bomb and a big allocation cost the exercise."""
+    one = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    bomb = f"[{one} for _ in range(999)]"
+    assert "can't start new thread" in marked(key, returning(bomb)).said
+    assert "MemoryError" in marked(key, returning("len(bytearray(8 << 30))")).said
+
+
+def test_code_that_floods_the_channel_or_leaves_is_ended(key):
+    """Neither endless output nor an exit holds the grader up."""
+    files = "[fd for fd in range(3, 9) if os.path.exists(f'/proc/self/fd/{fd}')]"
+    flood = f"[os.write(fd, b'x' * 65536) for fd in {files} for _ in range(9999)]"
+    assert not marked(key, returning(flood)).right
+    assert "ended its own process" in marked(key, returning("os._exit(0)")).said
+
+
+def test_without_asking_no_code_is_run(tmp_path, key):
+    """By default the exercises are left to a person."""
+    with zipfile.ZipFile(tmp_path / "ann.zip", "w") as archive:
+        cell = {"cell_type": "code", "source": f"open({str(tmp_path / 'ran')!r}, 'w')"}
+        archive.writestr("notebooks/source.ipynb", json.dumps({"cells": [cell]}))
+    assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv")]) == 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):
+    """Where nothing isolates it, no code is run, and a sentence says where to run it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status = cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv"), "--run-code"])
+    said = capsys.readouterr().err
+    assert status == 2
+    assert "bubblewrap is not installed" in said
+    assert "Run `labkit grade --run-code` on a Linux machine" in said
+
+
+def test_without_user_namespaces_code_is_refused(tmp_path):
+    """As in most containers: bubblewrap is there, and the kernel refuses its namespaces."""
+    refusing = ["bwrap", "--unshare-user", "--uid", "1000", "--disable-userns"]
+    refusing += ["--dev-bind", "/", "/"]
+    command = ["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv"), "--run-code"]
+    done = subprocess.run(
+        [*refusing, sys.executable, "-m", "labkit", *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCES.parent)},
+    )
+    assert done.returncode == 2
+    assert "Students' code runs only where bubblewrap isolates it" in done.stderr
+
+
+def notebooks():
+    """Every source; the two whose exercises load torch three times are long."""
+    for path in sorted(SOURCES.glob("*.py")):
+        is_long = "parallelism" in path.stem
+        yield pytest.param(path, id=path.stem, marks=[pytest.mark.long] if is_long else [])
+
+
+@pytest.mark.parametrize("source", list(notebooks()))
+def test_the_solutions_of_every_notebook_are_right(source):
+    """The checks work over the channel: tensors, callbacks, threads and objects."""
+    key = grade_code.answer_key(source)
+    solved = cells.with_solutions(source.read_text())
+    text = json.dumps({"cells": [{"cell_type": "code", "source": solved}]})
+    found = grade_code.mark(text, key)
+    assert [one for one in found if not one.right] == []
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 3, 2.5, "é\ud800", [1, (2, [])], {"a": 1, (1, 2): [None]}], ids=repr
+)
+def test_plain_values_travel(value):
+    """What goes over the channel comes out the same."""
+    data = json.loads(json.dumps(encode(value, Kept("object").keep)))
+    assert decode(data, lambda kind, number: None) == value
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [1],
+        {"list": 1},
+        {"a": [], "b": []},
+        {"pickle": "gASV"},
+        {"tensor": ["float32", [2], "AAAA"]},
+    ],
+    ids=repr,
+)
+def test_what_is_no_value_is_refused(data):
+    """Nothing that a stranger writes becomes an object of ours."""
+    with pytest.raises(ValueError, match="this"):
+        decode(data, lambda kind, number: None)
+
+
+NESTED = "[" * 100_000
+ODD = {
+    "a member without a name": (".", "x"),
+    "a deep manifest": ("manifest.json", NESTED),
+    "deep evidence": ("evidence/MX-2.json", NESTED),
+    "a deep notebook": ("notebooks/source.ipynb", NESTED),
+    "deep code": (
+        "notebooks/source.ipynb",
+        json.dumps({"cells": [{"cell_type": "code", "source": "x = " + "-" * 200_000 + "1"}]}),
+    ),
+    "a name that is half a letter": ("manifest.json", '{"student": "\\ud800"}'),
+    "no JSON": ("manifest.json", "{"),
+    "a student who is a list": ("manifest.json", '{"student": [1]}'),
+    "an empty name": ("manifest.json", '{"student": ""}'),
+    "a path upwards": ("../../etc/passwd", "x"),
+    "an absolute path": ("/etc/passwd", "x"),
+    "another folder": ("else/where.json", "{}"),
+    "a notebook that is a list": ("notebooks/source.ipynb", "[]"),
+    "evidence that is a list": ("evidence/MX-2.json", "[]"),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), ODD.values(), ids=ODD)
+def test_an_odd_zip_costs_that_zip(tmp_path, name, text):
+    """The others are marked, and the odd one is in the list with a word."""
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
+        archive.writestr(name, text)
+    assert "good" in graded(tmp_path)
+
+
+def test_a_broken_deflate_stream_costs_that_zip(tmp_path):
+    """zlib's own error is a zip that cannot be read."""
+    file = tmp_path / "odd.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", json.dumps({"student": "ann " * 50}))
+    data = bytearray(file.read_bytes())
+    data[45:60] = b"\xff" * 15
+    file.write_bytes(data)
+    assert "cannot be read" in graded(tmp_path)["odd"]
+
+
+def graded(folder):
+    """Grade a folder with an honest zip beside; what is said of each zip."""
+    with zipfile.ZipFile(folder / "good.zip", "w") as archive:
+        cell = {"cell_type": "code", "source": returning("42")}
+        archive.writestr("notebooks/source.ipynb", json.dumps({"cells": [cell]}))
+    (folder / "source.py").write_text(KEY)
+    table = folder / "marks.csv"
+    plot = folder / "class.svg"
+    assert grading.grade_folder(folder, table, plot, folder, run_code=True) == 0
+    with table.open(encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["machine_mark"] for row in rows if row["file"] == "good.zip"] == ["1"]
+    return {row["file"].removesuffix(".zip"): row["look_at"] for row in rows}
+
+
+def test_two_zips_of_one_student_are_told_apart(tmp_path):
+    """Mallory's zip that says it is Alice's has rows of its own, and both are flagged."""
+    for name, code in (("alice", "42"), ("mallory", "0")):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            cell = {"cell_type": "code", "source": returning(code)}
+            archive.writestr("manifest.json", json.dumps({"student": "alice"}))
+            archive.writestr("notebooks/source.ipynb", json.dumps({"cells": [cell]}))
+    said = graded(tmp_path)
+    assert "mallory.zip claims the same student" in said["alice"]
+    assert "alice.zip claims the same student" in said["mallory"]
+
+
+def test_an_error_of_the_sandbox_is_a_sentence(monkeypatch):
+    """A bubblewrap that fails is said in its own words."""
+    monkeypatch.setattr(sandbox, "command", lambda *_: [shutil.which("false") or "false"])
+    with pytest.raises(LabError, match="exit status 1"):
+        sandbox.check()
