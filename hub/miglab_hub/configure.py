@@ -22,6 +22,7 @@ NOTEBOOKS_URL = "/lab/tree/notebooks"  # where both spawners put the notebooks
 IMAGE_HOME = "/home/jovyan"  # of the student image
 # JupyterLab's settings of local servers; the student image has the same file.
 JUPYTER_CONFIG = Path(__file__).parent / "jupyter"
+TEMPLATES = Path(__file__).with_name("hub_templates")
 SPAWNERS = {"local": "mig-local", "docker": "mig-docker"}
 
 
@@ -34,6 +35,7 @@ def configure(c: Any, settings: Settings) -> None:
     """
     for update in (
         update_addresses,
+        update_domains,
         update_pages,
         update_proxy,
         update_lifetime,
@@ -50,10 +52,22 @@ def configure(c: Any, settings: Settings) -> None:
 
 def update_addresses(c: Any, settings: Settings) -> None:
     """Where people reach the lab, and where the hub listens."""
-    c.JupyterHub.bind_url = settings.public_url
+    c.JupyterHub.bind_url = settings.bind_url
     c.JupyterHub.hub_ip = settings.hub_bind
     c.JupyterHub.hub_port = settings.hub_port
     c.JupyterHub.hub_connect_ip = settings.hub_name
+
+
+def update_domains(c: Any, settings: Settings) -> None:
+    """Per-user domains; over TLS with cookies that no other host of the domain can plant.
+
+    Without domains such cookies would make things worse: their path is ``/``, so every student's
+    server would be sent the hub's.
+    """
+    origin = settings.lab.subdomain_host
+    c.JupyterHub.subdomain_host = origin
+    c.JupyterHub.cookie_host_prefix_enabled = origin.startswith("https://")
+    c.JupyterHub.setdefault("template_paths", []).append(str(TEMPLATES))
 
 
 def update_pages(c: Any, settings: Settings) -> None:

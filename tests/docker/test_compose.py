@@ -42,6 +42,27 @@ def compose_program() -> list[str]:
     pytest.skip("no compose: apt-get install --no-install-recommends docker-compose")
 
 
+DOMAIN = "lab.test"
+
+
+class Here(httpx.HTTPTransport):
+    """Finds the lab's hosts on this machine, without a name server."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Ask this machine, in the name of the host."""
+        url = request.url.copy_with(host="127.0.0.1")
+        extensions = {**request.extensions, "sni_hostname": request.url.host}
+        return super().handle_request(
+            httpx.Request(
+                request.method,
+                url,
+                headers=request.headers,  # Host is among them
+                stream=request.stream,
+                extensions=extensions,
+            )
+        )
+
+
 class ComposeLab:
     """The lab of the compose file, with a certificate of the test's own."""
 
@@ -56,7 +77,8 @@ class ComposeLab:
             "MIGLAB_LISTEN": f"127.0.0.1:{self.port}",
         }
         text = (REPOSITORY / "images" / "lab.toml").read_text()
-        for key, value in settings.items():
+        own = {"subdomain_host": f'"https://{DOMAIN}:{self.port}"'}
+        for key, value in (own | settings).items():
             text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
         (folder / "lab.toml").write_text(text)
         make_certificate(folder / "tls")
@@ -122,8 +144,12 @@ class Student:
 
     def __init__(self, port: int) -> None:
         self.http = httpx.Client(
-            base_url=f"https://127.0.0.1:{port}", verify=False, follow_redirects=True, timeout=60
+            base_url=f"https://{DOMAIN}:{port}",
+            transport=Here(verify=False),
+            follow_redirects=True,
+            timeout=60,
         )
+        self.pool = f"https://pool--service.{DOMAIN}:{port}/services/pool"
 
     def log_in(self, name: str, password: str) -> None:
         """Through the login form."""
@@ -149,11 +175,11 @@ def wait_until(said: str, answers, limit_s: float) -> None:
         time.sleep(0.5)
 
 
-def is_up(http: httpx.Client) -> bool:
+def is_up(student: Student) -> bool:
     """Whether hub and pool answer through the proxy."""
     try:
-        pages = ("/hub/health", "/services/pool/api/health")
-        return all(http.get(page).status_code == 200 for page in pages)
+        pages = ("/hub/health", f"{student.pool}/api/health")
+        return all(student.http.get(page).status_code == 200 for page in pages)
     except httpx.TransportError:
         return False
 
@@ -167,7 +193,7 @@ def test_a_student_gets_a_slice_over_https(lab: ComposeLab, engine: docker.Docke
     )
     student = Student(lab.port)
     try:
-        wait_until("up", lambda: is_up(student.http), READY_S)
+        wait_until("up", lambda: is_up(student), READY_S)
         student.log_in("ada", password)
         asked = student.call("POST", "/users/ada/server", json={"shape": "1g.5gb"})
         assert asked.status_code in (201, 202), asked.text

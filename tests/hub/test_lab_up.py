@@ -72,11 +72,12 @@ BAD = {
     "limits of no such shape": ('[limits."9g.1gb"]\ncpus = 1\n', 'limits."9g.1gb"'),
     "no such model": ('[gpus]\nmodel = "B300"\n', "B300"),
     "no such authenticator": (
-        '[authentication]\nclass = "oauthen.Nobody"\n',
+        'authentication.class = "oauthen.Nobody"\nlab.students_can_act_as_staff = true\n',
         "authentication.class",
     ),
     "no Docker": (
-        '[students]\nspawner = "docker"\ndocker_url = "unix:///nonexistent/docker.sock"\n',
+        'students = {spawner = "docker", docker_url = "unix:///nonexistent/docker.sock"}\n'
+        "lab.students_can_act_as_staff = true\n",
         "no Docker engine answers",
     ),
 }

@@ -35,6 +35,7 @@ TOML = """
 [lab]
 name = "{name}"
 port = {port}
+{lab}
 
 [gpus]
 count = 1
@@ -172,13 +173,19 @@ class TemporaryLab:
 
 @contextmanager
 def temporary_lab(
-    *, docker: bool, shapes: Sequence[str] = SHAPES, pool: str = "", more: str = ""
+    *,
+    docker: bool,
+    shapes: Sequence[str] = SHAPES,
+    lab: str = "",
+    pool: str = "",
+    more: str = "",
 ) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails.
 
     Args:
         docker: students in containers, else in local processes.
         shapes: what the course offers; the first is preselected.
+        lab: more lines of [lab]; ``{port}`` is the lab's.
         pool: more lines of [pool], such as shorter times.
         more: more tables of lab.toml.
     """
@@ -188,16 +195,17 @@ def temporary_lab(
     port = free_ports()
     spawner = "docker" if docker else "local"
     given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
-    file.write_text(TOML.format(name=name, port=port, spawner=spawner, **given))
+    own = lab.format(port=port) or ("students_can_act_as_staff = true" if docker else "")
+    file.write_text(TOML.format(name=name, port=port, lab=own, spawner=spawner, **given))
     settings = load(file, {})
     with ExitStack() as stack:
         if docker:
             prepare_engine(settings)
             stack.callback(remove_all, settings)
-        lab = _start(settings)
-        stack.callback(lab.close)
-        wait_for(lambda: _is_ready(lab, folder), "the line that says ready", START_S)
-        yield lab
+        running = _start(settings)
+        stack.callback(running.close)
+        wait_for(lambda: _is_ready(running, folder), "the line that says ready", START_S)
+        yield running
     shutil.rmtree(folder)
 
 

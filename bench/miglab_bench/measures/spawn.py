@@ -36,6 +36,7 @@ LAB = """
 name = "{name}"
 state_dir = "state"
 port = {port}
+students_can_act_as_staff = true
 [gpus]
 count = 1
 [students]

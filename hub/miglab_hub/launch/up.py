@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -18,12 +19,17 @@ from miglab_hub.checkout import hub_config
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Sibling, Siblings
+from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_CONFIG, ENV_PORT, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD, is_loopback
 
 READY_TIMEOUT_S = 120.0
 TICK_S = 0.5
 BAD_SETTINGS = 2
+ONE_ORIGIN = (
+    "no per-user domains (lab.subdomain_host): a page that a student publishes can act as the "
+    "instructor or admin who opens it"
+)
 
 
 class Stop:
@@ -99,6 +105,7 @@ def proxy_command(settings: Settings) -> list[str]:
         *("--ip", lab.host, "--port", str(lab.port)),
         *("--api-ip", settings.addresses.proxy_bind, "--api-port", str(settings.proxy_port)),
         *("--error-target", hub),
+        *(["--host-routing"] if lab.subdomain_host else []),
         *tls,
     ]
 
@@ -144,18 +151,20 @@ def _check_running(siblings: Siblings) -> None:
         raise StartError(f"the {dead.name} ended while starting:\n{siblings.tail(dead)}")
 
 
-def probes(settings: Settings) -> dict[str, str]:
-    """What must answer before the lab is ready, through the proxy as people reach it."""
-    public = settings.public_url
+def probes(settings: Settings) -> dict[str, httpx.Request]:
+    """What must answer before the lab is ready: through the proxy, by the hosts that people use."""
+    proxy = settings.bind_url
+    hub, pool = settings.lab.subdomain_host or proxy, settings.service_origin or proxy
+    ask = partial(httpx.Request, "GET")
     return {
-        "the hub": f"{public}hub/health",
-        "the pool": f"{public}services/pool/api/health",
+        "the hub": ask(f"{proxy}hub/health", headers={"Host": host_of(hub)}),
+        "the pool": ask(f"{proxy}services/pool/api/health", headers={"Host": host_of(pool)}),
     }
 
 
-def _answers(http: httpx.Client, url: str) -> bool:
+def _answers(http: httpx.Client, ask: httpx.Request) -> bool:
     try:
-        return http.get(url).is_success
+        return http.send(ask).is_success
     except httpx.TransportError:
         return False
 
@@ -170,6 +179,8 @@ def _say_ready(settings: Settings) -> None:
         say("simulated GPUs: notebooks measure the CPU")
     if settings.students.spawner == "local":
         say("students are local processes, no isolation: trial only")
+    if not settings.lab.subdomain_host:
+        say(ONE_ORIGIN)
     if not is_loopback(settings.lab.host) and not settings.lab.tls_key:
         say("plain HTTP: only behind a front end that ends TLS")
     print(line, flush=True)

@@ -158,6 +158,8 @@ def _access(settings: Settings, cache_s: int = 30) -> HubAccess:
         service=SERVICE_NAME,
         token=private(settings.service_token),
         cache_s=cache_s,
+        hub_origin=settings.lab.subdomain_host,
+        origin=settings.service_origin,
     )
 
 

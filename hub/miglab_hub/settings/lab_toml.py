@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from miglab_api.tickets import ATTEND_S
 from miglab_hub.settings.assigned import assigned_gpus, check_names
+from miglab_hub.settings.domains import check_origins, service_origin
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
     SHARED_PASSWORD,
@@ -70,6 +71,11 @@ class Settings(Section):
                 f'students.default_course "{self.students.default_course}" is not among the '
                 f"courses: {', '.join(self.courses)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _students_have_own_origins(self) -> Self:
+        check_origins(self.lab, self.students, self.authentication)
         return self
 
     @model_validator(mode="after")
@@ -185,8 +191,19 @@ class Settings(Section):
     @property
     def public_url(self) -> str:
         """What people open."""
+        own = self.lab.subdomain_host
+        return f"{own}{self.lab.base_url}" if own else self.bind_url
+
+    @property
+    def bind_url(self) -> str:
+        """Where the proxy listens."""
         scheme = "https" if self.lab.tls_key else "http"
         return f"{scheme}://{_host(self.lab.host)}:{self.lab.port}{self.lab.base_url}"
+
+    @property
+    def service_origin(self) -> str:
+        """The origin of the pool's pages; empty where all is on one."""
+        return service_origin(self.lab.subdomain_host, SERVICE_NAME)
 
     @property
     def proxy_port(self) -> int:

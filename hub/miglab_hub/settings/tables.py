@@ -47,6 +47,22 @@ class Lab(Section):
         "end that ends TLS.",
     )
 
+    subdomain_host: str = Field(
+        "",
+        pattern=r"^(https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?)?$",
+        description="Per-user domains: the origin that people open, such as "
+        "`https://lab.example.edu`, with the port if it is not 443. Each student's server and the "
+        "pool then have a host of their own below it, so `lab.example.edu` and "
+        "`*.lab.example.edu` need DNS entries and a certificate. Required with containers or an "
+        "outside authenticator.",
+    )
+    students_can_act_as_staff: bool = Field(
+        False,
+        description="Run such a lab without `subdomain_host`. **Then any student can publish a "
+        "page that acts as whoever opens it**: as an instructor in the pool, as an admin "
+        "everywhere. Only for a lab in which all trust all.",
+    )
+
     @model_validator(mode="after")
     def _no_open_http(self) -> Self:
         if bool(self.tls_certificate) != bool(self.tls_key):
@@ -55,6 +71,17 @@ class Lab(Section):
             raise ValueError(
                 f"plain HTTP on {self.host} would send passwords in the clear: set tls_certificate "
                 "and tls_key, or plain_http = true behind a front end that ends TLS"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _domains_over_tls(self) -> Self:
+        if not self.subdomain_host.startswith("http://"):
+            return self
+        if self.tls_key or not is_loopback(self.host):
+            raise ValueError(
+                f"subdomain_host {self.subdomain_host} must be https: people reach the lab by TLS, "
+                "its own or that of the front end"
             )
         return self
 

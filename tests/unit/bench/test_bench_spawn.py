@@ -16,6 +16,12 @@ from miglab_hub.configure import configure
 from miglab_hub.launch import docker_ready
 from miglab_hub.settings.lab_toml import load
 
+DOCKER = """
+lab.subdomain_host = "https://lab.example.edu"
+students.spawner = "docker"
+[courses.everyone]
+shapes = ["1g.5gb"]
+"""
 ROUNDS = [Round(1.02, 1.0), Round(2.06, 2.0), Round(1.03, 1.0)]
 
 
@@ -79,7 +85,7 @@ def test_without_an_engine_it_says_so(monkeypatch, tmp_path, capsys):
 def test_both_containers_are_alike(tmp_path):
     """Plain DockerSpawner gets our image, network and volume, is removed, and asks the same way."""
     file = tmp_path / "lab.toml"
-    file.write_text('[students]\nspawner = "docker"\n[courses.everyone]\nshapes = ["1g.5gb"]\n')
+    file.write_text(DOCKER)
     settings = load(file, {})
     lab_secrets.make_all(settings)
     config = Config()

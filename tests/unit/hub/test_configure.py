@@ -16,6 +16,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.scopes import LEASE_SCOPE
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\nmembers = ["ada"]\n'
+DOMAINS = 'lab.subdomain_host = "https://lab.example.edu"\n'
 
 
 def settings_of(folder: Path, text: str = COURSE) -> Settings:
@@ -46,6 +47,17 @@ def test_what_the_hub_remembers_lies_in_the_state_folder(tmp_path: Path) -> None
     c = configured(tmp_path)
     assert c.JupyterHub.db_url == f"sqlite:///{tmp_path}/.lab/jupyterhub.sqlite"
     assert c.JupyterHub.cookie_secret_file.startswith(str(tmp_path / ".lab"))
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_cookies_are_bound_to_their_host_with_domains_alone(tmp_path: Path, is_tls: bool) -> None:
+    """On one host a cookie with this prefix would be sent to every student's server."""
+    scheme = "https" if is_tls else "http"
+    c = configured(tmp_path, f'lab.subdomain_host = "{scheme}://lab.example.edu"\n' + COURSE)
+    assert c.JupyterHub.subdomain_host == f"{scheme}://lab.example.edu"
+    assert c.JupyterHub.cookie_host_prefix_enabled is is_tls
+    assert c.JupyterHub.bind_url == "http://127.0.0.1:8000/"
+    assert configured(tmp_path).JupyterHub.cookie_host_prefix_enabled is False
 
 
 def test_the_pool_is_an_external_service_behind_oauth(tmp_path: Path) -> None:
@@ -118,14 +130,14 @@ def test_each_course_is_a_group(tmp_path: Path) -> None:
 
 def test_an_authenticator_that_manages_groups_keeps_them(tmp_path: Path) -> None:
     """JupyterHub refuses predefined groups beside managed ones, so none are set."""
-    text = '[authentication]\nclass = "dummy"\n[authentication.config.Authenticator]\n'
+    text = DOMAINS + '[authentication]\nclass = "dummy"\n[authentication.config.Authenticator]\n'
     c = configured(tmp_path, text + "manage_groups = true\n" + COURSE)
     assert "load_groups" not in c.JupyterHub
 
 
 def test_any_authenticator_with_its_traits(tmp_path: Path) -> None:
     """Class and traits are passed on as they are."""
-    text = '[authentication]\nclass = "pam"\n[authentication.config.PAMAuthenticator]\n'
+    text = DOMAINS + '[authentication]\nclass = "pam"\n[authentication.config.PAMAuthenticator]\n'
     c = configured(tmp_path, text + 'service = "login"\n' + COURSE)
     assert c.JupyterHub.authenticator_class == "pam"
     assert c.PAMAuthenticator.service == "login"
@@ -135,7 +147,7 @@ def test_any_authenticator_with_its_traits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spawner", ["local", "docker"])
 def test_the_spawner_finds_the_pool(tmp_path: Path, spawner: str) -> None:
     """Class, pool and limits reach the spawner that is used."""
-    text = f'[students]\nspawner = "{spawner}"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
+    text = f'{DOMAINS}[students]\nspawner = "{spawner}"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
     c = configured(tmp_path, text)
     assert c.JupyterHub.spawner_class == f"mig-{spawner}"
     traits = c.MIGDockerSpawner if spawner == "docker" else c.MIGLocalSpawner
@@ -161,7 +173,7 @@ def test_every_trait_exists(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "This lab: simulated GPUs · no isolation: trial only"),
-        ('[students]\nspawner = "docker"\n', "This lab: simulated GPUs"),
+        (DOMAINS + '[students]\nspawner = "docker"\n', "This lab: simulated GPUs"),
     ],
 )
 def test_every_page_says_what_is_not_real(tmp_path: Path, text: str, said: str) -> None:

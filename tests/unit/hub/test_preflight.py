@@ -10,6 +10,7 @@ from miglab_hub.launch.preflight import check_authenticator, check_ledger
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger.ledger import Ledger
 
+DOMAINS = 'lab.subdomain_host = "https://lab.example.edu"\n'
 LAB = '[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
 
@@ -64,7 +65,7 @@ def test_a_locked_ledger(settings: Settings) -> None:
 @pytest.mark.parametrize("name", ["shared-password", "dummy", "jupyterhub.auth.PAMAuthenticator"])
 def test_authenticators_that_are_there(tmp_path: Path, name: str) -> None:
     """The lab's own, an entry point's, and an import path."""
-    check_authenticator(settings_with(tmp_path, f'[authentication]\nclass = "{name}"\n'))
+    check_authenticator(settings_with(tmp_path, f'{DOMAINS}[authentication]\nclass = "{name}"\n'))
 
 
 @pytest.mark.parametrize(
@@ -73,5 +74,7 @@ def test_authenticators_that_are_there(tmp_path: Path, name: str) -> None:
 def test_authenticators_that_are_not(tmp_path: Path, name: str) -> None:
     """Not installed, not in its module, no authenticator: key and name are in the message."""
     with pytest.raises(StartError, match=r"authentication\.class") as caught:
-        check_authenticator(settings_with(tmp_path, f'[authentication]\nclass = "{name}"\n'))
+        check_authenticator(
+            settings_with(tmp_path, f'{DOMAINS}[authentication]\nclass = "{name}"\n')
+        )
     assert name in str(caught.value)

@@ -1,9 +1,13 @@
 """lab.toml: what it says, what follows from it, and what is said about a wrong one."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from jupyterhub.utils import subdomain_hook_idna
 
+from miglab_hub.launch.up import probes, proxy_command
+from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
 
@@ -202,3 +206,45 @@ def test_the_pool_gets_its_quotas(tmp_path: Path) -> None:
     assert pool.courses["everyone"].weight == 2.0
     (quota,) = pool.quotas
     assert (quota.name, quota.live_slices, quota.slice_hours_week) == ("each", 3, None)
+
+
+NEEDS_DOMAINS = ['[students]\nspawner = "docker"\n', '[authentication]\nclass = "pam"\n']
+
+
+@pytest.mark.parametrize("real", NEEDS_DOMAINS)
+def test_real_students_need_per_user_domains(tmp_path: Path, real: str) -> None:
+    """Containers and outside sign-in are for real people: one origin is refused everywhere."""
+    with pytest.raises(SettingsError, match=r"(?s)lab\.subdomain_host.*students_can_act_as_staff"):
+        load(write(tmp_path, real + COURSE), {})
+    for key in ('subdomain_host = "https://lab.example.edu"', "students_can_act_as_staff = true"):
+        load(write(tmp_path, f"[lab]\n{key}\n" + real + COURSE), {})
+
+
+@pytest.mark.parametrize("origin", ["https://lab.example.edu", "https://lab.example.edu:8443"])
+def test_with_domains_everything_has_its_origin(tmp_path: Path, origin: str) -> None:
+    """People open the domain, the pool is where JupyterHub puts it, the proxy listens as ever."""
+    lab = load(write(tmp_path, f'[lab]\nsubdomain_host = "{origin}"\n' + COURSE), {})
+    host = urlsplit(origin).hostname or ""
+    assert lab.public_url == f"{origin}/" and lab.bind_url == "http://127.0.0.1:8000/"
+    pool = urlsplit(lab.service_origin)
+    assert pool.hostname == subdomain_hook_idna("pool", host, kind="service")
+    assert pool.port == urlsplit(origin).port
+    hosts = [ask.headers["Host"] for ask in probes(lab).values()]
+    assert hosts == [host_of(origin), host_of(lab.service_origin)]
+    assert "--host-routing" in proxy_command(lab)
+
+
+@pytest.mark.parametrize(
+    "origin", ["lab.example.edu", "https://lab.example.edu/", "https://u:p@lab.edu", "ftp://lab"]
+)
+def test_a_domain_is_an_origin(tmp_path: Path, origin: str) -> None:
+    """Neither a path nor a name without its scheme."""
+    with pytest.raises(SettingsError, match="subdomain_host"):
+        load(write(tmp_path, f'[lab]\nsubdomain_host = "{origin}"\n' + COURSE), {})
+
+
+def test_domains_off_loopback_are_behind_tls(tmp_path: Path) -> None:
+    """Behind a front end people still open https."""
+    text = '[lab]\nhost = "0.0.0.0"\nplain_http = true\nsubdomain_host = "http://lab.edu"\n'
+    with pytest.raises(SettingsError, match="must be https"):
+        load(write(tmp_path, text + COURSE), {})

@@ -7,8 +7,10 @@ Three ways in, tried in this order:
 - a session cookie: browsers, after JupyterHub's OAuth with PKCE.
 
 The session lives in this process and the hub's token never leaves it: the cookie is a random name
-for the session (HttpOnly, SameSite, on the service's path).  A write that a cookie vouches for must
-carry the session's XSRF token in a header, which no other page on the site can read or send.
+for the session (HttpOnly, SameSite).  A write that a cookie vouches for must carry the session's
+XSRF token in a header, which no page of another origin can read or send.  A page of the *same*
+origin can do both.  So students' servers need origins of their own (`HubAccess.origin`): without
+them nothing here keeps a student's page from acting as whoever opens it.
 """
 
 import logging
@@ -52,6 +54,8 @@ class HubAccess:
         service: this service's name at the hub.
         token: this service's own hub token.
         cache_s: how long an answer of the hub about a token is believed.
+        hub_origin: the hub's ``https://host``, with per-user domains; else empty.
+        origin: this service's own, likewise.
     """
 
     api_url: str
@@ -60,6 +64,22 @@ class HubAccess:
     service: str
     token: str
     cache_s: int = 30
+    hub_origin: str = ""
+    origin: str = ""
+
+    @property
+    def is_host_only(self) -> bool:
+        """Whether cookies have the prefix ``__Host-``: no other host can set or be sent them.
+
+        Only with an origin of our own: such a cookie's path is ``/``, and on a shared host every
+        student's server would be sent it.
+        """
+        return self.origin.startswith("https://")
+
+    @property
+    def cookie_path(self) -> str:
+        """The path of all cookies of the service."""
+        return "/" if self.is_host_only else f"{self.prefix}/"
 
     @property
     def client_id(self) -> str:
@@ -79,10 +99,11 @@ class HubTokens:
         self.oauth = HubOAuth(
             api_url=access.api_url,
             api_token=access.token,
+            hub_host=access.hub_origin,
             hub_prefix=access.hub_prefix,
             base_url=access.prefix,
             oauth_client_id=access.client_id,
-            oauth_redirect_uri=f"{access.prefix}/oauth_callback",
+            oauth_redirect_uri=f"{access.origin}{access.prefix}/oauth_callback",
             access_scopes={access.scope},
             cache_max_age=access.cache_s,
             oauth_state_max_age=STATE_LIVES_S,
@@ -137,8 +158,9 @@ class SignIn:
         self.tokens = tokens or HubTokens(access)
         self.sessions = Sessions()
         self._secret = secret.encode()
-        self._session_cookie = f"{access.client_id}-session"
-        self._state_cookie = f"{access.client_id}-state"
+        cookie = f"{'__Host-' if access.is_host_only else ''}{access.client_id}"
+        self._session_cookie = f"{cookie}-session"
+        self._state_cookie = f"{cookie}-state"
 
     async def asker(self, request: Request) -> Asker:
         """Who asks.
@@ -204,7 +226,7 @@ class SignIn:
         token = await self.tokens.token_for_code(request.query_params.get("code", ""), verifier)
         await self._person(token)
         answer = RedirectResponse(next_url, 303)
-        answer.delete_cookie(name, path=f"{self.access.prefix}/")
+        self._set_cookie(request, answer, name, "", 0)
         self._set_cookie(
             request, answer, self._session_cookie, self.sessions.open(token), self.sessions.lives_s
         )
@@ -222,8 +244,8 @@ class SignIn:
             name,
             value,
             max_age=lives_s,
-            path=f"{self.access.prefix}/",
-            secure=_is_https(request),
+            path=self.access.cookie_path,
+            secure=self.access.is_host_only or _is_https(request),
             httponly=True,
             samesite="lax",
         )

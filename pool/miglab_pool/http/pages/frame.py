@@ -141,7 +141,7 @@ def _frame(request: Request, asker: Asker | None, here: str) -> dict[str, object
     access = request.app.state.sign_in.access
     return {
         "prefix": access.prefix,
-        "hub_home": f"{access.hub_prefix}home",
+        "hub_home": f"{access.hub_origin}{access.hub_prefix}home",
         "notices": request.app.state.notices,
         "xsrf": asker.xsrf if asker else "",
         "places": [place for place in PLACES if asker and place.is_open(asker)],

@@ -1,0 +1,48 @@
+"""Per-user domains: who needs them, and what the hosts are called.
+
+Pages of one origin can act as each other, whatever cookies and tokens there are.  A student's
+server serves pages that the student wrote, so it must not share an origin with hub and pool.
+"""
+
+from urllib.parse import urlsplit
+
+from miglab_hub.settings.tables import SHARED_PASSWORD, Authentication, Lab, Students
+
+
+def check_origins(lab: Lab, students: Students, authentication: Authentication) -> None:
+    """Check that a lab for real people gives each student's server an origin of its own.
+
+    Raises:
+        ValueError: it does not, and nobody has accepted what follows from that.
+    """
+    if lab.subdomain_host or lab.students_can_act_as_staff:
+        return
+    if students.spawner == "docker":
+        cause = 'students.spawner = "docker"'
+    elif authentication.class_ != SHARED_PASSWORD:
+        cause = f'authentication.class = "{authentication.class_}"'
+    else:
+        return
+    raise ValueError(
+        f"{cause} needs lab.subdomain_host (https://lab.example.edu): on one origin a page that a "
+        "student publishes can act as the instructor or admin who opens it. To run the lab all "
+        "the same, set lab.students_can_act_as_staff = true"
+    )
+
+
+def service_origin(subdomain_host: str, service: str) -> str:
+    """The origin that JupyterHub's subdomain hook ``idna`` gives a service; empty without domains.
+
+    Args:
+        subdomain_host: ``https://lab.example.edu``, or empty.
+        service: its name at the hub, of letters and digits.
+    """
+    if not subdomain_host:
+        return ""
+    scheme, host = subdomain_host.split("://")
+    return f"{scheme}://{service}--service.{host}"
+
+
+def host_of(origin: str) -> str:
+    """What a request to an origin says in its Host header."""
+    return urlsplit(origin).netloc
