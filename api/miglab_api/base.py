@@ -1,4 +1,4 @@
-"""What every message has in common: strict, frozen, and typed by the same few words.
+"""What all wire models have in common: strict, frozen, and typed by the same few words.
 
 Nothing of the lab may be imported here: pool, spawner, hub and command line all stand on it.
 """
@@ -26,8 +26,8 @@ Age = Annotated[float, Field(ge=0, le=AGE_MAX_S, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
-class Message(BaseModel):
-    """The base of all: immutable, no unknown keys."""
+class WireModel(BaseModel):
+    """The base of whatever passes between processes: immutable, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

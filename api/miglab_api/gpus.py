@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from miglab_api.base import Message
+from miglab_api.base import WireModel
 from miglab_api.tickets import TicketView
 
 
@@ -17,7 +17,7 @@ class SliceState(StrEnum):
     FOREIGN = "foreign"
 
 
-class SliceView(Message):
+class SliceView(WireModel):
     """One slice, or a whole GPU leased with MIG off.
 
     Attributes:
@@ -41,8 +41,8 @@ class SliceView(Message):
         why: why it is quarantined or foreign.
         draining: why its place takes no new lease, in the words of whoever drained it; who is on
             it runs on; empty while it is not drained.
-        gives_way: the layout that has no place for it: once its lease ends it is removed; empty for
-            none.
+        blocks_layout: the layout that has no room for it: the slice is removed once its lease ends;
+            empty for none.
     """
 
     slice_id: int
@@ -65,10 +65,10 @@ class SliceView(Message):
     ends_at: float | None = None
     why: str = ""
     draining: str = ""
-    gives_way: str = ""
+    blocks_layout: str = ""
 
 
-class GpuView(Message):
+class GpuView(WireModel):
     """One GPU and how it is cut.
 
     Attributes:
@@ -96,7 +96,7 @@ class GpuView(Message):
     slices: tuple[SliceView, ...] = ()
 
 
-class KeptPlace(Message):
+class ReservedSlot(WireModel):
     """Memory slices that are set aside for a reservation; who runs there runs on.
 
     Attributes:
@@ -112,7 +112,7 @@ class KeptPlace(Message):
     size: int
 
 
-class PoolSnapshot(Message):
+class PoolSnapshot(WireModel):
     """The pool at one moment, answered from memory.
 
     Attributes:
@@ -123,5 +123,5 @@ class PoolSnapshot(Message):
     simulated: bool
     gpus: tuple[GpuView, ...]
     waiting: tuple[TicketView, ...]
-    kept: tuple[KeptPlace, ...] = ()
+    kept: tuple[ReservedSlot, ...] = ()
     paused: str = ""

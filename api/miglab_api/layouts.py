@@ -9,13 +9,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from miglab_api.base import COURSE_MAX, Message, ReasonText, WallTime, Weekday, ZoneName
+from miglab_api.base import COURSE_MAX, ReasonText, WallTime, Weekday, WireModel, ZoneName
 
 TEXT_MAX = 32 * 1024
 WARNING_MAX_S = 3600.0
 
 
-class LayoutTime(Message):
+class LayoutTime(WireModel):
     """When a layout holds, as a clock on the wall shows it: every week on some days, or once.
 
     Attributes:
@@ -40,7 +40,7 @@ LayoutName = Annotated[
 ]
 
 
-class LayoutSpec(Message):
+class LayoutSpec(WireModel):
     """How some GPUs are to be cut.
 
     Attributes:
@@ -56,7 +56,7 @@ class LayoutSpec(Message):
     when: Annotated[tuple[LayoutTime, ...], Field(max_length=LAYOUT_TIMES_MAX)] = ()
 
 
-class SlicePlace(Message):
+class PlacedSlice(WireModel):
     """A slice that is there or is to be, on its GPU."""
 
     profile: str
@@ -64,7 +64,7 @@ class SlicePlace(Message):
     size: int
 
 
-class LayoutDrain(SlicePlace):
+class LayoutDrain(PlacedSlice):
     """A leased slice that a layout has no place for: its lease runs on, then it is removed.
 
     Attributes:
@@ -79,7 +79,7 @@ class LayoutDrain(SlicePlace):
     ends_at: float | None = None
 
 
-class GpuLayout(Message):
+class GpuLayout(WireModel):
     """One GPU against a layout: what must be done until it is cut so.
 
     Attributes:
@@ -103,15 +103,15 @@ class GpuLayout(Message):
     cut: tuple[str, ...] = ()
     until: float | None = None
     conforms: bool
-    keeps: tuple[SlicePlace, ...] = ()
-    makes: tuple[SlicePlace, ...] = ()
-    removes: tuple[SlicePlace, ...] = ()
+    keeps: tuple[PlacedSlice, ...] = ()
+    makes: tuple[PlacedSlice, ...] = ()
+    removes: tuple[PlacedSlice, ...] = ()
     drains: tuple[LayoutDrain, ...] = ()
     blocked: tuple[str, ...] = ()
     ready_at: float | None = None
 
 
-class LayoutDiff(Message):
+class LayoutDiff(WireModel):
     """A layout against the GPUs as they are now.
 
     Attributes:
@@ -161,7 +161,7 @@ class LayoutView(LayoutSpec):
     message: str = ""
 
 
-class Layouts(Message):
+class Layouts(WireModel):
     """What was applied, and every GPU that can be cut against what is in force on it."""
 
     at: float
@@ -169,7 +169,7 @@ class Layouts(Message):
     gpus: tuple[GpuLayout, ...]
 
 
-class LayoutText(Message):
+class LayoutText(WireModel):
     """A layout file.
 
     Attributes:
@@ -199,12 +199,12 @@ class ApplyRequest(LayoutText):
 
 
 class Applied(Layouts):
-    """What is applied now; ``asked_back`` are the leases that were warned for it."""
+    """What is applied now; ``warned`` are the leases that were warned for it."""
 
-    asked_back: tuple[int, ...] = ()
+    warned: tuple[int, ...] = ()
 
 
-class AssertRequest(Message):
+class AssertRequest(WireModel):
     """Does it conform: the layouts of a file or, without one, what is in force?
 
     Attributes:
@@ -217,7 +217,7 @@ class AssertRequest(Message):
     names: Annotated[tuple[LayoutName, ...], Field(max_length=32)] = ()
 
 
-class Asserted(Message):
+class Asserted(WireModel):
     """Whether each GPU that a layout is about has exactly its slices."""
 
     conforms: bool

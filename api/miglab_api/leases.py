@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from miglab_api.base import COUNT_MAX, Age, Count, Message, ReasonText, Seen
+from miglab_api.base import COUNT_MAX, Age, Count, ReasonText, Seen, WireModel
 from miglab_api.gpus import SliceView
-from miglab_api.staff import Note
+from miglab_api.staff import StaffMessage
 from miglab_api.tickets import TicketView
 
 
@@ -36,7 +36,7 @@ class WarningKind(StrEnum):
     STAFF = "staff"
 
 
-class LeaseWarning(Message):
+class LeaseWarning(WireModel):
     """A lease is about to be taken back unless something happens.
 
     Attributes:
@@ -46,17 +46,17 @@ class LeaseWarning(Message):
         reason: why, in words for the holder.
         kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
             others with nothing that its holder can do.
-        stays_left: how often "I am still here" still counts before work must be seen.
+        keepalives_left: how often "I am still here" still counts before work must be seen.
     """
 
     at: float
     reclaim_at: float
     reason: str
     kind: WarningKind
-    stays_left: int = 0
+    keepalives_left: int = 0
 
 
-class LeaseView(Message):
+class LeaseView(WireModel):
     """A grant of slices to one server.
 
     Attributes:
@@ -65,8 +65,8 @@ class LeaseView(Message):
         uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
         ends_at: when it ends; None for no limit.
         attached_at: when its server was attached; None before.
-        asked_back_at: when somebody asked for its release; None if nobody did, as when its server
-            ended by itself.
+        release_requested_at: when somebody asked for its release; None if nobody did, as when its
+            server ended by itself.
         extensions_left: how often the holder may still extend it; 0 where its place is reserved.
         extension_s: the most one extension adds; less where its place is reserved from then on.
         warning: that it is about to be taken back, and when; None unless ``state`` is ``warned``.
@@ -87,7 +87,7 @@ class LeaseView(Message):
     granted_at: float
     attached_at: float | None = None
     ends_at: float | None = None
-    asked_back_at: float | None = None
+    release_requested_at: float | None = None
     extensions_left: int = 0
     extension_s: float = 0
     reason: str = ""
@@ -95,20 +95,20 @@ class LeaseView(Message):
     others_wait: int = 0
 
 
-class AttachRequest(Message):
+class AttachRequest(WireModel):
     """The fence: the server's container or process exists, is not started, and holds this lease."""
 
     generation: int
     holder: Annotated[str, Field(min_length=3, max_length=200)]
 
 
-class ReleaseRequest(Message):
+class ReleaseRequest(WireModel):
     """Ask for a lease back; freed once the pool has seen for itself that the holder is gone."""
 
     reason: ReasonText = ""
 
 
-class ExtendRequest(Message):
+class ExtendRequest(WireModel):
     """Ask for more time, seconds.
 
     Attributes:
@@ -121,7 +121,7 @@ class ExtendRequest(Message):
     seen: Seen | None = None
 
 
-class KernelSignal(Message):
+class KernelSignal(WireModel):
     """What a server says of one kernel.
 
     Attributes:
@@ -134,7 +134,7 @@ class KernelSignal(Message):
     last_execution_age_s: Age | None = None
 
 
-class Signals(Message):
+class Signals(WireModel):
     """What a student's server says of itself; `None` is always "it cannot be told".
 
     Ages are seconds by the sender's monotonic clock: no two clocks are ever compared.
@@ -158,15 +158,15 @@ class Signals(Message):
     cpu_s: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
 
 
-class Standing(Message):
+class ServerStatus(WireModel):
     """What one server has, what it waits for, and what staff tell it.
 
     Attributes:
         lease: the live lease that the server was attached to.
         ticket: its place in line or its offer; also one that is over, to who names it as known.
-        notes: staff's messages to this server, its student or its course.
+        messages: what staff tell this server, its student or its course.
     """
 
     lease: LeaseView | None = None
     ticket: TicketView | None = None
-    notes: tuple[Note, ...] = ()
+    messages: tuple[StaffMessage, ...] = ()

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from miglab_api.base import Message
+from miglab_api.base import WireModel
 from miglab_api.tickets import WaitEstimate
 
 
-class ShapeOffer(Message):
+class ShapeOffer(WireModel):
     """A shape as the spawn page offers it.
 
     Attributes:
@@ -38,7 +38,7 @@ class ShapeOffer(Message):
     wait: WaitEstimate | None = None
 
 
-class QuotaLeft(Message):
+class QuotaLeft(WireModel):
     """How much of one limit is used.
 
     Attributes:
@@ -57,7 +57,7 @@ class QuotaLeft(Message):
     more_in_s: float | None = None
 
 
-class CourseOffers(Message):
+class CourseOffers(WireModel):
     """What one course offers one user; ``left`` is what that user's quotas leave."""
 
     course: str
@@ -67,7 +67,7 @@ class CourseOffers(Message):
     left: tuple[QuotaLeft, ...] = ()
 
 
-class Offers(Message):
+class Offers(WireModel):
     """The spawn page's data."""
 
     simulated: bool

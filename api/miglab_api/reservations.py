@@ -9,11 +9,11 @@ from pydantic import Field
 from miglab_api.base import (
     RESERVED_MAX,
     Course,
-    Message,
     ReasonText,
     ShapeText,
     WallTime,
     Weekday,
+    WireModel,
     ZoneName,
 )
 
@@ -33,7 +33,7 @@ class ReservationState(StrEnum):
     REFUSED = "refused"
 
 
-class ReservationRequest(Message):
+class ReservationRequest(WireModel):
     """Reserve slices for a course, every week or once.
 
     Attributes:
@@ -62,7 +62,7 @@ class ReservationRequest(Message):
     reason: ReasonText = ""
 
 
-class ReservationView(Message):
+class ReservationView(WireModel):
     """A reservation, and its time in force or next.
 
     Attributes:

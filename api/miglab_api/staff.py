@@ -4,10 +4,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from miglab_api.base import REASON_MAX, Course, Message, ReasonText, Seen, Server, User
+from miglab_api.base import REASON_MAX, Course, ReasonText, Seen, Server, User, WireModel
 
 
-class Note(Message):
+class StaffMessage(WireModel):
     """What staff tell whoever is at a server.
 
     Attributes:
@@ -29,7 +29,7 @@ MINUTES_MAX = 7 * 24 * 60.0
 Why = Annotated[str, Field(min_length=1, max_length=REASON_MAX, pattern=r"\S")]
 
 
-class ActRequest(Message):
+class ActionRequest(WireModel):
     """Do it, for this reason; the audit keeps it, and whom it concerns reads it.
 
     Attributes:
@@ -41,14 +41,14 @@ class ActRequest(Message):
     seen: Seen | None = None
 
 
-class UndoRequest(Message):
-    """End what somebody did; as `ActRequest`, but it needs no reason."""
+class UndoRequest(WireModel):
+    """End what somebody did; as `ActionRequest`, but it needs no reason."""
 
     reason: ReasonText = ""
     seen: Seen | None = None
 
 
-class ReclaimRequest(ActRequest):
+class ReclaimRequest(ActionRequest):
     """Take a lease back.
 
     Attributes:
@@ -58,7 +58,7 @@ class ReclaimRequest(ActRequest):
     warning_s: Annotated[float, Field(ge=0, le=WARNING_MAX_S)] = 300.0
 
 
-class NoteRequest(Message):
+class MessageRequest(WireModel):
     """Tell one user, one server, a course, or all; exactly one of these.
 
     Attributes:
@@ -86,7 +86,7 @@ class NoteRequest(Message):
         return self
 
 
-class SentNote(Message):
+class SentMessage(WireModel):
     """A message as staff see it.
 
     Attributes:
@@ -105,7 +105,7 @@ class SentNote(Message):
     until: float
 
 
-class AuditEntry(Message):
+class AuditEntry(WireModel):
     """One thing that was done.
 
     Attributes:

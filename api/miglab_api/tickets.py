@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from miglab_api.base import Course, Message, Server, ShapeText, User
+from miglab_api.base import Course, Server, ShapeText, User, WireModel
 
 ATTEND_S = 20.0  # a start that waits asks after its ticket at least this often
 
@@ -21,7 +21,7 @@ class TicketState(StrEnum):
     EXPIRED = "expired"
 
 
-class TicketRequest(Message):
+class TicketRequest(WireModel):
     """Ask for a shape; the same user, server, course and shape again is the same ticket.
 
     Attributes:
@@ -38,7 +38,7 @@ class TicketRequest(Message):
     only_if_free: bool = False
 
 
-class WaitEstimate(Message):
+class WaitEstimate(WireModel):
     """How long a wait is likely to last from now on; seconds.
 
     Attributes:
@@ -54,7 +54,7 @@ class WaitEstimate(Message):
     why: str
 
 
-class TicketView(Message):
+class TicketView(WireModel):
     """A place in the queue.
 
     Attributes:
@@ -87,7 +87,7 @@ class TicketView(Message):
     is_next: bool = False
 
 
-class AgainRequest(Message):
+class RequeueRequest(WireModel):
     """Ask once more for what a ticket that is over had asked for."""
 
     ticket: Annotated[int, Field(ge=0, le=2**53)]

@@ -3,10 +3,10 @@
 import datetime as dt
 from enum import StrEnum
 
-from miglab_api.base import Message
+from miglab_api.base import WireModel
 
 
-class By(StrEnum):
+class GroupBy(StrEnum):
     """What the rows of a report are about."""
 
     COURSE = "course"
@@ -15,7 +15,7 @@ class By(StrEnum):
     WEEK = "week"
 
 
-class UsageRow(Message):
+class UsageRow(WireModel):
     """What one course, user, shape or week used.
 
     Attributes:
@@ -42,7 +42,7 @@ class UsageRow(Message):
     refusals: int
 
 
-class UsageReport(Message):
+class UsageReport(WireModel):
     """What was used in a period.
 
     Attributes:
@@ -57,6 +57,6 @@ class UsageReport(Message):
     since: dt.date
     until: dt.date
     timezone: str
-    by: By
+    by: GroupBy
     rows: tuple[UsageRow, ...]
     total: UsageRow

@@ -12,10 +12,10 @@ from functools import partial
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.layouts import LayoutDiff, Layouts, LayoutSpec
-from miglab_api.leases import LeaseState, LeaseView, Standing, WarningKind
+from miglab_api.leases import LeaseState, LeaseView, ServerStatus, WarningKind
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.reservations import ReservationRequest, ReservationView
-from miglab_api.staff import Note
+from miglab_api.staff import StaffMessage
 from miglab_api.tickets import TicketRequest, TicketView
 from miglab_pool.decisions import alternatives, offers, queue
 from miglab_pool.decisions import layouts as layouts_room
@@ -141,7 +141,7 @@ class Pool:
 
     # -- one server ---------------------------------------------------------------------------
 
-    def standing(self, user: str, server: str, known: int | None = None) -> Standing:
+    def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
         """What a server holds and waits for; asking keeps its place.
 
         ``known`` is a ticket it had before, told once more if there is no other.
@@ -149,12 +149,12 @@ class Pool:
         with self.core.lock:
             lease = servers.held(self.core, user, server)
             ticket = servers.attended(self.core, user, server, known)
-            return Standing(
+            return ServerStatus(
                 lease=None if lease is None else self._view(lease),
                 ticket=None if ticket is None else pool_views.ticket_view(self.core, ticket),
             )
 
-    def free_instead(self, ticket_id: int) -> list[ShapeOffer]:
+    def alternatives(self, ticket_id: int) -> list[ShapeOffer]:
         """What who waits could have at once instead, by giving up the place; empty: nothing."""
         with self.core.lock:
             ticket = tickets.find(self.core, ticket_id)
@@ -175,9 +175,7 @@ class Pool:
             number = servers.own_open(self.core, user, server).id
             return self.cancel(number, by, "The place was given up in JupyterLab.")
 
-    def ask_again(
-        self, user: str, server: str, number: int, courses: Collection[str]
-    ) -> TicketView:
+    def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
         """Stand in line once more for what a ticket of this server, now over, had asked for.
 
         Args:
@@ -266,11 +264,11 @@ class Pool:
         with self.core.lock:
             warnings.worked(self.core, lease_id)
 
-    def stay(self, lease_id: int, by: str) -> LeaseView:
+    def keepalive(self, lease_id: int, by: str) -> LeaseView:
         """The holder is still there: ends an idle warning; without one nothing happens.
 
         Raises:
-            Refused: ``no-stay``, with why.
+            Refused: ``no-keepalive``, with why.
         """
         with self.core.lock:
             return self._view(warnings.stay(self.core, lease_id, by))
@@ -513,9 +511,11 @@ class Pool:
         """Try again to destroy a quarantined slice."""
         self.desk.clear(slice_id, by)
 
-    def notes_for(self, user: str, server: str, courses: Collection[str]) -> tuple[Note, ...]:
+    def messages_for(
+        self, user: str, server: str, courses: Collection[str]
+    ) -> tuple[StaffMessage, ...]:
         """What staff say to whoever is at this server, in any of these courses; newest first."""
-        return self.desk.notes_for(user, server, courses)
+        return self.desk.messages_for(user, server, courses)
 
 
 __all__ = ["Act", "ActKind", "Case", "Finding", "Pool"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 from miglab_api.gpus import GpuView, SliceView
 from miglab_api.leases import LeaseView
-from miglab_api.staff import AuditEntry, Note, NoteRequest, SentNote
+from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
 from miglab_pool.model.rows import LeaseRow, NoteRow
 from miglab_pool.rules import staff_actions
@@ -140,27 +140,29 @@ class Desk:
 
     # -- messages -----------------------------------------------------------------------------
 
-    def send(self, asked: NoteRequest, by: str) -> SentNote:
+    def send(self, asked: MessageRequest, by: str) -> SentMessage:
         """Show a message from now on."""
         with self._core.lock:
             return _sent(messages.send(self._core, asked, by))
 
-    def note(self, number: int) -> SentNote:
+    def message(self, number: int) -> SentMessage:
         """A message that is shown."""
         with self._core.lock:
             return _sent(messages.find(self._core, number))
 
-    def end_note(self, number: int, by: str, why: str = "") -> SentNote:
+    def end_message(self, number: int, by: str, why: str = "") -> SentMessage:
         """Show a message no longer."""
         with self._core.lock:
             return _sent(messages.end(self._core, number, by, why))
 
-    def notes(self) -> list[SentNote]:
+    def messages(self) -> list[SentMessage]:
         """The messages that are shown, the newest first."""
         with self._core.lock:
             return [_sent(row) for row in messages.shown(self._core)]
 
-    def notes_for(self, user: str, server: str, courses: Collection[str]) -> tuple[Note, ...]:
+    def messages_for(
+        self, user: str, server: str, courses: Collection[str]
+    ) -> tuple[StaffMessage, ...]:
         """What is to be shown to whoever is at this server, the newest first."""
         with self._core.lock:
             rows = messages.shown(self._core)
@@ -176,8 +178,8 @@ class Desk:
         return audit.read(self._core.ledger.path, asked)
 
 
-def _sent(row: NoteRow) -> SentNote:
-    return SentNote(
+def _sent(row: NoteRow) -> SentMessage:
+    return SentMessage(
         id=row.id,
         at=row.at,
         by=row.by,
@@ -189,5 +191,5 @@ def _sent(row: NoteRow) -> SentNote:
     )
 
 
-def _note(row: NoteRow) -> Note:
-    return Note(id=row.id, at=row.at, by=called(row.by), text=row.text, until=row.until)
+def _note(row: NoteRow) -> StaffMessage:
+    return StaffMessage(id=row.id, at=row.at, by=called(row.by), text=row.text, until=row.until)

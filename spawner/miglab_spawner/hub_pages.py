@@ -99,7 +99,7 @@ class WaitingHandler(_ServerHandler):
         spawner = self.spawner_of(user_name, server_name, "start:servers")
         try:
             shape = _shape(self.get_json_body())
-            await spawner.instead(shape)
+            await spawner.switch_to(shape)
         except PoolError as error:
             self.refuse(error)
         else:

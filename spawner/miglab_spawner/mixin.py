@@ -19,7 +19,7 @@ from sqlalchemy.orm import object_session
 from traitlets import default
 
 from miglab_api import offers as offers_room
-from miglab_api.leases import LeaseState, LeaseView, Standing
+from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.offers import Offers
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_spawner import scopes
@@ -171,14 +171,14 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def render_spawn_page(self) -> str:
         """The spawn page: what the pool offers now, or why it offers nothing."""
         try:
-            offers, standing = await self._offers(), await self._standing()
+            offers, status = await self._offers(), await self._server_status()
         except Refused as refused:
             page = spawn_page.page_without_pool(refused.message, self._news)
         except PoolError as error:
             self.log.error("Spawn page without the pool: %s", error)
             page = spawn_page.page_without_pool(_NO_POOL, self._news)
         else:
-            page = spawn_page.page_of(offers, self._last_choice(), self._news, standing.ticket)
+            page = spawn_page.page_of(offers, self._last_choice(), self._news, status.ticket)
             page = replace(page, simulated=page.simulated and self.says_simulated)
         return spawn_page.render(page) + await self.form_of_base()
 
@@ -189,10 +189,10 @@ class MIGSpawnerMixin(SpawnerTraits):
         ticket = self._wait.ticket if self._wait else None
         if ticket is None:
             return None
-        free = await self.pool.free_instead(ticket.id)
-        return waiting.shown(ticket, free, keeps_place=self._keeps_place)
+        free = await self.pool.alternatives(ticket.id)
+        return waiting.shown(ticket, free, keeps_ticket=self._keeps_ticket)
 
-    async def instead(self, shape: str) -> None:
+    async def switch_to(self, shape: str) -> None:
         """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
 
         Raises:
@@ -214,7 +214,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             Refused: nothing is offered (any more).
             PoolError: the pool does not answer.
         """
-        ticket = (await self._standing()).ticket
+        ticket = (await self._server_status()).ticket
         if ticket is None:
             raise Refused("not-offered", "This server waits for nothing.", 409)
         if ticket.course not in (*self._groups(), self.default_course):
@@ -399,7 +399,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     async def _lease_for(self, asked: TicketView) -> LeaseView | None:
         """The lease, once it is there; None: the student goes on without a GPU."""
-        self._wait = waiting.Wait(self, self._say, keeps_place=self._keeps_place)
+        self._wait = waiting.Wait(self, self._say, keeps_ticket=self._keeps_ticket)
         ticket = await self._wait.until_over(asked)
         if ticket is None:
             return None
@@ -432,7 +432,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         return await self.pool.cancel(ticket)
 
     @property
-    def _keeps_place(self) -> bool:
+    def _keeps_ticket(self) -> bool:
         """Whether a server without a GPU can attend its ticket: it must know where the pool is."""
         return bool(self.student_api_url)
 
@@ -457,8 +457,8 @@ class MIGSpawnerMixin(SpawnerTraits):
                 self.log.warning("Ticket %d is not attended: %s", ticket, error)
             await asyncio.sleep(ATTEND_S)
 
-    async def _standing(self) -> Standing:
-        return await self.pool.standing(self.user.name, self.name)
+    async def _server_status(self) -> ServerStatus:
+        return await self.pool.server_status(self.user.name, self.name)
 
     async def _settle_old(self) -> None:
         """End earlier holders of this very server, so that the pool need not refuse the new one."""
@@ -500,7 +500,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         except Refused as refused:
             self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
             return
-        if lease.asked_back_at is not None and lease.reason:
+        if lease.release_requested_at is not None and lease.reason:
             self.tell_next_time(
                 f"Your server was stopped, because its slice was asked back: {lease.reason}"
             )

@@ -9,7 +9,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.unit.pool.http.fakes import PREFIX, entry
 
-from miglab_api.staff import SentNote
+from miglab_api.staff import SentMessage
 
 from .people import SCREENSHOTS
 from .test_pool_page import ARGUMENTS, CHROMIUM, Lab
@@ -41,7 +41,7 @@ def a_day(lab: Lab, now: float) -> None:
         lab.pool.done.append(entry(1000 - number, at=at, by=f"person:{by}", **did))
     said = {1: ("vision", "Hand in by noon."), 2: (None, "The room closes at eight.")}
     for number, (course, text) in said.items():
-        lab.pool.sent[number] = SentNote(
+        lab.pool.sent[number] = SentMessage(
             id=number, at=now, by="person:vera", to_course=course, text=text, until=now + 2520
         )
 
@@ -138,7 +138,7 @@ async def test_a_message_is_withdrawn_by_keyboard(lab: Lab, log: Page) -> None:
     await log.keyboard.press("Enter")
     await expect(log.get_by_role("status")).to_have_text("The message is withdrawn.")
     await expect(log.get_by_role("button", name="Withdraw")).to_have_count(1)
-    assert ("end_note", 2, "person:root", "it stays open") in lab.pool.calls
+    assert ("end_message", 2, "person:root", "it stays open") in lab.pool.calls
     assert await log.evaluate("window.isTheSame")
 
 

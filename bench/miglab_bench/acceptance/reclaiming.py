@@ -28,8 +28,8 @@ def idle_are_warned(run: Run) -> str:
 def still_here_keeps_it(run: Run) -> str:
     """One says "I am still here" in JupyterLab, and is not warned any more."""
     student = run.student(STAYS)
-    left = student.lease()["warning"]["stays_left"]
-    student.stay()
+    left = student.lease()["warning"]["keepalives_left"]
+    student.keepalive()
     lease = run.lab.leases()[student.name]
     expect(lease.state is LeaseState.RUNNING and lease.warning is None, f"the lease: {lease}")
     return f"{student.name} keeps {lease.shape}; may say so {left - 1} times more"

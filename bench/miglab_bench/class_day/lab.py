@@ -215,10 +215,10 @@ class Lab:
         """How a live lease stands."""
         return LeaseState(self.pool.core.state.leases[lease].state)
 
-    def stay(self, lease: int, user: str) -> bool:
+    def keepalive(self, lease: int, user: str) -> bool:
         """Say "I am still here"; whether it counts."""
         try:
-            self.pool.stay(lease, user)
+            self.pool.keepalive(lease, user)
         except Refused:
             return False
         return True

@@ -231,7 +231,7 @@ class Student:
         is_there = self._phases[0].kind is Kind.PAUSE and self._phases[0].answers
         if not is_there or lab.lease_state(server.lease) is not LeaseState.WARNED:
             return
-        if lab.stay(server.lease, self.plan.name):
+        if lab.keepalive(server.lease, self.plan.name):
             server.touched_at = at
 
     def _leave(self, at: float, lab: Lab, session: Session) -> None:

@@ -123,9 +123,9 @@ class Student:
         """How JupyterLab shows the lease."""
         return self._server("GET", "miglab/api/lease")
 
-    def stay(self) -> dict[str, Any]:
+    def keepalive(self) -> dict[str, Any]:
         """Press "I am still here"."""
-        return self._server("POST", "miglab/api/stay", {})
+        return self._server("POST", "miglab/api/keepalive", {})
 
     def move(self) -> dict[str, Any]:
         """Press "restart with it": the server ends and comes back with the slice it is offered."""

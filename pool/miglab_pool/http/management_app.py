@@ -17,7 +17,7 @@ from miglab_pool.http.routes.health import router as health_router
 from miglab_pool.http.routes.layouts import router as layout_router
 from miglab_pool.http.routes.messages import router as notes_router
 from miglab_pool.http.routes.reservations import router as reservations_router
-from miglab_pool.http.routes.server_status import router as standing_router
+from miglab_pool.http.routes.server_status import router as server_status_router
 from miglab_pool.http.routes.staff import router as desk_router
 from miglab_pool.http.routes.usage import router as usage_router
 
@@ -60,7 +60,7 @@ def management_app(
         app.include_router(router, prefix=prefix)
     app.include_router(reservations_router, prefix=prefix)
     app.include_router(layout_router, prefix=prefix)
-    app.include_router(standing_router, prefix=prefix)
+    app.include_router(server_status_router, prefix=prefix)
     app.include_router(usage_router, prefix=prefix)
     app.include_router(health_router, prefix=prefix)
     app.include_router(page_router(), prefix=prefix)

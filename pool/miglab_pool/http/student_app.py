@@ -9,8 +9,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
-from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, Signals, Standing
-from miglab_api.tickets import AgainRequest, TicketView
+from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerStatus, Signals
+from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import HubTokens, bearer, server_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pool_runner import PoolHost
@@ -117,26 +117,28 @@ async def signals(own: Own, said: Signals, request: Request) -> LeaseView:
 
 
 @api.get("/server")
-async def server(me: Me, request: Request, known: Known = None) -> Standing:
+async def server(me: Me, request: Request, known: Known = None) -> ServerStatus:
     """What the server has, waits for and is told; asking keeps its place in line."""
-    return await _standing(request, me, known)
+    return await _server_status(request, me, known)
 
 
 @api.post("/server/signals")
-async def server_signals(me: Me, said: Signals, request: Request, known: Known = None) -> Standing:
+async def server_signals(
+    me: Me, said: Signals, request: Request, known: Known = None
+) -> ServerStatus:
     """What the server says of itself, whether or not it holds a slice; answers as ``/server``."""
-    standing = await _standing(request, me, known)
-    if standing.lease is not None:
-        _note(request, standing.lease, said)
-    return standing
+    status = await _server_status(request, me, known)
+    if status.lease is not None:
+        _note(request, status.lease, said)
+    return status
 
 
-async def _standing(request: Request, me: Server, known: int | None) -> Standing:
+async def _server_status(request: Request, me: Server, known: int | None) -> ServerStatus:
     host: PoolHost = request.app.state.host
 
-    def look(pool: Pool) -> Standing:
-        notes = pool.notes_for(me.user, me.name, me.courses)
-        return pool.standing(me.user, me.name, known).model_copy(update={"notes": notes})
+    def look(pool: Pool) -> ServerStatus:
+        messages = pool.messages_for(me.user, me.name, me.courses)
+        return pool.server_status(me.user, me.name, known).model_copy(update={"messages": messages})
 
     return await host.decide(look)
 
@@ -160,19 +162,19 @@ async def cancel(me: Me, request: Request) -> TicketView:
     return await host.decide(lambda pool: pool.cancel_of(me.user, me.name, me.by))
 
 
-@api.post("/ticket/again")
-async def again(me: Me, ask: AgainRequest, request: Request) -> TicketView:
-    """Stand in line once more for what an own ticket, now over, had asked for."""
+@api.post("/ticket/requeue")
+async def requeue(me: Me, ask: RequeueRequest, request: Request) -> TicketView:
+    """Join the queue once more for what an own ticket, now over, had asked for."""
     host: PoolHost = request.app.state.host
     courses = {*me.courses, request.app.state.default_course}
-    return await host.decide(lambda pool: pool.ask_again(me.user, me.name, ask.ticket, courses))
+    return await host.decide(lambda pool: pool.requeue(me.user, me.name, ask.ticket, courses))
 
 
-@api.post("/lease/stay")
-async def stay(own: Own, me: Me, request: Request) -> LeaseView:
+@api.post("/lease/keepalive")
+async def keepalive(own: Own, me: Me, request: Request) -> LeaseView:
     """Say "I am still here": it ends a warning about an unused slice, so often without work."""
     host: PoolHost = request.app.state.host
-    return await host.decide(lambda pool: pool.stay(own.id, me.by))
+    return await host.decide(lambda pool: pool.keepalive(own.id, me.by))
 
 
 @api.post("/lease/extend")

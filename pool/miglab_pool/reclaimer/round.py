@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from miglab_api.base import Message
+from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
 from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
@@ -32,7 +32,7 @@ JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved
 LOG_AGAIN_S = 900.0
 
 
-class Explanation(Message):
+class Explanation(WireModel):
     """What the policy thinks of one lease, and why.
 
     Attributes:

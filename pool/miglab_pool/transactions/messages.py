@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from miglab_api.staff import NoteRequest
+from miglab_api.staff import MessageRequest
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import NoteRow
@@ -20,7 +20,7 @@ def is_for(row: NoteRow, user: str, server: str, courses: Collection[str]) -> bo
     return row.to_course is None or row.to_course in courses
 
 
-def send(core: Core, asked: NoteRequest, by: str) -> NoteRow:
+def send(core: Core, asked: MessageRequest, by: str) -> NoteRow:
     """Show a message from now on."""
     with core.write(durable=True) as tx:
         end_old(core, tx)
@@ -28,7 +28,7 @@ def send(core: Core, asked: NoteRequest, by: str) -> NoteRow:
             raise Refused("not-in-course", f"There is no course {asked.to_course!r} here.", 404)
         if len(core.state.notes) >= NOTES_MAX:
             raise Refused(
-                "too-many-notes",
+                "too-many-messages",
                 f"{NOTES_MAX} messages are shown already, which is as many as may be. "
                 "End some that are not needed any more.",
                 429,
@@ -51,7 +51,7 @@ def find(core: Core, number: int) -> NoteRow:
     """A message that is shown; Refused if there is none of this number, or it is over."""
     row = core.state.notes.get(number)
     if row is None:
-        raise Refused("unknown-note", f"No message {number} is shown (any more).", 404)
+        raise Refused("unknown-message", f"No message {number} is shown (any more).", 404)
     return row
 
 

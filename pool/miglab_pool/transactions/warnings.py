@@ -101,7 +101,7 @@ def stay(core: Core, number: int, by: str) -> LeaseRow:
     """The holder is still there: ends an idle warning, and counts for a while, so many times.
 
     Raises:
-        Refused: ``no-stay``: said too often without work, or the end is not about being idle.
+        Refused: ``no-keepalive``: said too often without work, or the end is not about being idle.
     """
     with core.write(durable=True) as tx:
         lease = leases.find(core, number)
@@ -117,7 +117,7 @@ def stay(core: Core, number: int, by: str) -> LeaseRow:
     return lease
 
 
-def stays_left(core: Core, lease: LeaseRow) -> int:
+def keepalives_left(core: Core, lease: LeaseRow) -> int:
     """How often "I am still here" still counts."""
     return max(0, core.settings.stays - lease.stays)
 
@@ -135,11 +135,11 @@ def _why_no_stay(core: Core, lease: LeaseRow) -> Refused | None:
         return None
     if lease.warn_kind != WarningKind.IDLE:
         why = f"That does not put this end off: {lease.warn_why} Save your work in time."
-        return Refused("no-stay", why)
-    if stays_left(core, lease):
+        return Refused("no-keepalive", why)
+    if keepalives_left(core, lease):
         return None
     return Refused(
-        "no-stay",
+        "no-keepalive",
         f"You have said so {lease.stays} times, and nothing has run since. "
         "Run something on the slice, or save your work: somebody else may need it.",
     )

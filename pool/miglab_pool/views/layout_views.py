@@ -14,7 +14,7 @@ from miglab_api.layouts import (
     LayoutSpec,
     LayoutState,
     LayoutView,
-    SlicePlace,
+    PlacedSlice,
 )
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
@@ -181,9 +181,9 @@ def _ends_at(lease: LeaseRow) -> float | None:
     return min(ends, default=None)
 
 
-def _places(placed: Iterable[Placed]) -> tuple[SlicePlace, ...]:
+def _places(placed: Iterable[Placed]) -> tuple[PlacedSlice, ...]:
     found = [
-        SlicePlace(profile=item.profile.name, start=item.placement.start, size=item.placement.size)
+        PlacedSlice(profile=item.profile.name, start=item.placement.start, size=item.placement.size)
         for item in placed
     ]
     return tuple(sorted(found, key=lambda place: (place.start, place.size)))

@@ -3,7 +3,7 @@
 Names are all in: who may see them is the service's to decide.
 """
 
-from miglab_api.gpus import GpuView, KeptPlace, PoolSnapshot, SliceState, SliceView
+from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.reservations import ReservationState, ReservationView
 from miglab_api.tickets import TicketState, TicketView
@@ -17,7 +17,7 @@ from miglab_pool.state.store import Core
 from miglab_pool.transactions import tickets, warnings
 
 
-def slice_view(core: Core, row: SliceRow, gives_way: str = "") -> SliceView:
+def slice_view(core: Core, row: SliceRow, blocks_layout: str = "") -> SliceView:
     """One slice."""
     lease = core.state.leases.get(row.lease or 0)
     usage = core.usage.get(row.id)
@@ -44,7 +44,7 @@ def slice_view(core: Core, row: SliceRow, gives_way: str = "") -> SliceView:
         ends_at=lease.ends_at if lease else None,
         why=row.why,
         draining=row.draining,
-        gives_way=gives_way,
+        blocks_layout=blocks_layout,
     )
 
 
@@ -148,7 +148,7 @@ def lease_view(
         granted_at=row.granted_at,
         attached_at=row.attached_at,
         ends_at=row.ends_at,
-        asked_back_at=row.releasing_at,
+        release_requested_at=row.releasing_at,
         extensions_left=max(0, core.settings.extensions - row.extensions) if most_s else 0,
         extension_s=most_s,
         reason=row.reason,
@@ -165,7 +165,7 @@ def _warning(core: Core, row: LeaseRow) -> LeaseWarning | None:
         reclaim_at=row.reclaim_at,
         reason=row.warn_why,
         kind=WarningKind(row.warn_kind),
-        stays_left=warnings.stays_left(core, row),
+        keepalives_left=warnings.keepalives_left(core, row),
     )
 
 
@@ -200,10 +200,10 @@ def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
     )
 
 
-def kept_places(core: Core) -> tuple[KeptPlace, ...]:
+def kept_places(core: Core) -> tuple[ReservedSlot, ...]:
     """What is set aside now for reservations."""
     return tuple(
-        KeptPlace(
+        ReservedSlot(
             reservation=row.id,
             course=row.course,
             gpu=seat.gpu,

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
-from miglab_api.usage import By, UsageReport, UsageRow
+from miglab_api.usage import GroupBy, UsageReport, UsageRow
 from miglab_pool.views.usage_report import Facts, Period, midnight, report, total
 
 DAYS = 28
@@ -38,7 +38,7 @@ def period_of(first: dt.date, last: dt.date, zone: ZoneInfo, now: float) -> Peri
     return Period(since, max(since, min(until, now)), zone)
 
 
-def make(facts: Facts, first: dt.date, last: dt.date, period: Period, by: By) -> UsageReport:
+def make(facts: Facts, first: dt.date, last: dt.date, period: Period, by: GroupBy) -> UsageReport:
     """The report of what the ledger says."""
     return UsageReport(
         since=first,

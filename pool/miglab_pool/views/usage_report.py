@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
-from miglab_api.usage import By, UsageRow
+from miglab_api.usage import GroupBy, UsageRow
 
 K = TypeVar("K", bound=Hashable)
 HOUR_S = 3600.0
@@ -142,10 +142,10 @@ class _Sum:
         )
 
 
-def report(facts: Facts, period: Period, by: By) -> tuple[UsageRow, ...]:
+def report(facts: Facts, period: Period, by: GroupBy) -> tuple[UsageRow, ...]:
     """A row for each; weeks in order and without a gap, others by what they used, most first."""
     found = tally(facts, period, _key_of(by, period.zone))
-    if by is By.WEEK:
+    if by is GroupBy.WEEK:
         return tuple(found.get(week) or _Sum().row(week) for week in period.weeks)
     return tuple(sorted(found.values(), key=lambda row: (-row.slice_hours, row.key)))
 
@@ -234,11 +234,11 @@ def midnight(day: dt.date, zone: ZoneInfo) -> float:
     return dt.datetime.combine(day, dt.time(), zone).timestamp()
 
 
-def _key_of(by: By, zone: ZoneInfo) -> Callable[[Who, float], str]:
-    keys: dict[By, Callable[[Who, float], str]] = {
-        By.COURSE: lambda who, _at: who.course,
-        By.USER: lambda who, _at: who.user,
-        By.SHAPE: lambda who, _at: who.shape,
-        By.WEEK: lambda _who, at: week_of(at, zone),
+def _key_of(by: GroupBy, zone: ZoneInfo) -> Callable[[Who, float], str]:
+    keys: dict[GroupBy, Callable[[Who, float], str]] = {
+        GroupBy.COURSE: lambda who, _at: who.course,
+        GroupBy.USER: lambda who, _at: who.user,
+        GroupBy.SHAPE: lambda who, _at: who.shape,
+        GroupBy.WEEK: lambda _who, at: week_of(at, zone),
     }
     return keys[by]

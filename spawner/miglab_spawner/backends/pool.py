@@ -13,7 +13,7 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from miglab_api.leases import AttachRequest, LeaseView, ReleaseRequest, Standing
+from miglab_api.leases import AttachRequest, LeaseView, ReleaseRequest, ServerStatus
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.refusals import Refusal
 from miglab_api.tickets import TicketRequest, TicketView
@@ -27,7 +27,7 @@ _LEASE = TypeAdapter(LeaseView)
 _LEASES = TypeAdapter(list[LeaseView])
 _OFFERS = TypeAdapter(Offers)
 _SHAPES = TypeAdapter(list[ShapeOffer])
-_STANDING = TypeAdapter(Standing)
+_SERVER_STATUS = TypeAdapter(ServerStatus)
 
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
     weakref.WeakKeyDictionary()
@@ -131,14 +131,14 @@ class PoolClient:
         """The leases of a user."""
         return await self._call(_LEASES, "GET", "/api/leases", params={"user": user})
 
-    async def standing(self, user: str, server: str) -> Standing:
+    async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for; asking keeps its place."""
         params = {"user": user, "server": server}
-        return await self._call(_STANDING, "GET", "/api/standing", params=params)
+        return await self._call(_SERVER_STATUS, "GET", "/api/server", params=params)
 
-    async def free_instead(self, ticket: int) -> list[ShapeOffer]:
+    async def alternatives(self, ticket: int) -> list[ShapeOffer]:
         """What who waits could have at once, by giving up the place."""
-        return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/instead")
+        return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/alternatives")
 
     async def attach(self, lease: int, generation: int, holder: str) -> LeaseView:
         """The fence: only after this answer may the holder be started."""

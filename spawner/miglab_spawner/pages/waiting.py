@@ -50,17 +50,17 @@ class Wait:
     Args:
         line: the pool.
         say: takes what the student reads.
-        keeps_place: whether the place is attended while a server without a GPU runs.
+        keeps_ticket: whether the place is attended while a server without a GPU runs.
 
     Attributes:
         ticket: how it stands; None while nothing is waited for.
         kept: the ticket that waits on while the server runs without a GPU; None if none does.
     """
 
-    def __init__(self, line: Line, say: Callable[[Note], None], *, keeps_place: bool) -> None:
+    def __init__(self, line: Line, say: Callable[[Note], None], *, keeps_ticket: bool) -> None:
         self.ticket: TicketView | None = None
         self.kept: int | None = None
-        self._line, self._say, self._keeps_place = line, say, keeps_place
+        self._line, self._say, self._keeps_ticket = line, say, keeps_ticket
         self._wish: _Wish | None = None
         self._rung = asyncio.Event()
 
@@ -118,7 +118,7 @@ class Wait:
         return after
 
     async def _after(self, shape: str, ticket: TicketView) -> TicketView | None:
-        if is_cpu(shape) and self._keeps_place:
+        if is_cpu(shape) and self._keeps_ticket:
             self.kept = ticket.id
             return None
         if shape and not is_cpu(shape):
@@ -145,14 +145,14 @@ def _size(slices: int, memory_mib: int) -> str:
 
 
 def shown(
-    ticket: TicketView, instead: Sequence[ShapeOffer], *, keeps_place: bool
+    ticket: TicketView, alternatives: Sequence[ShapeOffer], *, keeps_ticket: bool
 ) -> dict[str, Any]:
     """What the waiting page is told; JSON."""
     return {
         "shape": ticket.shape,
         "message": in_line(ticket).message,
-        "keeps_place": keeps_place,
-        "instead": [
-            {"shape": one.shape, "size": _size(one.slices, one.memory_mib)} for one in instead
+        "keeps_ticket": keeps_ticket,
+        "alternatives": [
+            {"shape": one.shape, "size": _size(one.slices, one.memory_mib)} for one in alternatives
         ],
     }

@@ -82,7 +82,7 @@ async def offered(hub: Hub, lab: PoolLab, server: str = "") -> None:
 
 
 def _state(lab: PoolLab, server: str = "") -> TicketState | None:
-    ticket = lab.pool.standing("ada", server).ticket
+    ticket = lab.pool.server_status("ada", server).ticket
     return ticket.state if ticket else None
 
 
@@ -90,8 +90,8 @@ async def test_the_page_says_what_is_free_instead(hub: Hub, lab: PoolLab):
     """Of one's own course, with sizes; nobody else is told, and nothing once nobody waits."""
     await line_up(hub, lab)
     view = (await waiting(hub)).json()
-    assert (view["shape"], view["keeps_place"]) == ("7g.40gb", True)
-    assert view["instead"][:2] == [
+    assert (view["shape"], view["keeps_ticket"]) == ("7g.40gb", True)
+    assert view["alternatives"][:2] == [
         {"shape": "1g.5gb", "size": "4.75 GiB"},
         {"shape": "2x1g.5gb", "size": "2 × 4.75 GiB"},
     ]
@@ -284,7 +284,7 @@ async def test_another_shape_whose_answer_is_lost(
 async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab):
     """The page still shows it; the pool says what happened, and the place is kept."""
     ticket = await line_up(hub, lab)
-    assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["instead"]]
+    assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["alternatives"]]
     taken = lab.pool.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
     lab.pool.desk.put_in_front(taken.id, "Exam.", "person:ina")
     await lab.until(lambda: lab.pool.lease_of("cy", ""), "cy has it")
@@ -339,7 +339,7 @@ async def test_a_server_that_cannot_keep_its_place_gives_it_up(
     """Where servers do not know the pool, the page says so and nobody's place is a ghost's."""
     ticket = await line_up(hub, lab)
     spawner = hub.spawner("ada")
-    spawner._wait._keeps_place = False
+    spawner._wait._keeps_ticket = False
     assert (await choose(hub, "cpu")).status_code == 202
     await hub.settled("ada")
     assert lab.pool.ticket(ticket.id).state is TicketState.CANCELLED

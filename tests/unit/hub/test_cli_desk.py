@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from miglab_api.staff import ActRequest, NoteRequest, ReclaimRequest, UndoRequest
+from miglab_api.staff import ActionRequest, MessageRequest, ReclaimRequest, UndoRequest
 from miglab_hub.cli.pool import commands
 from miglab_hub.errors import RefusedError
 
@@ -62,11 +62,11 @@ def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: 
     if path.endswith("/reclaim"):
         ReclaimRequest.model_validate(body)
     elif path.endswith(("/drain", "/quarantine", "/next")) and method == "POST":
-        ActRequest.model_validate(body)
+        ActionRequest.model_validate(body)
     elif path.endswith(("/undrain", "/clear", "/adopt")):
         UndoRequest.model_validate(body)
     elif path == "/messages":
-        NoteRequest.model_validate(body)
+        MessageRequest.model_validate(body)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pool.http.fake_layouts import FIRST
 from typer.testing import CliRunner, Result
 
-from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutDrain, Layouts, SlicePlace
+from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutDrain, Layouts, PlacedSlice
 from miglab_hub.cli.pool import commands
 from miglab_hub.errors import RefusedError, StartError
 from miglab_hub.pool_api import PoolApi
@@ -21,8 +21,8 @@ TEXT = "version: 1\nlayouts: {a: {gpus: {all: 7x1g}}}\n"
 DONE = GpuLayout(gpu="GPU-0", index=0, layout="a", cut=("1g.5gb",) * 7, conforms=True, ready_at=0.0)
 TO_DO = GpuLayout(
     gpu="GPU-1", index=1, layout="a", cut=("1g.5gb", "1g.5gb", "3g.20gb"), conforms=False,
-    makes=(SlicePlace(profile="3g.20gb", start=4, size=4),),
-    removes=(SlicePlace(profile="1g.5gb", start=0, size=1),),
+    makes=(PlacedSlice(profile="3g.20gb", start=4, size=4),),
+    removes=(PlacedSlice(profile="1g.5gb", start=0, size=1),),
     drains=(
         LayoutDrain(
             slice_id=2, lease=7, user="[b]bob\x1b", course="ml", profile="2g.10gb", start=4, size=2,
@@ -118,8 +118,8 @@ def test_diff_from_standard_input(monkeypatch: pytest.MonkeyPatch, lab: Path) ->
 
 
 def test_apply(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
-    """Without --now nobody is asked back; it says for each GPU how it stands."""
-    service = Service(now(asked_back=[]))
+    """Without --now nobody is warned; it says for each GPU how it stands."""
+    service = Service(now(warned=[]))
     result = run(monkeypatch, lab, service, "apply", str(file), "--reason", "week 1")
     method, path, body = service.asked[0]
     assert (method, path) == ("PUT", "/layout")
@@ -129,11 +129,11 @@ def test_apply(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
 
 
 def test_apply_now(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
-    """With --now the leases asked back are named."""
-    service = Service(now(asked_back=[7]))
+    """With --now the leases that are warned are named."""
+    service = Service(now(warned=[7]))
     result = run(monkeypatch, lab, service, "apply", str(file), "--now", "--warning", "90s")
     assert (service.asked[0][2]["now"], service.asked[0][2]["warning_s"]) == (True, 90)
-    assert result.stdout.splitlines()[0] == "asked back: lease 7"
+    assert result.stdout.splitlines()[0] == "warned: lease 7"
 
 
 def test_remove(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:

@@ -14,13 +14,13 @@ from miglab_api.leases import (
     LeaseView,
     LeaseWarning,
     ReleaseRequest,
+    ServerStatus,
     Signals,
-    Standing,
     WarningKind,
 )
 from miglab_api.refusals import Refusal
-from miglab_api.staff import Note
-from miglab_api.tickets import AgainRequest, TicketState, TicketView, WaitEstimate
+from miglab_api.staff import StaffMessage
+from miglab_api.tickets import RequeueRequest, TicketState, TicketView, WaitEstimate
 
 NOW = 1_700_000_000.0  # the pool's clock, years away from any other
 
@@ -46,7 +46,7 @@ def warning(left_s: float = 60.0) -> LeaseWarning:
     """Idle, and to be taken back in so many seconds."""
     reason = "Nothing ran for 20 min."
     return LeaseWarning(
-        at=NOW, reclaim_at=NOW + left_s, reason=reason, kind=WarningKind.IDLE, stays_left=1
+        at=NOW, reclaim_at=NOW + left_s, reason=reason, kind=WarningKind.IDLE, keepalives_left=1
     )
 
 
@@ -93,9 +93,11 @@ def ticket_view(state: TicketState = TicketState.WAITING, **more: object) -> Tic
     return TicketView(**{**values, **more})  # type: ignore[arg-type]
 
 
-def note(number: int = 3, text: str = "Ten minutes left.", left_s: float = 600.0) -> Note:
+def message(
+    number: int = 3, text: str = "Ten minutes left.", left_s: float = 600.0
+) -> StaffMessage:
     """What an instructor says."""
-    return Note(id=number, at=NOW - 5, by="ina", text=text, until=NOW + left_s)
+    return StaffMessage(id=number, at=NOW - 5, by="ina", text=text, until=NOW + left_s)
 
 
 class StandIn:
@@ -104,7 +106,7 @@ class StandIn:
     Attributes:
         lease: the lease; None: the server has none.
         ticket: its place in line; None: it has none.
-        notes: what staff say.
+        messages: what staff say.
         broken: an HTTP status to fail with, as when the pool restarts.
         refuses: what an extension or a move is refused with.
         told: every report, as the pool would understand it.
@@ -116,7 +118,7 @@ class StandIn:
     def __init__(self) -> None:
         self.lease: LeaseView | None = lease_view()
         self.ticket: TicketView | None = None
-        self.notes: tuple[Note, ...] = ()
+        self.messages: tuple[StaffMessage, ...] = ()
         self.broken = 0
         self.refuses: Refusal | None = None
         self.told: list[Signals] = []
@@ -161,18 +163,18 @@ class StandIn:
             return answer
 
         @app.post("/api/server/signals")
-        async def signals(said: Signals, known: int | None = None) -> Standing:
+        async def signals(said: Signals, known: int | None = None) -> ServerStatus:
             self.told.append(said)
             self.known.append(known)
-            return Standing(lease=self.lease, ticket=self.ticket, notes=self.notes)
+            return ServerStatus(lease=self.lease, ticket=self.ticket, messages=self.messages)
 
         self._of_the_lease(app)
         self._of_the_place(app)
         return app
 
     def _of_the_lease(self, app: FastAPI) -> None:
-        @app.post("/api/lease/stay")
-        async def stay() -> LeaseView | None:
+        @app.post("/api/lease/keepalive")
+        async def keepalive() -> LeaseView | None:
             self.lease = lease_view()
             return self.lease
 
@@ -194,8 +196,8 @@ class StandIn:
             self.ticket = None
             return ticket_view(TicketState.CANCELLED, message="It was given up.")
 
-        @app.post("/api/ticket/again")
-        async def again(asked: AgainRequest) -> TicketView:
+        @app.post("/api/ticket/requeue")
+        async def requeue(asked: RequeueRequest) -> TicketView:
             self.ticket = ticket_view(id=asked.ticket + 1, position=5)
             return self.ticket
 

@@ -18,7 +18,8 @@ from miglab_api.refusals import Refusal
 from miglab_api.tickets import TicketState
 from miglab_jupyterlab.handlers import ACTS
 
-from .standin import StandIn, lease_view, note, ticket_view, warning
+from .standin import StandIn, lease_view, ticket_view, warning
+from .standin import message as message_of
 
 TOKEN = "only-for-this-test"
 BASE = "/user/ada/lab%202/"
@@ -154,7 +155,7 @@ async def test_a_cookie_alone_changes_nothing(start: Callable[..., Server], pool
 
 @pytest.mark.parametrize(
     ("what", "body", "state"),
-    [("stay", {}, "held"), ("extend", {"by_s": 1800}, "held"), ("release", {}, "ending")],
+    [("keepalive", {}, "held"), ("extend", {"by_s": 1800}, "held"), ("release", {}, "ending")],
 )
 async def test_what_a_button_does_is_seen_in_every_tab(
     start: Callable[..., Server], pool: StandIn, what: str, body: dict[str, Any], state: str
@@ -201,7 +202,7 @@ async def test_a_pool_that_restarts_is_said_and_survived(
     await server.keeper.round()
     shown = server.keeper.shown()
     assert (shown["state"], shown["problem"]) == ("held", "silent")
-    answer = await server.client.post("miglab/api/stay", headers=MINE, json={})
+    answer = await server.client.post("miglab/api/keepalive", headers=MINE, json={})
     assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
     pool.broken = 0
     await server.keeper.round()
@@ -242,7 +243,7 @@ async def test_silent_without_a_pool(start: Callable[..., Server], pool: StandIn
     shown = await server.client.get("miglab/api/lease", headers=MINE)
     assert (shown.json()["state"], pool.asked) == ("none", [])
     assert server.keeper._task is None
-    for what in ("release", "cancel", "again"):
+    for what in ("release", "cancel", "requeue"):
         answer = await server.client.post(f"miglab/api/{what}", json={}, headers=MINE)
         assert answer.status_code in (404, 409)
 
@@ -430,7 +431,7 @@ async def test_a_place_that_ended_is_told_until_read(waiting: Server, pool: Stan
     await waiting.keeper.round()
     ended = waiting.keeper.shown()["ticket"]
     assert (ended["state"], ended["message"]) == ("over", "Not taken in time.")
-    answer = await waiting.client.post("miglab/api/again", json={}, headers=MINE)
+    answer = await waiting.client.post("miglab/api/requeue", json={}, headers=MINE)
     assert (answer.json()["ticket"]["id"], answer.json()["ticket"]["position"]) == (6, 5)
     pool.ticket = ticket_view(TicketState.REFUSED, id=6)
     await waiting.keeper.round()
@@ -445,22 +446,26 @@ async def test_a_place_that_ended_is_told_until_read(waiting: Server, pool: Stan
 
 async def test_messages_are_shown_until_read(start: Callable[..., Server], pool: StandIn):
     """With and without a slice, the oldest first, as they were written; reading is for all tabs."""
-    pool.notes = (note(4, "<script>alert(1)</script>"), note(3), note(2, left_s=-1))
+    pool.messages = (
+        message_of(4, "<script>alert(1)</script>"),
+        message_of(3),
+        message_of(2, left_s=-1),
+    )
     server = start()
     await server.keeper.round()
     tab = await server.watch(MINE)
-    shown = (await received(tab))["notes"]
+    shown = (await received(tab))["messages"]
     assert [(one["id"], one["text"]) for one in shown] == [
         (3, "Ten minutes left."),
         (4, "<script>alert(1)</script>"),
     ]
-    await server.client.post("miglab/api/read", json={"note": 3}, headers=MINE)
-    assert [one["id"] for one in (await received(tab))["notes"]] == [4]
+    await server.client.post("miglab/api/read", json={"message": 3}, headers=MINE)
+    assert [one["id"] for one in (await received(tab))["messages"]] == [4]
     await server.keeper.round()
-    assert [one["id"] for one in server.keeper.shown()["notes"]] == [4]
+    assert [one["id"] for one in server.keeper.shown()["messages"]] == [4]
 
 
-@pytest.mark.parametrize("body", [{"note": "3"}, {"note": True}, {"note": None}])
+@pytest.mark.parametrize("body", [{"message": "3"}, {"message": True}, {"message": None}])
 async def test_a_message_that_is_none(start: Callable[..., Server], body: dict[str, Any]):
     """400."""
     answer = await start().client.post("miglab/api/read", json=body, headers=MINE)

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from miglab_api.leases import LeaseState, LeaseView, Standing
+from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.tickets import TicketState
 from miglab_jupyterlab.state import Known, pause_s, shown
 
-from .standin import NOW, lease_view, note, ticket_view, warning
+from .standin import NOW, lease_view, message, ticket_view, warning
 
 
 def known(view: LeaseView | None, now: float = 100.0, before: Known | None = None) -> Known:
-    standing = Standing(lease=view).model_dump(mode="json")
-    return (before or Known("1g.5gb")).heard(standing, NOW, now)
+    status = ServerStatus(lease=view).model_dump(mode="json")
+    return (before or Known("1g.5gb")).heard(status, NOW, now)
 
 
 def test_before_the_first_answer_nothing_is_known():
@@ -50,7 +50,7 @@ def test_a_warning_says_why_and_how_long():
         "kind": "idle",
         "reason": "Nothing ran for 20 min.",
         "left_s": 50,
-        "stays_left": 1,
+        "keepalives_left": 1,
     }
 
 
@@ -94,8 +94,8 @@ def test_gone_outlives_a_warning():
 
 
 def waits(state: TicketState, **more: Any) -> Known:
-    standing = Standing(ticket=ticket_view(state, **more), notes=(note(),))
-    return Known("cpu").heard(standing.model_dump(mode="json"), NOW, 100.0)
+    status = ServerStatus(ticket=ticket_view(state, **more), messages=(message(),))
+    return Known("cpu").heard(status.model_dump(mode="json"), NOW, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_a_ticket_as_the_student_sees_it(state: TicketState, shows: str, left_s:
 def test_messages_end():
     """By the pool's clock; and one that was put away does not come back."""
     told = waits(TicketState.WAITING)
-    assert [one["left_s"] for one in shown(told, 130.0)["notes"]] == [570]
-    assert shown(told, 701.0)["notes"] == []
-    assert shown(told, 130.0, read={3})["notes"] == []
+    assert [one["left_s"] for one in shown(told, 130.0)["messages"]] == [570]
+    assert shown(told, 701.0)["messages"] == []
+    assert shown(told, 130.0, read={3})["messages"] == []
 
 
 def _after(times: int) -> Known:

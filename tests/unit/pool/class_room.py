@@ -222,7 +222,7 @@ class ClassRoom(World):
         """By activity, by the holder, put off, or with a reclaim."""
         for lease in self.pool.leases(user):
             if how == "stay":
-                self.pool.stay(lease.id, user)
+                self.pool.keepalive(lease.id, user)
             elif how == "late":
                 self.pool.put_off(lease.id, self.at + 600, "restarted")
             elif how == "sooner":

@@ -20,13 +20,13 @@ def test_asking_keeps_the_place_through_a_restart(world: World) -> None:
     ticket = world.ask("ada", server="lab 2")
     for _ in range(4):
         world.pass_time(SETTINGS.attend_grace_s - 1)
-        standing = world.pool.standing("ada", "lab 2")
+        status = world.pool.server_status("ada", "lab 2")
         world.work()
-    assert standing.lease is None
-    assert standing.ticket is not None
-    assert (standing.ticket.id, standing.ticket.position) == (ticket.id, 1)
+    assert status.lease is None
+    assert status.ticket is not None
+    assert (status.ticket.id, status.ticket.position) == (ticket.id, 1)
     world.crash()
-    found = world.pool.standing("ada", "lab 2").ticket
+    found = world.pool.server_status("ada", "lab 2").ticket
     assert found is not None
     assert (found.id, found.state) == (ticket.id, TicketState.WAITING)
 
@@ -36,8 +36,8 @@ def test_another_server_keeps_nothing(world: World) -> None:
     full(world)
     ticket = world.ask("ada", server="lab")
     world.pass_time(SETTINGS.attend_grace_s)
-    assert world.pool.standing("ada", "").ticket is None
-    assert world.pool.standing("bo", "lab", ticket.id).ticket is None
+    assert world.pool.server_status("ada", "").ticket is None
+    assert world.pool.server_status("bo", "lab", ticket.id).ticket is None
     world.work()
     assert world.pool.ticket(ticket.id).reason == "unattended"
 
@@ -46,16 +46,16 @@ def test_an_offer_is_no_lease_yet(world: World) -> None:
     """What is offered, or taken and not yet attached, belongs to the ticket."""
     ticket = world.ask("ada")
     world.work()
-    standing = world.pool.standing("ada", "")
-    assert standing.lease is None
-    assert standing.ticket is not None and standing.ticket.state is TicketState.OFFERED
+    status = world.pool.server_status("ada", "")
+    assert status.lease is None
+    assert status.ticket is not None and status.ticket.state is TicketState.OFFERED
     lease = world.pool.take(ticket.id)
-    taken = world.pool.standing("ada", "").ticket
+    taken = world.pool.server_status("ada", "").ticket
     assert taken is not None and taken.state is TicketState.TAKEN
     world.pool.attach(lease.id, lease.generation, world.new_holder())
-    standing = world.pool.standing("ada", "")
-    assert standing.ticket is None
-    assert standing.lease is not None and standing.lease.id == lease.id
+    status = world.pool.server_status("ada", "")
+    assert status.ticket is None
+    assert status.lease is not None and status.lease.id == lease.id
 
 
 def test_how_a_known_ticket_ended_is_told(world: World) -> None:
@@ -64,8 +64,8 @@ def test_how_a_known_ticket_ended_is_told(world: World) -> None:
     world.work()
     world.pass_time(SETTINGS.offer_s)
     world.work()
-    assert world.pool.standing("ada", "").ticket is None
-    ended = world.pool.standing("ada", "", ticket.id).ticket
+    assert world.pool.server_status("ada", "").ticket is None
+    ended = world.pool.server_status("ada", "", ticket.id).ticket
     assert ended is not None
     assert (ended.state, ended.reason) == (TicketState.EXPIRED, "offer-expired")
 
@@ -75,8 +75,8 @@ def test_a_slice_taken_for_a_server_that_did_not_come(world: World) -> None:
     lease = world.grant("ada")
     world.pass_time(SETTINGS.attach_s)
     world.work()
-    assert world.pool.standing("ada", "").ticket is None
-    ended = world.pool.standing("ada", "", lease.ticket).ticket
+    assert world.pool.server_status("ada", "").ticket is None
+    ended = world.pool.server_status("ada", "", lease.ticket).ticket
     assert ended is not None
     assert (ended.state, ended.reason) == (TicketState.EXPIRED, "never-attached")
     assert world.states() == ["free"]
@@ -89,21 +89,21 @@ def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
     world.pass_time(SETTINGS.offer_s)
     world.work()
     with pytest.raises(Refused, match="not in the course vision"):
-        world.pool.ask_again("ada", "", ticket.id, ["everyone"])
-    again = world.pool.ask_again("ada", "", ticket.id, ["vision"])
+        world.pool.requeue("ada", "", ticket.id, ["everyone"])
+    again = world.pool.requeue("ada", "", ticket.id, ["vision"])
     assert again.id != ticket.id
     assert (again.course, again.shape) == ("vision", ticket.shape)
     for user, server in (("bo", ""), ("ada", "other")):
         with pytest.raises(Refused, match="never had ticket"):
-            world.pool.ask_again(user, server, ticket.id, ["vision"])
+            world.pool.requeue(user, server, ticket.id, ["vision"])
 
 
 def test_who_holds_a_slice_stands_in_no_line(world: World) -> None:
     """Else the place would age while the slice is used, and the next one come before all others."""
     lease = world.run("ada")
     with pytest.raises(Refused, match="holds a slice"):
-        world.pool.ask_again("ada", "", lease.ticket or 0, ["everyone"])
-    assert world.pool.standing("ada", "").ticket is None
+        world.pool.requeue("ada", "", lease.ticket or 0, ["everyone"])
+    assert world.pool.server_status("ada", "").ticket is None
 
 
 def test_a_place_is_given_up(world: World) -> None:
@@ -121,7 +121,7 @@ def test_a_place_is_given_up(world: World) -> None:
 
 
 def instead(world: World, ticket: int) -> list[str]:
-    return [offer.shape for offer in world.pool.free_instead(ticket)]
+    return [offer.shape for offer in world.pool.alternatives(ticket)]
 
 
 def test_what_is_set_aside_for_oneself_is_free_instead(world: World) -> None:
@@ -132,8 +132,8 @@ def test_what_is_set_aside_for_oneself_is_free_instead(world: World) -> None:
     assert instead(world, ticket.id) == ["1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"]
     assert world.ask("ada", "4g.20gb").id != ticket.id
     world.work()
-    standing = world.pool.standing("ada", "").ticket
-    assert standing is not None and standing.state is TicketState.OFFERED
+    status = world.pool.server_status("ada", "").ticket
+    assert status is not None and status.state is TicketState.OFFERED
 
 
 def test_who_stood_behind_goes_first(world: World) -> None:
@@ -210,8 +210,8 @@ def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
     with pytest.raises(Refused, match=r"You keep your 1g\.5gb"):
         world.ask("ada", "7g.40gb", only_if_free=True)
     world.work()
-    standing = world.pool.standing("ada", "").ticket
-    assert standing is not None and standing.state is TicketState.OFFERED
+    status = world.pool.server_status("ada", "").ticket
+    assert status is not None and status.state is TicketState.OFFERED
     with pytest.raises(Refused, match=r"7g\.40gb is not free now\. Ask for it to wait"):
         world.ask("cy", "7g.40gb", only_if_free=True)
-    assert world.pool.standing("cy", "").ticket is None
+    assert world.pool.server_status("cy", "").ticket is None

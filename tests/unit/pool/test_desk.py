@@ -318,7 +318,7 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     assert warned.warning.reclaim_at == world.at + 60
     assert "ina" in warned.warning.reason and "the exam" in warned.warning.reason
     for call in (
-        lambda: world.pool.stay(lease.id, "ada"),
+        lambda: world.pool.keepalive(lease.id, "ada"),
         lambda: world.pool.extend(lease.id, 60, "ada"),
         lambda: world.pool.warn(lease.id, WarningKind.CLASS_END, "The class ends.", world.at),
     ):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy.dialects import sqlite
 
-from miglab_api.staff import MINUTES_MAX, TEXT_MAX, NoteRequest
+from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
 from miglab_pool.ledger.reading import reading
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import NoteRow
@@ -23,12 +23,12 @@ from .conftest import SETTINGS, World
 INA, JO = "person:ina", "person:jo"
 
 
-def note(**to: Any) -> NoteRequest:
-    return NoteRequest(text="Come to room 2.", **to)
+def note(**to: Any) -> MessageRequest:
+    return MessageRequest(text="Come to room 2.", **to)
 
 
 def texts(world: World, user: str, server: str = "", *courses: str) -> list[str]:
-    return [one.text for one in world.pool.notes_for(user, server, courses)]
+    return [one.text for one in world.pool.messages_for(user, server, courses)]
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_a_message_says_who_and_until_when(world: World) -> None:
     world.pool.desk.send(note(all=True, minutes=10.0), INA)
     world.pass_time(1.0)
     world.pool.desk.send(note(all=True), "spawner")
-    newest, oldest = world.pool.notes_for("ada", "", ())
+    newest, oldest = world.pool.messages_for("ada", "", ())
     assert (oldest.by, oldest.until) == ("ina", world.at - 1 + 600)
     assert newest.by == "the operator of this host"
 
@@ -68,7 +68,7 @@ def test_a_message_ends_by_itself(world: World) -> None:
     world.pass_time(59.0)
     assert texts(world, "ada")
     world.pass_time(1.0)
-    assert texts(world, "ada") == [] and world.pool.desk.notes() == []
+    assert texts(world, "ada") == [] and world.pool.desk.messages() == []
     before = world.pool.version
     world.pool.turn()
     assert world.pool.version > before
@@ -78,14 +78,14 @@ def test_a_message_ends_by_itself(world: World) -> None:
 def test_a_message_is_taken_back(world: World) -> None:
     """By anybody of staff, once; who and why is in the ledger."""
     sent = world.pool.desk.send(note(all=True), INA)
-    world.pool.desk.end_note(sent.id, JO, "Wrong room.")
+    world.pool.desk.end_message(sent.id, JO, "Wrong room.")
     assert texts(world, "ada") == []
     step = world.ledger.history("note", str(sent.id))[0]
     assert (step["act"], step["by"], step["reason"]) == ("end", JO, "Wrong room.")
     for number in (sent.id, 10**30):
         with pytest.raises(Refused, match="shown") as caught:
-            world.pool.desk.end_note(number, JO)
-        assert (caught.value.reason, caught.value.status) == ("unknown-note", 404)
+            world.pool.desk.end_message(number, JO)
+        assert (caught.value.reason, caught.value.status) == ("unknown-message", 404)
 
 
 def test_a_message_to_no_course(world: World) -> None:
@@ -93,15 +93,15 @@ def test_a_message_to_no_course(world: World) -> None:
     with pytest.raises(Refused, match="no course 'visoin'") as caught:
         world.pool.desk.send(note(to_course="visoin"), INA)
     assert (caught.value.reason, caught.value.status) == ("not-in-course", 404)
-    assert world.pool.desk.notes() == []
+    assert world.pool.desk.messages() == []
 
 
 def test_messages_outlive_the_pool(world: World) -> None:
     """A restart forgets none, to the letter, and gives no number twice."""
     hostile = "<script>alert(1)</script> \x1b[2J “José 🎓”; DROP TABLE notes"
-    sent = world.pool.desk.send(NoteRequest(text=hostile, to_user="ada", to_server="x"), INA)
+    sent = world.pool.desk.send(MessageRequest(text=hostile, to_user="ada", to_server="x"), INA)
     world.crash()
-    (kept,) = world.pool.desk.notes()
+    (kept,) = world.pool.desk.messages()
     assert kept == sent and kept.text == hostile
     assert world.pool.desk.send(note(all=True), INA).id > sent.id
 
@@ -112,7 +112,7 @@ def test_only_so_many_messages(world: World) -> None:
         world.pool.desk.send(note(all=True, minutes=1.0), INA)
     with pytest.raises(Refused) as caught:
         world.pool.desk.send(note(all=True), INA)
-    assert (caught.value.reason, caught.value.status) == ("too-many-notes", 429)
+    assert (caught.value.reason, caught.value.status) == ("too-many-messages", 429)
     world.pass_time(61.0)
     assert world.pool.desk.send(note(all=True), INA).text
 
@@ -137,7 +137,7 @@ def test_only_so_many_messages(world: World) -> None:
 def test_a_message_that_cannot_be_read(wrong: dict[str, Any]) -> None:
     """No addressee, or two; no text, or too much; no time, or too much."""
     with pytest.raises(ValidationError):
-        NoteRequest.model_validate({"text": "Hello.", **wrong})
+        MessageRequest.model_validate({"text": "Hello.", **wrong})
 
 
 names = st.sampled_from(["ada", "bob", "", "vision"])

@@ -532,10 +532,10 @@ def test_the_snapshot_says_what_holds(lab: World) -> None:
     lay(lab, "7g")
     gpu = lab.pool.snapshot().gpus[0]
     assert gpu.layout == "practical"
-    assert [item.gives_way for item in gpu.slices] == ["practical"]
+    assert [item.blocks_layout for item in gpu.slices] == ["practical"]
     lab.pool.unlay("practical", "person:root")
     gpu = lab.pool.snapshot().gpus[0]
-    assert (gpu.layout, [item.gives_way for item in gpu.slices]) == ("", [""])
+    assert (gpu.layout, [item.blocks_layout for item in gpu.slices]) == ("", [""])
 
 
 # -- over all -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miglab_api.usage import By
+from miglab_api.usage import GroupBy
 from miglab_pool.transactions.activity import Spent
 from miglab_pool.views.usage_report import (
     Event,
@@ -52,7 +52,7 @@ def held(
 def test_slice_hours_are_memory_slices_times_hours() -> None:
     """A lease of four memory slices for two hours is eight; most used comes first."""
     facts = Facts(held=(held(1, hours=3), held(2, BOB, size=4, hours=2)))
-    rows = report(facts, PERIOD, By.COURSE)
+    rows = report(facts, PERIOD, GroupBy.COURSE)
     assert [(row.key, row.slice_hours, row.leases) for row in rows] == [
         ("vision", 8.0, 1),
         ("ml", 3.0, 1),
@@ -72,7 +72,7 @@ def test_what_lies_outside_does_not_count() -> None:
 def test_weeks_are_those_of_the_zone_and_have_no_gap() -> None:
     """A lease over the night to Monday is in both weeks; a week without use is there, with zero."""
     period = Period(MONDAY, MONDAY + 3 * WEEK, BERLIN)
-    rows = report(Facts(held=(held(1, at=WEEK - 2 * HOUR, hours=3),)), period, By.WEEK)
+    rows = report(Facts(held=(held(1, at=WEEK - 2 * HOUR, hours=3),)), period, GroupBy.WEEK)
     assert [(row.key, row.slice_hours) for row in rows] == [
         ("2026-W45", 2.0),
         ("2026-W46", 1.0),
@@ -86,7 +86,7 @@ def test_a_week_with_a_change_of_the_clock_has_its_own_length() -> None:
     monday = midnight(dt.date(2026, 10, 19), BERLIN)
     period = Period(monday, midnight(dt.date(2026, 11, 2), BERLIN), BERLIN)
     whole = held(1, began=monday, granted_at=monday, ended=None)
-    rows = report(Facts(held=(whole,)), period, By.WEEK)
+    rows = report(Facts(held=(whole,)), period, GroupBy.WEEK)
     assert [row.slice_hours for row in rows] == [169.0, 168.0]
 
 
@@ -109,7 +109,7 @@ def test_the_idle_share_is_of_what_could_be_told() -> None:
     assert total(facts, PERIOD).idle_share == 0.75
     assert total(facts, PERIOD).known_share == pytest.approx(400 / (5 * HOUR))
     assert total(Facts(), PERIOD).known_share == 0.0
-    by_user = {row.key: row.idle_share for row in report(facts, PERIOD, By.USER)}
+    by_user = {row.key: row.idle_share for row in report(facts, PERIOD, GroupBy.USER)}
     assert by_user == {"ada": 0.0, "bob": 1.0, "cy": None}
 
 
@@ -117,7 +117,7 @@ def test_reclaims_and_refusals_count_without_a_lease() -> None:
     """Who was only refused has a row too; the end of the period is not in it."""
     late = Event(BOB, PERIOD.until)
     facts = Facts(reclaims=(Event(ADA, MONDAY),), refusals=(Event(BOB, MONDAY + 1), late))
-    rows = {row.key: (row.reclaims, row.refusals) for row in report(facts, PERIOD, By.SHAPE)}
+    rows = {row.key: (row.reclaims, row.refusals) for row in report(facts, PERIOD, GroupBy.SHAPE)}
     assert rows == {"1g.5gb": (1, 0), "3g.20gb": (0, 1)}
 
 
@@ -177,7 +177,7 @@ def test_the_ledger_tells_the_whole_story(world: World) -> None:
         world.ask("cy", "3g.20gb", course="vision")
     world.pass_time(HOUR)
     facts = read(world)
-    rows = {row.key: row for row in report(facts, around(world), By.USER)}
+    rows = {row.key: row for row in report(facts, around(world), GroupBy.USER)}
     assert rows["ada"].slice_hours == pytest.approx(8 * 60 / HOUR, abs=0.1)
     assert rows["ada"].idle_share == 0.5 and rows["ada"].leases == 1
     assert rows["bob"].wait_p50_s is not None and rows["bob"].wait_p50_s >= 60

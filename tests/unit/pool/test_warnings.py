@@ -26,7 +26,7 @@ def test_a_warning_says_when_and_why(world: World) -> None:
     lease = warned(world)
     assert lease.state is LeaseState.WARNED and lease.warning is not None
     assert (lease.warning.at, lease.warning.reclaim_at) == (world.at, world.at + 60)
-    assert (lease.warning.reason, lease.warning.stays_left) == ("Unused.", 2)
+    assert (lease.warning.reason, lease.warning.keepalives_left) == ("Unused.", 2)
     note = world.ledger.history("lease", str(lease.id))[0]
     assert (note["to_state"], note["by"], note["reason"]) == ("warned", "reclaimer", "Unused.")
     world.crash()
@@ -90,7 +90,7 @@ def test_a_harder_end_takes_over(world: World) -> None:
     with pytest.raises(Refused):
         world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60)
     for call in (
-        lambda: world.pool.stay(lease.id, "ada"),
+        lambda: world.pool.keepalive(lease.id, "ada"),
         lambda: world.pool.extend(lease.id, 60, "ada"),
     ):
         with pytest.raises(Refused, match="The class ends"):
@@ -107,10 +107,10 @@ def test_a_warning_in_the_past_is_now(world: World) -> None:
 def test_still_here_without_a_warning(world: World) -> None:
     """A second click does nothing and costs nothing."""
     lease = warned(world)
-    world.pool.stay(lease.id, "ada")
-    world.pool.stay(lease.id, "ada")
+    world.pool.keepalive(lease.id, "ada")
+    world.pool.keepalive(lease.id, "ada")
     again = world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60).warning
-    assert again is not None and again.stays_left == 1
+    assert again is not None and again.keepalives_left == 1
 
 
 def test_no_stays(make_world: MakeWorld) -> None:
@@ -118,7 +118,7 @@ def test_no_stays(make_world: MakeWorld) -> None:
     world = make_world(replace(SETTINGS, stays=0))
     lease = warned(world)
     with pytest.raises(Refused, match="Run something on the slice"):
-        world.pool.stay(lease.id, "ada")
+        world.pool.keepalive(lease.id, "ada")
     assert world.pool.lease(lease.id).state is LeaseState.WARNED
     assert "Run something" in world.ledger.history("lease", str(lease.id))[0]["reason"]
 

@@ -49,9 +49,9 @@ def line() -> FakeLine:
     return FakeLine()
 
 
-async def begun(line: FakeLine, *, keeps_place: bool = True) -> tuple[Wait, Any]:
+async def begun(line: FakeLine, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
     """A wait that stands in line, and its task."""
-    wait = Wait(line, lambda _note: None, keeps_place=keeps_place)
+    wait = Wait(line, lambda _note: None, keeps_ticket=keeps_ticket)
     task = asyncio.create_task(wait.until_over(ticket()))
     while wait.ticket is None:
         await asyncio.sleep(0)
@@ -68,13 +68,13 @@ async def test_a_slice_ends_the_wait(line: FakeLine):
         await wait.wish("cpu")
 
 
-@pytest.mark.parametrize(("keeps_place", "kept", "calls"), [
+@pytest.mark.parametrize(("keeps_ticket", "kept", "calls"), [
     (True, 1, []),
     (False, None, [("given_up", 1)]),
 ])  # fmt: skip
-async def test_on_cpu(line: FakeLine, keeps_place: bool, kept: int | None, calls: list[Any]):
+async def test_on_cpu(line: FakeLine, keeps_ticket: bool, kept: int | None, calls: list[Any]):
     """The ticket is left alone where somebody will attend it, and given up where nobody would."""
-    wait, task = await begun(line, keeps_place=keeps_place)
+    wait, task = await begun(line, keeps_ticket=keeps_ticket)
     await wait.wish("cpu")
     assert (await task, wait.kept, line.calls) == (None, kept, calls)
 

@@ -21,7 +21,7 @@ from miglab_api.layouts import (
     Layouts,
     LayoutState,
     LayoutView,
-    SlicePlace,
+    PlacedSlice,
 )
 from miglab_api.wording import in_words
 from miglab_hub.cli.pool.output import AsJson, api, cell, shown, table, tell
@@ -211,7 +211,7 @@ def _conforms(gpu: GpuLayout) -> str:
     return "conforms" if gpu.conforms else "differs"
 
 
-def _places(places: Iterable[SlicePlace]) -> str:
+def _places(places: Iterable[PlacedSlice]) -> str:
     return ", ".join(f"{one.profile} at {one.start}" for one in places)
 
 
@@ -241,8 +241,8 @@ def _applied(found: Applied) -> str:
 
 def _news(found: Applied) -> Iterator[str]:
     """A sentence for each GPU on which something is to come, and one for what was done."""
-    if found.asked_back:
-        yield f"asked back: lease {', '.join(map(str, found.asked_back))}"
+    if found.warned:
+        yield f"warned: lease {', '.join(map(str, found.warned))}"
     for gpu in found.gpus:
         if gpu.layout:
             ready = _ready(gpu)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from miglab_api.spreadsheet import BOM, as_csv
-from miglab_api.usage import By, UsageReport, UsageRow
+from miglab_api.usage import GroupBy, UsageReport, UsageRow
 from miglab_hub.cli.pool.output import AsJson, api, cell, table, tell
 
 DAY = ["%Y-%m-%d"]
@@ -27,7 +27,7 @@ def usage(
     until: Annotated[
         datetime | None, typer.Option(formats=DAY, help="Last day; without: today.")
     ] = None,
-    by: Annotated[By, typer.Option(help="What the rows are about.")] = By.COURSE,
+    by: Annotated[GroupBy, typer.Option(help="What the rows are about.")] = GroupBy.COURSE,
     csv: Annotated[bool, typer.Option("--csv", help="Print it for a spreadsheet.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -3,8 +3,8 @@
 | route | does |
 |---|---|
 | ``GET miglab/api/lease`` | how the server stands (`miglab_jupyterlab.state.shown`) |
-| ``POST miglab/api/extend``, ``stay``, ``release`` | of the lease: asks the pool, then the same |
-| ``POST miglab/api/cancel``, ``again``, ``forget`` | of the place in line: the same |
+| ``POST miglab/api/extend``, ``keepalive``, ``release`` | of the lease: the same |
+| ``POST miglab/api/cancel``, ``requeue``, ``forget`` | of the ticket: the same |
 | ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
 | ``POST miglab/api/read`` | puts a message away |
 | ``GET miglab/api/watch`` | a websocket: the same after each round; takes what a tab reports |
@@ -51,7 +51,7 @@ class ShowHandler(_LeaseHandler):
 
 
 class ActHandler(_LeaseHandler):
-    """``POST miglab/api/(extend|stay|…)``."""
+    """``POST miglab/api/(extend|keepalive|…)``."""
 
     @web.authenticated
     @authorized
@@ -117,31 +117,31 @@ class WatchHandler(JupyterHandler, websocket.WebSocketHandler):
 
 
 def _said(body: object) -> dict[str, Any]:
-    """The body's three values: ``by_s``, ``note`` and ``leave_unsaved``; missing ones are nought.
+    """The body's three values: ``by_s``, ``message`` and ``leave_unsaved``; missing ones are 0.
 
     Raises:
         HTTPError: one of them is not what it should be.
     """
     given = body if isinstance(body, dict) else {}
-    by_s, note = given.get("by_s", 0.0), given.get("note", 0)
+    by_s, message = given.get("by_s", 0.0), given.get("message", 0)
     if isinstance(by_s, bool) or not isinstance(by_s, int | float):
         raise web.HTTPError(400, "by_s must be a number of seconds")
-    if isinstance(note, bool) or not isinstance(note, int):
-        raise web.HTTPError(400, "note must be the number of a message")
+    if isinstance(message, bool) or not isinstance(message, int):
+        raise web.HTTPError(400, "message must be the number of a message")
     leave_unsaved = given.get("leave_unsaved") is True
-    return {"by_s": float(by_s), "note": note, "leave_unsaved": leave_unsaved}
+    return {"by_s": float(by_s), "message": message, "leave_unsaved": leave_unsaved}
 
 
 Act = Callable[[Keeper, dict[str, Any]], Awaitable[dict[str, Any]] | dict[str, Any]]
 ACTS: dict[str, Act] = {
     "extend": lambda keeper, said: keeper.lease_act("extend", said["by_s"]),
-    "stay": lambda keeper, _: keeper.lease_act("stay"),
+    "keepalive": lambda keeper, _: keeper.lease_act("keepalive"),
     "release": lambda keeper, _: keeper.lease_act("release"),
     "cancel": lambda keeper, _: keeper.cancel(),
-    "again": lambda keeper, _: keeper.again(),
+    "requeue": lambda keeper, _: keeper.requeue(),
     "forget": lambda keeper, _: keeper.forget(),
     "move": lambda keeper, said: keeper.move(leave_unsaved=said["leave_unsaved"]),
-    "read": lambda keeper, said: keeper.read(said["note"]),
+    "read": lambda keeper, said: keeper.read(said["message"]),
 }
 
 

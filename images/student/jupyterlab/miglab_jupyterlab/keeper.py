@@ -101,7 +101,7 @@ class Keeper:
         self._told.set()
 
     async def lease_act(self, what: str, by_s: float = 0.0) -> dict[str, Any]:
-        """Extend, stay or release, for whoever pressed the button; all tabs are told.
+        """Extend, keep alive or release, for whoever pressed the button; all tabs are told.
 
         Raises:
             PoolRefused: the pool said no, and why.
@@ -111,7 +111,7 @@ class Keeper:
         if what == "extend":
             answer = await pool.extend(by_s)
         else:
-            answer = await (pool.stay() if what == "stay" else pool.release())
+            answer = await (pool.keepalive() if what == "keepalive" else pool.release())
         self._known = self._answered(answer).with_lease(answer.body)
         return self._all_told()
 
@@ -120,12 +120,12 @@ class Keeper:
         self._answered(await self._asked().cancel())
         return self.forget()
 
-    async def again(self) -> dict[str, Any]:
+    async def requeue(self) -> dict[str, Any]:
         """Stand in line once more for what was waited for; raises as `lease_act`."""
         before = self._known.ticket
         if before is None:
             raise PoolRefused(409, "unknown-ticket", "This server waited for nothing.")
-        answer = await self._asked().again(int(before["id"]))
+        answer = await self._asked().requeue(int(before["id"]))
         self._known = replace(self._answered(answer), ticket=answer.body)
         return self._all_told()
 
@@ -136,9 +136,9 @@ class Keeper:
         self._known = self._known.without_tickets(self._forgotten)
         return self._all_told()
 
-    def read(self, note: int) -> dict[str, Any]:
+    def read(self, message: int) -> dict[str, Any]:
         """A message was read: no tab shows it any more."""
-        self._read.add(note)
+        self._read.add(message)
         return self._all_told()
 
     async def move(self, *, leave_unsaved: bool = False) -> dict[str, Any]:

@@ -18,9 +18,9 @@ class Pool(Line):
         """Ask for more time; answers the lease."""
         return await self.post("/api/lease/extend", {"by_s": by_s})
 
-    async def stay(self) -> Answer:
+    async def keepalive(self) -> Answer:
         """Say that somebody is here; answers the lease."""
-        return await self.post("/api/lease/stay", {})
+        return await self.post("/api/lease/keepalive", {})
 
     async def release(self) -> Answer:
         """Give the slice back; the server is stopped.  Answers the lease."""
@@ -30,6 +30,6 @@ class Pool(Line):
         """Give up the place in line, or what is offered; answers the ticket."""
         return await self.post("/api/ticket/cancel", {})
 
-    async def again(self, ticket: int) -> Answer:
+    async def requeue(self, ticket: int) -> Answer:
         """Stand in line once more; answers the new ticket."""
-        return await self.post("/api/ticket/again", {"ticket": ticket})
+        return await self.post("/api/ticket/requeue", {"ticket": ticket})

@@ -27,7 +27,7 @@ class Known:
         shape: what the spawner said was leased; ``cpu`` for no slice.
         lease: the last ``LeaseView``; None before the first.
         ticket: the last ``TicketView``; None for none.
-        notes: what staff say.
+        messages: what staff say.
         pool_at: the pool's clock when it said so, seconds since the epoch.
         heard_at: our monotonic clock then; None before the first answer.
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
@@ -39,7 +39,7 @@ class Known:
     shape: str
     lease: View | None = None
     ticket: View | None = None
-    notes: tuple[View, ...] = ()
+    messages: tuple[View, ...] = ()
     pool_at: float = 0.0
     heard_at: float | None = None
     problem: str = ""
@@ -57,13 +57,13 @@ class Known:
         """Whether a slice is there for this server, to be restarted with."""
         return self.ticket is not None and _ticket_state(self.ticket) == "offered"
 
-    def heard(self, standing: View, pool_at: float, now: float) -> "Known":
-        """The pool told how the server stands (``Standing``)."""
+    def heard(self, status: View, pool_at: float, now: float) -> "Known":
+        """The pool told how the server stands (``ServerStatus``)."""
         fresh = replace(self, pool_at=pool_at, heard_at=now, problem="", tried=0)
         fresh = replace(
-            fresh, ticket=standing.get("ticket"), notes=tuple(standing.get("notes") or ())
+            fresh, ticket=status.get("ticket"), messages=tuple(status.get("messages") or ())
         )
-        lease = standing.get("lease")
+        lease = status.get("lease")
         if lease is not None:
             return fresh.with_lease(lease)
         return fresh if self.shape == CPU else fresh.without_lease()
@@ -106,7 +106,7 @@ def shown(known: Known, now: float, read: Collection[int] = ()) -> dict[str, Any
     Returns:
         ``state``: of the lease: ``none`` (no slice was asked for), ``unknown`` (nothing heard yet),
         ``held``, ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease``,
-        ``warning`` and ``ticket``, or None; ``notes``; ``why`` the lease went.
+        ``warning`` and ``ticket``, or None; ``messages``; ``why`` the lease went.
     """
     view, has_heard = known.lease, known.heard_at is not None
     return {
@@ -117,7 +117,7 @@ def shown(known: Known, now: float, read: Collection[int] = ()) -> dict[str, Any
         "lease": _lease(known, view, now) if view else None,
         "warning": _warning(known, now) if known.is_warned else None,
         "ticket": _ticket(known, known.ticket, now) if known.ticket else None,
-        "notes": _notes(known, now, read),
+        "messages": _messages(known, now, read),
         "why": known.gone_why,
     }
 
@@ -157,7 +157,7 @@ def _warning(known: Known, now: float) -> dict[str, Any]:
         "kind": warning["kind"],
         "reason": warning["reason"],
         "left_s": known.until_s(warning["reclaim_at"], now),
-        "stays_left": warning.get("stays_left", 0),
+        "keepalives_left": warning.get("keepalives_left", 0),
     }
 
 
@@ -182,14 +182,17 @@ def _ticket_state(view: View) -> str:
     return TICKET_STATES.get(str(view.get("state")), "over")
 
 
-def _notes(known: Known, now: float, read: Collection[int]) -> list[dict[str, Any]]:
+def _messages(known: Known, now: float, read: Collection[int]) -> list[dict[str, Any]]:
     """Staff's messages that are still meant and were not put away, the oldest first."""
     found = [
-        {**{name: note[name] for name in ("id", "by", "text")}, "left_s": left_s}
-        for note in known.notes
-        if (left_s := known.until_s(note["until"], now)) is not None and left_s > 0
+        {**{name: message[name] for name in ("id", "by", "text")}, "left_s": left_s}
+        for message in known.messages
+        if (left_s := known.until_s(message["until"], now)) is not None and left_s > 0
     ]
-    return sorted((note for note in found if note["id"] not in read), key=lambda note: note["id"])
+    return sorted(
+        (message for message in found if message["id"] not in read),
+        key=lambda message: message["id"],
+    )
 
 
 def _sum_if_known(values: Any) -> float | None:

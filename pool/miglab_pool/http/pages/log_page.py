@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
-from miglab_api.staff import AuditEntry, SentNote
+from miglab_api.staff import AuditEntry, SentMessage
 from miglab_pool.http.access.dependencies import Host, needs
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.rights import Right
@@ -130,13 +130,13 @@ def _states(one: AuditEntry) -> str:
 # Messages.
 
 
-async def _notes(asker: Asker, host: PoolHost) -> Sequence[tuple[SentNote, str, bool]]:
+async def _notes(asker: Asker, host: PoolHost) -> Sequence[tuple[SentMessage, str, bool]]:
     """What is shown now: each message, to whom, and whether the asker may withdraw it."""
     found = await messages.messages(asker, host) if asker.has(Right.MESSAGE) else []
     return [(one, to_whom(one), messages.may_end(asker, one)) for one in found]
 
 
-def to_whom(note: SentNote) -> str:
+def to_whom(note: SentMessage) -> str:
     """Who reads a message, in words.  Pure."""
     if note.to_user is not None:
         server = f", server “{note.to_server}”" if note.to_server else ""
@@ -163,7 +163,7 @@ async def note_desk(
     return HTMLResponse(render_part("desk.html", title=title, facts=facts, acts=acts))
 
 
-def _withdraw(note: SentNote) -> Act:
+def _withdraw(note: SentMessage) -> Act:
     return Act(
         "withdraw",
         "Withdraw",

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import Request, Response
 
-from miglab_api.usage import By, UsageReport
+from miglab_api.usage import GroupBy, UsageReport
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.drawing import usage_plots
@@ -18,7 +18,12 @@ from miglab_pool.http.routes.usage import FIRST_DAY, Asked, told
 from miglab_pool.views.usage_period import DAY, BadPeriod, days, period_of
 from miglab_pool.views.usage_report import Period
 
-BY_WORDS = {By.COURSE: "course", By.USER: "student", By.SHAPE: "shape", By.WEEK: "week"}
+BY_WORDS = {
+    GroupBy.COURSE: "course",
+    GroupBy.USER: "student",
+    GroupBy.SHAPE: "shape",
+    GroupBy.WEEK: "week",
+}
 SPANS = ((28, "4 weeks"), (91, "3 months"), (364, "a year"))
 MOST_ROWS = 200
 
@@ -59,7 +64,7 @@ def _wanted(request: Request) -> tuple[Asked, str]:
     now = time.time()
     today = dt.datetime.fromtimestamp(now, zone).date()
     query, problem = request.query_params, ""
-    by = By(query["by"]) if query.get("by") in tuple(By) else By.COURSE
+    by = GroupBy(query["by"]) if query.get("by") in tuple(GroupBy) else GroupBy.COURSE
     try:
         first, last = days(day(query.get("since")), day(query.get("until")), today)
     except BadPeriod as error:

@@ -2,14 +2,14 @@
 
 from fastapi import APIRouter
 
-from miglab_api.base import Message
+from miglab_api.base import WireModel
 from miglab_api.gpus import PoolSnapshot
 from miglab_pool.http.access.dependencies import OPEN, Host
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pool_runner import PoolHost
 
 
-class Health(Message):
+class Health(WireModel):
     """How the pool is.
 
     Attributes:

@@ -72,9 +72,9 @@ async def apply(request: ApplyRequest, asker: Cutter, host: Host) -> Applied:
         _check_rights(pool, asker, specs)
         found = pool.lay(specs, asker.by, request.reason)
         mine = [gpu for gpu in found.gpus if gpu.layout in {spec.name for spec in specs}]
-        asked_back = tuple(_ask_back(pool, asker, mine, request)) if request.now else ()
-        now = pool.layouts() if asked_back else found
-        return Applied(at=now.at, layouts=now.layouts, gpus=now.gpus, asked_back=asked_back)
+        warned = tuple(_ask_back(pool, asker, mine, request)) if request.now else ()
+        now = pool.layouts() if warned else found
+        return Applied(at=now.at, layouts=now.layouts, gpus=now.gpus, warned=warned)
 
     found = await host.decide(decision)
     return found.model_copy(update={"gpus": _visible(found.gpus, asker)})

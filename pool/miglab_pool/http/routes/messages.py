@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from miglab_api.base import REASON_MAX
-from miglab_api.staff import NoteRequest, SentNote
+from miglab_api.staff import MessageRequest, SentMessage
 from miglab_pool.http.access.dependencies import Host, needs
 from miglab_pool.http.access.principal import Asker, forbidden
 from miglab_pool.http.access.rights import Right
@@ -17,10 +17,10 @@ Sender = Annotated[Asker, needs(Right.MESSAGE)]
 
 
 @router.post("", status_code=201)
-async def send(request: NoteRequest, asker: Sender, host: Host) -> SentNote:
+async def send(request: MessageRequest, asker: Sender, host: Host) -> SentMessage:
     """Tell a user, one of their servers, a course, or everybody."""
 
-    def decision(pool: Pool) -> SentNote:
+    def decision(pool: Pool) -> SentMessage:
         _check_addressee(pool, asker, request)
         return pool.desk.send(request, asker.by)
 
@@ -28,12 +28,12 @@ async def send(request: NoteRequest, asker: Sender, host: Host) -> SentNote:
 
 
 @router.get("")
-async def messages(asker: Sender, host: Host) -> list[SentNote]:
+async def messages(asker: Sender, host: Host) -> list[SentMessage]:
     """The messages that are shown, the newest first: one's own, one's courses', and those for all.
 
     What others told a student, only site admins see.
     """
-    found = await host.decide(lambda pool: pool.desk.notes())
+    found = await host.decide(lambda pool: pool.desk.messages())
     return [one for one in found if _may_see(asker, one)]
 
 
@@ -43,26 +43,26 @@ async def end(
     asker: Sender,
     host: Host,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
-) -> SentNote:
+) -> SentMessage:
     """Show a message no longer: one's own, or one to one's course."""
 
-    def decision(pool: Pool) -> SentNote:
-        note = pool.desk.note(note_id)
+    def decision(pool: Pool) -> SentMessage:
+        note = pool.desk.message(note_id)
         if not _may_see(asker, note):
-            raise DeniedError(404, "unknown-note", f"No message {note_id} is shown (any more).")
+            raise DeniedError(404, "unknown-message", f"No message {note_id} is shown (any more).")
         if not may_end(asker, note):
             raise forbidden(Right.MESSAGE, note.to_course or "")
-        return pool.desk.end_note(note_id, asker.by, reason)
+        return pool.desk.end_message(note_id, asker.by, reason)
 
     return await host.decide(decision)
 
 
-def may_end(asker: Asker, note: SentNote) -> bool:
+def may_end(asker: Asker, note: SentMessage) -> bool:
     """Whether the asker may end it: it is their own, or to a course of theirs."""
     return note.by == asker.by or asker.may(Right.MESSAGE, note.to_course)
 
 
-def _check_addressee(pool: Pool, asker: Asker, request: NoteRequest) -> None:
+def _check_addressee(pool: Pool, asker: Asker, request: MessageRequest) -> None:
     """Refuse who is neither of the asker's course nor holds or waits for anything there."""
     if request.to_user is None:
         asker.require(Right.MESSAGE, request.to_course)
@@ -81,6 +81,6 @@ def _check_addressee(pool: Pool, asker: Asker, request: NoteRequest) -> None:
         )
 
 
-def _may_see(asker: Asker, note: SentNote) -> bool:
+def _may_see(asker: Asker, note: SentMessage) -> bool:
     is_for_all = note.to_user is None and note.to_course is None
     return is_for_all or note.by == asker.by or asker.may(Right.MESSAGE, note.to_course)

@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
-from miglab_api.base import REASON_MAX, Message
+from miglab_api.base import REASON_MAX, WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
-from miglab_api.staff import ActRequest, ReclaimRequest, UndoRequest
+from miglab_api.staff import ActionRequest, ReclaimRequest, UndoRequest
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.dependencies import Host, needs
 from miglab_pool.http.access.lookup import lease_for, ticket_for
@@ -29,7 +29,7 @@ Drainer = Annotated[Asker, needs(Right.DRAIN)]
 Guard = Annotated[Asker, needs(Right.QUARANTINE)]
 
 
-class PauseRequest(Message):
+class PauseRequest(WireModel):
     """Stop granting leases.
 
     Attributes:
@@ -62,7 +62,7 @@ async def resume(asker: Annotated[Asker, needs(Right.PAUSE)], host: Host) -> Poo
 
 
 @router.post("/gpus/{uuid}/drain")
-async def drain_gpu(uuid: str, request: ActRequest, asker: Drainer, host: Host) -> GpuView:
+async def drain_gpu(uuid: str, request: ActionRequest, asker: Drainer, host: Host) -> GpuView:
     """No new lease on this GPU; who runs there runs on."""
 
     def decision(pool: Pool) -> GpuView:
@@ -91,7 +91,9 @@ async def undrain_gpu(
 
 
 @router.post("/slices/{slice_id}/drain")
-async def drain_slice(slice_id: int, request: ActRequest, asker: Drainer, host: Host) -> SliceView:
+async def drain_slice(
+    slice_id: int, request: ActionRequest, asker: Drainer, host: Host
+) -> SliceView:
     """No new lease on this slice's place; who runs there runs on."""
 
     def decision(pool: Pool) -> SliceView:
@@ -117,7 +119,7 @@ async def undrain_slice(
 
 
 @router.post("/slices/{slice_id}/quarantine")
-async def quarantine(slice_id: int, request: ActRequest, asker: Guard, host: Host) -> SliceView:
+async def quarantine(slice_id: int, request: ActionRequest, asker: Guard, host: Host) -> SliceView:
     """Set a slice aside that nobody holds: it stays as it is until `clear`."""
     return await host.decide(
         lambda pool: pool.desk.quarantine(slice_id, request.reason, asker.by, request.seen)
@@ -175,7 +177,7 @@ async def reclaim(
 @router.post("/tickets/{ticket_id}/next")
 async def put_in_front(
     ticket_id: int,
-    request: ActRequest,
+    request: ActionRequest,
     asker: Annotated[Asker, needs(Right.NEXT)],
     host: Host,
 ) -> TicketView:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from miglab_api.spreadsheet import as_csv, file_name
-from miglab_api.usage import By, UsageReport
+from miglab_api.usage import GroupBy, UsageReport
 from miglab_pool.http.access.dependencies import Host, needs
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.rights import Right
@@ -39,12 +39,12 @@ class Asked:
 
     since: dt.date
     until: dt.date
-    by: By
+    by: GroupBy
     period: Period
 
 
 async def asked(
-    request: Request, since: Day = None, until: Day = None, by: By = By.COURSE
+    request: Request, since: Day = None, until: Day = None, by: GroupBy = GroupBy.COURSE
 ) -> Asked:
     """The days that a request names, in the lab's time zone; without any the last four weeks.
 

@@ -40,8 +40,8 @@ byId("preview").addEventListener("submit", async (event) => {
   trouble.textContent = "";
   try {
     const done = await ask("PUT", "layout", { text: tried, file: "layout", ...desk.values(form) });
-    const asked = done.asked_back.length;
-    say(asked ? `${form.dataset.done} Leases asked back: ${asked}.` : form.dataset.done);
+    const warned = done.warned.length;
+    say(warned ? `${form.dataset.done} Leases warned: ${warned}.` : form.dataset.done);
     byId("preview").replaceChildren();
     await refresh();
     byId("said").scrollIntoView({ block: "nearest" });

@@ -2,7 +2,7 @@
 
 import time
 
-from miglab_api.gpus import GpuView, KeptPlace, PoolSnapshot, SliceState, SliceView
+from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
 from miglab_pool.reclaimer.activity_states import Activity
@@ -31,7 +31,8 @@ class BigPool(FakePool):
 
     def snapshot(self) -> PoolSnapshot:
         kept = tuple(
-            KeptPlace(reservation=1, course="vision", gpu="GPU-2", start=n, size=1) for n in (0, 1)
+            ReservedSlot(reservation=1, course="vision", gpu="GPU-2", start=n, size=1)
+            for n in (0, 1)
         )
         return PoolSnapshot(
             at=self.now, simulated=True, gpus=self.gpus, waiting=self.line, kept=kept

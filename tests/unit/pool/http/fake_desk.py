@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from miglab_api.gpus import GpuView, SliceView
 from miglab_api.leases import LeaseState, LeaseView
-from miglab_api.staff import AuditEntry, NoteRequest, SentNote
+from miglab_api.staff import AuditEntry, MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
 from miglab_pool.model.refused import Refused
 from miglab_pool.views.audit import Question
@@ -96,23 +96,23 @@ class FakeDesk:
 
     # -- messages and audit -------------------------------------------------------------------
 
-    def send(self, asked: NoteRequest, by: str) -> SentNote:
+    def send(self, asked: MessageRequest, by: str) -> SentMessage:
         number = len(self._pool.sent) + 1
         said = asked.model_dump(exclude={"all", "minutes"})
-        self._pool.sent[number] = SentNote(id=number, at=1000.0, by=by, until=2000.0, **said)
+        self._pool.sent[number] = SentMessage(id=number, at=1000.0, by=by, until=2000.0, **said)
         self._did("send", number, by)
         return self._pool.sent[number]
 
-    def note(self, number: int) -> SentNote:
+    def message(self, number: int) -> SentMessage:
         if number not in self._pool.sent:
-            raise Refused("unknown-note", f"No message {number} is shown (any more).", 404)
+            raise Refused("unknown-message", f"No message {number} is shown (any more).", 404)
         return self._pool.sent[number]
 
-    def end_note(self, number: int, by: str, why: str = "") -> SentNote:
-        self._did("end_note", number, by, why)
+    def end_message(self, number: int, by: str, why: str = "") -> SentMessage:
+        self._did("end_message", number, by, why)
         return self._pool.sent.pop(number)
 
-    def notes(self) -> list[SentNote]:
+    def messages(self) -> list[SentMessage]:
         return list(self._pool.sent.values())
 
     def audit(self, asked: Question) -> list[AuditEntry]:

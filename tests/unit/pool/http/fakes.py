@@ -7,10 +7,10 @@ from typing import Any
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.layouts import LayoutView
-from miglab_api.leases import LeaseState, LeaseView, Standing
+from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
-from miglab_api.staff import AuditEntry, Note, SentNote
+from miglab_api.staff import AuditEntry, SentMessage, StaffMessage
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.gpu.readings import Versions
 from miglab_pool.http.access.auth import STAFF_SCOPE, HubAccess, HubTokens
@@ -135,7 +135,7 @@ class FakePool(FakeLayouts):
     held: dict[int, LeaseView] = field(default_factory=dict)
     tickets: dict[int, TicketView] = field(default_factory=dict)
     reserved: dict[int, ReservationView] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
+    messages: list[StaffMessage] = field(default_factory=list)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     turns: int = 0
     queue_full: bool = False
@@ -147,7 +147,7 @@ class FakePool(FakeLayouts):
     contradictions: list[str] = field(default_factory=list)
     said: dict[str, Any] = field(default_factory=dict)
     findings: list[Any] = field(default_factory=list)
-    sent: dict[int, SentNote] = field(default_factory=dict)
+    sent: dict[int, SentMessage] = field(default_factory=dict)
     done: list[AuditEntry] = field(default_factory=list)
     gpu_course: str = ""
     laid: dict[str, LayoutView] = field(default_factory=lambda: {"1": FIRST})
@@ -221,30 +221,30 @@ class FakePool(FakeLayouts):
         found = [le for le in self.held.values() if (le.user, le.server) == (user, server)]
         return found[0] if found else None
 
-    def standing(self, user: str, server: str, known: int | None = None) -> Standing:
-        self.calls.append(("standing", user, server, known))
+    def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
+        self.calls.append(("server_status", user, server, known))
         found = [t for t in self.tickets.values() if (t.user, t.server) == (user, server)]
-        return Standing(lease=self.lease_of(user, server), ticket=found[0] if found else None)
+        return ServerStatus(lease=self.lease_of(user, server), ticket=found[0] if found else None)
 
-    def free_instead(self, number: int) -> list[ShapeOffer]:
+    def alternatives(self, number: int) -> list[ShapeOffer]:
         self.ticket(number)
         return []
 
-    def notes_for(self, user: str, server: str, courses: Collection[str]) -> tuple[Note, ...]:
-        self.calls.append(("notes_for", user, server, tuple(courses)))
-        return tuple(self.notes)
+    def messages_for(
+        self, user: str, server: str, courses: Collection[str]
+    ) -> tuple[StaffMessage, ...]:
+        self.calls.append(("messages_for", user, server, tuple(courses)))
+        return tuple(self.messages)
 
     def cancel_of(self, user: str, server: str, by: str) -> TicketView:
-        ticket = self.standing(user, server).ticket
+        ticket = self.server_status(user, server).ticket
         if ticket is None:
             raise Refused("unknown-ticket", "This server waits for nothing (any more).", 404)
         return self.cancel(ticket.id, by)
 
-    def ask_again(
-        self, user: str, server: str, number: int, courses: Collection[str]
-    ) -> TicketView:
+    def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
         before = self.ticket(number)
-        self._changed("ask_again", user, server, number, tuple(sorted(courses)))
+        self._changed("requeue", user, server, number, tuple(sorted(courses)))
         return before
 
     def attach(self, number: int, generation: int, holder: str) -> LeaseView:
@@ -267,8 +267,8 @@ class FakePool(FakeLayouts):
         self._changed("extend", number, by_s, by)
         return self.lease(number)
 
-    def stay(self, number: int, by: str) -> LeaseView:
-        self._changed("stay", number, by)
+    def keepalive(self, number: int, by: str) -> LeaseView:
+        self._changed("keepalive", number, by)
         return self.lease(number)
 
     def reserve(self, asked: ReservationRequest, by: str) -> ReservationView:

@@ -9,7 +9,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.layouts import LayoutSpec
 from miglab_api.leases import WarningKind
 from miglab_api.reservations import ReservationRequest
-from miglab_api.staff import NoteRequest
+from miglab_api.staff import MessageRequest
 from miglab_pool.gpu.readings import GpuInfo
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
@@ -83,7 +83,7 @@ class FullLab:
         slices = self.world.ledger.state.slices.values()
         free = next(row.id for row in slices if row.state == SliceState.FREE)
         pool.desk.quarantine(free, EVIL, by)
-        pool.desk.send(NoteRequest(all=True, text=EVIL, minutes=60), by)
+        pool.desk.send(MessageRequest(all=True, text=EVIL, minutes=60), by)
         pool.reserve(CLASS, by)
         pool.lay([LayoutSpec(name="practical", gpus={gpu: ("3g.20gb",)})], by, EVIL)
         pool.pause(EVIL, by)

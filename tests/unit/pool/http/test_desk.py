@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from miglab_api.spreadsheet import BOM
-from miglab_api.staff import SentNote
+from miglab_api.staff import SentMessage
 from miglab_pool.http.pool_runner import PoolHost
 
 from .conftest import as_
@@ -155,8 +155,8 @@ async def test_whom_one_may_tell(
     assert told == may
 
 
-def note(number: int, by: str, **to: str) -> SentNote:
-    return SentNote(id=number, at=1000.0, by=by, text="Room 2.", until=2000.0, **to)
+def note(number: int, by: str, **to: str) -> SentMessage:
+    return SentMessage(id=number, at=1000.0, by=by, text="Room 2.", until=2000.0, **to)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from miglab_api.gpus import GpuView, KeptPlace, SliceState, SliceView
+from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
 from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
 from miglab_pool.http.pages.drawing.gpu_drawing import (
     WORDS,
@@ -25,12 +25,12 @@ def gpu(*slices: SliceView, memory_slices: int = 8, **more: object) -> GpuView:
     return GpuView(mig=True, memory_slices=memory_slices, slices=slices, **(values | more))
 
 
-def kept(start: int, size: int) -> KeptPlace:
-    return KeptPlace(reservation=1, course="vision", gpu="GPU-0", start=start, size=size)
+def kept(start: int, size: int) -> ReservedSlot:
+    return ReservedSlot(reservation=1, course="vision", gpu="GPU-0", start=start, size=size)
 
 
 def marks(
-    view: GpuView, *places: KeptPlace, doings: Doings = NOTHING
+    view: GpuView, *places: ReservedSlot, doings: Doings = NOTHING
 ) -> list[tuple[int, int, str]]:
     """Start, size and mark of each box."""
     drawn = boxes(view, places, SPAWNER, doings)

@@ -100,7 +100,7 @@ async def test_a_server_is_known_by_when_it_was_attached(started_s: float, stopp
     when its own start does that) or after; a pool that was restarted has seen neither begin."""
     hub = FakeHub(started_at=SEEN_AT + started_s)
     late = SEEN_AT + 3600
-    await ender(hub, [late]).ask([releasing(attached_at=SEEN_AT, asked_back_at=late - 1800)])
+    await ender(hub, [late]).ask([releasing(attached_at=SEEN_AT, release_requested_at=late - 1800)])
     assert len(hub.stopped) == stopped
 
 

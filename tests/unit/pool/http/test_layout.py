@@ -81,11 +81,11 @@ async def test_without_now_nobody_is_asked_to_leave(
 ) -> None:
     """Applying drains; only with `now` are leases in the way asked back, with a warning."""
     answer = await client.put("/api/layout", json=TEXT, headers=as_("admin-token"))
-    assert answer.json()["asked_back"] == []
+    assert answer.json()["warned"] == []
     assert "reclaim" not in pool.names()
     body = TEXT | {"now": True, "warning_s": 60, "reason": "exam"}
     answer = await client.put("/api/layout", json=body, headers=as_("admin-token"))
-    assert answer.json()["asked_back"] == [2]
+    assert answer.json()["warned"] == [2]
     assert ("reclaim", 2, "exam", "person:root", 60.0) in [call[:5] for call in pool.calls]
 
 
@@ -94,7 +94,7 @@ async def test_another_courses_lease_runs_on(client: httpx.AsyncClient, pool: Fa
     pool.gpu_course = "vision"
     body = TEXT | {"now": True}
     answer = await client.put("/api/layout", json=body, headers=as_("vision-token"))
-    assert (answer.status_code, answer.json()["asked_back"]) == (200, [])
+    assert (answer.status_code, answer.json()["warned"]) == (200, [])
     assert "reclaim" not in pool.names()
 
 

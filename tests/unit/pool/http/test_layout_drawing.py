@@ -1,6 +1,6 @@
 """A GPU before and after a layout: no gap, each run with its fate, the sum in words."""
 
-from miglab_api.layouts import GpuLayout, LayoutDrain, SlicePlace
+from miglab_api.layouts import GpuLayout, LayoutDrain, PlacedSlice
 from miglab_pool.http.pages.drawing.layout_drawing import Change, changes
 
 from .fakes import slice_view
@@ -14,8 +14,8 @@ def drain(slice_id: int, **more: object) -> LayoutDrain:
     return LayoutDrain(slice_id=slice_id, lease=slice_id, **(values | more))
 
 
-def place(profile: str, start: int, size: int) -> SlicePlace:
-    return SlicePlace(profile=profile, start=start, size=size)
+def place(profile: str, start: int, size: int) -> PlacedSlice:
+    return PlacedSlice(profile=profile, start=start, size=size)
 
 
 def change(**more: object) -> Change:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markupsafe import escape
 
-from miglab_api.staff import SentNote
+from miglab_api.staff import SentMessage
 from miglab_pool.http.pages.log_page import ROWS, lines, to_whom
 from miglab_pool.http.pages.log_query import SWAPPED, Wanted, question, sheet_query, wanted_of
 from miglab_pool.views.audit import Question
@@ -24,9 +24,9 @@ BERLIN = ZoneInfo("Europe/Berlin")
 ILSE, ROOT, ALICE = as_("instructor-token"), as_("admin-token"), as_("alice-token")
 
 
-def note(number: int, **more: object) -> SentNote:
+def note(number: int, **more: object) -> SentMessage:
     values = {"by": "person:vera", "text": "Hand in.", "at": 1e9, "until": 2e9}
-    return SentNote.model_validate({"id": number, **values, **more})
+    return SentMessage.model_validate({"id": number, **values, **more})
 
 
 def asked_of(pool: FakePool) -> Question:

@@ -136,17 +136,17 @@ async def test_from_a_report_to_the_next_in_line(
     said = (await server.post("/api/lease/signals", json=QUIET)).json()
     assert said["warning"]["reclaim_at"] == lab.at + 60
     assert said["warning"]["kind"] == "idle" and "1 other waits" in said["warning"]["reason"]
-    assert (await server.post("/api/lease/stay")).json()["state"] == "running"
+    assert (await server.post("/api/lease/keepalive")).json()["state"] == "running"
     lab.at, lab.ticks = lab.at + 1900, lab.ticks + 1900
     await server.post("/api/lease/signals", json=QUIET)
     await lab.look()
-    refusal = await server.post("/api/lease/stay")
-    assert (refusal.status_code, refusal.json()["reason"]) == (409, "no-stay")
+    refusal = await server.post("/api/lease/keepalive")
+    assert (refusal.status_code, refusal.json()["reason"]) == (409, "no-keepalive")
     lab.at, lab.ticks = lab.at + 61, lab.ticks + 61
     await server.post("/api/lease/signals", json=QUIET)
     await lab.look()
     lease = await lab.host.decide(lambda pool: pool.lease(number))
-    assert lease.state == "releasing" and lease.asked_back_at == lab.at
+    assert lease.state == "releasing" and lease.release_requested_at == lab.at
     lab.holders.there.clear()  # as the hub does
     assert await lab.start("bob") > number
     (told,) = lab.reclaimer.explain(lab.pool)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from miglab_api.staff import SentNote
+from miglab_api.staff import SentMessage
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.errors import LONGEST_BODY
 from miglab_pool.http.management_app import management_app
@@ -25,7 +25,7 @@ RESERVATION = {
     "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin", "reason": "week 1",
 }  # fmt: skip
 WHY = {"reason": "The fan is broken."}
-NOTE = SentNote(id=1, at=1000.0, by="person:ina", to_course="ml", text="Room 2.", until=2000.0)
+NOTE = SentMessage(id=1, at=1000.0, by="person:ina", to_course="ml", text="Room 2.", until=2000.0)
 # Who asks, and what they are.  Lease, ticket and reservation 1 are of the course ml, and alice's.
 ASKERS = {
     "spawner": SECRET,
@@ -78,8 +78,8 @@ ROUTES = [
     ("GET", "/api/tickets/1", None, SEE_NAMES),
     ("DELETE", "/api/tickets/1", None, RELEASE),
     ("POST", "/api/tickets/1/take", None, TAKE),
-    ("GET", "/api/standing?user=alice", None, SPAWN),
-    ("GET", "/api/tickets/1/instead", None, SPAWN),
+    ("GET", "/api/server?user=alice", None, SPAWN),
+    ("GET", "/api/tickets/1/alternatives", None, SPAWN),
     ("GET", "/api/leases", None, LOOK),
     ("GET", "/api/leases?user=alice", None, LEASES_OF),
     ("GET", "/api/leases/1", None, SEE_NAMES),

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
-from miglab_api.staff import Note
+from miglab_api.staff import StaffMessage
 from miglab_api.tickets import TicketRequest, TicketState
 from miglab_pool.reclaimer.signals import SignalBoard
 
@@ -39,11 +39,11 @@ async def test_any_other_token(
         ("GET", "/api/lease"),
         ("POST", "/api/lease/release"),
         ("POST", "/api/lease/signals"),
-        ("POST", "/api/lease/stay"),
+        ("POST", "/api/lease/keepalive"),
         ("GET", "/api/server"),
         ("POST", "/api/server/signals"),
         ("POST", "/api/ticket/cancel"),
-        ("POST", "/api/ticket/again"),
+        ("POST", "/api/ticket/requeue"),
     ):
         answer = await student.request(method, path, json={}, headers=as_(token) if token else {})
         assert answer.status_code == status
@@ -113,12 +113,13 @@ async def test_signals(student: httpx.AsyncClient, pool: FakePool, board: Signal
 async def test_a_warning_is_in_the_answer(student: httpx.AsyncClient, pool: FakePool) -> None:
     """Whoever reports learns in the same breath that the lease is to be taken back, and why."""
     warning = LeaseWarning(
-        at=1000.0, reclaim_at=1300.0, reason="Unused.", kind=WarningKind.IDLE, stays_left=1
+        at=1000.0, reclaim_at=1300.0, reason="Unused.", kind=WarningKind.IDLE, keepalives_left=1
     )
     pool.held[1] = lease_view(1, "alice", state=LeaseState.WARNED, warning=warning, others_wait=2)
     said = (await student.post("/api/lease/signals", json={}, headers=as_("alice-server"))).json()
     assert said["warning"] == {
-        "at": 1000.0, "reclaim_at": 1300.0, "reason": "Unused.", "kind": "idle", "stays_left": 1,
+        "at": 1000.0, "reclaim_at": 1300.0, "reason": "Unused.", "kind": "idle",
+        "keepalives_left": 1,
     }  # fmt: skip
     assert said["others_wait"] == 2
 
@@ -159,20 +160,20 @@ async def test_a_flood_of_signals(student: httpx.AsyncClient) -> None:
 
 async def test_still_here(student: httpx.AsyncClient, pool: FakePool) -> None:
     """It is said for the own lease, in the server's name."""
-    await student.post("/api/lease/stay", headers=as_("alice-lab2"))
-    assert pool.calls == [("stay", 3, "server:alice/lab2")]
+    await student.post("/api/lease/keepalive", headers=as_("alice-lab2"))
+    assert pool.calls == [("keepalive", 3, "server:alice/lab2")]
 
 
 async def test_a_server_without_a_slice(student: httpx.AsyncClient, pool: FakePool) -> None:
     """It sees its own place, and asking is what keeps it; the course of its student is told."""
     pool.held.clear()
     pool.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
-    pool.notes.append(Note(id=4, at=990.0, by="ina", text="<b>Hi</b>", until=2000.0))
+    pool.messages.append(StaffMessage(id=4, at=990.0, by="ina", text="<b>Hi</b>", until=2000.0))
     said = (await student.get("/api/server?known=7", headers=as_("alice-server"))).json()
     assert (said["lease"], said["ticket"]["position"]) == (None, 1)
-    assert said["notes"][0]["text"] == "<b>Hi</b>"
-    assert ("standing", "alice", "", 7) in pool.calls
-    assert ("notes_for", "alice", "", ("everyone",)) in pool.calls
+    assert said["messages"][0]["text"] == "<b>Hi</b>"
+    assert ("server_status", "alice", "", 7) in pool.calls
+    assert ("messages_for", "alice", "", ("everyone",)) in pool.calls
     assert (await student.get("/api/server", headers=as_("alice-lab2"))).json()["ticket"] is None
 
 
@@ -199,5 +200,5 @@ async def test_a_place_given_up_and_asked_for_again(
     given_up = await student.post("/api/ticket/cancel", headers=as_("alice-server"))
     assert given_up.json()["state"] == TicketState.CANCELLED
     assert ("cancel", number, "server:alice/") in pool.calls
-    await student.post("/api/ticket/again", json={"ticket": number}, headers=as_("alice-server"))
-    assert pool.calls[-1] == ("ask_again", "alice", "", number, ("everyone",))
+    await student.post("/api/ticket/requeue", json={"ticket": number}, headers=as_("alice-server"))
+    assert pool.calls[-1] == ("requeue", "alice", "", number, ("everyone",))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miglab_api.spreadsheet import BOM, FIGURES, FORMULA, as_csv, harmless
-from miglab_api.usage import By
+from miglab_api.usage import GroupBy
 from miglab_pool.views.usage_period import LONGEST_DAYS, BadPeriod, days, make, period_of
 from miglab_pool.views.usage_report import Event, Facts, Held, Who, midnight
 
@@ -138,7 +138,7 @@ def test_harmless_text(text: str) -> None:
 def test_a_name_of_many_lines_is_one_row() -> None:
     """Quotes, separators and line ends in a name break neither row nor column."""
     who = Who('a";b,c\r\n"=1', "ml", "1g.5gb")
-    found = make(used(who), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), By.USER)
+    found = make(used(who), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), GroupBy.USER)
     rows = list(csv.reader(io.StringIO(as_csv(found).removeprefix(BOM))))
     assert len(rows) == 2 and {len(row) for row in rows} == {1 + len(FIGURES)}
     assert rows[1][0] == 'a";b,c "=1'

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miglab_api.usage import By, UsageRow
+from miglab_api.usage import GroupBy, UsageRow
 from miglab_pool.http.pages.drawing.usage_plots import FLOOR, OTHERS, TOP, bars, say, scale, weeks
 from miglab_pool.http.pages.usage_page import percent
 from miglab_pool.views.usage_period import period_of
@@ -144,9 +144,9 @@ async def test_what_cannot_be_read_is_said(client: httpx.AsyncClient, query: str
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("by", list(By))
+@pytest.mark.parametrize("by", list(GroupBy))
 async def test_hostile_names_stay_text(
-    client: httpx.AsyncClient, pool: FakePool, name: str, by: By
+    client: httpx.AsyncClient, pool: FakePool, name: str, by: GroupBy
 ) -> None:
     """Whatever a student or course is called, the page shows it and does not run it."""
     pool.used = Facts(held=(held(1, name, user=name),))

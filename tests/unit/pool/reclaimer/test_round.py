@@ -286,14 +286,14 @@ def test_still_here_counts_so_often(lab: Lab) -> None:
     lab.live(1020)
     for left in (2, 1):
         warning = lab.pool.lease(lease.id).warning
-        assert warning is not None and warning.stays_left == left
-        assert lab.pool.stay(lease.id, "server:ada/").state is LeaseState.RUNNING
+        assert warning is not None and warning.keepalives_left == left
+        assert lab.pool.keepalive(lease.id, "server:ada/").state is LeaseState.RUNNING
         lab.live(270)
         assert lab.state(lease) is LeaseState.RUNNING
         lab.live(45)
         assert lab.state(lease) is LeaseState.WARNED
     with pytest.raises(Refused, match="nothing has run since"):
-        lab.pool.stay(lease.id, "server:ada/")
+        lab.pool.keepalive(lease.id, "server:ada/")
     assert lab.ledger.history("lease", str(lease.id))[0]["reason"].startswith("still here: ")
     lab.worked_at[lease.id] = lab.ticks
     lab.hold(lease)
@@ -430,7 +430,7 @@ def test_stays_outlive_a_restart(lab: Lab) -> None:
     """What was said before a restart still counts, and is still counted."""
     lease = lab.run("ada")
     lab.live(1020)
-    lab.pool.stay(lease.id, "server:ada/")
+    lab.pool.keepalive(lease.id, "server:ada/")
     lab.crash()
     lab.live(270)
     assert (lab.state(lease), lab.told("ada").stays) == (LeaseState.RUNNING, 1)
@@ -457,7 +457,7 @@ def test_extending_ends_a_warning_about_time(make_lab: MakeLab) -> None:
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.TIME, lease.ends_at)
     with pytest.raises(Refused, match="does not put this end off"):
-        lab.pool.stay(lease.id, "ada")
+        lab.pool.keepalive(lease.id, "ada")
     assert lab.pool.extend(lease.id, 300, "ada").warning is None
     lab.live(120)
     assert lab.state(lease) is LeaseState.RUNNING

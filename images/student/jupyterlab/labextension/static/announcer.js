@@ -11,8 +11,8 @@ export function announcer(say) {
   const urgent = make('div', { role: 'alert', class: 'miglab-spoken' });
   const offer = make('div', { role: 'alert', class: 'miglab-spoken' });
   const ended = make('div', { role: 'alert', class: 'miglab-spoken' });
-  const notes = make('div', { role: 'log', 'aria-live': 'polite', class: 'miglab-spoken' });
-  document.body.append(polite, urgent, offer, ended, notes);
+  const messages = make('div', { role: 'log', 'aria-live': 'polite', class: 'miglab-spoken' });
+  document.body.append(polite, urgent, offer, ended, messages);
   const warn = countdown(WARNED_AT_S, urgent);
   const call = countdown(OFFERED_AT_S, offer);
   return view => {
@@ -22,7 +22,7 @@ export function announcer(say) {
     const left_s = ticket?.state === 'offered' ? (ticket.left_s ?? Infinity) : undefined;
     call(left_s, () => say.offered(ticket));
     setText(ended, ticket?.state === 'over' ? ticket.message : '');
-    setText(notes, view.notes.map(say.note).join(' '));
+    setText(messages, view.messages.map(say.message).join(' '));
   };
 }
 

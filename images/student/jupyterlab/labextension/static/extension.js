@@ -5,7 +5,7 @@ import { cardStack } from './cards.js';
 import { Connection } from './connection.js';
 import { Documents } from './documents.js';
 import { lostQuestion } from './lost.js';
-import { noteCards } from './notes.js';
+import { messageCards } from './messages.js';
 import { offerCard } from './offer.js';
 import { panel } from './panel.js';
 import { statusItem } from './status.js';
@@ -46,7 +46,7 @@ function leasePlugin(lab, style, lost) {
         cards: cardStack(site, [
           warningCard(site, actions, KEYS),
           offerCard(site, actions, KEYS),
-          noteCards(site, actions)
+          messageCards(site, actions)
         ])
       };
       place(site, parts, { statusBar, restorer });
@@ -87,7 +87,7 @@ function makeActions({ app, lab, trans, connection, documents }) {
     throw new Error(trans.__('Not released: a document could not be saved. Save it, or close it.'));
   };
   return {
-    stay: () => connection.act('stay'),
+    keepalive: () => connection.act('keepalive'),
     extend: () => connection.act('extend', { by_s: connection.view.lease.extension_s }),
     release,
     askAndRelease: async () => ((await ask()) ? release() : undefined),
@@ -103,9 +103,9 @@ function makeActions({ app, lab, trans, connection, documents }) {
       return connection.act('move', { leave_unsaved: true });
     },
     cancel: () => connection.act('cancel'),
-    again: () => connection.act('again'),
+    requeue: () => connection.act('requeue'),
     forget: () => connection.act('forget'),
-    read: note => connection.act('read', { note }),
+    read: message => connection.act('read', { message }),
     toHub: () => {
       const { hubHost = '', hubPrefix, hubUser, hubServerName } = app.paths.urls;
       const server = ['spawn', hubUser, hubServerName].filter(Boolean).map(encodeURIComponent);
@@ -161,7 +161,7 @@ function run({ app, connection, documents, say }, parts, lost) {
   const follow = follower(app);
   const render = () => {
     const view = connection.now();
-    if (!view || (!parts.isPlaced && view.state === 'none' && !view.ticket && !view.notes.length)) {
+    if (!view || (!parts.isPlaced && view.state === 'none' && !view.ticket && !view.messages.length)) {
       return;
     }
     if (!parts.isPlaced) {

@@ -21,10 +21,10 @@ export function offerCard({ trans, say }, actions, keys) {
   const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
   const leave = button(trans.__('Restart without what is not saved'), actions.moveAnyway, fail);
   const next = button(trans.__('Leave it to the next'), actions.cancel, fail);
-  const again = button(trans.__('Ask again'), actions.again, fail, 'miglab-first');
+  const requeue = button(trans.__('Ask again'), actions.requeue, fail, 'miglab-first');
   const read = button(trans.__('Close'), actions.forget, fail);
   const toHub = button(trans.__('To the hub page'), actions.toHub, fail, 'miglab-first');
-  const buttons = make('div', { class: 'miglab-buttons' }, move, leave, next, again, read, toHub);
+  const buttons = make('div', { class: 'miglab-buttons' }, move, leave, next, requeue, read, toHub);
   const node = make(
     'section',
     { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
@@ -59,7 +59,7 @@ export function offerCard({ trans, say }, actions, keys) {
     setText(clock, isHeld ? say.duration(left_s) : '');
     move.hidden = next.hidden = kind !== 'offered';
     leave.hidden = kind !== 'offered' || !isUnsavedElsewhere;
-    again.hidden = read.hidden = kind !== 'over';
+    requeue.hidden = read.hidden = kind !== 'over';
     toHub.hidden = kind !== 'moving' || connected;
   };
 

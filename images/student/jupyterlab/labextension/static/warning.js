@@ -16,11 +16,11 @@ export function warningCard({ trans, say }, actions, keys) {
   const hint = make('p', { class: 'miglab-hint' }, trans.__('From the keyboard: %1', keys));
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
   const fail = message => setText(error, message);
-  const stay = button(trans.__('I am still here'), actions.stay, fail, 'miglab-first');
+  const keepalive = button(trans.__('I am still here'), actions.keepalive, fail, 'miglab-first');
   const extend = button('', actions.extend, fail);
   const release = button(trans.__('Save all and release now'), actions.release, fail);
   const toHub = button(trans.__('To the hub page'), actions.toHub, fail, 'miglab-first');
-  const buttons = make('div', { class: 'miglab-buttons' }, stay, extend, release, toHub);
+  const buttons = make('div', { class: 'miglab-buttons' }, keepalive, extend, release, toHub);
   const node = make(
     'section',
     { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
@@ -52,7 +52,7 @@ export function warningCard({ trans, say }, actions, keys) {
     };
     [heading, reason, fate].forEach((element, i) => setText(element, texts[kind][i]));
     setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
-    stay.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.stays_left < 1;
+    keepalive.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.keepalives_left < 1;
     extend.hidden =
       kind !== 'warned' ||
       !EXTENDED.includes(warning.kind) ||

@@ -93,7 +93,7 @@ export function words(trans) {
       ? trans.__('Your GPU slice %1 is here.', shape)
       : trans.__('Your GPU slice %1 is here, held for %2.', shape, duration(left_s));
 
-  const note = ({ by, text }) => trans.__('Message from %1: %2', by, text);
+  const message = ({ by, text }) => trans.__('Message from %1: %2', by, text);
 
   const lostAndKept = trans.__(
     'Lost then: the variables of running notebooks. Kept: all files; open documents are saved before.'
@@ -119,7 +119,7 @@ export function words(trans) {
     place,
     ticket,
     offered,
-    note,
+    message,
     lostAndKept,
     warning,
     extension

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from miglab_api.gpus import GpuView, KeptPlace, SliceState, SliceView
+from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.wording import amount
@@ -124,7 +124,7 @@ class Drawing:
     opens: str = ""
 
 
-def draw(gpu: GpuView, kept: Sequence[KeptPlace], doings: Doings, asker: Asker) -> Drawing:
+def draw(gpu: GpuView, kept: Sequence[ReservedSlot], doings: Doings, asker: Asker) -> Drawing:
     """One GPU, with the places on it that are kept."""
     memory = f"{round(gpu.memory_mib / 1024)} GiB"
     about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
@@ -144,7 +144,7 @@ def draw(gpu: GpuView, kept: Sequence[KeptPlace], doings: Doings, asker: Asker) 
     )
 
 
-def kept_on(gpu: GpuView, kept: Sequence[KeptPlace]) -> list[KeptPlace]:
+def kept_on(gpu: GpuView, kept: Sequence[ReservedSlot]) -> list[ReservedSlot]:
     """The kept places of one GPU, in order."""
     return sorted((one for one in kept if one.gpu == gpu.uuid), key=lambda one: one.start)
 
@@ -162,7 +162,7 @@ def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
     return [(free, "memory slices free"), (held, "in use"), *idle, (waiting, "waiting")]
 
 
-def boxes(gpu: GpuView, kept: Sequence[KeptPlace], asker: Asker, doings: Doings) -> list[Box]:
+def boxes(gpu: GpuView, kept: Sequence[ReservedSlot], asker: Asker, doings: Doings) -> list[Box]:
     """The GPU from its first memory slice to its last, without a gap."""
     drawn: list[Box] = []
     position = 0
@@ -176,7 +176,7 @@ def boxes(gpu: GpuView, kept: Sequence[KeptPlace], asker: Asker, doings: Doings)
     return drawn
 
 
-def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[KeptPlace]) -> Iterator[Box]:
+def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[ReservedSlot]) -> Iterator[Box]:
     """Memory that is not cut, in runs that are reserved or not."""
     if gpu.draining:
         yield Box(start, end - start, Mark.DRAINING, "–")
@@ -195,7 +195,7 @@ def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[KeptPlace]) -> Ite
 
 
 def _box(
-    item: SliceView, gpu: GpuView, kept: Sequence[KeptPlace], asker: Asker, doings: Doings
+    item: SliceView, gpu: GpuView, kept: Sequence[ReservedSlot], asker: Asker, doings: Doings
 ) -> Box:
     place = _place_at(item, kept)
     drawn = Box(
@@ -220,13 +220,13 @@ def _box(
     )
 
 
-def _place_at(item: SliceView, kept: Sequence[KeptPlace]) -> KeptPlace | None:
+def _place_at(item: SliceView, kept: Sequence[ReservedSlot]) -> ReservedSlot | None:
     """The kept place that a slice lies on, at least in part."""
     ahead = (one for one in kept if item.start < one.start + one.size)
     return next((one for one in ahead if one.start < item.start + item.size), None)
 
 
-def _next(item: SliceView, gpu: GpuView, place: KeptPlace | None) -> str:
+def _next(item: SliceView, gpu: GpuView, place: ReservedSlot | None) -> str:
     """What becomes of a slice that is in use."""
     if gpu.draining or item.draining:
         return "then drained"
@@ -241,7 +241,7 @@ _AS_IT_IS = {
 }
 
 
-def _mark(item: SliceView, gpu: GpuView, place: KeptPlace | None, doings: Doings) -> Mark:
+def _mark(item: SliceView, gpu: GpuView, place: ReservedSlot | None, doings: Doings) -> Mark:
     if item.state in _AS_IT_IS:
         return _AS_IT_IS[item.state]
     if item.state is SliceState.FREE and (gpu.draining or item.draining):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from miglab_api.usage import By, UsageRow
+from miglab_api.usage import GroupBy, UsageRow
 from miglab_pool.views.usage_period import busiest
 from miglab_pool.views.usage_report import Facts, Period, report, tally, week_of
 
@@ -56,7 +56,7 @@ class Columns:
 
 def weeks(facts: Facts, period: Period) -> Columns:
     """Slice-hours by week, stacked by course: the busiest by name, the rest as one."""
-    courses = busiest(report(facts, period, By.COURSE), MOST_COURSES)
+    courses = busiest(report(facts, period, GroupBy.COURSE), MOST_COURSES)
     named = {course: f"c{number}" for number, course in enumerate(courses)}
     found = tally(
         facts,

@@ -77,7 +77,7 @@ def _to_slice(
         f"{_named(item)}: {title.lower()}, done.",
         f"slices/{item.slice_id}/{key}",
         fields=fields,
-        fixed={"seen": _standing(item)},
+        fixed={"seen": _state(item)},
         is_grave=is_grave,
     )
 
@@ -86,7 +86,7 @@ def _named(item: SliceView) -> str:
     return f"{item.profile} on GPU {item.gpu}"
 
 
-def _standing(item: SliceView) -> str:
+def _state(item: SliceView) -> str:
     """How the desk calls the state that is seen."""
     return "draining" if item.draining and item.state in DRAINABLE else item.state.value
 

@@ -4,11 +4,11 @@
 
 import { button, make } from './dom.js';
 
-export function noteCards({ trans }, actions) {
+export function messageCards({ trans }, actions) {
   const cards = new Map(); // by the message's number
 
   const card = ({ id, by, text }) => {
-    const heading = make('h2', { id: `miglab-note-${id}` }, trans.__('Message from %1', by));
+    const heading = make('h2', { id: `miglab-message-${id}` }, trans.__('Message from %1', by));
     const error = make('p', { role: 'alert', class: 'miglab-problem' });
     const close = button(
       trans.__('Close'),
@@ -19,26 +19,26 @@ export function noteCards({ trans }, actions) {
       'section',
       { class: 'miglab-card', 'aria-labelledby': heading.id },
       heading,
-      make('p', { class: 'miglab-note' }, text),
+      make('p', { class: 'miglab-message' }, text),
       make('div', { class: 'miglab-buttons' }, close),
       error
     );
   };
 
-  const node = make('div', { class: 'miglab-notes' });
+  const node = make('div', { class: 'miglab-messages' });
   return {
     node,
-    render: ({ notes }) => {
-      const shown = new Set(notes.map(note => note.id));
+    render: ({ messages }) => {
+      const shown = new Set(messages.map(message => message.id));
       for (const [id, element] of cards) {
         if (!shown.has(id)) {
           element.remove();
           cards.delete(id);
         }
       }
-      for (const note of notes) {
-        if (!cards.has(note.id)) {
-          cards.set(note.id, node.appendChild(card(note)));
+      for (const message of messages) {
+        if (!cards.has(message.id)) {
+          cards.set(message.id, node.appendChild(card(message)));
         }
       }
     }
