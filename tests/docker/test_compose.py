@@ -77,7 +77,10 @@ class ComposeLab:
             "MIGLAB_LISTEN": f"127.0.0.1:{self.port}",
         }
         text = (REPOSITORY / "images" / "lab.toml").read_text()
-        own = {"subdomain_host": f'"https://{DOMAIN}:{self.port}"'}
+        own = {
+            "subdomain_host": f'"https://{DOMAIN}:{self.port}"',
+            "class": '"shared-password"\nanyone_can_be_any_student = true',
+        }
         for key, value in (own | settings).items():
             text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
         (folder / "lab.toml").write_text(text)

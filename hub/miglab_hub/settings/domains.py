@@ -1,4 +1,4 @@
-"""Per-user domains: who needs them, and what the hosts are called.
+"""What a lab for real people needs, and what its hosts are called.
 
 Pages of one origin can act as each other, whatever cookies and tokens there are.  A student's
 server serves pages that the student wrote, so it must not share an origin with hub and pool.
@@ -6,7 +6,15 @@ server serves pages that the student wrote, so it must not share an origin with 
 
 from urllib.parse import urlsplit
 
-from miglab_hub.settings.tables import SHARED_PASSWORD, Authentication, Lab, Students
+from miglab_hub.settings.tables import (
+    SHARED_PASSWORD,
+    Authentication,
+    Lab,
+    Students,
+    is_loopback,
+)
+
+OWN_NAMES = (".localhost", ".test")  # never found by a name server (RFC 6761)
 
 
 def check_origins(lab: Lab, students: Students, authentication: Authentication) -> None:
@@ -28,6 +36,34 @@ def check_origins(lab: Lab, students: Students, authentication: Authentication) 
         "student publishes can act as the instructor or admin who opens it. To run the lab all "
         "the same, set lab.students_can_act_as_staff = true"
     )
+
+
+def check_exposure(lab: Lab, students: Students, authentication: Authentication) -> None:
+    """Check that what is for trial only stays on this machine.
+
+    Raises:
+        ValueError: it does not, and nobody has accepted what follows from that.
+    """
+    if _is_this_machines(lab):
+        return
+    if authentication.class_ == SHARED_PASSWORD and not authentication.anyone_can_be_any_student:
+        raise ValueError(
+            "other machines reach this lab, and with authentication.class "
+            f'"{SHARED_PASSWORD}" every student can sign in as any other: choose another '
+            "authenticator, or set authentication.anyone_can_be_any_student = true"
+        )
+    if students.spawner == "local" and not students.students_can_read_secrets:
+        raise ValueError(
+            'other machines reach this lab, and with students.spawner = "local" every student can '
+            'read its secrets and the admin\'s password: choose "docker", or set '
+            "students.students_can_read_secrets = true"
+        )
+
+
+def _is_this_machines(lab: Lab) -> bool:
+    """Whether only this machine reaches the lab; a public domain means a front end before it."""
+    name = urlsplit(lab.subdomain_host).hostname or "localhost"
+    return is_loopback(lab.host) and f".{name}".endswith(OWN_NAMES)
 
 
 def service_origin(subdomain_host: str, service: str) -> str:

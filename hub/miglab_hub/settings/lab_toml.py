@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from miglab_api.tickets import ATTEND_S
 from miglab_hub.settings.assigned import assigned_gpus, check_names
-from miglab_hub.settings.domains import check_origins, service_origin
+from miglab_hub.settings.domains import check_exposure, check_origins, service_origin
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
     SHARED_PASSWORD,
@@ -74,8 +74,9 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
-    def _students_have_own_origins(self) -> Self:
+    def _is_safe_as_it_stands(self) -> Self:
         check_origins(self.lab, self.students, self.authentication)
+        check_exposure(self.lab, self.students, self.authentication)
         return self
 
     @model_validator(mode="after")

@@ -118,6 +118,11 @@ class Students(Section):
         description="`local`: processes of this machine, no isolation, for trial only. "
         "`docker`: containers.",
     )
+    students_can_read_secrets: bool = Field(
+        False,
+        description="Run local processes in a lab that other machines reach. **Then every student "
+        "can read the lab's secrets and the admin's password**, and all other students' files.",
+    )
     image: str = Field(
         "miglab-student", description="Image of the containers; `images/build` makes it."
     )
@@ -155,6 +160,12 @@ class Authentication(Section):
         description="`shared-password`, or any JupyterHub authenticator by entry point or full "
         "class name.",
     )
+    anyone_can_be_any_student: bool = Field(
+        False,
+        description="Use `shared-password` in a lab that other machines reach. **Then every "
+        "student can sign in as any other**, and under a thousand names: quotas and fair shares "
+        "mean nothing.",
+    )
     admins: tuple[Name, ...] = Field(("admin",), strict=False, description="Site admins.")
     instructors: tuple[Name, ...] = Field(
         ("instructor",), strict=False, description="Instructors of every course."
@@ -164,6 +175,15 @@ class Authentication(Section):
         description="Traits of the authenticator: a table for each of its classes, passed on "
         "unchanged.",
     )
+
+    @model_validator(mode="after")
+    def _is_chosen(self) -> Self:
+        if not self.class_:
+            raise ValueError(
+                "class is empty: choose how people sign in, such as "
+                '"oauthenticator.generic.GenericOAuthenticator" or "pam"'
+            )
+        return self
 
 
 class Limits(Section):

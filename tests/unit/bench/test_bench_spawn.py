@@ -17,7 +17,7 @@ from miglab_hub.launch import docker_ready
 from miglab_hub.settings.lab_toml import load
 
 DOCKER = """
-lab.subdomain_host = "https://lab.example.edu"
+lab.subdomain_host = "https://lab.test"
 students.spawner = "docker"
 [courses.everyone]
 shapes = ["1g.5gb"]

@@ -16,7 +16,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.scopes import LEASE_SCOPE
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\nmembers = ["ada"]\n'
-DOMAINS = 'lab.subdomain_host = "https://lab.example.edu"\n'
+DOMAINS = 'lab.subdomain_host = "https://lab.test"\n'
 
 
 def settings_of(folder: Path, text: str = COURSE) -> Settings:
@@ -53,8 +53,8 @@ def test_what_the_hub_remembers_lies_in_the_state_folder(tmp_path: Path) -> None
 def test_cookies_are_bound_to_their_host_with_domains_alone(tmp_path: Path, is_tls: bool) -> None:
     """On one host a cookie with this prefix would be sent to every student's server."""
     scheme = "https" if is_tls else "http"
-    c = configured(tmp_path, f'lab.subdomain_host = "{scheme}://lab.example.edu"\n' + COURSE)
-    assert c.JupyterHub.subdomain_host == f"{scheme}://lab.example.edu"
+    c = configured(tmp_path, f'lab.subdomain_host = "{scheme}://lab.test"\n' + COURSE)
+    assert c.JupyterHub.subdomain_host == f"{scheme}://lab.test"
     assert c.JupyterHub.cookie_host_prefix_enabled is is_tls
     assert c.JupyterHub.bind_url == "http://127.0.0.1:8000/"
     assert configured(tmp_path).JupyterHub.cookie_host_prefix_enabled is False

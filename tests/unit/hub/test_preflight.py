@@ -10,7 +10,7 @@ from miglab_hub.launch.preflight import check_authenticator, check_ledger
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger.ledger import Ledger
 
-DOMAINS = 'lab.subdomain_host = "https://lab.example.edu"\n'
+DOMAINS = 'lab.subdomain_host = "https://lab.test"\n'
 LAB = '[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
 

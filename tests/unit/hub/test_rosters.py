@@ -118,7 +118,7 @@ def test_groups_give_no_role_where_one_password_opens_all(
 ) -> None:
     """Whoever is only in the hub group signs in with the students' printed password."""
     file = lab(tmp_path, b"user\nada\n")
-    domains = 'lab.subdomain_host = "https://lab.example.edu"\n'
+    domains = 'lab.subdomain_host = "https://lab.test"\n'
     file.write_text(domains + file.read_text() + f'\n[authentication]\nclass = "{kind}"\n')
     book = load(file, {}).role_book()
     everyone = frozenset({"everyone"} if gives else ())

@@ -216,11 +216,11 @@ def test_real_students_need_per_user_domains(tmp_path: Path, real: str) -> None:
     """Containers and outside sign-in are for real people: one origin is refused everywhere."""
     with pytest.raises(SettingsError, match=r"(?s)lab\.subdomain_host.*students_can_act_as_staff"):
         load(write(tmp_path, real + COURSE), {})
-    for key in ('subdomain_host = "https://lab.example.edu"', "students_can_act_as_staff = true"):
+    for key in ('subdomain_host = "https://lab.test"', "students_can_act_as_staff = true"):
         load(write(tmp_path, f"[lab]\n{key}\n" + real + COURSE), {})
 
 
-@pytest.mark.parametrize("origin", ["https://lab.example.edu", "https://lab.example.edu:8443"])
+@pytest.mark.parametrize("origin", ["https://lab.test", "https://lab.test:8443"])
 def test_with_domains_everything_has_its_origin(tmp_path: Path, origin: str) -> None:
     """People open the domain, the pool is where JupyterHub puts it, the proxy listens as ever."""
     lab = load(write(tmp_path, f'[lab]\nsubdomain_host = "{origin}"\n' + COURSE), {})
@@ -235,7 +235,7 @@ def test_with_domains_everything_has_its_origin(tmp_path: Path, origin: str) -> 
 
 
 @pytest.mark.parametrize(
-    "origin", ["lab.example.edu", "https://lab.example.edu/", "https://u:p@lab.edu", "ftp://lab"]
+    "origin", ["lab.test", "https://lab.test/", "https://u:p@lab.edu", "ftp://lab"]
 )
 def test_a_domain_is_an_origin(tmp_path: Path, origin: str) -> None:
     """Neither a path nor a name without its scheme."""
@@ -245,6 +245,41 @@ def test_a_domain_is_an_origin(tmp_path: Path, origin: str) -> None:
 
 def test_domains_off_loopback_are_behind_tls(tmp_path: Path) -> None:
     """Behind a front end people still open https."""
-    text = '[lab]\nhost = "0.0.0.0"\nplain_http = true\nsubdomain_host = "http://lab.edu"\n'
+    text = '[lab]\nhost = "0.0.0.0"\nplain_http = true\nsubdomain_host = "http://lab.test"\n'
     with pytest.raises(SettingsError, match="must be https"):
         load(write(tmp_path, text + COURSE), {})
+
+
+OUTSIDE = {
+    "an address": 'lab = {host = "0.0.0.0", plain_http = true}\n',
+    "a front end": 'lab.subdomain_host = "https://lab.example.edu"\n',
+}
+
+
+@pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_a_shared_password_stays_on_this_machine(tmp_path: Path, outside: str) -> None:
+    """Where others reach the lab each student would be any other; a key accepts it by its name."""
+    text = outside + "students.students_can_read_secrets = true\n"
+    with pytest.raises(SettingsError, match="anyone_can_be_any_student = true"):
+        load(write(tmp_path, text + COURSE), {})
+    load(write(tmp_path, text + "authentication.anyone_can_be_any_student = true\n" + COURSE), {})
+
+
+@pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_local_processes_stay_on_this_machine(tmp_path: Path, outside: str) -> None:
+    """Where others reach the lab each student could read its secrets; a key accepts that."""
+    text = outside + "authentication.anyone_can_be_any_student = true\n"
+    with pytest.raises(SettingsError, match="students_can_read_secrets = true"):
+        load(write(tmp_path, text + COURSE), {})
+    load(write(tmp_path, text + "students.students_can_read_secrets = true\n" + COURSE), {})
+
+
+def test_the_production_template_is_unsafe_in_nothing(tmp_path: Path) -> None:
+    """As it stands it does not load, and says that a sign-in must be chosen; then it is safe."""
+    text = (ROOT / "images" / "lab.toml").read_text(encoding="utf-8")
+    with pytest.raises(SettingsError, match="choose how people sign in"):
+        load(write(tmp_path, text), {})
+    lab = load(write(tmp_path, text.replace('class = ""', 'class = "pam"')), {})
+    assert lab.students.spawner == "docker" and lab.lab.subdomain_host
+    accepted = (lab.lab.students_can_act_as_staff, lab.students.students_can_read_secrets)
+    assert accepted == (False, False) and not lab.authentication.anyone_can_be_any_student
