@@ -6,12 +6,14 @@ leaves the memory as the disk has it.  Decides nothing; must not import pool, NV
 """
 
 import dataclasses
+import logging
+import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import (
     URL,
@@ -61,16 +63,37 @@ __all__ = [
     "LedgerBusy",
     "LedgerDamaged",
     "LedgerError",
+    "LedgerMismatch",
     "LedgerTooNew",
     "State",
     "Transaction",
     "inspect",
     "newest_version",
 ]
+log = logging.getLogger(__name__)
+
+EXIT_STATUS = 70  # of sysexits.h: an internal error
 REASON_KEPT = 500
 NUMBERED = ("slice", "ticket", "lease", "reservation", "note", "layout")
 BY_HAND = ("person:", "service:", "server:")
 LARGEST_ID = 2**63 - 1  # of SQLite
+
+
+class LedgerMismatch(RuntimeError):
+    """Memory has a row that the file has not: nothing is written, and memory is read anew."""
+
+    def __init__(self, what: str, key: object) -> None:
+        super().__init__(f"The ledger has no {what} {key}, which memory has; it is read anew.")
+
+
+def end_process(why: str) -> NoReturn:
+    """End this process at once: what its memory holds was never decided.  A restart reads it anew.
+
+    Nothing is lost by it: what is not in the file was announced to nobody.
+    """
+    log.critical("%s The pool service ends; its next start reads the ledger anew.", why)
+    logging.shutdown()
+    os._exit(EXIT_STATUS)
 
 
 class State:
@@ -197,7 +220,9 @@ class Transaction:
                 self._write_slices(row)
             return
         values.pop("uuid" if row.what == "gpu" else "id")
-        self._connection.execute(_UPDATES[row.what], values | {"key_": row.key})
+        done = self._connection.execute(_UPDATES[row.what], values | {"key_": row.key})
+        if done.rowcount != 1:
+            raise LedgerMismatch(row.what, row.key)
 
     def _write_slices(self, row: LeaseRow) -> None:
         held = [
@@ -285,6 +310,7 @@ class Ledger:
     Args:
         path: the SQLite file; made if missing.  Migrations run on opening, after a copy of an
             older ledger was put beside it.
+        end: ends the process, where memory can no longer be what the file is.
 
     Raises:
         LedgerBusy: another program holds it.
@@ -292,8 +318,9 @@ class Ledger:
         LedgerTooNew: a newer miglab wrote it; it is left as it is.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, end: Callable[[str], NoReturn] = end_process) -> None:
         self.path = path
+        self._end_process = end
         version = inspect(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._engine = create_engine(
@@ -351,6 +378,13 @@ class Ledger:
         self.connection.commit()
 
     def _roll_back(self) -> None:
+        """Make memory what the file is.  Where that fails nobody knows what was decided."""
+        try:
+            self._read_anew()
+        except BaseException as error:
+            self._end_process(f"The ledger {self.path} could not be read anew ({error}).")
+
+    def _read_anew(self) -> None:
         attended = {ticket.id: ticket.attended_at for ticket in self.state.tickets.values()}
         self.connection.rollback()
         self.state = self._load()

@@ -3,7 +3,7 @@
 import sqlite3
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from miglab_pool.ledger.file import (
     LedgerTooNew,
     newest_version,
 )
-from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
 from miglab_pool.ledger.tables import metadata
 from miglab_pool.model.rows import TicketRow
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -327,4 +327,47 @@ def test_a_read_that_fails(path: Path) -> None:
     for at, durable in ((1.0, True), (2.0, False)):
         with ledger.write(at, durable=durable) as tx:
             tx.put(ticket(int(at)))
+    ledger.close()
+
+
+DOUBLE_FAULT = """
+import sys
+from pathlib import Path
+from sqlalchemy.exc import OperationalError
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.rows import TicketRow
+
+def fail(*_):
+    raise OperationalError("COMMIT", {}, Exception("disk I/O error"))
+
+ledger = Ledger(Path(sys.argv[1]))
+ledger.commit = ledger._load = fail
+try:
+    with ledger.write(1.0, durable=True) as tx:
+        tx.put(TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", "waiting", 1.0, 1.0))
+except BaseException as error:
+    print("lives on with", list(ledger.state.tickets), error)
+"""
+
+
+def test_a_roll_back_that_fails_ends_the_process(path: Path) -> None:
+    """Memory with rows that no file has would lease a slice twice after the next start."""
+    done = subprocess.run(
+        [sys.executable, "-c", DOUBLE_FAULT, str(path)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (EXIT_STATUS, "")
+    assert "could not be read anew" in done.stderr
+    ledger = Ledger(path)
+    assert ledger.state.tickets == {}
+    ledger.close()
+
+
+def test_an_update_of_a_row_that_is_not_there(path: Path) -> None:
+    """It is no success: nothing is written, and memory is again what the file has."""
+    ledger = Ledger(path)
+    ledger.state.tickets[7] = ticket(7)
+    with pytest.raises(LedgerMismatch), ledger.write(2.0, durable=True) as tx:
+        tx.put(replace(ticket(7), state=TicketState.CANCELLED, reason="x", message="x"))
+    assert ledger.state.tickets == {}
+    assert ledger.history() == []
     ledger.close()
