@@ -1,12 +1,14 @@
 """The pool's own tables of lab.toml, and their defaults."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Self
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from miglab_api.tickets import ATTEND_S
 from miglab_pool.model.closing_times import class_end, window
+from miglab_pool.model.course_roles import ASSISTANTS, INSTRUCTORS
 from miglab_pool.model.schedule import is_zone
 
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
@@ -81,10 +83,12 @@ class Pool(Section):
         description="When several wait: after how long the use of a slice counts half, seconds. "
         "Who used less lately, course first and then student, goes first.",
     )
-    ageing_s: Seconds = Field(
+    ageing_s: float = Field(
         900,
+        ge=0,
+        le=366 * 24 * 3600,
         description="Who has waited so long, seconds, goes before all who have not, whatever they "
-        "used. Keep it below `longest_wait_s`.",
+        "used. Keep it below `longest_wait_s`; 0 for first come, first served.",
     )
     reserve_lead_s: float = Field(
         900,
@@ -100,6 +104,11 @@ class Pool(Section):
     reconcile_s: Seconds = Field(
         15, description="Time between two comparisons of ledger, GPUs and servers, seconds."
     )
+
+    @property
+    def longest_lease_s(self) -> float | None:
+        """`lease_s`; None for no limit."""
+        return self.lease_s or None
 
 
 class Reclaim(Section):
@@ -265,7 +274,7 @@ class Course(Section):
         return self
 
 
-class QuotaTable(Section):
+class Quota(Section):
     """[quotas.NAME]: a limit for each student, for one student, or for a whole course.
 
     Counted in memory slices: a 1g.5gb is 1, a 3g.20gb is 4, a whole A100 is 8.
@@ -303,6 +312,10 @@ class QuotaTable(Section):
         "of its own. Extensions come on top.",
     )
 
+    def limit(self, kind: Literal["live_slices", "slice_hours_week", "lease_s"]) -> float:
+        """Its limit of one kind; 0 for none."""
+        return float(getattr(self, kind))
+
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not (self.live_slices or self.slice_hours_week or self.lease_s):
@@ -312,94 +325,19 @@ class QuotaTable(Section):
         return self
 
 
-@dataclass(frozen=True)
-class CourseRules:
-    """What one course offers.
+class Tuning(Section):
+    """What no lab has had to set; not in lab.toml.  Durations are in seconds.
 
     Attributes:
-        title: the course's name for people.
-        shapes: the shapes its students may ask for, in the spawn page's order; ``cpu`` is none
-            of the pool's business and passes through.
-        default: the shape chosen beforehand.
-        weight: the course's share of the slices, compared with the other courses'.
-    """
-
-    title: str
-    shapes: tuple[str, ...]
-    default: str = "cpu"
-    weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Quota:
-    """A limit for each student, or for a whole course.  None: no limit of that kind.
-
-    Attributes:
-        name: what a refusal calls it.
-        course: whom it concerns: who asks in this course; empty for every course.
-        user: only this user; empty for everybody.
-        is_shared: whether all whom it concerns use it together, not each for themselves.
-        live_slices: memory slices held at a time.
-        slice_hours_week: memory slices times hours, in any seven days.
-        lease_s: longest lease; takes the place of `PoolSettings.lease_s`.
-    """
-
-    name: str
-    course: str = ""
-    user: str = ""
-    is_shared: bool = False
-    live_slices: int | None = None
-    slice_hours_week: float | None = None
-    lease_s: float | None = None
-
-
-@dataclass(frozen=True)
-class PoolSettings:
-    """The pool's limits; every duration in seconds.
-
-    Attributes:
-        courses: by name; a request for any other course is refused.
-        assigned: GPUs that one course alone gets leases on, by UUID or by index as text; see
-            `assigned_course`.
-        queue_limit: how many may wait; the next is refused with ``queue-full``.
-        fair_half_life_s: after which time use counts half, when it is decided who is next.
-        ageing_s: who has waited for so long goes before all who have not, whatever they used.
-        quotas: see quotas.py.
-        longest_wait_s: a ticket older than this is refused with ``waited-too-long``.
-        attend_grace_s: how long a ticket that nobody asks after keeps its place.
-        offer_s: how long an offer is held for someone who does not take it.
-        attach_s: how long a taken lease may stay without a holder.
-        lease_s: how long a lease lasts from attach on; None for no limit.
-        extension_s: the most one extension adds.
-        extensions: how often a holder may extend.
-        reconcile_s: how often the service compares ledger, NVML and holders.
         probe_s: how soon a holder whose lease is being released is asked after again.
         remove_after_s: how long a stopped container may outlive its lease's release request
             before the pool removes it itself.
         stuck_s: an NVML call that lasts longer marks its GPU unknown.
-        retry_s: the first pause after a failed NVML call; doubles up to ``retry_max_s``.
-        quarantine_after: how many failed destroys set a slice aside for a person to look at.
+        retry_s: the first pause after a failed NVML call; it doubles up to ``retry_max_s``.
+        quarantine_after: how many failed destroys quarantine a slice until somebody looks at it.
         keep_warm: whether a scrubbed slice is made anew at once if nobody waits.
-        reserve_lead_s: how long before a reservation begins its places are set aside.
-        warning_s: how long a holder is warned before an unused lease is taken back.
-        stay_s: how long one "I am still here" counts.
-        stays: how often it counts before work must be seen.
     """
 
-    courses: Mapping[str, CourseRules] = field(default_factory=dict)
-    assigned: Mapping[str, str] = field(default_factory=dict)
-    queue_limit: int = 200
-    fair_half_life_s: float = 172_800.0
-    ageing_s: float = 900.0
-    quotas: tuple[Quota, ...] = ()
-    longest_wait_s: float = 3600.0
-    attend_grace_s: float = 120.0
-    offer_s: float = 120.0
-    attach_s: float = 120.0
-    lease_s: float | None = None
-    extension_s: float = 3600.0
-    extensions: int = 3
-    reconcile_s: float = 5.0
     probe_s: float = 0.5
     remove_after_s: float = 30.0
     stuck_s: float = 30.0
@@ -407,11 +345,110 @@ class PoolSettings:
     retry_max_s: float = 60.0
     quarantine_after: int = 8
     keep_warm: bool = True
-    reserve_lead_s: float = 900.0
-    warning_s: float = 300.0
-    stay_s: float = 1800.0
-    stays: int = 2
+
+
+class PoolSettings(Section):
+    """The tables that the pool reads, as lab.toml has them, and what follows from them."""
+
+    gpus: Gpus = Gpus()
+    pool: Pool = Pool()
+    reclaim: Reclaim = Reclaim()
+    courses: dict[Name, Course] = Field(min_length=1)
+    quotas: dict[Name, Quota] = Field(default_factory=dict)
+    tuning: Tuning = Field(Tuning(), exclude=True)
+
+    @field_validator("courses", mode="after")
+    @classmethod
+    def _named(cls, courses: dict[str, Course]) -> dict[str, Course]:
+        """Courses without a title are called by the group's name."""
+        return {
+            name: course if course.title else course.model_copy(update={"title": name})
+            for name, course in courses.items()
+        }
+
+    @model_validator(mode="after")
+    def _courses_agree(self) -> Self:
+        check_names(self.courses)
+        _ = self.assigned
+        return self
+
+    @model_validator(mode="after")
+    def _quotas_name_courses(self) -> Self:
+        for name, quota in self.quotas.items():
+            if quota.course and quota.course not in self.courses:
+                raise ValueError(
+                    f'quotas.{name}.course "{quota.course}" is not among the courses: '
+                    f"{', '.join(self.courses)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _places_outlive_a_lost_report(self) -> Self:
+        """Who waits asks in a start, or from JupyterLab; one lost question costs no place."""
+        grace_s, report_s = self.pool.attend_grace_s, self.reclaim.report_s
+        least_s = 2 * max(report_s, ATTEND_S)
+        if grace_s <= least_s:
+            raise ValueError(
+                f"pool.attend_grace_s {grace_s:g} is too short: a start asks after its place every "
+                f"{ATTEND_S:g} s, JupyterLab every {report_s:g} s (reclaim.report_s), and one "
+                f"question may be lost; set attend_grace_s above {least_s:g}"
+                + (", or report_s lower" if report_s > ATTEND_S else "")
+            )
+        return self
+
+    @cached_property
+    def assigned(self) -> dict[str, str]:
+        """The course of each GPU that one course alone gets leases on.
+
+        By UUID; a simulated GPU, which has none before it is made, by its index as text.
+        """
+        return assigned_gpus(self.courses, self.gpus)
 
     def assigned_course(self, uuid: str, index: int) -> str:
         """The course that a GPU is assigned to; empty for none: every course gets leases there."""
         return self.assigned.get(uuid) or self.assigned.get(str(index), "")
+
+
+def check_names(courses: Iterable[str]) -> None:
+    """Refuse a course whose group would make its members another course's staff.
+
+    Raises:
+        ValueError: naming both.
+    """
+    known = set(courses)
+    for name in sorted(known):
+        for ending in (INSTRUCTORS, ASSISTANTS):
+            if name + ending in known:
+                raise ValueError(
+                    f'courses: "{name}{ending}" is the hub group of the {ending[1:]} of "{name}", '
+                    "so its students would be just that: give that course another name"
+                )
+
+
+def assigned_gpus(courses: Mapping[str, Course], gpus: Gpus) -> dict[str, str]:
+    """The course of each assigned GPU, by UUID or by index as text.
+
+    Raises:
+        ValueError: there is no such GPU, or it is assigned to two courses.
+    """
+    found: dict[str, str] = {}
+    for name, course in courses.items():
+        for given in course.gpus:
+            key = _key(name, given, gpus)
+            if key in found:
+                other = f'"{found[key]}"' if found[key] != name else "the same course"
+                raise ValueError(f"courses.{name}.gpus: GPU {given} is assigned to {other} already")
+            found[key] = name
+    return found
+
+
+def _key(course: str, given: int | str, gpus: Gpus) -> str:
+    """A real GPU's UUID; a simulated one's index, as it has no UUID before it is made."""
+    where = f"courses.{course}.gpus: {given!r}"
+    if gpus.simulated and not isinstance(given, int):
+        raise ValueError(f"{where}: simulated GPUs are named by their index, from 0")
+    if gpus.simulated and given not in range(gpus.count):
+        raise ValueError(f"{where}: there is none, only 0 to {gpus.count - 1}")
+    if not gpus.simulated and given not in gpus.uuids:
+        raise ValueError(f"{where}: not among gpus.uuids; real GPUs are named by their UUID")
+    return str(given)

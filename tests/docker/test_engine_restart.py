@@ -21,7 +21,7 @@ from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.worker.holders import DockerHolders
 
 pytestmark = [
@@ -83,7 +83,7 @@ def second(engine: docker.DockerClient, base_image: str) -> Iterator[SecondEngin
 @pytest.fixture
 def pool(machine: SimulatedMachine, second: SecondEngine, tmp_path: Path) -> Iterator[Pool]:
     """A pool that asks the second engine after its holders."""
-    settings = PoolSettings(courses={"everyone": CourseRules("Everyone", ("1g.5gb",))})
+    settings = PoolSettings(courses={"everyone": Course(title="Everyone", shapes=("1g.5gb",))})
     driver = open_gpus(simulated_state=machine.folder)
     ledger = Ledger(tmp_path / "ledger.sqlite")
     with closing(docker.APIClient(base_url=second.url, timeout=5)) as client:

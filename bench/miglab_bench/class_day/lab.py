@@ -24,7 +24,8 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Stray
 from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.transactions import tickets
 
 COURSE = "class"
@@ -131,7 +132,7 @@ class Lab:
         gpus: how many.
         model: of what kind.
         shapes: what the course offers.
-        ageing_s: as `PoolSettings`; 0 is first come first served; None for the default.
+        ageing_s: as in lab.toml; None for the default.
     """
 
     def __init__(
@@ -147,9 +148,9 @@ class Lab:
         self.servers = Servers()
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
-        settings = PoolSettings(courses={COURSE: CourseRules("A class", tuple(shapes))})
-        if ageing_s is not None:
-            settings = replace(settings, ageing_s=ageing_s)
+        table = PoolTable() if ageing_s is None else PoolTable(ageing_s=ageing_s)
+        courses = {COURSE: Course(title="A class", shapes=tuple(shapes))}
+        settings = PoolSettings(pool=table, courses=courses)
         driver = cast(Driver, self.rack)  # all that the pool uses of one
         self.pool = Pool(settings, self._ledger, driver, self.servers, self._now)
         self.pool.reconcile()

@@ -37,7 +37,7 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolHost, Times
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.worker.holders import ProcessHolders
 
 SHAPE = "7g.40gb"
@@ -151,7 +151,7 @@ class Lab:
     """The service, and students' servers as processes; stands in for the hub that stops them."""
 
     def __init__(self, driver: TimedDriver, ledger: Ledger, times: Times) -> None:
-        rules = {"everyone": CourseRules("Everyone", (SHAPE,), SHAPE)}
+        rules = {"everyone": Course(title="Everyone", shapes=(SHAPE,), default=SHAPE)}
         self._driver = driver
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
         pool = Pool(PoolSettings(courses=rules), ledger, cast(Driver, driver), ProcessHolders())

@@ -65,7 +65,7 @@ def assemble(settings: Settings) -> Parts:
     lab_secrets.make_all(settings)
     make_simulated(settings)
     driver, ledger = _open(settings)
-    pool = Pool(settings.pool_settings(), ledger, driver, _holders(settings))
+    pool = Pool(settings, ledger, driver, _holders(settings))
     access = _access(settings)
     hub = _hub_client(access)
     ender = ServerEnder(hub, time.time)

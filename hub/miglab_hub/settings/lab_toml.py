@@ -12,8 +12,6 @@ from typing import Any, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from miglab_api.tickets import ATTEND_S
-from miglab_hub.settings.assigned import assigned_gpus, check_names
 from miglab_hub.settings.domains import check_exposure, check_origins, service_origin
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
@@ -25,40 +23,25 @@ from miglab_hub.settings.tables import (
     Students,
 )
 from miglab_pool.model.course_roles import CourseStaff, RoleBook
-from miglab_pool.settings import (
-    Course,
-    CourseRules,
-    Gpus,
-    Name,
-    Pool,
-    PoolSettings,
-    Quota,
-    QuotaTable,
-    Reclaim,
-    Section,
-)
+from miglab_pool.settings import Course, PoolSettings, Section
 
 ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
 ENV_BRIDGE = "MIGLAB_BRIDGE"
 SERVICE_NAME = "pool"
+HIDDEN = frozenset({"file", "bridge", "tuning"})  # of the model, and never in a file
 
 
 class SettingsError(Exception):
     """lab.toml cannot be used: the message names file, key, what is wrong and what is allowed."""
 
 
-class Settings(Section):
-    """All of lab.toml, and what follows from it."""
+class Settings(PoolSettings):
+    """All of lab.toml: the pool's tables, the lab's own, and what follows from them."""
 
     lab: Lab = Lab()
     addresses: Addresses = Addresses()
-    gpus: Gpus = Gpus()
     students: Students = Students()
-    pool: Pool = Pool()
-    reclaim: Reclaim = Reclaim()
-    courses: dict[Name, Course] = Field(min_length=1)
-    quotas: dict[Name, QuotaTable] = Field(default_factory=dict)
     authentication: Authentication = Authentication()
     limits: dict[str, Limits] = Field(default_factory=dict)
     file: Path = Field(Path("lab.toml"), exclude=True)
@@ -77,36 +60,6 @@ class Settings(Section):
     def _is_safe_as_it_stands(self) -> Self:
         check_origins(self.lab, self.students, self.authentication)
         check_exposure(self.lab, self.students, self.authentication)
-        return self
-
-    @model_validator(mode="after")
-    def _courses_agree(self) -> Self:
-        check_names(self.courses)
-        assigned_gpus(self.courses, self.gpus)
-        return self
-
-    @model_validator(mode="after")
-    def _quotas_name_courses(self) -> Self:
-        for name, quota in self.quotas.items():
-            if quota.course and quota.course not in self.courses:
-                raise ValueError(
-                    f'quotas.{name}.course "{quota.course}" is not among the courses: '
-                    f"{', '.join(self.courses)}"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _places_outlive_a_lost_report(self) -> Self:
-        """Who waits asks in a start, or from JupyterLab; one lost question costs no place."""
-        grace_s, report_s = self.pool.attend_grace_s, self.reclaim.report_s
-        least_s = 2 * max(report_s, ATTEND_S)
-        if grace_s <= least_s:
-            raise ValueError(
-                f"pool.attend_grace_s {grace_s:g} is too short: a start asks after its place every "
-                f"{ATTEND_S:g} s, JupyterLab every {report_s:g} s (reclaim.report_s), and one "
-                f"question may be lost; set attend_grace_s above {least_s:g}"
-                + (", or report_s lower" if report_s > ATTEND_S else "")
-            )
         return self
 
     # Where things lie.
@@ -301,46 +254,6 @@ class Settings(Section):
             by_groups=self.authentication.class_ != SHARED_PASSWORD,
         )
 
-    def pool_settings(self) -> PoolSettings:
-        """The pool's own settings, as it takes them."""
-        pool = self.pool
-        return PoolSettings(
-            queue_limit=pool.queue_limit,
-            longest_wait_s=pool.longest_wait_s,
-            attend_grace_s=pool.attend_grace_s,
-            offer_s=pool.offer_s,
-            attach_s=pool.attach_s,
-            lease_s=pool.lease_s or None,
-            extension_s=pool.extension_s,
-            extensions=pool.extensions,
-            reconcile_s=pool.reconcile_s,
-            reserve_lead_s=pool.reserve_lead_s,
-            courses={
-                name: CourseRules(
-                    course.title or name, course.shapes, course.default, course.weight
-                )
-                for name, course in self.courses.items()
-            },
-            warning_s=self.reclaim.warning_s,
-            stay_s=self.reclaim.stay_s,
-            stays=self.reclaim.stays,
-            fair_half_life_s=pool.fair_half_life_s,
-            ageing_s=pool.ageing_s,
-            assigned=assigned_gpus(self.courses, self.gpus),
-            quotas=tuple(self._quota(name, table) for name, table in self.quotas.items()),
-        )
-
-    def _quota(self, name: str, table: QuotaTable) -> Quota:
-        return Quota(
-            name,
-            table.course,
-            table.user,
-            table.shared,
-            table.live_slices or None,
-            table.slice_hours_week or None,
-            table.lease_s or None,
-        )
-
 
 def load(
     path: Path | None = None, environ: Mapping[str, str] = os.environ, *, running: bool = True
@@ -386,7 +299,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _build(table: dict[str, Any], file: Path, bridge: str) -> Settings:
-    for hidden in {"file", "bridge"} & table.keys():
+    for hidden in HIDDEN & table.keys():
         raise SettingsError(_unknown(file, (hidden,)))
     try:
         settings = Settings.model_validate({**table, "file": file, "bridge": bridge})

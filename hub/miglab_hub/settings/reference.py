@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.settings import Section
+from miglab_pool.settings import PoolSettings, Section
 
 HEAD = """# Settings: lab.toml
 
@@ -41,7 +41,9 @@ def keys() -> list[str]:
 
 
 def _tables() -> list[tuple[str, FieldInfo]]:
-    return [(name, field) for name, field in Settings.model_fields.items() if not field.exclude]
+    """The lab's own tables, then the pool's."""
+    fields = [(name, field) for name, field in Settings.model_fields.items() if not field.exclude]
+    return sorted(fields, key=lambda named: named[0] in PoolSettings.model_fields)
 
 
 def _model(field: FieldInfo) -> type[Section]:

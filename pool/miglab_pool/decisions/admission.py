@@ -107,13 +107,13 @@ def why_not_now(
 def _is_full(core: Core, replaced: TicketRow | None) -> bool:
     queued = sum(ticket.is_queued for ticket in core.state.tickets.values())
     gives_way = replaced is not None and replaced.is_queued
-    return queued - gives_way >= core.settings.queue_limit
+    return queued - gives_way >= core.settings.pool.queue_limit
 
 
 def _queue_full(core: Core) -> Refused:
     return Refused(
         "queue-full",
-        f"{core.settings.queue_limit} are waiting already, which is as many as may. "
+        f"{core.settings.pool.queue_limit} are waiting already, which is as many as may. "
         "Try again later, or start without a GPU.",
         429,
     )

@@ -37,7 +37,7 @@ class Lengthening:
         """The most that one extension adds now, seconds; 0 for none."""
         core = self._core
         if lease.ends_at is None or not core.state.reservations:
-            return core.settings.extension_s
+            return core.settings.pool.extension_s
         known = self._known.get(lease.id)
         if known is None or not self._holds(known, lease.ends_at):
             self._forget()
@@ -53,7 +53,7 @@ class Lengthening:
     def _look(self, lease: LeaseRow, ends_at: float) -> _Known:
         core = self._core
         begins = max(ends_at, core.now())
-        longest_s = core.settings.extension_s
+        longest_s = core.settings.pool.extension_s
         time = self._outlook_to(begins + longest_s).first_blocked(lease, begins + longest_s)
         most_s = longest_s if time is None else time.begins - begins
         reserved = frozenset(core.state.reservations)
@@ -64,7 +64,7 @@ class Lengthening:
         core = self._core
         if self._version != core.version or until > self._outlook.until:
             ends = (lease.ends_at or 0.0 for lease in core.state.leases.values())
-            furthest = max(until, *(end + core.settings.extension_s for end in ends))
+            furthest = max(until, *(end + core.settings.pool.extension_s for end in ends))
             self._version, self._outlook = core.version, Outlook(core, furthest)
         return self._outlook
 

@@ -68,7 +68,7 @@ def broken(
     core: Core, plans: Sequence[Planned], rows: Sequence[ReservationRow], at: float
 ) -> dict[int, float]:
     """The reservations that do not find their places, each with the first such moment."""
-    lead_s = core.settings.reserve_lead_s
+    lead_s = core.settings.pool.reserve_lead_s
     found: dict[int, float] = {}
     for moment in _moments(plans, rows, at):
         taking = [row for row in rows if _takes_place(row, moment)]

@@ -18,7 +18,7 @@ def when_cut(core: Core, shape: Shape, course: str) -> str:
         return ""  # no layout leaves a GPU whole
     ahead = []
     for plan in map(layout_times.planned, core.state.layouts.values()):
-        time = layout_times.phase(plan, core.now(), core.settings.reserve_lead_s).time
+        time = layout_times.phase(plan, core.now(), core.settings.pool.reserve_lead_s).time
         if time and could_ever_place(shape.profiles, list(_states(core, plan, course))):
             ahead.append((time.starts_at, plan))
     if not ahead:

@@ -15,7 +15,7 @@ from miglab_pool.model.queue import Waiting
 from miglab_pool.model.rows import GpuRow, LeaseRow
 from miglab_pool.rules.backfill import NOTHING, aside
 from miglab_pool.rules.placement.placement import place
-from miglab_pool.settings import CourseRules
+from miglab_pool.settings import Course
 from miglab_pool.state.store import Core
 
 MOST_COUNTED = 99
@@ -54,9 +54,7 @@ class Shelf:
             paused=core.paused,
         )
 
-    def _course(
-        self, look: "Look", name: str, rules: CourseRules, user: str | None
-    ) -> CourseOffers:
+    def _course(self, look: "Look", name: str, rules: Course, user: str | None) -> CourseOffers:
         found = (self._offer(look, text, name) for text in rules.shapes)
         shapes = [offer for offer in found if offer is not None]
         return CourseOffers(

@@ -17,7 +17,7 @@ from miglab_pool.state.store import Core
 def standing(core: Core, at: float) -> Standing:
     """What everybody has used lately, and what the rule needs besides."""
     weights = {name: rules.weight for name, rules in core.settings.courses.items()}
-    return core.uses.standing(at, weights, core.settings.ageing_s)
+    return core.uses.standing(at, weights, core.settings.pool.ageing_s)
 
 
 def line(core: Core, at: float | None = None) -> list[Waiting]:

@@ -1,7 +1,6 @@
 """What the quotas mean for the rows of the pool: who may ask, who must wait, when a lease ends."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
 from miglab_api.offers import QuotaLeft
 from miglab_pool.model.queue import Waiting
@@ -9,8 +8,7 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.rules import quotas
 from miglab_pool.rules.fair_share import HOUR_S, Use
-from miglab_pool.rules.quotas import Asked, Limit
-from miglab_pool.settings import Quota
+from miglab_pool.rules.quotas import Asked, Limit, Quotas
 from miglab_pool.state.store import Core
 
 
@@ -42,7 +40,9 @@ def ends_at(core: Core, lease: LeaseRow, at: float) -> float | None:
     """When a lease that is attached now ends; None for no limit."""
     uses = core.uses.at(at)
     settings = core.settings
-    longest_s = quotas.longest_s(settings.quotas, _asked(core, lease), uses, at, settings.lease_s)
+    longest_s = quotas.longest_s(
+        settings.quotas, _asked(core, lease), uses, at, settings.pool.longest_lease_s
+    )
     return None if longest_s is None else at + longest_s
 
 
@@ -66,7 +66,7 @@ def why_held(core: Core, one: Waiting) -> str:
         return ""
     return (
         f"Your course holds {limit.used:g} of the {limit.most:g} memory slices that it may hold at "
-        f"a time (quota “{limit.quota.name}”): you are served when one of its leases ends."
+        f"a time (quota “{limit.name}”): you are served when one of its leases ends."
     )
 
 
@@ -79,9 +79,9 @@ def left(core: Core, user: str, course: str) -> tuple[QuotaLeft, ...]:
     asked = Asked(user, course, None, 1)
     return tuple(
         QuotaLeft(
-            quota=limit.quota.name,
+            quota=limit.name,
             limit=limit.kind,
-            is_shared=limit.quota.is_shared,
+            is_shared=limit.quota.shared,
             most=limit.most,
             used=limit.used,
             more_in_s=_more_in_s(limit, asked, uses, now),
@@ -96,18 +96,16 @@ def _more_in_s(limit: Limit, asked: Asked, uses: list[Use], now: float) -> float
     return quotas.more_in_s(limit, asked, uses, now)
 
 
-def _totals(core: Core) -> list[Quota]:
+def _totals(core: Core) -> Quotas:
     """What whole courses may hold at a time."""
-    return [
-        replace(quota, slice_hours_week=None, lease_s=None)
-        for quota in core.settings.quotas
-        if quota.is_shared and quota.live_slices is not None
-    ]
+    return {
+        name: quota.model_copy(update={"slice_hours_week": 0.0})
+        for name, quota in core.settings.quotas.items()
+        if quota.shared and quota.live_slices
+    }
 
 
-def _held_by(
-    core: Core, one: Waiting, totals: Sequence[Quota], uses: Iterable[Use]
-) -> Limit | None:
+def _held_by(core: Core, one: Waiting, totals: Quotas, uses: Iterable[Use]) -> Limit | None:
     asked = Asked(one.user, one.course, core.state.tickets[one.ticket].server, one.size)
     return quotas.held_by(quotas.limits(totals, asked, uses, core.now()), asked)
 

@@ -49,7 +49,7 @@ class KeptTime:
 
 def kept_times(core: Core, since: float, until: float) -> list[KeptTime]:
     """When places are kept between two moments, the first in front."""
-    lead_s = core.settings.reserve_lead_s
+    lead_s = core.settings.pool.reserve_lead_s
     found = [
         KeptTime(row, time, time.starts_at - lead_s, kept_until(row, time))
         for row in core.state.reservations.values()
@@ -256,7 +256,7 @@ def _grounds(core: Core, at: float, there: Sequence[LeaseRow]) -> list[Ground]:
     plans = [planned(row) for row in core.state.layouts.values()]
     if not plans:
         return core.grounds()
-    then = layout_times.in_force(plans, at, core.settings.reserve_lead_s)
+    then = layout_times.in_force(plans, at, core.settings.pool.reserve_lead_s)
     numbers = {number for lease in there for number in lease.slices}
     return [_recut(core, one, then.get(one.state.gpu), numbers) for one in core.grounds()]
 

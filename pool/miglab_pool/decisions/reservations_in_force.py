@@ -47,7 +47,7 @@ def in_force(core: Core, at: float, leases: Iterable[LeaseRow] | None = None) ->
 
 def found(core: Core, at: float) -> list[InForce]:
     """The reservations in force at a moment if no lease lives, those that began first in front."""
-    lead_s = core.settings.reserve_lead_s
+    lead_s = core.settings.pool.reserve_lead_s
     phases = ((row, *phase(row, at, lead_s)) for row in core.state.reservations.values())
     in_time = [
         InForce(row, time, state is ReservationState.KEPT, time.starts_at <= at, row.count)

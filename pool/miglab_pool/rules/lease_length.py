@@ -14,7 +14,9 @@ def longest_s(settings: PoolSettings, user: str, course: str) -> float | None:
 
     Slice-hours that are used up may end it sooner.
     """
-    return longest_set_s(settings.quotas, Asked(user, course, None, 0), settings.lease_s)
+    return longest_set_s(
+        settings.quotas, Asked(user, course, None, 0), settings.pool.longest_lease_s
+    )
 
 
 def lasts_s(settings: PoolSettings, user: str, course: str) -> float:
@@ -26,23 +28,23 @@ def lasts_s(settings: PoolSettings, user: str, course: str) -> float:
     longest = longest_s(settings, user, course)
     if longest is None:
         return inf
-    extended_s = settings.extensions * settings.extension_s
+    extended_s = settings.pool.extensions * settings.pool.extension_s
     return handover_s(settings) + longest + extended_s + clearing_s(settings)
 
 
 def handover_s(settings: PoolSettings) -> float:
     """From the grant to the attach, at most."""
-    return settings.offer_s + settings.attach_s
+    return settings.pool.offer_s + settings.pool.attach_s
 
 
 def clearing_s(settings: PoolSettings) -> float:
     """From a lease's end until its place is empty, unless something is stuck."""
-    return settings.warning_s + settings.remove_after_s
+    return settings.reclaim.warning_s + settings.tuning.remove_after_s
 
 
 def extensions_s(settings: PoolSettings, lease: LeaseRow) -> float:
     """By how much the holder may still put the end off, seconds."""
-    return max(0, settings.extensions - lease.extensions) * settings.extension_s
+    return max(0, settings.pool.extensions - lease.extensions) * settings.pool.extension_s
 
 
 def stay_of(settings: PoolSettings, lease: LeaseRow) -> Stay:

@@ -5,7 +5,7 @@ times hours of any seven days.  Of the quotas for each student the one that says
 it concerns counts, for each kind of limit; shared quotas all count.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ LEAST_S = 600.0  # hours left that do not last so long are as good as none
 _STEPS = 30  # halvings of a week: exact to less than a millisecond
 
 Kind = Literal["live_slices", "slice_hours_week", "lease_s"]
+Quotas = Mapping[str, Quota]  # by the name that a refusal calls them
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,12 @@ class Limit:
     """A quota's limit of one kind, and how much of it is used.
 
     Attributes:
+        name: the quota's.
         quota: the quota that sets it.
         used: memory slices or slice-hours; 0 for a length.
     """
 
+    name: str
     quota: Quota
     kind: Kind
     most: float
@@ -48,7 +51,7 @@ class Limit:
         return max(0.0, self.most - self.used)
 
 
-def limits(quotas: Sequence[Quota], asked: Asked, uses: Iterable[Use], now: float) -> list[Limit]:
+def limits(quotas: Quotas, asked: Asked, uses: Iterable[Use], now: float) -> list[Limit]:
     """The limits that concern somebody in a course, with what is used.
 
     Args:
@@ -59,26 +62,31 @@ def limits(quotas: Sequence[Quota], asked: Asked, uses: Iterable[Use], now: floa
     """
     uses = list(uses)
     found = []
-    for quota, kind, most in _applying(quotas, asked):
+    for name, kind, most in _applying(quotas, asked):
+        quota = quotas[name]
         counted = [use for use in uses if _counts(use, quota, asked)]
-        found.append(Limit(quota, kind, most, _used(kind, counted, asked, now)))
+        found.append(Limit(name, quota, kind, most, _used(kind, counted, asked, now)))
     return found
 
 
-def _applying(quotas: Sequence[Quota], asked: Asked) -> list[tuple[Quota, Kind, float]]:
+def _applying(quotas: Quotas, asked: Asked) -> list[tuple[str, Kind, float]]:
+    """The quotas that concern somebody, for each kind of limit that they set."""
     kinds: tuple[Kind, ...] = ("live_slices", "slice_hours_week", "lease_s")
-    concern = [
-        quota
-        for quota in quotas
+    concern = {
+        name: quota
+        for name, quota in quotas.items()
         if quota.course in ("", asked.course) and quota.user in ("", asked.user)
-    ]
-    found = []
+    }
+    found: list[tuple[str, Kind, float]] = []
     for kind in kinds:
-        setting = [quota for quota in concern if getattr(quota, kind) is not None]
-        own = [quota for quota in setting if not quota.is_shared]
-        exact = max(own, default=None, key=lambda one: (_rank(one), -getattr(one, kind)))
-        chosen = [quota for quota in setting if quota.is_shared or quota is exact]
-        found += [(quota, kind, float(getattr(quota, kind))) for quota in chosen]
+        setting = [quota for quota in concern.values() if quota.limit(kind)]
+        own = [quota for quota in setting if not quota.shared]
+        exact = max(own, default=None, key=lambda one: (_rank(one), -one.limit(kind)))
+        found += [
+            (name, kind, quota.limit(kind))
+            for name, quota in concern.items()
+            if quota.limit(kind) and (quota.shared or quota is exact)
+        ]
     return found
 
 
@@ -87,7 +95,7 @@ def _rank(quota: Quota) -> tuple[bool, bool]:
 
 
 def _counts(use: Use, quota: Quota, asked: Asked) -> bool:
-    is_theirs = quota.is_shared or use.user == asked.user
+    is_theirs = quota.shared or use.user == asked.user
     return is_theirs and quota.course in ("", use.course)
 
 
@@ -106,7 +114,7 @@ def _is_own(use: Use, asked: Asked) -> bool:
 # -- verdicts -------------------------------------------------------------------------------------
 
 
-def why_not(quotas: Sequence[Quota], asked: Asked, uses: Sequence[Use], now: float) -> str | None:
+def why_not(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> str | None:
     """Why this cannot be asked for now, and until when, in words; None if it can.
 
     A course that holds all it may at a time is no reason: its students wait in line.
@@ -125,14 +133,14 @@ def why_not(quotas: Sequence[Quota], asked: Asked, uses: Sequence[Use], now: flo
 def held_by(found: Iterable[Limit], asked: Asked) -> Limit | None:
     """The shared quota of live slices that somebody in line waits for, if there is one."""
     for limit in found:
-        is_shared_live = limit.kind == "live_slices" and limit.quota.is_shared
+        is_shared_live = limit.kind == "live_slices" and limit.quota.shared
         if is_shared_live and limit.used + asked.size > limit.most:
             return limit
     return None
 
 
 def longest_s(
-    quotas: Sequence[Quota],
+    quotas: Quotas,
     asked: Asked,
     uses: Sequence[Use],
     now: float,
@@ -147,7 +155,7 @@ def longest_s(
     return min((end for end in ends if end is not None), default=None)
 
 
-def longest_set_s(quotas: Sequence[Quota], asked: Asked, default_s: float | None) -> float | None:
+def longest_set_s(quotas: Quotas, asked: Asked, default_s: float | None) -> float | None:
     """The longest lease that quotas allow, whatever was used; without one, the default."""
     if not quotas:
         return default_s
@@ -155,9 +163,7 @@ def longest_set_s(quotas: Sequence[Quota], asked: Asked, default_s: float | None
     return min(longest, default=default_s)
 
 
-def hours_left_s(
-    quotas: Sequence[Quota], asked: Asked, uses: Sequence[Use], now: float
-) -> float | None:
+def hours_left_s(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> float | None:
     """How long a student's slice-hours last, seconds, if all their servers go on; None: no limit.
 
     A course's slice-hours end nobody's lease: they only let nobody in any more.
@@ -168,7 +174,7 @@ def hours_left_s(
         (
             limit.left / held * HOUR_S
             for limit in limits(quotas, asked, uses, now)
-            if limit.kind == "slice_hours_week" and not limit.quota.is_shared
+            if limit.kind == "slice_hours_week" and not limit.quota.shared
         ),
         default=None,
     )
@@ -180,7 +186,7 @@ def _why_not_live(limit: Limit, asked: Asked) -> str | None:
             f"This shape has {asked.size} memory slices; {_whose(limit)} at most "
             f"{limit.most:g} at a time ({_named(limit)}). Choose a smaller shape."
         )
-    if limit.quota.is_shared or limit.used + asked.size <= limit.most:
+    if limit.quota.shared or limit.used + asked.size <= limit.most:
         return None
     return (
         f"You hold or wait for {limit.used:g} of the {limit.most:g} memory slices that you may "
@@ -191,7 +197,7 @@ def _why_not_live(limit: Limit, asked: Asked) -> str | None:
 
 def _why_not_week(limit: Limit, asked: Asked, uses: Sequence[Use], now: float) -> str:
     wait_s = more_in_s(limit, asked, uses, now)
-    who = "Your course has" if limit.quota.is_shared else "You have"
+    who = "Your course has" if limit.quota.shared else "You have"
     said = (
         f"{who} used {limit.used:.1f} of {limit.most:g} slice-hours of the last seven days "
         f"({_named(limit)}). "
@@ -229,8 +235,8 @@ def in_words(seconds: float) -> str:
 
 
 def _whose(limit: Limit) -> str:
-    return "your course may hold" if limit.quota.is_shared else "you may hold"
+    return "your course may hold" if limit.quota.shared else "you may hold"
 
 
 def _named(limit: Limit) -> str:
-    return f"quota “{limit.quota.name}”"
+    return f"quota “{limit.name}”"

@@ -54,7 +54,7 @@ class Core:
         self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
         self.gpu_usage: dict[str, Usage] = {}
         self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
-        self.uses = Uses(ledger, settings.fair_half_life_s)
+        self.uses = Uses(ledger, settings.pool.fair_half_life_s)
         self.kept: Memo | None = None  # for reservations; see reserved.py
         self.laid: dict[str, InForce] = {}  # the layout on each GPU; see laying.py
         self.cut_done: dict[str, Ground] = {}  # as it was seen last with nothing left to cut
@@ -67,10 +67,14 @@ class Core:
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
-        self.gpu_backoff = Backoff(settings.retry_s, settings.retry_max_s)
-        self.cut_backoff = Backoff(settings.retry_s, settings.retry_max_s)  # see reserved.cut
-        self.grant_backoff = Backoff(settings.retry_s, settings.retry_max_s)  # see pause_grants
-        self.probe_backoff = Backoff(settings.probe_s, settings.retry_max_s)
+        self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
+        self.cut_backoff = Backoff(
+            settings.tuning.retry_s, settings.tuning.retry_max_s
+        )  # see reserved.cut
+        self.grant_backoff = Backoff(
+            settings.tuning.retry_s, settings.tuning.retry_max_s
+        )  # see pause_grants
+        self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)
         self._grounds: dict[str, Ground | None] = {}
         self._pausing: set[str] = set()
         self._stale: set[str] = set(ledger.state.gpus)

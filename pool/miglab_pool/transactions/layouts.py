@@ -30,7 +30,7 @@ from miglab_pool.state.store import Core
 
 def look(core: Core, at: float) -> None:
     """Work out what is in force on each GPU; those where that changed are seen anew."""
-    now = in_force(plans(core), at, core.settings.reserve_lead_s) if core.state.layouts else {}
+    now = in_force(plans(core), at, core.settings.pool.reserve_lead_s) if core.state.layouts else {}
     changed = {gpu for gpu in core.laid.keys() | now.keys() if core.laid.get(gpu) != now.get(gpu)}
     if changed:
         core.laid = now
@@ -41,7 +41,7 @@ def look(core: Core, at: float) -> None:
 def note_phases(core: Core, tx: Transaction) -> None:
     """Put into the ledger what the clock has made of each, and see what is in force."""
     for row in list(core.state.layouts.values()):
-        state = _state(planned(row), tx.at, core.settings.reserve_lead_s)
+        state = _state(planned(row), tx.at, core.settings.pool.reserve_lead_s)
         if state != row.state:
             tx.put(replace(row, state=state), reason=_what_now(state))
     look(core, tx.at)

@@ -116,7 +116,9 @@ def extend(core: Core, number: int, by_s: float, by: str) -> LeaseRow:
         assert lease.ends_at is not None
         ends_at = max(lease.ends_at, tx.at) + by_s
         if lease.state == LeaseState.WARNED:
-            lease = replace(lease.without_warning(), stay_until=tx.at + core.settings.stay_s)
+            lease = replace(
+                lease.without_warning(), stay_until=tx.at + core.settings.reclaim.stay_s
+            )
         lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
         tx.put(lease, by, "extended")
         tx.note(lease, by, f"extended by {by_s:.0f} s", "extend")
@@ -132,15 +134,15 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
         raise Refused("no-extension", why)
     if lease.ends_at is None:
         raise Refused("no-extension", "This lease has no end: there is nothing to extend.")
-    if lease.extensions >= settings.extensions:
+    if lease.extensions >= settings.pool.extensions:
         raise Refused(
             "no-extension",
             f"It was extended {lease.extensions} times, which is all there is. "
             "Save your work; afterwards you can ask for a new slice.",
         )
-    if by_s > settings.extension_s:
+    if by_s > settings.pool.extension_s:
         raise Refused(
-            "no-extension", f"One extension is at most {settings.extension_s:.0f} s long.", 422
+            "no-extension", f"One extension is at most {settings.pool.extension_s:.0f} s long.", 422
         )
     ends_at = max(lease.ends_at, core.now()) + by_s
     quota_checks.check_end(core, lease, ends_at)
@@ -181,7 +183,7 @@ def start_release(
 def holder_gone(core: Core, tx: Transaction, lease: LeaseRow, reason: str) -> LeaseRow:
     """The holder is confirmed gone: end the lease and scrub its slices."""
     for row in core.state.slices_of(lease):
-        scrub(tx, row, f"lease {lease.id} is over", remake=core.settings.keep_warm)
+        scrub(tx, row, f"lease {lease.id} is over", remake=core.settings.tuning.keep_warm)
     lease = replace(lease, state=LeaseState.RELEASED, ended_at=tx.at, reason=lease.reason or reason)
     tx.put(lease, reason=f"{lease.reason}; holder {lease.holder} is gone")
     core.probe_backoff.clear(lease.id)

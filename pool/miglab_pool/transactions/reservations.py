@@ -147,7 +147,7 @@ def cancel(core: Core, number: int, by: str, reason: str = "") -> ReservationRow
 def note_phases(core: Core, tx: Transaction) -> None:
     """Put into the ledger what the clock has made of each; a change wakes who waits for news."""
     for row in list(core.state.reservations.values()):
-        state, found = phase(row, tx.at, core.settings.reserve_lead_s)
+        state, found = phase(row, tx.at, core.settings.pool.reserve_lead_s)
         if state != row.state:
             tx.put(replace(row, state=state), reason=_what_now(row, state, found))
 

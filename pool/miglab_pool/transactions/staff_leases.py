@@ -35,7 +35,7 @@ def extend(
     with core.write() as tx:
         row = leases.find(core, number)
         check_seen(core, row, seen)
-        after = staff_actions.given_time(row, by_s, tx.at, core.settings.stay_s)
+        after = staff_actions.given_time(row, by_s, tx.at, core.settings.reclaim.stay_s)
         if after.ends_at is not None:
             reservations_ahead.check_end(core, row, after.ends_at)
         act = "keep" if after.ends_at == row.ends_at else "extend"

@@ -146,7 +146,7 @@ def expire(core: Core, tx: Transaction) -> None:
             state, reason, message = verdict
             end(core, tx, ticket, state, reason, message)
     for lease in list(core.state.leases.values()):
-        limit_s = core.settings.attach_s
+        limit_s = core.settings.pool.attach_s
         if lease.taken_at is None or lease.state != LeaseState.GRANTED:
             continue
         if tx.at >= max(lease.taken_at, core.started_at) + limit_s:
@@ -156,13 +156,13 @@ def expire(core: Core, tx: Transaction) -> None:
 def expires_at(core: Core, ticket: TicketRow) -> float | None:
     """When the ticket ends unless somebody does something; a restart of the pool renews it."""
     if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
-        return max(ticket.offered_at, core.started_at) + core.settings.offer_s
+        return max(ticket.offered_at, core.started_at) + core.settings.pool.offer_s
     if ticket.state != TicketState.WAITING:
         return None
-    longest = ticket.created_at + core.settings.longest_wait_s
+    longest = ticket.created_at + core.settings.pool.longest_wait_s
     if ticket.lease is not None:  # its slices are being made: no grace, yet not for ever
         return longest
-    unattended = max(ticket.attended_at, core.started_at) + core.settings.attend_grace_s
+    unattended = max(ticket.attended_at, core.started_at) + core.settings.pool.attend_grace_s
     return min(unattended, longest)
 
 
@@ -173,8 +173,8 @@ def _overdue(core: Core, ticket: TicketRow, at: float) -> tuple[TicketState, str
     if ticket.state == TicketState.OFFERED:
         message = "The slices were offered, and not taken in time. Ask again."
         return TicketState.EXPIRED, "offer-expired", message
-    if at >= ticket.created_at + core.settings.longest_wait_s:
-        minutes = core.settings.longest_wait_s / 60
+    if at >= ticket.created_at + core.settings.pool.longest_wait_s:
+        minutes = core.settings.pool.longest_wait_s / 60
         message = (
             f"Nothing became free within {minutes:.0f} minutes. "
             "Choose a smaller shape, start without a GPU, or try again later."

@@ -109,7 +109,7 @@ def stay(core: Core, number: int, by: str) -> LeaseRow:
         if why is not None:
             tx.note(lease, by, f"still here: {why.message}", "refused")
         elif lease.state == LeaseState.WARNED:
-            until = tx.at + core.settings.stay_s
+            until = tx.at + core.settings.reclaim.stay_s
             lease = replace(lease.without_warning(), stays=lease.stays + 1, stay_until=until)
             tx.put(lease, by, "I am still here", act="stay")
     if why is not None:
@@ -119,7 +119,7 @@ def stay(core: Core, number: int, by: str) -> LeaseRow:
 
 def keepalives_left(core: Core, lease: LeaseRow) -> int:
     """How often "I am still here" still counts."""
-    return max(0, core.settings.stays - lease.stays)
+    return max(0, core.settings.reclaim.stays - lease.stays)
 
 
 def worked(core: Core, number: int) -> None:

@@ -37,7 +37,7 @@ def layouts(core: Core) -> Layouts:
 def layout_view(core: Core, row: LayoutRow) -> LayoutView:
     """One layout, with its time in force or next."""
     plan = planned(row)
-    time = phase(plan, core.now(), core.settings.reserve_lead_s).time if row.is_live else None
+    time = phase(plan, core.now(), core.settings.pool.reserve_lead_s).time if row.is_live else None
     return LayoutView(
         id=row.id,
         name=row.name,
@@ -61,7 +61,7 @@ def diffs(core: Core, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
 def diffs_now(core: Core, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
     """As `diffs`, each only with the GPUs on which it would be in force now, were it applied."""
     plans = [_planned(number, one) for number, one in enumerate(asked)]
-    found = in_force(plans, core.now(), core.settings.reserve_lead_s)
+    found = in_force(plans, core.now(), core.settings.pool.reserve_lead_s)
     mine = [
         {gpu: cut for gpu, cut in one.gpus.items() if gpu in found and found[gpu].number == number}
         for number, one in enumerate(asked)
@@ -79,7 +79,7 @@ def _planned(number: int, asked: LayoutSpec) -> Planned:
 
 def _diff(core: Core, asked: LayoutSpec) -> LayoutDiff:
     plan = _planned(0, asked)
-    time = phase(plan, core.now(), core.settings.reserve_lead_s).time
+    time = phase(plan, core.now(), core.settings.pool.reserve_lead_s).time
     gpus = [row for row in _gpus(core) if row.uuid in asked.gpus]
     return LayoutDiff(
         layout=asked.name,

@@ -130,7 +130,7 @@ def lease_view(
         others_wait: how many wait for what it would free.
         extension_s: what one extension may add, if reservations allow less than the settings.
     """
-    most_s = core.settings.extension_s if extension_s is None else extension_s
+    most_s = core.settings.pool.extension_s if extension_s is None else extension_s
     found = [core.ledger.find_slice(number) for number in row.slices]
     rows = [item for item in found if item is not None]
     return LeaseView(
@@ -149,7 +149,7 @@ def lease_view(
         attached_at=row.attached_at,
         ends_at=row.ends_at,
         release_requested_at=row.releasing_at,
-        extensions_left=max(0, core.settings.extensions - row.extensions) if most_s else 0,
+        extensions_left=max(0, core.settings.pool.extensions - row.extensions) if most_s else 0,
         extension_s=most_s,
         reason=row.reason,
         warning=_warning(core, row),
@@ -171,7 +171,7 @@ def _warning(core: Core, row: LeaseRow) -> LeaseWarning | None:
 
 def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
     """A reservation, with its time in force or next."""
-    at, lead_s = core.now(), core.settings.reserve_lead_s
+    at, lead_s = core.now(), core.settings.pool.reserve_lead_s
     rule = rule_of(row)
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
     drawn = next((row.count - n.left for n in in_force(core, at) if n.row.id == row.id), 0)

@@ -304,11 +304,13 @@ def _destroy_failed(core: Core, row: SliceRow, error: GpuError) -> None:
     with core.write() as tx:
         row = core.state.slices[row.id]
         settings = core.settings
-        pause_s = min(settings.retry_max_s, settings.retry_s * 2 ** min(row.attempts, 20))
+        pause_s = min(
+            settings.tuning.retry_max_s, settings.tuning.retry_s * 2 ** min(row.attempts, 20)
+        )
         row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, why=str(error))
         if not isinstance(error, InUse):
             inspect_gpu.gpu_failed(core, tx, row.gpu, error)
-        if row.attempts >= settings.quarantine_after and row.profile != FULL:
+        if row.attempts >= settings.tuning.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)
         tx.put(row, reason=str(error))
         if row.state == SliceState.SCRUBBING:
@@ -385,7 +387,7 @@ def probe(core: Core, number: int) -> None:
 
 def _is_overstaying(core: Core, lease: LeaseRow) -> bool:
     since = lease.releasing_at
-    return since is not None and core.now() >= since + core.settings.remove_after_s
+    return since is not None and core.now() >= since + core.settings.tuning.remove_after_s
 
 
 def _record_probe(core: Core, tx: Transaction, asked: LeaseRow, answer: Liveness) -> None:
@@ -398,7 +400,7 @@ def _record_probe(core: Core, tx: Transaction, asked: LeaseRow, answer: Liveness
     elif answer is Liveness.UNKNOWN:
         core.probe_backoff.fail(lease.id, tx.at)
     else:
-        core.probe_backoff.pause(lease.id, tx.at + core.settings.probe_s)
+        core.probe_backoff.pause(lease.id, tx.at + core.settings.tuning.probe_s)
 
 
 # -- stuck --------------------------------------------------------------------------------------
@@ -408,7 +410,7 @@ def notice_stuck(core: Core, tx: Transaction) -> None:
     """A call that does not come back: its GPU takes no new lease, and who waits for it waits on."""
     for gpu, since in core.acting.items():
         row = core.state.gpus.get(gpu)
-        if row is None or tx.at < since + core.settings.stuck_s or row.state != GPU_OK:
+        if row is None or tx.at < since + core.settings.tuning.stuck_s or row.state != GPU_OK:
             continue
         why = f"an NVML call has not come back for {tx.at - since:.0f} s"
         core.mark_gpu(tx, gpu, GPU_UNKNOWN, why)

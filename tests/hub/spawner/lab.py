@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
+from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
@@ -19,7 +19,7 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.course_roles import RoleBook
 from miglab_pool.model.holders import Holders
 from miglab_pool.pool import Pool
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.worker.holders import AnyHolders, ProcessHolders
 
 PREFIX = "/services/pool"
@@ -27,11 +27,13 @@ URL = f"http://pool{PREFIX}"
 SECRET = "the-spawners-own-secret"
 SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "7g.40gb", "cpu")
 COURSES = {
-    "everyone": CourseRules("Everyone", SHAPES, "1g.5gb"),
-    "vision": CourseRules("Computer vision", ("3g.20gb",), "3g.20gb"),
-    "text": CourseRules("Text", ("1g.5gb",), "cpu"),
+    "everyone": Course(title="Everyone", shapes=SHAPES, default="1g.5gb"),
+    "vision": Course(title="Computer vision", shapes=("3g.20gb",), default="3g.20gb"),
+    "text": Course(title="Text", shapes=("1g.5gb",), default="cpu"),
 }
-SETTINGS = PoolSettings(courses=COURSES, probe_s=0.05, longest_wait_s=60.0)
+SETTINGS = changed(
+    PoolSettings(courses=COURSES), probe_s=0.05, longest_wait_s=60.0, offer_s=120.0, attach_s=120.0
+)
 
 
 class Way(httpx.AsyncBaseTransport):
@@ -92,7 +94,7 @@ class PoolLab:
 
     def limit(self, **settings: object) -> None:
         """Change the pool's settings; takes effect with the next start."""
-        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]
+        self.settings = changed(self.settings, **settings)
 
     def lease_of(self, user: str, server: str = "") -> LeaseView | None:
         return self.pool.lease_of(user, server)

@@ -10,6 +10,7 @@ from miglab_hub.launch.up import probes, proxy_command
 from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
+from miglab_pool.settings import PoolSettings
 
 ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
@@ -23,6 +24,7 @@ WRONG = {
         ["limits.1g.5gb.ram", "memory_gib"],
     ),
     "internal key": ("file = 'x'\n" + COURSE, ["unknown key file"]),
+    "the pool's tuning": ("[tuning]\nprobe_s = 1\n" + COURSE, ["unknown key tuning"]),
     "text for a number": ('[lab]\nport = "8000"\n' + COURSE, ["lab.port", "integer", "'8000'"]),
     "number for a flag": ("[gpus]\nsimulated = 1\n" + COURSE, ["gpus.simulated", "boolean"]),
     "port too high": ("[lab]\nport = 65532\n" + COURSE, ["lab.port", "65531"]),
@@ -183,12 +185,12 @@ def test_urls_below_a_base_url(tmp_path: Path) -> None:
 
 
 def test_the_pool_gets_its_rules(tmp_path: Path) -> None:
-    """Limits and courses reach the pool in its own words; no limit is None, not zero."""
+    """The pool reads the tables themselves; no limit is None, not zero."""
     text = "[pool]\nqueue_limit = 3\nlease_s = 0\n" + COURSE + 'default = "1g.5gb"\n'
-    pool = load(write(tmp_path, text), {}).pool_settings()
-    assert pool.queue_limit == 3 and pool.lease_s is None
-    assert pool.courses["everyone"].shapes == ("1g.5gb", "cpu")
-    assert pool.courses["everyone"].title == "everyone"
+    settings: PoolSettings = load(write(tmp_path, text), {})
+    assert settings.pool.queue_limit == 3 and settings.pool.longest_lease_s is None
+    assert settings.courses["everyone"].shapes == ("1g.5gb", "cpu")
+    assert settings.courses["everyone"].title == "everyone"
 
 
 def test_every_setting_is_in_the_reference() -> None:
@@ -202,10 +204,10 @@ def test_the_pool_gets_its_quotas(tmp_path: Path) -> None:
     """A quota's limits reach the pool, none where the file says none; so do the weights."""
     file = tmp_path / "lab.toml"
     file.write_text(COURSE + "weight = 2.0\n[quotas.each]\nlive_slices = 3\n", encoding="utf-8")
-    pool = load(file, {}).pool_settings()
-    assert pool.courses["everyone"].weight == 2.0
-    (quota,) = pool.quotas
-    assert (quota.name, quota.live_slices, quota.slice_hours_week) == ("each", 3, None)
+    settings: PoolSettings = load(file, {})
+    assert settings.courses["everyone"].weight == 2.0
+    assert {name: quota.live_slices for name, quota in settings.quotas.items()} == {"each": 3}
+    assert not settings.quotas["each"].limit("slice_hours_week")
 
 
 NEEDS_DOMAINS = ['[students]\nspawner = "docker"\n', '[authentication]\nclass = "pam"\n']

@@ -17,16 +17,24 @@ from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Stray
 from miglab_pool.pool import Pool
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.settings import Pool as PoolTable
 
 SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")
 SETTINGS = PoolSettings(
     courses={
-        "everyone": CourseRules("Everyone", SHAPES),
-        "vision": CourseRules("Computer vision", ("1g.5gb", "at least 9 GiB")),
+        "everyone": Course(title="Everyone", shapes=SHAPES),
+        "vision": Course(title="Computer vision", shapes=("1g.5gb", "at least 9 GiB")),
     },
-    queue_limit=40,
-    keep_warm=True,
+    pool=PoolTable(
+        queue_limit=40,
+        longest_wait_s=3600.0,
+        attend_grace_s=120.0,
+        offer_s=120.0,
+        attach_s=120.0,
+        extension_s=3600.0,
+        extensions=3,
+    ),
 )
 
 
@@ -177,7 +185,7 @@ class World:
         """Let time pass until nothing is left to be done, whatever was retried."""
         for _ in range(12):
             self.work()
-            self.pass_time(self.settings.retry_max_s)
+            self.pass_time(self.settings.tuning.retry_max_s)
             self.attend_all()
             self.pool.reconcile()
         self.work()
@@ -225,7 +233,7 @@ class World:
         """The server stops, and the pool hears of it."""
         self.holders.there.discard(lease.holder)
         self.pool.release(lease.id, "hub", "stopped")
-        self.pass_time(self.settings.probe_s)
+        self.pass_time(self.settings.tuning.probe_s)
         self.work()
 
     # -- what is on the GPUs ------------------------------------------------------------------

@@ -8,6 +8,7 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pool_settings import changed
 
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placed
@@ -15,7 +16,7 @@ from miglab_pool.model.gpu import UNKNOWN, Ground, Stay
 from miglab_pool.model.queue import Ahead, Waiting
 from miglab_pool.rules.backfill import Aside, aside, first_that_fits
 from miglab_pool.rules.queue_order import in_line
-from miglab_pool.settings import CourseRules, Quota
+from miglab_pool.settings import Course, Quota
 
 from .conftest import SETTINGS, World
 from .test_queue import gpu, placed
@@ -214,15 +215,15 @@ def test_short_ones_do_go_ahead() -> None:
 
 # -- in the pool ----------------------------------------------------------------------------------
 
-QUICK = Quota("quick looks are short", course="quick", lease_s=600.0)
+QUICK = {"quick looks are short": Quota(course="quick", lease_s=600.0)}
 
 
 def lab(make_world: MakeWorld, **more: object) -> World:
     """One A100 with a history of leases that all lasted an hour; leases of "quick" last 10 min."""
-    courses = {**SETTINGS.courses, "quick": CourseRules("Quick", ("1g.5gb",))}
+    courses = {**SETTINGS.courses, "quick": Course(title="Quick", shapes=("1g.5gb",))}
     values: dict[str, object] = {
         "courses": courses,
-        "quotas": (QUICK,),
+        "quotas": QUICK,
         "lease_s": HOUR_S,
         "extensions": 0,
         "ageing_s": 0.0,  # else who used less goes first anyway
@@ -230,7 +231,7 @@ def lab(make_world: MakeWorld, **more: object) -> World:
         "attend_grace_s": 4 * HOUR_S,
         **more,
     }
-    world = make_world(replace(SETTINGS, **values))  # type: ignore[arg-type]
+    world = make_world(changed(SETTINGS, **values))
     early = [world.run(f"early{n}") for n in range(6)]
     world.pass_time(HOUR_S)
     for lease in early:

@@ -1,10 +1,10 @@
 """GPUs of one course alone: who gets leases there, what is kept, offered and promised there."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseView
 from miglab_api.reservations import ReservationRequest
@@ -13,14 +13,14 @@ from miglab_pool.model.gpu import GpuState, Ground, open_to
 from miglab_pool.model.queue import Waiting
 from miglab_pool.model.refused import Refused
 from miglab_pool.rules.backfill import first_that_fits
-from miglab_pool.settings import CourseRules
+from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, SHAPES, World
 from .test_keeping import A100, placed
 from .test_reservations import TUESDAY
 
-COURSES = {name: CourseRules(name, SHAPES) for name in ("everyone", "vision", "deep")}
-RULES = replace(
+COURSES = {name: Course(title=name, shapes=SHAPES) for name in ("everyone", "vision", "deep")}
+RULES = changed(
     SETTINGS, courses=COURSES, assigned={"1": "vision"}, attend_grace_s=7200.0,
     longest_wait_s=24 * 3600.0, reserve_lead_s=900.0,
 )  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(
     make_world: Callable[..., World],
 ) -> None:
     """At once, and in words, as if that GPU were not there."""
-    lab = make_world(replace(RULES, assigned={"0": "vision"}))
+    lab = make_world(changed(RULES, assigned={"0": "vision"}))
     with pytest.raises(Refused, match="No GPU that deep may use can ever hold"):
         lab.ask("ada", "1g.5gb", course="deep")
     assert lab.ask("vera", "1g.5gb", course="vision").state is TicketState.WAITING

@@ -19,7 +19,7 @@ def test_asking_keeps_the_place_through_a_restart(world: World) -> None:
     full(world)
     ticket = world.ask("ada", server="lab 2")
     for _ in range(4):
-        world.pass_time(SETTINGS.attend_grace_s - 1)
+        world.pass_time(SETTINGS.pool.attend_grace_s - 1)
         status = world.pool.server_status("ada", "lab 2")
         world.work()
     assert status.lease is None
@@ -35,7 +35,7 @@ def test_another_server_keeps_nothing(world: World) -> None:
     """Neither another server of the same student nor another student attends the ticket."""
     full(world)
     ticket = world.ask("ada", server="lab")
-    world.pass_time(SETTINGS.attend_grace_s)
+    world.pass_time(SETTINGS.pool.attend_grace_s)
     assert world.pool.server_status("ada", "").ticket is None
     assert world.pool.server_status("bo", "lab", ticket.id).ticket is None
     world.work()
@@ -62,7 +62,7 @@ def test_how_a_known_ticket_ended_is_told(world: World) -> None:
     """Who names the ticket it had learns why it is over; who names none, or another's, does not."""
     ticket = world.ask("ada")
     world.work()
-    world.pass_time(SETTINGS.offer_s)
+    world.pass_time(SETTINGS.pool.offer_s)
     world.work()
     assert world.pool.server_status("ada", "").ticket is None
     ended = world.pool.server_status("ada", "", ticket.id).ticket
@@ -73,7 +73,7 @@ def test_how_a_known_ticket_ended_is_told(world: World) -> None:
 def test_a_slice_taken_for_a_server_that_did_not_come(world: World) -> None:
     """As when the hub died between stop and start: it lapses, and the server that lives is told."""
     lease = world.grant("ada")
-    world.pass_time(SETTINGS.attach_s)
+    world.pass_time(SETTINGS.pool.attach_s)
     world.work()
     assert world.pool.server_status("ada", "").ticket is None
     ended = world.pool.server_status("ada", "", lease.ticket).ticket
@@ -86,7 +86,7 @@ def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
     """The same shape and course, at the end of the line; not another's, and only by the server."""
     ticket = world.ask("ada", "at least 9 GiB", course="vision")
     world.work()
-    world.pass_time(SETTINGS.offer_s)
+    world.pass_time(SETTINGS.pool.offer_s)
     world.work()
     with pytest.raises(Refused, match="not in the course vision"):
         world.pool.requeue("ada", "", ticket.id, ["everyone"])

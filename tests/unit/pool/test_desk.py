@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.gpus import SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
@@ -311,7 +311,7 @@ def test_undone_by_somebody_else(world: World) -> None:
 
 def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     """The holder is told by whom and why; nothing but staff puts it off; then it is released."""
-    world = make_world(replace(SETTINGS, lease_s=6000.0))
+    world = make_world(changed(SETTINGS, lease_s=6000.0))
     lease = world.run("ada")
     warned = world.pool.desk.reclaim(lease.id, "I need it for the exam.", INA, 60.0)
     assert warned.warning is not None and warned.warning.kind is WarningKind.STAFF
@@ -390,7 +390,7 @@ def test_what_is_over_is_not_taken_back(world: World) -> None:
 
 def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
     """As often and as long as they wish; the student's own extensions are not used up."""
-    world = make_world(replace(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
+    world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
     lease = world.run("ada")
     world.pool.extend(lease.id, 60, "ada")
     refusal(lambda: world.pool.extend(lease.id, 60, "ada"))
@@ -439,7 +439,7 @@ def served_next(world: World, lease: LeaseView) -> str:
 
 def test_put_in_front(make_world: MakeWorld) -> None:
     """Before those who came earlier and have waited longest; said to the student, and kept."""
-    world = make_world(replace(SETTINGS, ageing_s=10.0))
+    world = make_world(changed(SETTINGS, ageing_s=10.0))
     lease = world.run("big", "7g.40gb")
     world.ask("bob", "7g.40gb")
     world.pass_time(60.0)

@@ -1,7 +1,6 @@
 """Messages of staff and the audit: who is told, who did what, and what is forgotten when."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy.dialects import sqlite
+from tests.pool_settings import changed
 
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
 from miglab_pool.ledger.reading import reading
@@ -240,7 +240,7 @@ def test_an_entry_says_everything(world: World) -> None:
 
 def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> None:
     """What is done to it, and to slices on it that nobody holds, the course's staff find."""
-    world = make_world(replace(SETTINGS, assigned={"0": "vision"}))
+    world = make_world(changed(SETTINGS, assigned={"0": "vision"}))
     world.end(world.run("ada", course="vision"))
     (gpu,) = world.pool.snapshot().gpus
     world.pool.desk.drain_slice(gpu.slices[0].slice_id, "Errors.", INA)
@@ -261,7 +261,7 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(
     make_world: Callable[..., World],
 ) -> None:
     """An extension and a release; nobody else's."""
-    world = make_world(replace(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
+    world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
     lease, other = world.run("ada"), world.run("ada_")
     world.pool.extend(lease.id, 60.0, "server:ada/lab")
     world.pool.release(lease.id, "server:ada/lab", "done")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
@@ -15,7 +16,7 @@ from miglab_pool.model.queue import Standing, Waiting
 from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use, decayed
 from miglab_pool.rules.queue_order import in_line
-from miglab_pool.settings import CourseRules
+from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, Crash, World
 from .test_queue import gpu
@@ -212,7 +213,7 @@ def test_what_never_ran_costs_nothing() -> None:
 
 
 def heavy_world(make_world: MakeWorld, **more: object) -> World:
-    return make_world(replace(SETTINGS, **more))  # type: ignore[arg-type]
+    return make_world(changed(SETTINGS, **more))
 
 
 def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
@@ -226,7 +227,7 @@ def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
     world.run("cy", "1g.5gb")
     world.pass_time(2 * HOUR_S)
     kept = world.pool.core.uses.standing(world.at, {}, 1.0)
-    fresh = Uses(world.ledger, SETTINGS.fair_half_life_s).standing(world.at, {}, 1.0)
+    fresh = Uses(world.ledger, SETTINGS.pool.fair_half_life_s).standing(world.at, {}, 1.0)
     assert kept.users == pytest.approx(fresh.users)
     assert kept.courses == pytest.approx(fresh.courses)
     assert kept.users["ada"] == pytest.approx(
@@ -259,14 +260,14 @@ def test_a_rolled_back_end_is_undone(world: World) -> None:
 
 
 def full_world(make_world: MakeWorld, **more: object) -> tuple[World, list[object]]:
-    courses = {"everyone": SETTINGS.courses["everyone"], "b": CourseRules("B", ("1g.5gb",))}
+    courses = {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}
     world = heavy_world(make_world, courses=courses, **more)
     return world, [world.run(f"student{n}") for n in range(7)]
 
 
 def test_who_used_less_is_served_first(make_world: MakeWorld) -> None:
     """The place in line that a student sees is the order of the decision."""
-    world, leases = full_world(make_world, ageing_s=1e9)
+    world, leases = full_world(make_world, ageing_s=1e7)
     world.pass_time(HOUR_S)
     world.end(leases[0])  # type: ignore[arg-type]
     world.run("other")
@@ -305,5 +306,5 @@ def test_two_courses_share_a_moment(make_world: MakeWorld) -> None:
     assert (sum(served[:7]), sum(served[7:])) == (4, 3)
 
 
-def full_courses() -> dict[str, CourseRules]:
-    return {"everyone": SETTINGS.courses["everyone"], "b": CourseRules("B", ("1g.5gb",))}
+def full_courses() -> dict[str, Course]:
+    return {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}

@@ -1,9 +1,9 @@
 """The pool's own estimates: from its rows, told with ticket and offer."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import WaitEstimate
@@ -18,7 +18,7 @@ MakeWorld = Callable[..., World]
 @pytest.fixture
 def full(make_world: MakeWorld) -> tuple[World, list[LeaseView]]:
     """Seven leases of an hour, begun five minutes apart, without extensions."""
-    world = make_world(replace(SETTINGS, lease_s=3600.0, extensions=0))
+    world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=0))
     leases = []
     for n in range(7):
         leases.append(world.run(f"student{n}"))
@@ -116,7 +116,7 @@ def test_a_server_that_stops_frees_at_once(full: tuple[World, list[LeaseView]]) 
 
 def test_whole_gpus_are_forecast(make_world: MakeWorld) -> None:
     """Who waits for a whole GPU with MIG off waits for the end of the lease on it."""
-    world = make_world(replace(SETTINGS, lease_s=3600.0, extensions=0), mig=False)
+    world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=0), mig=False)
     world.pool.sample()
     lease = world.run("ada", "full")
     found = told(world, world.ask("bob", "full").id)
@@ -126,7 +126,7 @@ def test_whole_gpus_are_forecast(make_world: MakeWorld) -> None:
 
 def test_what_is_foreign_never_ends(make_world: MakeWorld) -> None:
     """Somebody who wants a place where something foreign lies has no estimate."""
-    world = make_world(replace(SETTINGS, lease_s=3600.0))
+    world = make_world(changed(SETTINGS, lease_s=3600.0))
     item = placed("1g.5gb", 6)
     info = world.driver.gpus()[0]
     world.driver.create(info.uuid, info.geometry.by_name["1g.5gb"], item.placement)
@@ -140,7 +140,7 @@ def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
 
     When it has been cancelled they are told as free at the leases' ends.
     """
-    world = make_world(replace(RULES, lease_s=3000.0, extensions=0))
+    world = make_world(changed(RULES, lease_s=3000.0, extensions=0))
     world.at = TUESDAY - 3600
     world.pool.reconcile()
     for n in range(7):
@@ -158,7 +158,7 @@ def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
 
 def test_places_kept_now_are_told_as_well(make_world: MakeWorld) -> None:
     """While a class keeps all that is free, strangers are told the end of its grace at best."""
-    world = make_world(replace(RULES, lease_s=3000.0, extensions=0))
+    world = make_world(changed(RULES, lease_s=3000.0, extensions=0))
     world.at = TUESDAY - 60
     world.pool.reconcile()
     reserve(world)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.leases import LeaseView
@@ -19,7 +20,7 @@ from .conftest import World
 from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve
 
 HOUR_S = 3600.0
-LASTING = replace(RULES, lease_s=HOUR_S, extensions=2, extension_s=HOUR_S)
+LASTING = changed(RULES, lease_s=HOUR_S, extensions=2, extension_s=HOUR_S)
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_who_stays_anyway_takes_no_more(lab: World) -> None:
     lab.pool.extend(stranger.id, HOUR_S, "bob")
     lab.pool.extend(stranger.id, HOUR_S, "bob")
     reserve(lab)
-    extended = replace(LASTING, extensions=3)
+    extended = changed(LASTING, extensions=3)
     lab.pool.core.settings = extended
     assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + 2.5 * HOUR_S
 
@@ -128,7 +129,7 @@ def test_kept_times_are_in_order(lab: World) -> None:
 
 def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> None:
     """A class cannot move to a GPU that is another course's own: the stranger may not stay."""
-    lab = make_world(replace(LASTING, assigned={"1": "vision"}), gpus=2)
+    lab = make_world(changed(LASTING, assigned={"1": "vision"}), gpus=2)
     lab.at = TUESDAY - 1.5 * HOUR_S
     lab.pool.reconcile()
     stranger = lab.run("bob")
@@ -279,7 +280,7 @@ def test_a_round_says_the_same_as_each_alone(make_world: Callable[..., World], s
     """What all leases share is worked out once; each is told what it would be told alone."""
     dice = random.Random(seed)
     assigned = {"1": "deep"} if seed % 3 == 0 else {}
-    lab = make_world(replace(LASTING, assigned=assigned), gpus=2)
+    lab = make_world(changed(LASTING, assigned=assigned), gpus=2)
     lab.at = TUESDAY - dice.choice((1.0, 1.5)) * HOUR_S
     lab.pool.reconcile()
     busy(lab, dice)

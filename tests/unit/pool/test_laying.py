@@ -5,7 +5,6 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,22 @@ import pynvml
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.pool_settings import changed
 
 from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutSpec, LayoutTime
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.model.refused import Refused
 from miglab_pool.rules.layout_plan import parse, resolve
-from miglab_pool.settings import CourseRules
+from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, SHAPES, World
 
 LEAD_S = 900.0
 TUESDAY = dt.datetime(2026, 6, 2, 8, 0, tzinfo=dt.UTC).timestamp()  # 10:00 in Berlin
-RULES = replace(
+RULES = changed(
     SETTINGS,
-    courses=dict(SETTINGS.courses) | {"deep": CourseRules("Deep learning", SHAPES)},
+    courses=dict(SETTINGS.courses) | {"deep": Course(title="Deep learning", shapes=SHAPES)},
     attend_grace_s=7200.0,
     offer_s=7200.0,
     attach_s=7200.0,
@@ -129,7 +129,7 @@ def test_granted_warm(lab: World) -> None:
 @pytest.mark.parametrize("keep_warm", [True, False])
 def test_made_anew_between_users(make_world: Callable[..., World], keep_warm: bool) -> None:
     """After a lease the slice is another, in the same place, whatever is kept warm elsewhere."""
-    lab = make_world(replace(RULES, keep_warm=keep_warm))
+    lab = make_world(changed(RULES, keep_warm=keep_warm))
     lay(lab, "3g", "3g")
     lease = lab.run("ada", "3g.20gb")
     lab.end(lease)
@@ -228,7 +228,7 @@ def test_no_new_lease_in_the_way(lab: World) -> None:
 
 def test_when_it_could_be_done(make_world: Callable[..., World]) -> None:
     """The diff says who must end, and when that is at the latest; without an end it is unknown."""
-    lab = make_world(replace(RULES, lease_s=3600.0))
+    lab = make_world(changed(RULES, lease_s=3600.0))
     assert diff(lab, "7g").gpus[0].ready_at == lab.at
     first = lab.run("ada", "2g.10gb")
     lab.pass_time(600)

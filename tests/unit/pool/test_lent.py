@@ -2,10 +2,10 @@
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.reservations import ReservationRequest
@@ -16,7 +16,7 @@ from .conftest import World
 from .test_assigned import RULES, ask, gpus_of
 from .test_laying import CLASS, LEAD_S, TUESDAY
 
-OTHERS = replace(RULES, assigned={"0": "vision", "1": "vision"})
+OTHERS = changed(RULES, assigned={"0": "vision", "1": "vision"})
 SEVEN = ("1g",) * 7
 
 

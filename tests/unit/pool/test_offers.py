@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_pool.decisions import queue, reserved_places
 from miglab_pool.decisions.offers import count_free
@@ -50,7 +51,7 @@ def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
 def test_the_next_end_is_the_first_that_helps(make_world: Callable[..., World], seed: int) -> None:
     """Beside what is kept for a class, and for the first in line if that wants another shape."""
     dice = random.Random(seed)
-    lab = make_world(replace(LASTING, assigned={"1": "deep"} if seed % 3 == 0 else {}), gpus=2)
+    lab = make_world(changed(LASTING, assigned={"1": "deep"} if seed % 3 == 0 else {}), gpus=2)
     lab.at = TUESDAY - 1.5 * HOUR_S
     lab.pool.reconcile()
     busy(lab, dice)
@@ -71,7 +72,7 @@ def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World
 
     The GPU that is the course's own is kept for its class; the other is in use.
     """
-    lab = make_world(replace(LASTING, assigned={"1": "deep"}), gpus=2)
+    lab = make_world(changed(LASTING, assigned={"1": "deep"}), gpus=2)
     lab.at = TUESDAY - HOUR_S
     lab.pool.reconcile()
     for number in range(7):

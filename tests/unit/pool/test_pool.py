@@ -7,6 +7,7 @@ from typing import Any
 
 import pynvml
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
@@ -17,7 +18,7 @@ from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.model.refused import Refused
-from miglab_pool.settings import CourseRules
+from miglab_pool.settings import Course
 from miglab_pool.worker.jobs import Act, ActKind
 
 from .conftest import SETTINGS, World
@@ -98,8 +99,8 @@ def test_need_is_resolved(world: World) -> None:
 
 def test_what_is_offered_may_be_asked_for(make_world: MakeWorld) -> None:
     """A need stands on the page as the profile that serves it, as the course's default too."""
-    needs = CourseRules("Vision", ("1g.5gb", "at least 9 GiB"), "at least 9 GiB")
-    world = make_world(settings=replace(SETTINGS, courses={"vision": needs}))
+    needs = Course(title="Vision", shapes=("1g.5gb", "at least 9 GiB"), default="at least 9 GiB")
+    world = make_world(settings=changed(SETTINGS, courses={"vision": needs}))
     (course,) = world.pool.offers(["vision"]).courses
     assert course.default in [offer.shape for offer in course.shapes]
     for offer in course.shapes:
@@ -145,11 +146,11 @@ def test_unattended_keeps_place_for_grace(world: World) -> None:
     for n in range(7):
         world.run(f"student{n}")
     ticket = world.ask("ada")
-    world.pass_time(SETTINGS.attend_grace_s - 1)
+    world.pass_time(SETTINGS.pool.attend_grace_s - 1)
     world.work()
     assert world.pool.ticket(ticket.id).state == TicketState.WAITING
     world.pool.attend(ticket.id)
-    world.pass_time(SETTINGS.attend_grace_s - 1)
+    world.pass_time(SETTINGS.pool.attend_grace_s - 1)
     world.work()
     assert world.pool.ticket(ticket.id).state == TicketState.WAITING
     world.pass_time(2)
@@ -177,7 +178,7 @@ def test_offer_expires(world: World) -> None:
     """An offer that is not taken goes to the next."""
     ticket = world.ask("ada")
     world.work()
-    world.pass_time(SETTINGS.offer_s)
+    world.pass_time(SETTINGS.pool.offer_s)
     world.work()
     assert world.pool.ticket(ticket.id).reason == "offer-expired"
     assert world.states() == ["free"]
@@ -185,7 +186,7 @@ def test_offer_expires(world: World) -> None:
 
 def test_queue_limit(make_world: MakeWorld) -> None:
     """When as many wait as may, the next is told so, and the refusal is in the ledger."""
-    world = make_world(replace(SETTINGS, queue_limit=2))
+    world = make_world(changed(SETTINGS, queue_limit=2))
     for n in range(7):
         world.run(f"student{n}")
     world.ask("a"), world.ask("b")
@@ -226,7 +227,7 @@ def test_restart_keeps_places(world: World) -> None:
     for n in range(7):
         world.run(f"student{n}")
     tickets = [world.ask("a"), world.ask("b")]
-    world.pass_time(SETTINGS.attend_grace_s * 2)
+    world.pass_time(SETTINGS.pool.attend_grace_s * 2)
     world.crash()
     world.work()
     assert [world.pool.ticket(ticket.id).position for ticket in tickets] == [1, 2]
@@ -291,7 +292,7 @@ def test_bad_holder(world: World, holder: str) -> None:
 def test_never_attached_expires(world: World) -> None:
     """A grant that is never attached ends, and a late attach is refused."""
     lease = world.grant("ada")
-    world.pass_time(SETTINGS.attach_s)
+    world.pass_time(SETTINGS.pool.attach_s)
     world.work()
     assert world.pool.lease(lease.id).state == LeaseState.EXPIRED
     said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
@@ -302,7 +303,7 @@ def test_never_attached_expires(world: World) -> None:
 def test_attach_after_reissue(world: World) -> None:
     """The holder of an expired grant cannot attach a slice that is another's by now."""
     lease = world.grant("ada", "7g.40gb")
-    world.pass_time(SETTINGS.attach_s)
+    world.pass_time(SETTINGS.pool.attach_s)
     other = world.run("bob", "7g.40gb")
     assert other.uuids == lease.uuids
     said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
@@ -406,7 +407,7 @@ def test_stopped_container_is_removed(world: World) -> None:
     world.pool.release(lease.id, "hub", "stopped")
     world.work()
     assert world.pool.lease(lease.id).state == LeaseState.RELEASING
-    world.pass_time(SETTINGS.remove_after_s)
+    world.pass_time(SETTINGS.tuning.remove_after_s)
     world.work()
     assert world.holders.removed == [lease.holder]
     assert world.pool.lease(lease.id).state == LeaseState.RELEASED
@@ -416,7 +417,7 @@ def test_running_container_is_not_removed(world: World) -> None:
     """A container that runs is never removed, whatever was asked."""
     lease = world.run("ada")
     world.pool.release(lease.id, "hub", "stopped")
-    world.pass_time(SETTINGS.remove_after_s)
+    world.pass_time(SETTINGS.tuning.remove_after_s)
     world.work()
     assert world.holders.removed == []
 
@@ -456,7 +457,7 @@ def test_warm_slice_is_reused(world: World) -> None:
 
 def test_lease_end_is_due(make_world: MakeWorld) -> None:
     """A lease past its end is due for stopping, and not freed before its holder is gone."""
-    world = make_world(replace(SETTINGS, lease_s=3600.0))
+    world = make_world(changed(SETTINGS, lease_s=3600.0))
     lease = world.run("ada")
     assert lease.ends_at == world.at + 3600
     assert world.pool.due() == []
@@ -468,7 +469,7 @@ def test_lease_end_is_due(make_world: MakeWorld) -> None:
 
 def test_extend(make_world: MakeWorld) -> None:
     """A lease is extended as often and as long as the site allows."""
-    world = make_world(replace(SETTINGS, lease_s=3600.0, extensions=1))
+    world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=1))
     lease = world.run("ada")
     assert refusal(lambda: world.pool.extend(lease.id, 9999, "ada")).status == 422
     assert world.pool.extend(lease.id, 600, "ada").ends_at == world.at + 4200
@@ -558,8 +559,8 @@ def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
     assert world.states() == ["scrubbing"]
     other = world.run("bob")
     assert other.slices[0].start != lease.slices[0].start
-    for _ in range(SETTINGS.quarantine_after):
-        world.pass_time(SETTINGS.retry_max_s)
+    for _ in range(SETTINGS.tuning.quarantine_after):
+        world.pass_time(SETTINGS.tuning.retry_max_s)
         world.work()
     assert world.states() == ["leased", "quarantined"]
     (bad,) = [s for s in world.pool.snapshot().gpus[0].slices if s.state == "quarantined"]
@@ -576,7 +577,7 @@ def test_busy_slice_freed_later(world: World) -> None:
     world.machine.add_process(lease.uuids[0], 4242, 10)
     world.end(lease)
     world.machine.remove_process(4242)
-    world.pass_time(SETTINGS.retry_max_s)
+    world.pass_time(SETTINGS.tuning.retry_max_s)
     world.work()
     assert world.states() == ["free"]
 
@@ -591,7 +592,7 @@ def test_stuck_call(make_world: MakeWorld) -> None:
     during: list[Act | None] = []
 
     def stuck(*_: object) -> object:
-        world.pass_time(SETTINGS.stuck_s)
+        world.pass_time(SETTINGS.tuning.stuck_s)
         world.pool.turn()
         during.append(world.pool.next_act())
         raise_now = world.driver.__class__.create
@@ -804,7 +805,7 @@ def test_offers_leave_out_what_is_kept(world: World) -> None:
 
 def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld) -> None:
     """Free room kept for another shape is said to be; the end that makes room for it is no news."""
-    world = make_world(replace(SETTINGS, lease_s=3600.0))
+    world = make_world(changed(SETTINGS, lease_s=3600.0))
     ends_at = world.run("ada").ends_at
     assert ends_at is not None
     (course,) = world.pool.offers(["everyone"]).courses
@@ -906,7 +907,7 @@ def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: Worl
     assert driver.made <= 8
     assert world.pool.ticket(ticket.id).state == TicketState.WAITING
     world.pool.core.driver = world.driver
-    world.pass_time(world.settings.retry_max_s)
+    world.pass_time(world.settings.tuning.retry_max_s)
     world.work()
     assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
     assert world.pool.lease(lease.id).state == LeaseState.RUNNING

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.tickets import TicketState
 from miglab_pool.model.refused import Refused
 from miglab_pool.rules import quotas
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use
-from miglab_pool.rules.quotas import Asked, in_words, longest_s, why_not
-from miglab_pool.settings import CourseRules, Quota
+from miglab_pool.rules.quotas import Asked, Quotas, in_words, longest_s, why_not
+from miglab_pool.settings import Course, Quota
 
 from .conftest import SETTINGS, World
 from .test_pool import refusal
@@ -33,8 +34,8 @@ def used(hours: float, ago_s: float = DAY_S, **more: object) -> Use:
     return replace(live, began=live.began - ago_s, ended=NOW - ago_s)
 
 
-def refused(quota: Quota, *uses: Use, asked: Asked = ADA) -> str | None:
-    return why_not([quota], asked, uses, NOW)
+def refused(quota: Quotas, *uses: Use, asked: Asked = ADA) -> str | None:
+    return why_not(quota, asked, uses, NOW)
 
 
 # -- slices at a time -----------------------------------------------------------------------------
@@ -42,7 +43,7 @@ def refused(quota: Quota, *uses: Use, asked: Asked = ADA) -> str | None:
 
 def test_slices_at_a_time() -> None:
     """As many memory slices as the quota says may be held, and not one more."""
-    quota = Quota("each", live_slices=4)
+    quota = {"each": Quota(live_slices=4)}
     assert refused(quota, held(3)) is None
     said = refused(quota, held(4))
     assert said is not None
@@ -52,26 +53,27 @@ def test_slices_at_a_time() -> None:
 
 def test_the_server_itself_is_not_counted() -> None:
     """A server that starts anew gives up what it holds, so that does not count against it."""
-    assert refused(Quota("each", live_slices=1), held(1, server="")) is None
+    assert refused({"each": Quota(live_slices=1)}, held(1, server="")) is None
 
 
 def test_a_shape_beyond_the_quota() -> None:
     """What is larger than the quota is refused with the advice to choose a smaller shape."""
-    said = refused(Quota("each", live_slices=2), asked=replace(ADA, size=4))
+    said = refused({"each": Quota(live_slices=2)}, asked=replace(ADA, size=4))
     assert said is not None
     assert "Choose a smaller shape" in said
 
 
 def test_others_do_not_count() -> None:
     """A quota for each student counts neither other students nor other courses."""
-    quota = Quota("each", course="vision", live_slices=1)
+    quota = {"each": Quota(course="vision", live_slices=1)}
     assert refused(quota, held(user="bob"), held(course="audio")) is None
-    assert refused(replace(quota, course=""), held(course="audio")) is not None
+    everywhere = {"each": Quota(live_slices=1)}
+    assert refused(everywhere, held(course="audio")) is not None
 
 
 def test_a_course_that_is_full_waits() -> None:
     """A shared quota refuses nobody who could have it later: the student waits in line."""
-    quota = Quota("all", course="vision", is_shared=True, live_slices=1)
+    quota = {"all": Quota(course="vision", shared=True, live_slices=1)}
     assert refused(quota, held(user="bob")) is None
     said = refused(quota, asked=replace(ADA, size=2))
     assert said is not None
@@ -83,7 +85,7 @@ def test_a_course_that_is_full_waits() -> None:
 
 def test_hours_of_a_week() -> None:
     """Used slice-hours refuse, and the refusal says how much, of how much, and until when."""
-    said = refused(Quota("each", slice_hours_week=10), used(10, ago_s=2 * DAY_S))
+    said = refused({"each": Quota(slice_hours_week=10)}, used(10, ago_s=2 * DAY_S))
     assert said is not None
     assert "10.0 of 10 slice-hours" in said
     assert "again in about 5 days" in said
@@ -91,23 +93,23 @@ def test_hours_of_a_week() -> None:
 
 def test_hours_of_last_week_are_forgiven() -> None:
     """What was used more than seven days ago does not count."""
-    assert refused(Quota("each", slice_hours_week=10), used(10, ago_s=7 * DAY_S)) is None
+    assert refused({"each": Quota(slice_hours_week=10)}, used(10, ago_s=7 * DAY_S)) is None
 
 
 def test_the_end_of_the_limit_is_exact() -> None:
     """At the moment that is named there is enough, and a minute before there is not."""
-    quota = Quota("each", slice_hours_week=10)
+    quota = {"each": Quota(slice_hours_week=10)}
     uses = [used(7, ago_s=3 * DAY_S), used(4, ago_s=2 * DAY_S)]
-    (limit,) = quotas.limits([quota], ADA, uses, NOW)
+    (limit,) = quotas.limits(quota, ADA, uses, NOW)
     wait_s = quotas.more_in_s(limit, ADA, uses, NOW)
     assert wait_s is not None
-    assert why_not([quota], ADA, uses, NOW + wait_s + 1) is None
-    assert why_not([quota], ADA, uses, NOW + wait_s - 60) is not None
+    assert why_not(quota, ADA, uses, NOW + wait_s + 1) is None
+    assert why_not(quota, ADA, uses, NOW + wait_s - 60) is not None
 
 
 def test_a_course_shares_its_hours() -> None:
     """With a shared quota everybody's hours count, and the refusal says whose they are."""
-    quota = Quota("all", course="vision", is_shared=True, slice_hours_week=5)
+    quota = {"all": Quota(course="vision", shared=True, slice_hours_week=5)}
     said = refused(quota, used(3), used(2, user="bob"))
     assert said is not None
     assert "Your course has used 5.0 of 5" in said
@@ -115,13 +117,13 @@ def test_a_course_shares_its_hours() -> None:
 
 def test_the_most_exact_quota_counts() -> None:
     """A quota that names the student takes the place of the course's and of everybody's."""
-    found = [
-        Quota("every", slice_hours_week=1),
-        Quota("course", course="vision", slice_hours_week=2),
-        Quota("ada", user="ada", slice_hours_week=50),
-    ]
-    assert why_not(found, ADA, [used(10)], NOW) is None
-    said = why_not(found[:2], ADA, [used(10)], NOW)
+    found = {
+        "every": Quota(slice_hours_week=1),
+        "course": Quota(course="vision", slice_hours_week=2),
+    }
+    ada = {"ada": Quota(user="ada", slice_hours_week=50)}
+    assert why_not(found | ada, ADA, [used(10)], NOW) is None
+    said = why_not(found, ADA, [used(10)], NOW)
     assert said is not None
     assert "“course”" in said
 
@@ -131,18 +133,18 @@ def test_the_most_exact_quota_counts() -> None:
 
 def test_longest_lease() -> None:
     """A quota's longest lease takes over from the pool's, also where it is longer."""
-    assert longest_s([], ADA, [], NOW, 3600.0) == 3600.0
-    assert longest_s([Quota("each", lease_s=7200)], ADA, [], NOW, 3600.0) == 7200.0
-    assert longest_s([], ADA, [], NOW, None) is None
+    assert longest_s({}, ADA, [], NOW, 3600.0) == 3600.0
+    assert longest_s({"each": Quota(lease_s=7200)}, ADA, [], NOW, 3600.0) == 7200.0
+    assert longest_s({}, ADA, [], NOW, None) is None
 
 
 def test_hours_end_a_lease() -> None:
     """A lease ends when the student's hours are used up, the sooner the more is held."""
-    quota = Quota("each", slice_hours_week=10)
+    quota = {"each": Quota(slice_hours_week=10)}
     asked = replace(ADA, size=2)
-    assert longest_s([quota], asked, [used(6)], NOW, None) == pytest.approx(2 * HOUR_S)
+    assert longest_s(quota, asked, [used(6)], NOW, None) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
-    assert longest_s([quota], asked, both, NOW, None) == pytest.approx(HOUR_S)
+    assert longest_s(quota, asked, both, NOW, None) == pytest.approx(HOUR_S)
 
 
 @pytest.mark.parametrize(
@@ -162,14 +164,14 @@ def test_times_in_words(seconds: float, words: str) -> None:
 # -- in the pool ----------------------------------------------------------------------------------
 
 
-def limited(make_world: MakeWorld, *found: Quota) -> World:
-    courses = {**SETTINGS.courses, "b": CourseRules("B", ("1g.5gb",))}
-    return make_world(replace(SETTINGS, quotas=found, courses=courses, extension_s=7 * DAY_S))
+def limited(make_world: MakeWorld, found: Quotas) -> World:
+    courses = {**SETTINGS.courses, "b": Course(title="B", shapes=("1g.5gb",))}
+    return make_world(changed(SETTINGS, quotas=found, courses=courses, extension_s=7 * DAY_S))
 
 
 def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
     """A second server beyond the quota is refused, in words that the ledger keeps."""
-    world = limited(make_world, Quota("each", live_slices=1))
+    world = limited(make_world, {"each": Quota(live_slices=1)})
     world.run("ada")
     error = refusal(lambda: world.ask("ada", server="second"))
     assert error.reason == "over-quota"
@@ -180,7 +182,7 @@ def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
 
 def test_who_waits_counts_as_holding(make_world: MakeWorld) -> None:
     """Nobody queues up for more than the quota; the same ticket may be asked for again."""
-    world = limited(make_world, Quota("each", live_slices=1))
+    world = limited(make_world, {"each": Quota(live_slices=1)})
     ticket = world.ask("ada")
     assert refusal(lambda: world.ask("ada", server="second")).reason == "over-quota"
     assert world.ask("ada").id == ticket.id
@@ -190,7 +192,7 @@ def test_who_waits_counts_as_holding(make_world: MakeWorld) -> None:
 
 def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
     """A course that holds all it may waits, is told so, and keeps nobody else from the GPUs."""
-    world = limited(make_world, Quota("b", course="b", is_shared=True, live_slices=2))
+    world = limited(make_world, {"b": Quota(course="b", shared=True, live_slices=2)})
     leases = [world.run(f"b{n}", course="b") for n in range(2)]
     held_back = world.ask("b2", course="b")
     other = world.ask("ada", "3g.20gb")
@@ -205,7 +207,7 @@ def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
 
 def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
     """Of a course that asks all at once no more are served than its quota allows."""
-    world = limited(make_world, Quota("b", course="b", is_shared=True, live_slices=3))
+    world = limited(make_world, {"b": Quota(course="b", shared=True, live_slices=3)})
     for n in range(6):
         world.ask(f"b{n}", course="b")
     world.work()
@@ -214,7 +216,7 @@ def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
 
 def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
     """A lease ends when the week's hours are used up, and cannot be extended beyond."""
-    world = limited(make_world, Quota("each", slice_hours_week=2))
+    world = limited(make_world, {"each": Quota(slice_hours_week=2)})
     lease = world.run("ada")
     assert lease.ends_at == pytest.approx(world.at + 2 * HOUR_S)
     world.pass_time(HOUR_S)
@@ -226,14 +228,14 @@ def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
 
 def test_an_extension_within_the_hours(make_world: MakeWorld) -> None:
     """Within the week's hours a lease can be extended."""
-    world = limited(make_world, Quota("each", slice_hours_week=2, lease_s=1800))
+    world = limited(make_world, {"each": Quota(slice_hours_week=2, lease_s=1800)})
     lease = world.run("ada")
     assert world.pool.extend(lease.id, 1800, "ada").ends_at == pytest.approx(world.at + 3600)
 
 
 def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
     """The spawn page's data hold what is used of every limit, for the user it is shown to."""
-    world = limited(make_world, Quota("each", live_slices=4, slice_hours_week=2, lease_s=3600))
+    world = limited(make_world, {"each": Quota(live_slices=4, slice_hours_week=2, lease_s=3600)})
     lease = world.run("ada", "2x1g.5gb")
     world.pass_time(HOUR_S)
     (course,) = world.pool.offers(["everyone"], "ada").courses

@@ -2,11 +2,11 @@
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pynvml
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketState
@@ -14,15 +14,15 @@ from miglab_pool.decisions import reserved_places
 from miglab_pool.decisions.forecast import gather
 from miglab_pool.model.refused import Refused
 from miglab_pool.rules.placement.placement import packs
-from miglab_pool.settings import CourseRules
+from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, SHAPES, World
 
 LEAD_S = 900.0
 TUESDAY = dt.datetime(2026, 6, 2, 8, 0, tzinfo=dt.UTC).timestamp()  # 10:00 in Berlin
-RULES = replace(
+RULES = changed(
     SETTINGS,
-    courses=dict(SETTINGS.courses) | {"deep": CourseRules("Deep learning", SHAPES)},
+    courses=dict(SETTINGS.courses) | {"deep": Course(title="Deep learning", shapes=SHAPES)},
     attend_grace_s=7200.0,
     offer_s=7200.0,
     longest_wait_s=24 * 3600.0,
@@ -571,7 +571,7 @@ def test_a_slice_that_cannot_be_cut(lab: World) -> None:
 
 def test_another_courses_gpu_is_nothing_kept(make_world: Callable[..., World]) -> None:
     """Who waits is not told that what never was for them is kept for a class."""
-    world = make_world(replace(RULES, assigned={"0": "deep"}), gpus=2)
+    world = make_world(changed(RULES, assigned={"0": "deep"}), gpus=2)
     world.at = TUESDAY - 60
     world.pool.reconcile()
     world.run("x", "7g.40gb")

@@ -1,10 +1,10 @@
 """GPUs that stop answering between a grant and its slices, and slices that cannot be destroyed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pynvml
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.gpus import SliceState
 from miglab_api.tickets import TicketState
@@ -49,7 +49,7 @@ def test_granted_when_nvml_went_silent(world: World) -> None:
 
 def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
     """What is in its way cannot be destroyed: the ticket is refused when it has waited enough."""
-    world = make_world(replace(SETTINGS, quarantine_after=10**6, longest_wait_s=600.0))
+    world = make_world(changed(SETTINGS, quarantine_after=10**6, longest_wait_s=600.0))
     world.end(world.run("ada"))
     (row,) = world.ledger.state.slices.values()
     world.machine.add_process(row.uuid, 4242, 10)
@@ -68,9 +68,9 @@ def test_a_slice_that_fails_to_go_is_set_aside(world: World) -> None:
     for function in ("nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"):
         world.fail(function, pynvml.NVML_ERROR_UNKNOWN, 10**6)
     world.ask("bob", "7g.40gb")
-    for _ in range(2 * SETTINGS.quarantine_after):
+    for _ in range(2 * SETTINGS.tuning.quarantine_after):
         world.work()
-        world.pass_time(SETTINGS.retry_max_s)
+        world.pass_time(SETTINGS.tuning.retry_max_s)
     assert world.states() == ["quarantined"]
 
 

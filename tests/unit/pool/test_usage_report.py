@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -10,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pool_settings import changed
 
 from miglab_api.usage import GroupBy
 from miglab_pool.transactions.activity import Spent
@@ -198,7 +198,7 @@ def test_only_the_courses_asked_for(world: World) -> None:
 
 def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) -> None:
     """The reclaimer's, staff's, and those whose time was up; not what hub or holder gave back."""
-    world = make_world(replace(SETTINGS, lease_s=100.0))
+    world = make_world(changed(SETTINGS, lease_s=100.0))
     for user, by in (("ada", "reclaimer"), ("bob", "hub"), ("cy", "person:cy")):
         world.pool.release(world.run(user).id, by, "so")
     for user, warning_s in (("fay", 0.0), ("gus", 5.0)):

@@ -1,10 +1,10 @@
 """Warned before it is taken back: what the states allow, and who waits for what."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
@@ -115,7 +115,7 @@ def test_still_here_without_a_warning(world: World) -> None:
 
 def test_no_stays(make_world: MakeWorld) -> None:
     """A site may allow none; the refusal says what to do, and is in the ledger."""
-    world = make_world(replace(SETTINGS, stays=0))
+    world = make_world(changed(SETTINGS, stays=0))
     lease = warned(world)
     with pytest.raises(Refused, match="Run something on the slice"):
         world.pool.keepalive(lease.id, "ada")
@@ -125,11 +125,11 @@ def test_no_stays(make_world: MakeWorld) -> None:
 
 def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
     """An extension ends an idle warning too, as often as one may extend."""
-    world = make_world(replace(SETTINGS, lease_s=600.0, extensions=1))
+    world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1))
     lease = warned(world)
     assert world.pool.extend(lease.id, 60, "ada").warning is None
     (case,) = world.pool.cases()
-    assert case.stay_until == world.at + SETTINGS.stay_s
+    assert case.stay_until == world.at + SETTINGS.reclaim.stay_s
     world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60)
     with pytest.raises(Refused):
         world.pool.extend(lease.id, 60, "ada")

@@ -79,7 +79,7 @@ def test_who_ends_without_a_lease_is_told(world: World) -> None:
     world.run("ada", "7g.40gb")
     world.pool.cancel(world.ask("bob").id, "person:bob")
     world.ask("cy")
-    world.pass_time(world.settings.attend_grace_s + 1)
+    world.pass_time(world.settings.pool.attend_grace_s + 1)
     world.work()
     world.work()
     assert told == [("cancelled", "cancelled"), ("expired", "unattended")]

@@ -42,8 +42,8 @@ def look(core: Core) -> tuple[Scene, dict[int, str]]:
         holdings=tuple(_holdings(core, at)),
         lately=_lately(core, at),
         standing=queue.standing(core, at),
-        lease_s=core.settings.lease_s,
-        longest_wait_s=core.settings.longest_wait_s,
+        lease_s=core.settings.pool.longest_lease_s,
+        longest_wait_s=core.settings.pool.longest_wait_s,
         asking={number: reservations.profiles(shape) for number, shape in newcomers.items()},
         bookings=tuple(_bookings(core, at)),
         not_before=core.forecast.ahead(at).not_before,
@@ -110,7 +110,7 @@ def _bookings(core: Core, at: float) -> Iterator[Booking]:
     """What reservations keep while anybody in line might wait."""
     kept = _kept_now(core, at)
     coming = {one.row.id: len(mine) for one, mine in reserved_places.seated_by(core, at)}
-    for time in reservations_ahead.kept_times(core, at, at + core.settings.longest_wait_s):
+    for time in reservations_ahead.kept_times(core, at, at + core.settings.pool.longest_wait_s):
         moment = max(at, time.begins)
         stays = None if moment == at else reservations_ahead.staying(core, moment)
         found = [one for one in in_force(core, moment, stays) if one.row.id == time.row.id]
@@ -158,7 +158,11 @@ def _holding(core: Core, lease: LeaseRow, at: float) -> Holding:
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(places, age_s, left_s, left_s)
-    end_s = core.settings.lease_s if lease.attached_at is None else _left_s(lease.ends_at, at)
+    end_s = (
+        core.settings.pool.longest_lease_s
+        if lease.attached_at is None
+        else _left_s(lease.ends_at, at)
+    )
     last_end_s = None if end_s is None else end_s + extensions_s(core.settings, lease)
     return Holding(places, age_s, end_s, last_end_s, _left_s(lease.reclaim_at, at))
 

@@ -15,7 +15,7 @@ from miglab_api.layouts import (
 from miglab_pool.decisions.layouts import Cuttable
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.model.refused import Refused
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, Gpus, PoolSettings
 
 if TYPE_CHECKING:
     from .fakes import FakePool
@@ -46,8 +46,11 @@ class FakeLayouts:
 
     @property
     def settings(self) -> PoolSettings:
-        courses = {name: CourseRules(name, ("1g.5gb",)) for name in ("ml", "vision")}
-        return PoolSettings(courses=courses, assigned={"GPU-0": self._pool.gpu_course})
+        courses = {
+            name: Course(shapes=("1g.5gb",), gpus=("GPU-0",) * (name == self._pool.gpu_course))
+            for name in ("ml", "vision")
+        }
+        return PoolSettings(gpus=Gpus(simulated=False, uuids=("GPU-0",)), courses=courses)
 
     def cuttable(self) -> list[Cuttable]:
         return [Cuttable("GPU-0", 0, "A100", GEOMETRY)]

@@ -18,7 +18,8 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolHost, Times
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings, Tuning
+from miglab_pool.settings import Pool as PoolTable
 
 from .conftest import as_
 from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
@@ -61,8 +62,9 @@ async def host(tmp_path: Path, holders: FakeHolders, clock: list[float]) -> Asyn
     SimulatedMachine.create(tmp_path / "gpus", 1, "A100-40GB")
     driver = open_gpus(simulated_state=tmp_path / "gpus")
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    rules = {"ml": CourseRules("ML", ("1g.5gb", "3g.20gb"), "1g.5gb")}
-    settings = PoolSettings(courses=rules, lease_s=100.0, probe_s=0.0, keep_warm=False)
+    rules = {"ml": Course(title="ML", shapes=("1g.5gb", "3g.20gb"), default="1g.5gb")}
+    tuning = Tuning(probe_s=0.0, keep_warm=False)
+    settings = PoolSettings(courses=rules, pool=PoolTable(lease_s=100.0), tuning=tuning)
     pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
     host = PoolHost(
         pool, Metrics({"3g.20gb"}), Times(turn_s=0.01, act_s=0.01, holders_s=0.01, reconcile_s=3600)

@@ -23,7 +23,8 @@ from miglab_pool.reclaimer.policy import Limits
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings, Reclaim, Tuning
+from miglab_pool.settings import Pool as PoolTable
 
 from .conftest import as_
 from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens
@@ -49,11 +50,10 @@ class Lab:
         self.driver = open_gpus(simulated_state=folder / "gpus")
         self.ledger = Ledger(folder / "ledger.sqlite")
         settings = PoolSettings(
-            courses={"ml": CourseRules("ML", ("7g.40gb",))},
-            probe_s=0.0,
-            attend_grace_s=1e6,
-            stays=1,
-            warning_s=60,
+            courses={"ml": Course(title="ML", shapes=("7g.40gb",))},
+            pool=PoolTable(attend_grace_s=1e6),
+            reclaim=Reclaim(stays=1, warning_s=60),
+            tuning=Tuning(probe_s=0.0),
         )
         pool = Pool(settings, self.ledger, self.driver, self.holders, lambda: self.at)
         self.pool, self.metrics = pool, Metrics()

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
@@ -20,13 +21,13 @@ from miglab_pool.reclaimer.policy import Act, Limits
 from miglab_pool.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
-from miglab_pool.settings import CourseRules, PoolSettings
+from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.views.lease_cases import Case
 
 LIMITS = Limits(
     idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, bounds=Bounds(90, 600)
 )
-POOL = replace(SETTINGS, warning_s=120, stay_s=300, stays=2, attend_grace_s=1e6)
+POOL = changed(SETTINGS, warning_s=120, stay_s=300, stays=2, attend_grace_s=1e6)
 STEP_S = 15.0
 
 
@@ -195,7 +196,7 @@ def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> 
 
 def test_the_lease_ends_before_staffs_warning(make_lab: MakeLab) -> None:
     """Its own end comes too: its holder is told that time, and cannot extend it away."""
-    lab = make_lab(replace(POOL, lease_s=600.0, extension_s=300.0))
+    lab = make_lab(changed(POOL, lease_s=600.0, extension_s=300.0))
     lease = lab.run("ada")
     lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.live(495)
@@ -448,7 +449,7 @@ def test_unsaved_documents_hold_it_up(lab: Lab) -> None:
 
 def test_extending_ends_a_warning_about_time(make_lab: MakeLab) -> None:
     """The lease's end is warned about; an extension moves it, and ends the warning."""
-    lab = make_lab(replace(POOL, lease_s=600.0, extension_s=300.0))
+    lab = make_lab(changed(POOL, lease_s=600.0, extension_s=300.0))
     lease = lab.run("ada")
     lab.busy = {lease.id}
     lab.hold(lease)
@@ -550,7 +551,7 @@ def reserve(lab: Lab, course: str, from_time: str, to_time: str) -> None:
 
 def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
     """Its students are warned before its end, busy or not, and the next class finds its slices."""
-    lab = make_lab(replace(POOL, reserve_lead_s=300.0))
+    lab = make_lab(changed(POOL, reserve_lead_s=300.0))
     lab.at = datetime(1970, 1, 13, 9, 50, tzinfo=UTC).timestamp()
     reserve(lab, "everyone", "10:00", "10:15")
     reserve(lab, "vision", "10:15", "10:30")
@@ -573,7 +574,7 @@ def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
     assert lab.pool.ticket(ticket.id).state is TicketState.OFFERED
 
 
-HOPPER = replace(POOL, courses={"everyone": CourseRules("Everyone", ("1g.18gb",))})
+HOPPER = changed(POOL, courses={"everyone": Course(title="Everyone", shapes=("1g.18gb",))})
 
 
 def test_a_slice_that_computes_is_in_use(make_lab: MakeLab) -> None:
