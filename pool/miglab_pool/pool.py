@@ -31,7 +31,7 @@ from miglab_pool.model.rows import LeaseRow
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff import Desk
 from miglab_pool.state import invariants
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions import (
     activity,
     grants,
@@ -54,6 +54,7 @@ from miglab_pool.worker.gpu_health import Condition
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import Act, ActKind
 from miglab_pool.worker.reconcile import ask_after_holders, reconcile
+from miglab_pool.worker.worker import Worker
 
 ALL_KINDS = frozenset(ActKind)
 
@@ -78,18 +79,19 @@ class Pool:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.core = Core(settings, ledger, driver, holders, now)
-        layouts.look(self.core, now())
-        self._snapshots = pool_views.Snapshots(self.core)
-        self._offers = offers.Shelf(self.core)
-        self._demand = Demand(self.core)
-        self._lengthening = Lengthening(self.core)
-        self.desk = Desk(self.core, self._view)
+        self.store = Store(settings, ledger, now, simulated=driver.simulated)
+        self.worker = Worker(self.store, driver, holders)
+        layouts.look(self.store, now())
+        self._snapshots = pool_views.Snapshots(self.store)
+        self._offers = offers.Shelf(self.store)
+        self._demand = Demand(self.store)
+        self._lengthening = Lengthening(self.store)
+        self.desk = Desk(self.store, self._view)
 
     @property
     def version(self) -> int:
         """Grows with every change; what waits for news waits for it to grow."""
-        return self.core.version
+        return self.store.version
 
     # -- tickets ------------------------------------------------------------------------------
 
@@ -102,32 +104,32 @@ class Pool:
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
-        with self.core.lock:
-            ticket = requests.request(self.core, request)
+        with self.store.lock:
+            ticket = requests.request(self.store, request)
             self._ask_after_old_holder(request)
-            return pool_views.ticket_view(self.core, ticket)
+            return pool_views.ticket_view(self.store, ticket)
 
     def _ask_after_old_holder(self, request: TicketRequest) -> None:
         """A server that asks again has ended: look whether its last holder is gone, now."""
-        for lease in self.core.state.leases.values():
+        for lease in self.store.state.leases.values():
             if (lease.user, lease.server) == (request.user, request.server) and lease.is_held:
-                self.core.suspects.add(lease.id)
+                self.worker.suspects.add(lease.id)
 
     def attend(self, ticket_id: int) -> TicketView:
         """Keep the place, and see how it stands."""
-        with self.core.lock:
-            return pool_views.ticket_view(self.core, tickets.attend(self.core, ticket_id))
+        with self.store.lock:
+            return pool_views.ticket_view(self.store, tickets.attend(self.store, ticket_id))
 
     def ticket(self, ticket_id: int) -> TicketView:
         """See how it stands, without keeping the place."""
-        with self.core.lock:
-            return pool_views.ticket_view(self.core, tickets.find(self.core, ticket_id))
+        with self.store.lock:
+            return pool_views.ticket_view(self.store, tickets.find(self.store, ticket_id))
 
     def cancel(self, ticket_id: int, by: str, reason: str = "") -> TicketView:
         """Give up the place or the offer; a ticket that is over stays as it is."""
-        with self.core.lock:
+        with self.store.lock:
             return pool_views.ticket_view(
-                self.core, tickets.cancel(self.core, ticket_id, by, reason)
+                self.store, tickets.cancel(self.store, ticket_id, by, reason)
             )
 
     def take(self, ticket_id: int) -> LeaseView:
@@ -136,8 +138,8 @@ class Pool:
         Raises:
             Refused: there is no offer (any more).
         """
-        with self.core.lock:
-            return pool_views.lease_view(self.core, tickets.take(self.core, ticket_id))
+        with self.store.lock:
+            return pool_views.lease_view(self.store, tickets.take(self.store, ticket_id))
 
     # -- one server ---------------------------------------------------------------------------
 
@@ -146,23 +148,23 @@ class Pool:
 
         ``known`` is a ticket it had before, told once more if there is no other.
         """
-        with self.core.lock:
-            lease = servers.held(self.core, user, server)
-            ticket = servers.attended(self.core, user, server, known)
+        with self.store.lock:
+            lease = servers.held(self.store, user, server)
+            ticket = servers.attended(self.store, user, server, known)
             return ServerStatus(
                 lease=None if lease is None else self._view(lease),
-                ticket=None if ticket is None else pool_views.ticket_view(self.core, ticket),
+                ticket=None if ticket is None else pool_views.ticket_view(self.store, ticket),
             )
 
     def alternatives(self, ticket_id: int) -> list[ShapeOffer]:
         """What who waits could have at once instead, by giving up the place; empty: nothing."""
-        with self.core.lock:
-            ticket = tickets.find(self.core, ticket_id)
+        with self.store.lock:
+            ticket = tickets.find(self.store, ticket_id)
             courses = self._offers.get([ticket.course]).courses if ticket.is_queued else ()
             return [
                 one
                 for each in courses
-                for one in alternatives.free_instead(self.core, ticket, each)
+                for one in alternatives.free_instead(self.store, ticket, each)
             ]
 
     def cancel_of(self, user: str, server: str, by: str) -> TicketView:
@@ -171,8 +173,8 @@ class Pool:
         Raises:
             Refused: it has none.
         """
-        with self.core.lock:
-            number = servers.own_open(self.core, user, server).id
+        with self.store.lock:
+            number = servers.own_open(self.store, user, server).id
             return self.cancel(number, by, "The place was given up in JupyterLab.")
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
@@ -188,8 +190,8 @@ class Pool:
             Refused: it never had that ticket, holds a slice, has left the course, or what
                 `request` refuses.
         """
-        with self.core.lock:
-            before = servers.own_over(self.core, user, server, number, courses)
+        with self.store.lock:
+            before = servers.own_over(self.store, user, server, number, courses)
             asked = TicketRequest(
                 user=user, server=server, course=before.course, shape=before.asked
             )
@@ -203,18 +205,18 @@ class Pool:
         Raises:
             Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
         """
-        with self.core.lock:
-            return self._view(leases.attach(self.core, lease_id, generation, holder))
+        with self.store.lock:
+            return self._view(leases.attach(self.store, lease_id, generation, holder))
 
     def running(self, lease_id: int) -> LeaseView:
         """The attached holder was started."""
-        with self.core.lock:
-            return self._view(leases.running(self.core, lease_id))
+        with self.store.lock:
+            return self._view(leases.running(self.store, lease_id))
 
     def release(self, lease_id: int, by: str, reason: str) -> LeaseView:
         """Ask for a lease back.  Its slices are free once the holder is confirmed gone."""
-        with self.core.lock:
-            return self._view(leases.release(self.core, lease_id, by, reason))
+        with self.store.lock:
+            return self._view(leases.release(self.store, lease_id, by, reason))
 
     def extend(self, lease_id: int, by_s: float, by: str) -> LeaseView:
         """Put off the end.
@@ -222,18 +224,18 @@ class Pool:
         Raises:
             Refused: ``no-extension``, with why.
         """
-        with self.core.lock:
-            return self._view(leases.extend(self.core, lease_id, by_s, by))
+        with self.store.lock:
+            return self._view(leases.extend(self.store, lease_id, by_s, by))
 
     def cases(self) -> list[Case]:
         """The leases in use, as the reclaimer looks at them."""
-        with self.core.lock:
-            return lease_cases.cases(self.core, self._view)
+        with self.store.lock:
+            return lease_cases.cases(self.store, self._view)
 
     @property
     def samples(self) -> int:
         """How often the slices were read; grows with every `sample` that came back."""
-        return self.core.samples
+        return self.store.samples
 
     def warn(self, lease_id: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
         """Warn the holder that the lease is taken back at ``reclaim_at``.
@@ -241,28 +243,28 @@ class Pool:
         Raises:
             Refused: the lease is not in use, or warned already.
         """
-        with self.core.lock:
-            return self._view(warnings.warn(self.core, lease_id, kind, reason, reclaim_at))
+        with self.store.lock:
+            return self._view(warnings.warn(self.store, lease_id, kind, reason, reclaim_at))
 
     def end_warning(self, lease_id: int, by: str, reason: str) -> LeaseView:
         """The holder keeps the lease; without a warning nothing happens."""
-        with self.core.lock:
-            return self._view(warnings.end_warning(self.core, lease_id, by, reason))
+        with self.store.lock:
+            return self._view(warnings.end_warning(self.store, lease_id, by, reason))
 
     def put_off(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
         """Give a warned holder until ``reclaim_at``."""
-        with self.core.lock:
-            return self._view(warnings.put_off(self.core, lease_id, reclaim_at, reason))
+        with self.store.lock:
+            return self._view(warnings.put_off(self.store, lease_id, reclaim_at, reason))
 
     def bring_forward(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
         """Let a warning by staff end at ``reclaim_at`` already, if that is sooner."""
-        with self.core.lock:
-            return self._view(warnings.bring_forward(self.core, lease_id, reclaim_at, reason))
+        with self.store.lock:
+            return self._view(warnings.bring_forward(self.store, lease_id, reclaim_at, reason))
 
     def worked(self, lease_id: int) -> None:
         """Work was seen on the lease: "I am still here" counts anew."""
-        with self.core.lock:
-            warnings.worked(self.core, lease_id)
+        with self.store.lock:
+            warnings.worked(self.store, lease_id)
 
     def keepalive(self, lease_id: int, by: str) -> LeaseView:
         """The holder is still there: ends an idle warning; without one nothing happens.
@@ -270,30 +272,30 @@ class Pool:
         Raises:
             Refused: ``no-keepalive``, with why.
         """
-        with self.core.lock:
-            return self._view(warnings.stay(self.core, lease_id, by))
+        with self.store.lock:
+            return self._view(warnings.stay(self.store, lease_id, by))
 
     def lease(self, lease_id: int) -> LeaseView:
         """One lease, live or over."""
-        with self.core.lock:
-            return self._view(leases.find(self.core, lease_id))
+        with self.store.lock:
+            return self._view(leases.find(self.store, lease_id))
 
     def leases(self, user: str | None = None) -> list[LeaseView]:
         """The live leases, of one user or of all."""
-        with self.core.lock:
-            rows = list(self.core.state.leases.values())
+        with self.store.lock:
+            rows = list(self.store.state.leases.values())
             return [self._view(row) for row in rows if user is None or row.user == user]
 
     def warned(self) -> frozenset[int]:
         """The leases whose holders are warned, by id."""
-        with self.core.lock:
-            rows = self.core.state.leases.values()
+        with self.store.lock:
+            rows = self.store.state.leases.values()
             return frozenset(row.id for row in rows if row.state == LeaseState.WARNED)
 
     def lease_of(self, user: str, server: str) -> LeaseView | None:
         """The live lease of one server."""
-        with self.core.lock:
-            rows = self.core.state.leases.values()
+        with self.store.lock:
+            rows = self.store.state.leases.values()
             mine = [row for row in rows if (row.user, row.server) == (user, server)]
             return self._view(mine[-1]) if mine else None
 
@@ -302,32 +304,32 @@ class Pool:
 
         The pool frees nothing by this: it waits until the holder is gone.
         """
-        with self.core.lock:
-            return [self._view(row) for row in leases.due(self.core)]
+        with self.store.lock:
+            return [self._view(row) for row in leases.due(self.store)]
 
     def _view(self, row: LeaseRow) -> LeaseView:
         most_s = self._lengthening.most_s(row) if row.is_held else None
-        return pool_views.lease_view(self.core, row, self._demand.others(row), most_s)
+        return pool_views.lease_view(self.store, row, self._demand.others(row), most_s)
 
     # -- what there is ------------------------------------------------------------------------
 
     def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
         """The spawn page's data for these courses, with what this user's quotas leave."""
-        with self.core.lock:
+        with self.store.lock:
             return self._offers.get(courses, user)
 
     def snapshot(self) -> PoolSnapshot:
         """The pool as it is, from memory; the same object until something changes."""
-        with self.core.lock:
+        with self.store.lock:
             return self._snapshots.get()
 
     def sample(self) -> None:
         """Read memory and processes of every slice; the worker's, like `perform`."""
-        sampling.sample(self.core)
+        sampling.sample(self.worker)
 
     def note_activity(self, spent: Iterable[Spent]) -> None:
         """Keep what was seen of leases, for reports of usage."""
-        activity.add(self.core, spent)
+        activity.add(self.store, spent)
 
     def usage_facts(
         self, since: float, until: float, courses: Collection[str] | None = None
@@ -336,37 +338,37 @@ class Pool:
 
         Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
         """
-        return usage_facts.read(self.core.ledger.path, since, until, courses)
+        return usage_facts.read(self.store.ledger.path, since, until, courses)
 
     def wellness(self) -> dict[str, Wellness]:
         """How each GPU is, by its UUID, as it said last."""
-        with self.core.lock:
-            return dict(self.core.wellness)
+        with self.store.lock:
+            return dict(self.store.wellness)
 
     def condition(self) -> Condition:
         """How the GPUs are and were, from memory and the ledger."""
-        with self.core.lock:
-            return gpu_health.condition(self.core)
+        with self.store.lock:
+            return gpu_health.condition(self.worker)
 
     def check_invariants(self) -> list[str]:
         """What contradicts design's five invariants; empty is well."""
-        with self.core.lock:
-            return invariants.check(self.core)
+        with self.store.lock:
+            return invariants.check(self.store)
 
     # -- what must be done --------------------------------------------------------------------
 
     def turn(self) -> None:
         """One turn: end what is overdue, notice stuck calls, grant.  Ledger only."""
-        with self.core.write(durable=True) as tx:
-            jobs.notice_stuck(self.core, tx)
-            tickets.expire(self.core, tx)
-            reservations.note_phases(self.core, tx)
-            end_old_notes(self.core, tx)
-            layouts.note_phases(self.core, tx)
-            grants.match(self.core, tx)
-            layout_cuts.cut(self.core, tx)
-        with self.core.lock:
-            queue.note_moves(self.core)
+        with self.store.write(durable=True) as tx:
+            jobs.notice_stuck(self.worker, tx)
+            tickets.expire(self.store, tx)
+            reservations.note_phases(self.store, tx)
+            end_old_notes(self.store, tx)
+            layouts.note_phases(self.store, tx)
+            grants.match(self.store, tx)
+            layout_cuts.cut(self.store, tx)
+        with self.store.lock:
+            queue.note_moves(self.store)
 
     def next_act(self, kinds: Iterable[ActKind] = ALL_KINDS) -> Act | None:
         """What must be done next to a GPU or holder; None when nothing is due.
@@ -374,31 +376,31 @@ class Pool:
         Args:
             kinds: only these; a service may probe holders on a thread of its own.
         """
-        with self.core.lock:
-            return jobs.next_act(self.core, frozenset(kinds))
+        with self.store.lock:
+            return jobs.next_act(self.worker, frozenset(kinds))
 
     def perform(self, act: Act) -> None:
         """Do it.  A failing GPU ends up in the ledger, never at the caller."""
-        jobs.perform(self.core, act)
+        jobs.perform(self.worker, act)
 
     def reconcile(self) -> list[Finding]:
         """Compare ledger, holders and NVML, and heal; on the worker, at start and on a timer."""
-        return reconcile(self.core)
+        return reconcile(self.worker)
 
     def ask_after_holders(self) -> list[Finding]:
         """Notice servers that ended without anybody saying so: one cheap listing, often."""
-        return ask_after_holders(self.core)
+        return ask_after_holders(self.worker)
 
     def estimate(self) -> None:
         """Work out anew how long those in line will wait; long, so the lock is held only to look.
 
         The dice are the same each time: figures move only when what they are made of has moved.
         """
-        with self.core.lock:
-            scene, newcomers = gather.look(self.core)
+        with self.store.lock:
+            scene, newcomers = gather.look(self.store)
         found = estimate.forecast(scene, random.Random(0))  # noqa: S311 -- no secret
-        with self.core.lock:
-            gather.keep(self.core, scene, newcomers, found)
+        with self.store.lock:
+            gather.keep(self.store, scene, newcomers, found)
 
     # -- the instructor's desk ----------------------------------------------------------------
 
@@ -416,10 +418,10 @@ class Pool:
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
-        with self.core.lock:
-            check = partial(layouts_room.check_reserved, self.core)
+        with self.store.lock:
+            check = partial(layouts_room.check_reserved, self.store)
             return pool_views.reservation_view(
-                self.core, reservations.make(self.core, asked, by, check)
+                self.store, reservations.make(self.store, asked, by, check)
             )
 
     def change_reservation(
@@ -430,16 +432,16 @@ class Pool:
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
-        with self.core.lock:
-            check = partial(layouts_room.check_reserved, self.core)
-            row = reservations.change(self.core, number, asked, by, check)
-            return pool_views.reservation_view(self.core, row)
+        with self.store.lock:
+            check = partial(layouts_room.check_reserved, self.store)
+            row = reservations.change(self.store, number, asked, by, check)
+            return pool_views.reservation_view(self.store, row)
 
     def reservations(self) -> list[ReservationView]:
         """Those in force or ahead, the next in front."""
-        with self.core.lock:
-            rows = self.core.state.reservations.values()
-            found = [pool_views.reservation_view(self.core, row) for row in rows]
+        with self.store.lock:
+            rows = self.store.state.reservations.values()
+            found = [pool_views.reservation_view(self.store, row) for row in rows]
             return sorted(found, key=lambda one: (one.starts_at or 0.0, one.id))
 
     def unreserve(self, number: int, by: str, reason: str = "") -> ReservationView:
@@ -448,26 +450,26 @@ class Pool:
         Raises:
             Refused: there is none, or it is over.
         """
-        with self.core.lock:
-            row = reservations.cancel(self.core, number, by, reason)
-            return pool_views.reservation_view(self.core, row)
+        with self.store.lock:
+            row = reservations.cancel(self.store, number, by, reason)
+            return pool_views.reservation_view(self.store, row)
 
     # -- layouts ------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
         """The pool's clock, seconds since the epoch."""
-        return self.core.now()
+        return self.store.now()
 
     def cuttable(self) -> list[Cuttable]:
         """The GPUs that a layout may name, and how each can be cut."""
-        with self.core.lock:
-            return layouts_room.cuttable(self.core)
+        with self.store.lock:
+            return layouts_room.cuttable(self.store)
 
     def layouts(self) -> Layouts:
         """What was applied, and how each GPU stands to what is in force on it."""
-        with self.core.lock:
-            return layout_views.layouts(self.core)
+        with self.store.lock:
+            return layout_views.layouts(self.store)
 
     def layout_diffs(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
         """What applying these would do now; changes nothing.
@@ -475,13 +477,13 @@ class Pool:
         Raises:
             Refused: ``bad-layout``.
         """
-        with self.core.lock:
-            return layout_views.diffs(self.core, layouts_room.resolved(self.core, asked))
+        with self.store.lock:
+            return layout_views.diffs(self.store, layouts_room.resolved(self.store, asked))
 
     def layouts_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
         """As `layout_diffs`, each only with the GPUs on which it would be in force now."""
-        with self.core.lock:
-            return layout_views.diffs_now(self.core, layouts_room.resolved(self.core, asked))
+        with self.store.lock:
+            return layout_views.diffs_now(self.store, layouts_room.resolved(self.store, asked))
 
     def lay(self, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> Layouts:
         """Apply layouts by draining: nobody is cut off.
@@ -489,9 +491,9 @@ class Pool:
         Raises:
             Refused: ``bad-layout`` or ``layout-clash``; then none is applied.
         """
-        with self.core.lock:
-            layouts.lay(self.core, asked, by, reason)
-            return layout_views.layouts(self.core)
+        with self.store.lock:
+            layouts.lay(self.store, asked, by, reason)
+            return layout_views.layouts(self.store)
 
     def unlay(self, name: str, by: str, reason: str = "") -> Layouts:
         """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
@@ -499,9 +501,9 @@ class Pool:
         Raises:
             Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
         """
-        with self.core.lock:
-            layouts.unlay(self.core, name, by, reason)
-            return layout_views.layouts(self.core)
+        with self.store.lock:
+            layouts.unlay(self.store, name, by, reason)
+            return layout_views.layouts(self.store)
 
     def adopt(self, slice_id: int, by: str) -> None:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""

@@ -13,7 +13,7 @@ from miglab_api.tickets import TicketView
 from miglab_pool.model.rows import LeaseRow, NoteRow
 from miglab_pool.rules import staff_actions
 from miglab_pool.rules.audit_wording import called
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions import messages, staff_gpus, staff_leases
 from miglab_pool.transactions.staff_common import find_gpu, find_slice, told_of
 from miglab_pool.views import audit, pool_views
@@ -23,82 +23,82 @@ class Desk:
     """See the module.  Every method may raise `Refused`.
 
     Args:
-        core: the pool's shared state.
+        store: the pool's shared state.
         lease_view: how a lease leaves the pool.
     """
 
-    def __init__(self, core: Core, lease_view: Callable[[LeaseRow], LeaseView]) -> None:
-        self._core = core
+    def __init__(self, store: Store, lease_view: Callable[[LeaseRow], LeaseView]) -> None:
+        self._store = store
         self._lease_view = lease_view
 
     # -- places -------------------------------------------------------------------------------
 
     def gpu(self, uuid: str) -> GpuView:
         """One GPU."""
-        with self._core.lock:
-            return pool_views.gpu_view(self._core, find_gpu(self._core, uuid))
+        with self._store.lock:
+            return pool_views.gpu_view(self._store, find_gpu(self._store, uuid))
 
     def slice(self, number: int) -> SliceView:
         """One slice that is not gone."""
-        with self._core.lock:
-            return pool_views.slice_view(self._core, find_slice(self._core, number))
+        with self._store.lock:
+            return pool_views.slice_view(self._store, find_slice(self._store, number))
 
     def gpu_under(self, number: int) -> GpuView:
         """The GPU on which a slice is or was."""
-        with self._core.lock:
-            row = self._core.ledger.find_slice(number) or find_slice(self._core, number)
+        with self._store.lock:
+            row = self._store.ledger.find_slice(number) or find_slice(self._store, number)
             return self.gpu(row.gpu)
 
     def drain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
         """No new lease on this GPU; who runs there runs on."""
-        with self._core.lock:
+        with self._store.lock:
             return pool_views.gpu_view(
-                self._core, staff_gpus.drain_gpu(self._core, uuid, why, by, seen)
+                self._store, staff_gpus.drain_gpu(self._store, uuid, why, by, seen)
             )
 
     def undrain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
         """The GPU takes leases again."""
-        with self._core.lock:
+        with self._store.lock:
             return pool_views.gpu_view(
-                self._core, staff_gpus.undrain_gpu(self._core, uuid, why, by, seen)
+                self._store, staff_gpus.undrain_gpu(self._store, uuid, why, by, seen)
             )
 
     def drain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
         """No new lease on this slice's place; who runs there runs on."""
-        with self._core.lock:
-            row = staff_gpus.drain_slice(self._core, number, why, by, seen)
-            return pool_views.slice_view(self._core, row)
+        with self._store.lock:
+            row = staff_gpus.drain_slice(self._store, number, why, by, seen)
+            return pool_views.slice_view(self._store, row)
 
     def undrain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
         """The slice's place takes leases again."""
-        with self._core.lock:
-            row = staff_gpus.undrain_slice(self._core, number, why, by, seen)
-            return pool_views.slice_view(self._core, row)
+        with self._store.lock:
+            row = staff_gpus.undrain_slice(self._store, number, why, by, seen)
+            return pool_views.slice_view(self._store, row)
 
     def quarantine(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
         """Set a slice aside that nobody holds: it stays as it is until `clear`."""
-        with self._core.lock:
-            row = staff_gpus.set_aside(self._core, number, why, by, seen)
-            return pool_views.slice_view(self._core, row)
+        with self._store.lock:
+            row = staff_gpus.set_aside(self._store, number, why, by, seen)
+            return pool_views.slice_view(self._store, row)
 
     def clear(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
         """Try again to destroy a slice that is set aside."""
-        with self._core.lock:
+        with self._store.lock:
             return pool_views.slice_view(
-                self._core, staff_gpus.clear(self._core, number, why, by, seen)
+                self._store, staff_gpus.clear(self._store, number, why, by, seen)
             )
 
     def adopt(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
-        with self._core.lock:
+        with self._store.lock:
             return pool_views.slice_view(
-                self._core, staff_gpus.adopt(self._core, number, why, by, seen)
+                self._store, staff_gpus.adopt(self._store, number, why, by, seen)
             )
 
     def pause(self, why: str, by: str) -> None:
         """Grant nothing while ``why`` is not empty.  A restart does not end it."""
-        with self._core.write(durable=True) as tx:
-            staff_actions.check_pause(self._core.paused, why, told_of(self._core, "pool", ""))
+        with self._store.write(durable=True) as tx:
+            staff_actions.check_pause(self._store.paused, why, told_of(self._store, "pool", ""))
             tx.pause(why, by)
 
     # -- leases and tickets -------------------------------------------------------------------
@@ -107,65 +107,65 @@ class Desk:
         self, number: int, why: str, by: str, warning_s: float, seen: str | None = None
     ) -> LeaseView:
         """Take a lease back, after a warning of so many seconds; with 0 at once."""
-        with self._core.lock:
-            row = staff_leases.reclaim(self._core, number, why, by, warning_s, seen)
+        with self._store.lock:
+            row = staff_leases.reclaim(self._store, number, why, by, warning_s, seen)
             return self._lease_view(row)
 
     def take_back(self) -> list[LeaseView]:
         """Release the leases whose warning by staff is over; for the service's timer."""
-        with self._core.lock:
-            return [self._lease_view(row) for row in staff_leases.take_back(self._core)]
+        with self._store.lock:
+            return [self._lease_view(row) for row in staff_leases.take_back(self._store)]
 
     def extend(
         self, number: int, by_s: float, by: str, why: str = "", seen: str | None = None
     ) -> LeaseView:
         """Give a lease more time than its holder may take; ends a warning by staff, too."""
-        with self._core.lock:
-            return self._lease_view(staff_leases.extend(self._core, number, by_s, why, by, seen))
+        with self._store.lock:
+            return self._lease_view(staff_leases.extend(self._store, number, by_s, why, by, seen))
 
     def put_in_front(self, number: int, why: str, by: str, seen: str | None = None) -> TicketView:
         """Give a ticket the next slices that fit."""
-        with self._core.lock:
-            staff_leases.put_in_front(self._core, number, why, by, seen)
+        with self._store.lock:
+            staff_leases.put_in_front(self._store, number, why, by, seen)
             return self._ticket(number)
 
     def put_back(self, number: int, by: str, why: str = "", seen: str | None = None) -> TicketView:
         """Give a ticket its own place in line again."""
-        with self._core.lock:
-            staff_leases.put_back(self._core, number, why, by, seen)
+        with self._store.lock:
+            staff_leases.put_back(self._store, number, why, by, seen)
             return self._ticket(number)
 
     def _ticket(self, number: int) -> TicketView:
-        return pool_views.ticket_view(self._core, self._core.state.tickets[number])
+        return pool_views.ticket_view(self._store, self._store.state.tickets[number])
 
     # -- messages -----------------------------------------------------------------------------
 
     def send(self, asked: MessageRequest, by: str) -> SentMessage:
         """Show a message from now on."""
-        with self._core.lock:
-            return _sent(messages.send(self._core, asked, by))
+        with self._store.lock:
+            return _sent(messages.send(self._store, asked, by))
 
     def message(self, number: int) -> SentMessage:
         """A message that is shown."""
-        with self._core.lock:
-            return _sent(messages.find(self._core, number))
+        with self._store.lock:
+            return _sent(messages.find(self._store, number))
 
     def end_message(self, number: int, by: str, why: str = "") -> SentMessage:
         """Show a message no longer."""
-        with self._core.lock:
-            return _sent(messages.end(self._core, number, by, why))
+        with self._store.lock:
+            return _sent(messages.end(self._store, number, by, why))
 
     def messages(self) -> list[SentMessage]:
         """The messages that are shown, the newest first."""
-        with self._core.lock:
-            return [_sent(row) for row in messages.shown(self._core)]
+        with self._store.lock:
+            return [_sent(row) for row in messages.shown(self._store)]
 
     def messages_for(
         self, user: str, server: str, courses: Collection[str]
     ) -> tuple[StaffMessage, ...]:
         """What is to be shown to whoever is at this server, the newest first."""
-        with self._core.lock:
-            rows = messages.shown(self._core)
+        with self._store.lock:
+            rows = messages.shown(self._store)
             return tuple(_note(row) for row in rows if messages.is_for(row, user, server, courses))
 
     # -- audit --------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Desk:
 
         Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
         """
-        return audit.read(self._core.ledger.path, asked)
+        return audit.read(self._store.ledger.path, asked)
 
 
 def _sent(row: NoteRow) -> SentMessage:

@@ -130,7 +130,7 @@ def test_a_lease_outlives_a_restart_of_the_engine(pool: Pool, second: SecondEngi
     second.do("stop")
     pool.reconcile()
     settle(pool)
-    assert pool.core.holders.probe(f"container:{container}") is Liveness.UNKNOWN
+    assert pool.worker.holders.probe(f"container:{container}") is Liveness.UNKNOWN
     assert pool.lease(lease.id).state is LeaseState.RUNNING
     second.do("start")
     pool.reconcile()

@@ -188,7 +188,7 @@ class Lab:
 
     def attend(self, ticket: int) -> TicketState | None:
         """How the ticket stands, and keep it; None if it is over."""
-        row = tickets.attend(self.pool.core, ticket)
+        row = tickets.attend(self.pool.store, ticket)
         return TicketState(row.state) if row.is_live else None
 
     def cancel(self, ticket: int, user: str) -> None:
@@ -207,14 +207,14 @@ class Lab:
 
     def stop(self, lease: int, by: str, reason: str) -> None:
         """Stop the server; its slices are free once the pool has seen that it is gone."""
-        row = self.pool.core.state.leases[lease]
+        row = self.pool.store.state.leases[lease]
         self.servers.there.discard(row.holder)
         if row.state is not LeaseState.RELEASING:
             self.pool.release(lease, by, reason)
 
     def lease_state(self, lease: int) -> LeaseState:
         """How a live lease stands."""
-        return LeaseState(self.pool.core.state.leases[lease].state)
+        return LeaseState(self.pool.store.state.leases[lease].state)
 
     def keepalive(self, lease: int, user: str) -> bool:
         """Say "I am still here"; whether it counts."""

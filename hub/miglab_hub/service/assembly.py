@@ -71,7 +71,7 @@ def assemble(settings: Settings) -> Parts:
     ender = ServerEnder(hub, time.time)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
-    pool.core.stopwatch.told, pool.core.unserved = metrics.cut, metrics.unserved
+    pool.worker.stopwatch.told, pool.store.unserved = metrics.cut, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
 
     async def end_servers(host: PoolHost) -> None:

@@ -22,7 +22,7 @@ from miglab_pool.model.memory import Past
 from miglab_pool.model.reservations import MakesWay, rule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow
 from miglab_pool.model.schedule import DAY_S, Occurrence, next_occurrence
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 Key = tuple[str, str]
 
@@ -41,23 +41,23 @@ class _Drawn:
         return self.time.ends_at
 
 
-def ends(core: Core, ahead_s: float) -> dict[int, MakesWay]:
+def ends(store: Store, ahead_s: float) -> dict[int, MakesWay]:
     """When leases end because their class is over and others need their places.
 
     Args:
-        core: the pool.
+        store: the pool.
         ahead_s: how far to look ahead, seconds.
 
     Returns:
         By lease; those that nobody needs are missing.
     """
-    now = core.now()
+    now = store.now()
     found: dict[int, MakesWay] = {}
-    times = reservations_ahead.kept_times(core, now, now + ahead_s)
-    drawn = _drawn(core, now) if times else []
+    times = reservations_ahead.kept_times(store, now, now + ahead_s)
+    drawn = _drawn(store, now) if times else []
     for at in _moments(times, drawn, now, now + ahead_s) if drawn else ():
         over = {one.lease.id: one for one in drawn if one.over_at <= at}
-        for lease in _in_the_way(core, at, over.keys() - found.keys(), found):
+        for lease in _in_the_way(store, at, over.keys() - found.keys(), found):
             found[lease.id] = MakesWay(at, _why(over[lease.id], at))
     return found
 
@@ -73,25 +73,25 @@ def _moments(
 
 
 def _in_the_way(
-    core: Core, at: float, over: Collection[int], gone: Collection[int]
+    store: Store, at: float, over: Collection[int], gone: Collection[int]
 ) -> list[LeaseRow]:
     """Those of the leases whose class is over that lie where places are needed at a moment."""
-    there = [lease for lease in reservations_ahead.staying(core, at) if lease.id not in gone]
+    there = [lease for lease in reservations_ahead.staying(store, at) if lease.id not in gone]
     go = [lease for lease in there if lease.id in over]
     stays = [lease for lease in there if lease.id not in over]
     if not go:
         return []
-    needing = _needing(core, reservations_ahead.keeping(core, at, stays), go)
-    return reservations_ahead.on_seats(core, at, needing, stays, go) if needing else []
+    needing = _needing(store, reservations_ahead.keeping(store, at, stays), go)
+    return reservations_ahead.on_seats(store, at, needing, stays, go) if needing else []
 
 
-def _needing(core: Core, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
+def _needing(store: Store, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
     """What needs places: of the course's own next class only as many as wait for them.
 
     It may well be the same people who go on.
     """
     own = {_key(lease) for lease in go}
-    waiting = Counter((t.course, t.shape) for t in core.state.tickets.values() if t.is_queued)
+    waiting = Counter((t.course, t.shape) for t in store.state.tickets.values() if t.is_queued)
     found = []
     for one in keeping:
         key = (one.row.course, one.row.shape)
@@ -108,21 +108,21 @@ def _key(lease: LeaseRow) -> Key:
 # -- what was drawn -------------------------------------------------------------------------------
 
 
-def _drawn(core: Core, now: float) -> list[_Drawn]:
+def _drawn(store: Store, now: float) -> list[_Drawn]:
     """The leases that count as drawn from a reservation, the oldest first, as many as it holds."""
     found: dict[int, _Drawn] = {}
-    for row in (*core.state.reservations.values(), *_past(core, now)):
-        for one in _drawn_from(core, row, found):
+    for row in (*store.state.reservations.values(), *_past(store, now)):
+        for one in _drawn_from(store, row, found):
             known = found.get(one.lease.id)
             if known is None or one.over_at < known.over_at:
                 found[one.lease.id] = one
     return list(found.values())
 
 
-def _drawn_from(core: Core, row: ReservationRow, known: Mapping[int, _Drawn]) -> list[_Drawn]:
+def _drawn_from(store: Store, row: ReservationRow, known: Mapping[int, _Drawn]) -> list[_Drawn]:
     """The leases drawn from one reservation, without those drawn from another at that time."""
     found = []
-    for lease in sorted(core.state.leases.values(), key=lambda one: one.id):
+    for lease in sorted(store.state.leases.values(), key=lambda one: one.id):
         if _key(lease) != (row.course, row.shape):
             continue
         time = next_occurrence(rule_of(row), lease.attached_at or lease.granted_at)
@@ -132,15 +132,15 @@ def _drawn_from(core: Core, row: ReservationRow, known: Mapping[int, _Drawn]) ->
     return found[: row.count]
 
 
-def _past(core: Core, now: float) -> tuple[ReservationRow, ...]:
+def _past(store: Store, now: float) -> tuple[ReservationRow, ...]:
     """The reservations that came to their end within a day: leases may still live from them."""
-    live = frozenset(core.state.reservations)
-    if core.past is None or core.past.live != live:
+    live = frozenset(store.state.reservations)
+    if store.past is None or store.past.live != live:
         columns = tables.reservations.c
-        rows = core.ledger.read(select(tables.reservations).where(columns.state == "over"))
-        core.past = Past(live, tuple(ReservationRow(**row) for row in rows))
+        rows = store.ledger.read(select(tables.reservations).where(columns.state == "over"))
+        store.past = Past(live, tuple(ReservationRow(**row) for row in rows))
     since = now - DAY_S
-    return tuple(row for row in core.past.rows if next_occurrence(rule_of(row), since))
+    return tuple(row for row in store.past.rows if next_occurrence(rule_of(row), since))
 
 
 def _why(one: _Drawn, at: float) -> str:

@@ -15,7 +15,7 @@ from miglab_pool.gpu.geometry import Geometry, Placed, Profile, occupied_mask
 from miglab_pool.model.gpu import GpuState, Ground, open_to
 from miglab_pool.model.rows import FULL, LeaseRow, SliceRow
 from miglab_pool.rules.backfill import set_aside
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 Wanted = tuple[tuple[str, ...], str]  # profiles, course
 
@@ -23,8 +23,8 @@ Wanted = tuple[tuple[str, ...], str]  # profiles, course
 class Demand:
     """What is waited for, at one version of the pool."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._version = 0
         self._wanted: dict[Wanted, Counter[str]] = {}  # who waits for it, how often
         self._whole: Counter[str] = Counter()
@@ -37,10 +37,10 @@ class Demand:
         """How many tickets of other users wait for what this lease would free."""
         if not lease.is_held:
             return 0
-        if self._version != self._core.version:
+        if self._version != self._store.version:
             self._look()
-            self._version = self._core.version
-        rows = self._core.state.slices_of(lease)
+            self._version = self._store.version
+        rows = self._store.state.slices_of(lease)
         if any(row.profile == FULL for row in rows):
             return self._whole.total() - self._whole[lease.user]
         if not (self._wanted or self._reserved):
@@ -55,20 +55,20 @@ class Demand:
         return max(count, int(is_first)) + int(_any(self._reserved, rows))
 
     def _look(self) -> None:
-        core = self._core
-        everyone = [] if core.paused else queue.served(core)
+        store = self._store
+        everyone = [] if store.paused else queue.served(store)
         line = [one for one in everyone if one.profiles != (FULL,)]
         self._wanted = {(one.profiles, one.course): Counter() for one in line}
         for one in line:
             self._wanted[one.profiles, one.course][one.user] += 1
         self._whole = Counter(one.user for one in everyone if one.profiles == (FULL,))
-        is_reserving = bool(core.state.reservations)
-        grounds = core.grounds() if line or is_reserving else []
+        is_reserving = bool(store.state.reservations)
+        grounds = store.grounds() if line or is_reserving else []
         self._grounds = {ground.state.gpu: ground for ground in grounds}
         self._first = line[0].user if line else ""
         states = set_aside(line[0].profiles, open_to(grounds, line[0].course)) if line else []
         self._kept = _more(grounds, states)
-        after = reserved_places.grounds(core, core.now()) if is_reserving else []
+        after = reserved_places.grounds(store, store.now()) if is_reserving else []
         self._reserved = _more(grounds, [ground.state for ground in after])
 
     def _room(self, row: SliceRow, freed: list[SliceRow]) -> "_Room | None":

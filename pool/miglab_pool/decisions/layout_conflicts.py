@@ -17,36 +17,36 @@ from miglab_pool.model.rows import ReservationRow
 from miglab_pool.model.schedule import DAY_S, Occurrence, Rule, next_occurrence, occurrences
 from miglab_pool.rules.layout_times import InForce, Planned, in_force
 from miglab_pool.rules.reservation_room import Room
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 AHEAD_S = 8 * DAY_S  # whatever is weekly has come by within it
 
 
-def check(core: Core, before: Sequence[Planned], after: Sequence[Planned], at: float) -> None:
+def check(store: Store, before: Sequence[Planned], after: Sequence[Planned], at: float) -> None:
     """Refuse layouts under which a reservation loses its places, if it had them before.
 
     Raises:
         Refused: ``layout-clash``, naming the reservation and when.
     """
-    rows = list(core.state.reservations.values())
+    rows = list(store.state.reservations.values())
     if not rows:
         return
-    known = broken(core, before, rows, at)
-    for number, moment in broken(core, after, rows, at).items():
+    known = broken(store, before, rows, at)
+    for number, moment in broken(store, after, rows, at).items():
         if number not in known:
-            row = core.state.reservations[number]
+            row = store.state.reservations[number]
             raise Refused("layout-clash", _why(row, moment))
 
 
-def check_reserved(core: Core, row: ReservationRow, plans: Sequence[Planned], at: float) -> None:
+def check_reserved(store: Store, row: ReservationRow, plans: Sequence[Planned], at: float) -> None:
     """Refuse a reservation that the layouts leave no places for.
 
     Raises:
         Refused: ``layout-clash``, saying when.
     """
     if plans:
-        others = [one for one in core.state.reservations.values() if one.id != row.id]
-        found = broken(core, plans, [*others, row], at)
+        others = [one for one in store.state.reservations.values() if one.id != row.id]
+        found = broken(store, plans, [*others, row], at)
         if row.id in found:
             raise Refused("layout-clash", _why(row, found[row.id]))
 
@@ -65,15 +65,15 @@ def local(at: float, tz: str) -> str:
 
 
 def broken(
-    core: Core, plans: Sequence[Planned], rows: Sequence[ReservationRow], at: float
+    store: Store, plans: Sequence[Planned], rows: Sequence[ReservationRow], at: float
 ) -> dict[int, float]:
     """The reservations that do not find their places, each with the first such moment."""
-    lead_s = core.settings.pool.reserve_lead_s
+    lead_s = store.settings.pool.reserve_lead_s
     found: dict[int, float] = {}
     for moment in _moments(plans, rows, at):
         taking = [row for row in rows if _takes_place(row, moment)]
         laid = in_force(plans, moment, lead_s)
-        if taking and not _holds(core, laid, taking):
+        if taking and not _holds(store, laid, taking):
             for row in taking:
                 found.setdefault(row.id, moment)
     return found
@@ -114,24 +114,24 @@ def _takes_place(row: ReservationRow, at: float) -> bool:
     return found is not None and found.starts_at <= at
 
 
-def _holds(core: Core, laid: Mapping[str, InForce], rows: Collection[ReservationRow]) -> bool:
+def _holds(store: Store, laid: Mapping[str, InForce], rows: Collection[ReservationRow]) -> bool:
     """Whether all of them find their places at once."""
-    return fit(rows, lambda course: _room(core, laid, course))
+    return fit(rows, lambda course: _room(store, laid, course))
 
 
-def _room(core: Core, laid: Mapping[str, InForce], course: str) -> Room:
+def _room(store: Store, laid: Mapping[str, InForce], course: str) -> Room:
     """The GPUs that are a course's own under these layouts; of no course: nobody's own."""
     seats: Counter[str] = Counter()
     free: list[Geometry] = []
     whole = 0
-    for row in core.state.gpus.values():
+    for row in store.state.gpus.values():
         one = laid.get(row.uuid)
-        if row.uuid not in core.infos or core.course_under(row, one) != course:
+        if row.uuid not in store.infos or store.course_under(row, one) != course:
             continue
-        if core.is_whole(row):
+        if store.is_whole(row):
             whole += 1
         elif one is not None:
             seats.update(one.cut)
         else:
-            free.append(core.infos[row.uuid].geometry)
+            free.append(store.infos[row.uuid].geometry)
     return Room(tuple(free), whole, seats)

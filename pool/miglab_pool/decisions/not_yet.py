@@ -9,17 +9,17 @@ from miglab_pool.model.gpu import GpuState
 from miglab_pool.rules import layout_times
 from miglab_pool.rules.layout_times import InForce, Planned
 from miglab_pool.rules.placement.placement import could_ever_place
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 
-def when_cut(core: Core, shape: Shape, course: str) -> str:
+def when_cut(store: Store, shape: Shape, course: str) -> str:
     """From when on a layout cuts GPUs for a course that hold the shape, in words; else empty."""
     if shape.is_full:
         return ""  # no layout leaves a GPU whole
     ahead = []
-    for plan in map(layout_times.planned, core.state.layouts.values()):
-        time = layout_times.phase(plan, core.now(), core.settings.pool.reserve_lead_s).time
-        if time and could_ever_place(shape.profiles, list(_states(core, plan, course))):
+    for plan in map(layout_times.planned, store.state.layouts.values()):
+        time = layout_times.phase(plan, store.now(), store.settings.pool.reserve_lead_s).time
+        if time and could_ever_place(shape.profiles, list(_states(store, plan, course))):
             ahead.append((time.starts_at, plan))
     if not ahead:
         return ""
@@ -28,10 +28,10 @@ def when_cut(core: Core, shape: Shape, course: str) -> str:
     return f"from {clock:%A} {clock:%Y-%m-%d %H:%M} on (layout “{plan.name}”)"
 
 
-def _states(core: Core, plan: Planned, course: str) -> Iterator[GpuState]:
+def _states(store: Store, plan: Planned, course: str) -> Iterator[GpuState]:
     """The plan's GPUs that the course may use while it is in force, empty."""
     for gpu, cut in plan.cuts.items():
         laid = InForce(plan.number, plan.name, plan.course, cut)
-        geometry = core.geometry_under(gpu, core.possible_on(gpu, laid), ())
-        if geometry and core.course_under(core.state.gpus[gpu], laid) in ("", course):
+        geometry = store.geometry_under(gpu, store.possible_on(gpu, laid), ())
+        if geometry and store.course_under(store.state.gpus[gpu], laid) in ("", course):
             yield GpuState(gpu, geometry)

@@ -16,7 +16,7 @@ from miglab_pool.model.rows import GpuRow, LeaseRow
 from miglab_pool.rules.backfill import NOTHING, aside
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.settings import Course
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 MOST_COUNTED = 99
 FEW_SMS, SOME_SMS = 20, 50
@@ -25,8 +25,8 @@ FEW_SMS, SOME_SMS = 20, 50
 class Shelf:
     """The offers of every shape, worked out once per version of the pool."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._version = 0
         self._made: dict[tuple[str, str], ShapeOffer | None] = {}
         self._differs = False  # whether some courses are offered what others are not
@@ -38,20 +38,20 @@ class Shelf:
             courses: the courses' names.
             user: whose quotas are looked at; None: nobody's.
         """
-        core = self._core
-        if self._version != core.version:
+        store = self._store
+        if self._version != store.version:
             self._made.clear()
-            self._version = core.version
-            owned = any(core.course_of(row) for row in core.state.gpus.values())
-            self._differs = owned or bool(core.state.reservations)
+            self._version = store.version
+            owned = any(store.course_of(row) for row in store.state.gpus.values())
+            self._differs = owned or bool(store.state.reservations)
         known = {
-            name: core.settings.courses[name] for name in courses if name in core.settings.courses
+            name: store.settings.courses[name] for name in courses if name in store.settings.courses
         }
-        look = Look(core)
+        look = Look(store)
         return Offers(
-            simulated=core.driver.simulated,
+            simulated=store.simulated,
             courses=tuple(self._course(look, name, known[name], user) for name in known),
-            paused=core.paused,
+            paused=store.paused,
         )
 
     def _course(self, look: "Look", name: str, rules: Course, user: str | None) -> CourseOffers:
@@ -61,8 +61,8 @@ class Shelf:
             course=name,
             title=rules.title,
             shapes=tuple(shapes),
-            default=admission.in_profiles(self._core, rules.default),
-            left=() if user is None else quota_checks.left(self._core, user, name),
+            default=admission.in_profiles(self._store, rules.default),
+            left=() if user is None else quota_checks.left(self._store, user, name),
         )
 
     def _offer(self, look: "Look", text: str, course: str) -> ShapeOffer | None:
@@ -76,24 +76,24 @@ class Look:
     """The pool at one moment: what the offers of all shapes and courses are made from.
 
     Attributes:
-        core: the pool; nothing changes while it is looked at.
+        store: the pool; nothing changes while it is looked at.
         at: the moment.
     """
 
-    def __init__(self, core: Core) -> None:
-        self.core, self.at = core, core.now()
+    def __init__(self, store: Store) -> None:
+        self.store, self.at = store, store.now()
         self._states: dict[str, list[GpuState]] = {}
         self._for_newcomers: dict[str, list[GpuState]] = {}
 
     @cached_property
     def grounds(self) -> list[Ground]:
         """Every GPU without what is kept for reservations."""
-        return reserved_places.grounds(self.core, self.at)
+        return reserved_places.grounds(self.store, self.at)
 
     @cached_property
     def first(self) -> Waiting | None:
         """The first in line for whom no reservation keeps a place."""
-        return next(iter(queue.unseated(self.core, self.at)), None)
+        return next(iter(queue.unseated(self.store, self.at)), None)
 
     def states(self, course: str) -> list[GpuState]:
         """The GPUs as a course may use them who has reserved nothing."""
@@ -111,9 +111,9 @@ class Look:
 
 def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
     """One shape's offer, to whom has reserved what; None for a shape that no GPU here has."""
-    core = look.core
+    store = look.store
     try:
-        shape = resolve(text, [info.geometry for info in core.infos.values()])
+        shape = resolve(text, [info.geometry for info in store.infos.values()])
     except ShapeError:
         return None
     if shape.is_cpu:
@@ -125,9 +125,9 @@ def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
             free_now=None,
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
-    sm_count, memory_mib = _per_slice(core, shape)
+    sm_count, memory_mib = _per_slice(store, shape)
     free = _count_now(look, shape, course) + reserved_places.ready(
-        core, look.at, course, str(shape)
+        store, look.at, course, str(shape)
     )
     return ShapeOffer(
         shape=str(shape),
@@ -136,18 +136,18 @@ def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
         slices=shape.slice_count,
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
-        waiting=sum(ticket.shape == str(shape) for ticket in queue.queued(core)),
+        waiting=sum(ticket.shape == str(shape) for ticket in queue.queued(store)),
         is_kept=not free and _fits(look, shape, course),
         reserved_s=None if free else _reserved_s(look, shape, course),
         next_end_s=None if free else _next_end_s(look, shape, course),
-        wait=None if free else estimates.of_shape(core, str(shape)),
+        wait=None if free else estimates.of_shape(store, str(shape)),
     )
 
 
 def _count_now(look: Look, shape: Shape, course: str) -> int:
     """How many of a course who have reserved nothing could have it now."""
     if shape.is_full:
-        return len(reserved_places.free_whole(look.core, look.at, course))
+        return len(reserved_places.free_whole(look.store, look.at, course))
     return count_free(shape.profiles, look.for_newcomers(course))
 
 
@@ -158,14 +158,14 @@ def _fits(look: Look, shape: Shape, course: str) -> bool:
 
 def _reserved_s(look: Look, shape: Shape, course: str) -> float | None:
     """For how long a class may keep what is free; None if that is not why there is none."""
-    core = look.core
+    store = look.store
     if shape.is_full:
-        rows = [row for row in _whole(core) if core.course_of(row) in ("", course)]
-        free = sum(core.whole_gpu(row) for row in rows)
+        rows = [row for row in _whole(store) if store.course_of(row) in ("", course)]
+        free = sum(store.whole_gpu(row) for row in rows)
     else:
-        free = count_free(shape.profiles, [one.state for one in open_to(core.grounds(), course)])
+        free = count_free(shape.profiles, [one.state for one in open_to(store.grounds(), course)])
         free -= count_free(shape.profiles, look.states(course))
-    return reserved_places.kept_s(core, look.at) if free else None
+    return reserved_places.kept_s(store, look.at) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:
@@ -184,18 +184,18 @@ def _without_kept(first: Waiting | None, grounds: Sequence[Ground], course: str)
     return kept.states(open_to(grounds, course))
 
 
-def _whole(core: Core) -> list[GpuRow]:
-    return [row for row in core.state.gpus.values() if core.is_whole(row)]
+def _whole(store: Store) -> list[GpuRow]:
+    return [row for row in store.state.gpus.values() if store.is_whole(row)]
 
 
-def _per_slice(core: Core, shape: Shape) -> tuple[int, int]:
+def _per_slice(store: Store, shape: Shape) -> tuple[int, int]:
     """SMs and memory of the smallest slice of the shape."""
     if shape.is_full:
-        return min(((row.sm_count or 0, row.memory_mib) for row in _whole(core)), default=(0, 0))
+        return min(((row.sm_count or 0, row.memory_mib) for row in _whole(store)), default=(0, 0))
     found = [
         info.geometry.by_name[name]
         for name in shape.profiles
-        for info in core.infos.values()
+        for info in store.infos.values()
         if name in info.geometry.by_name
     ]
     smallest = min(found, key=lambda profile: (profile.sm_count, profile.memory_mib))
@@ -241,7 +241,7 @@ def _next_end_s(look: Look, shape: Shape, course: str) -> float | None:
     It must fit beside the place kept for the first in line, unless that one wants the same shape:
     then the end is the line's next, and the page says how many wait.
     """
-    leases = _by_end(look.core)
+    leases = _by_end(look.store)
     if shape.is_full:
         ends = [end for end, lease in leases if lease.shape == "full"]
         return max(0.0, ends[0] - look.at) if ends else None
@@ -258,22 +258,22 @@ def _next_end_s(look: Look, shape: Shape, course: str) -> float | None:
     return None if found is None else max(0.0, leases[found - 1][0] - look.at)
 
 
-def _by_end(core: Core) -> list[tuple[float, LeaseRow]]:
+def _by_end(store: Store) -> list[tuple[float, LeaseRow]]:
     """The leases that have an end, the first to end in front."""
-    leases = core.state.leases.values()
+    leases = store.state.leases.values()
     ends = [(lease.ends_at, lease) for lease in leases if lease.ends_at is not None]
     return sorted(ends, key=lambda one: (one[0], one[1].id))
 
 
 def _left_after(look: Look, over: Sequence[LeaseRow]) -> list[Ground]:
     """Every GPU when these leases are over, without what is kept for reservations."""
-    core = look.core
+    store = look.store
     gone: defaultdict[str, set[Placement]] = defaultdict(set)
     for lease in over:
-        for row in core.state.slices_of(lease):
+        for row in store.state.slices_of(lease):
             gone[row.gpu].add(Placement(row.start, row.size))
-    freed = [_freed(ground, gone.get(ground.state.gpu, ())) for ground in core.grounds()]
-    return reserved_places.closed(core, look.at, freed)
+    freed = [_freed(ground, gone.get(ground.state.gpu, ())) for ground in store.grounds()]
+    return reserved_places.closed(store, look.at, freed)
 
 
 def _freed(ground: Ground, gone: Collection[Placement]) -> Ground:

@@ -14,23 +14,23 @@ from miglab_pool.model.rows import ReservationRow
 from miglab_pool.model.schedule import DAY_S, is_zone, local_day, next_occurrence, occurrence
 from miglab_pool.rules.layout_times import planned
 from miglab_pool.rules.reservation_room import Room, first_clash, times
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 YEAR_S = 366 * DAY_S
 AHEAD_DAYS = 366  # how far ahead a first day may lie
 
 
-def _shape(core: Core, asked: ReservationRequest) -> str:
+def _shape(store: Store, asked: ReservationRequest) -> str:
     """The shape, resolved; it must be one that students of the course can ask for."""
-    rules = core.settings.courses.get(asked.course)
+    rules = store.settings.courses.get(asked.course)
     if rules is None:
-        names = ", ".join(sorted(core.settings.courses)) or "none"
+        names = ", ".join(sorted(store.settings.courses)) or "none"
         raise Refused(
             "not-in-course", f"There is no course {asked.course!r} here. Courses: {names}.", 422
         )
-    if not core.infos:
+    if not store.infos:
         raise Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
-    geometries = [info.geometry for info in core.infos.values()]
+    geometries = [info.geometry for info in store.infos.values()]
     try:
         shape = resolve(asked.shape, geometries)
         offered = {str(resolve(text, geometries)) for text in rules.shapes}
@@ -94,18 +94,18 @@ def _bad_time(why: str) -> Refused:
     return Refused("bad-time", why, 422)
 
 
-def _check_room(core: Core, row: ReservationRow) -> None:
-    if not _fit(core, [row]):
+def _check_room(store: Store, row: ReservationRow) -> None:
+    if not _fit(store, [row]):
         raise Refused(
             "impossible-reservation",
-            f"{row.count} times {row.shape} do not fit on {_gpus(core, row.course)}, even "
+            f"{row.count} times {row.shape} do not fit on {_gpus(store, row.course)}, even "
             "if nothing else lies there. Reserve fewer, or a smaller shape.",
             422,
         )
 
 
-def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
-    others = {n: one for n, one in core.state.reservations.items() if n != row.id}
+def _check_clashes(store: Store, row: ReservationRow, at: float) -> None:
+    others = {n: one for n, one in store.state.reservations.items() if n != row.id}
     rule = rule_of(row)
     first = next_occurrence(rule, at)
     assert first is not None
@@ -113,7 +113,7 @@ def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
         rule,
         {number: rule_of(other) for number, other in others.items()},
         (at, first.starts_at + YEAR_S),
-        lambda beside: _fit(core, [row, *(others[number] for number in beside)]),
+        lambda beside: _fit(store, [row, *(others[number] for number in beside)]),
     )
     if clash is not None:
         moment, numbers = clash
@@ -121,7 +121,7 @@ def _check_clashes(core: Core, row: ReservationRow, at: float) -> None:
         raise Refused(
             "reservation-clash",
             f"On {_local(moment, row.tz)} it clashes with reservation {theirs}: together they do "
-            f"not fit on {_gpus(core, row.course)}. Reserve fewer, a smaller shape, or another "
+            f"not fit on {_gpus(store, row.course)}. Reserve fewer, a smaller shape, or another "
             "time.",
         )
 
@@ -131,12 +131,12 @@ def _local(at: float, tz: str) -> str:
     return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
 
 
-def _fit(core: Core, rows: Collection[ReservationRow]) -> bool:
+def _fit(store: Store, rows: Collection[ReservationRow]) -> bool:
     """Whether these fit at once, if every layout gave its course whole GPUs all the time.
 
     What there really is at each moment is `promises`'s.
     """
-    return fit(rows, partial(_room, core))
+    return fit(rows, partial(_room, store))
 
 
 def fit(rows: Collection[ReservationRow], room: Callable[[str], Room]) -> bool:
@@ -170,27 +170,27 @@ def _most(row: ReservationRow, room: Room, taken: Mapping[str, int]) -> int:
     return low
 
 
-def _room(core: Core, course: str) -> Room:
+def _room(store: Store, course: str) -> Room:
     """The GPUs that are a course's own, and others' that a layout gives it; of none: the rest."""
-    whose, lent = core.settings.assigned_course, _lent(core, course)
-    rows = [row for row in core.state.gpus.values() if row.uuid in core.infos]
+    whose, lent = store.settings.assigned_course, _lent(store, course)
+    rows = [row for row in store.state.gpus.values() if row.uuid in store.infos]
     rows = [row for row in rows if whose(row.uuid, row.idx) == course or row.uuid in lent]
-    cut = tuple(core.infos[row.uuid].geometry for row in rows if not core.is_whole(row))
+    cut = tuple(store.infos[row.uuid].geometry for row in rows if not store.is_whole(row))
     return Room(cut, len(rows) - len(cut))
 
 
-def _lent(core: Core, course: str) -> set[str]:
+def _lent(store: Store, course: str) -> set[str]:
     """Other courses' own GPUs that layouts give to this one, now or at their times."""
-    mine = [row for row in core.state.layouts.values() if course and row.course == course]
+    mine = [row for row in store.state.layouts.values() if course and row.course == course]
     named = {gpu for row in mine for gpu in planned(row).cuts}
-    whose, rows = core.settings.assigned_course, core.state.gpus
+    whose, rows = store.settings.assigned_course, store.state.gpus
     return {gpu for gpu in named if gpu in rows and whose(gpu, rows[gpu].idx)}
 
 
-def _gpus(core: Core, course: str) -> str:
+def _gpus(store: Store, course: str) -> str:
     """The GPUs that a course may use, for people."""
-    rooms = [_room(core, whose) for whose in {course, ""}]
+    rooms = [_room(store, whose) for whose in {course, ""}]
     number = sum(len(room.geometries) + room.whole for room in rooms)
-    if core.settings.assigned:
+    if store.settings.assigned:
         return f"the GPUs that {course} may use ({number})"
     return "the lab's one GPU" if number == 1 else f"the lab's {number} GPUs"

@@ -9,7 +9,7 @@ from miglab_api.reservations import ReservationState
 from miglab_pool.model.reservations import phase
 from miglab_pool.model.rows import LeaseRow, ReservationRow
 from miglab_pool.model.schedule import Occurrence
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,24 @@ class InForce:
     left: int
 
 
-def in_force(core: Core, at: float, leases: Iterable[LeaseRow] | None = None) -> list[InForce]:
+def in_force(store: Store, at: float, leases: Iterable[LeaseRow] | None = None) -> list[InForce]:
     """The reservations in force at a moment, those that began first in front.
 
     Args:
-        core: the pool.
+        store: the pool.
         at: the moment.
         leases: those that live then; None: those that live now.
     """
-    ahead = found(core, at)
+    ahead = found(store, at)
     if not ahead:
         return []
-    return less_drawn(ahead, drawn(core.state.leases.values() if leases is None else leases))
+    return less_drawn(ahead, drawn(store.state.leases.values() if leases is None else leases))
 
 
-def found(core: Core, at: float) -> list[InForce]:
+def found(store: Store, at: float) -> list[InForce]:
     """The reservations in force at a moment if no lease lives, those that began first in front."""
-    lead_s = core.settings.pool.reserve_lead_s
-    phases = ((row, *phase(row, at, lead_s)) for row in core.state.reservations.values())
+    lead_s = store.settings.pool.reserve_lead_s
+    phases = ((row, *phase(row, at, lead_s)) for row in store.state.reservations.values())
     in_time = [
         InForce(row, time, state is ReservationState.KEPT, time.starts_at <= at, row.count)
         for row, state, time in phases
@@ -75,9 +75,9 @@ def less_drawn(found: Sequence[InForce], drawn: Mapping[tuple[str, str], int]) -
     return less
 
 
-def left(core: Core, at: float) -> Counter[tuple[str, str]]:
+def left(store: Store, at: float) -> Counter[tuple[str, str]]:
     """How many leases of a course and shape the reservations in force still hold for it."""
     total: Counter[tuple[str, str]] = Counter()
-    for one in in_force(core, at):
+    for one in in_force(store, at):
         total[one.row.course, one.row.shape] += one.left
     return total

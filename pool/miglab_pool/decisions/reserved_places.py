@@ -18,74 +18,74 @@ from miglab_pool.model.reservations import kept_until, profiles
 from miglab_pool.model.rows import FULL, GpuRow, ReservationRow, TicketRow
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.rules.reservation_seats import Spot, Wish, is_empty, keep_for, without
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 NO_WISH = -1
 
 # -- the places kept ----------------------------------------------------------------------------
 
 
-def grounds(core: Core, at: float) -> list[Ground]:
+def grounds(store: Store, at: float) -> list[Ground]:
     """Every GPU that can be cut, for those who draw on nothing: what is kept is closed to them."""
-    return closed(core, at, core.grounds())
+    return closed(store, at, store.grounds())
 
 
-def closed(core: Core, at: float, found: list[Ground]) -> list[Ground]:
+def closed(store: Store, at: float, found: list[Ground]) -> list[Ground]:
     """These GPUs without the places that are kept now."""
-    seats = [seat for mine in _kept(core, _keeping(core, at)).values() for seat in mine]
+    seats = [seat for mine in _kept(store, _keeping(store, at)).values() for seat in mine]
     return _without(found, seats) if seats else found
 
 
-def places_kept(core: Core, at: float) -> list[tuple[ReservationRow, Seat]]:
+def places_kept(store: Store, at: float) -> list[tuple[ReservationRow, Seat]]:
     """The places that are set aside now, each with the reservation it is for."""
-    rows = core.state.reservations
-    kept = _kept(core, _keeping(core, at))
+    rows = store.state.reservations
+    kept = _kept(store, _keeping(store, at))
     return [(rows[number], seat) for number, seats in kept.items() for seat in seats]
 
 
-def kept_s(core: Core, at: float) -> float | None:
+def kept_s(store: Store, at: float) -> float | None:
     """How long places are kept yet; None while none are."""
-    ends = [kept_until(one.row, one.time) for one in _keeping(core, at)]
+    ends = [kept_until(one.row, one.time) for one in _keeping(store, at)]
     return max(ends) - at if ends else None
 
 
-def ready(core: Core, at: float, course: str, shape: str) -> int:
+def ready(store: Store, at: float, course: str, shape: str) -> int:
     """How many who ask now would find a place of their course's reservations empty."""
     mine = [
         (one, len(tickets))
-        for one, tickets in seated_by(core, at)
+        for one, tickets in seated_by(store, at)
         if (one.row.course, one.row.shape) == (course, shape)
     ]
-    return sum(max(0, _count_ready(core, at, one) - claimed) for one, claimed in mine)
+    return sum(max(0, _count_ready(store, at, one) - claimed) for one, claimed in mine)
 
 
-def _count_ready(core: Core, at: float, one: InForce) -> int:
+def _count_ready(store: Store, at: float, one: InForce) -> int:
     if one.row.shape == FULL:
-        whole = len(free_whole(core, at, but=one)) - len(free_whole(core, at))
+        whole = len(free_whole(store, at, but=one)) - len(free_whole(store, at))
         return min(one.left, whole)
-    _, mine = _seats_beside(core, at, one)
-    states = {ground.state.gpu: ground.state for ground in core.grounds()}
+    _, mine = _seats_beside(store, at, one)
+    states = {ground.state.gpu: ground.state for ground in store.grounds()}
     taken = {seat.wish for seat in mine if not is_empty(states[seat.gpu], seat.placed)}
     return len({seat.wish for seat in mine} - taken)
 
 
-def _keeping(core: Core, at: float) -> list[InForce]:
-    return [one for one in in_force(core, at) if one.is_kept and one.left]
+def _keeping(store: Store, at: float) -> list[InForce]:
+    return [one for one in in_force(store, at) if one.is_kept and one.left]
 
 
-def _kept(core: Core, keeping: Sequence[InForce]) -> Kept:
+def _kept(store: Store, keeping: Sequence[InForce]) -> Kept:
     """The seats of each reservation; a seat's wish is which of its leases it is for.
 
     Worked out anew when what is wanted or a GPU has changed (its ground is then another object).
     """
     if not keeping:
         return {}
-    found = core.grounds()
+    found = store.grounds()
     wanted = tuple((one.row.id, one.left) for one in keeping)
-    before = core.kept
+    before = store.kept
     if before is None or before.wanted != wanted or not _is_one(before.grounds, found):
         sliced = [one for one in keeping if one.row.shape != FULL]
-        before = core.kept = Memo(wanted, found, _work_out(core, sliced, found))
+        before = store.kept = Memo(wanted, found, _work_out(store, sliced, found))
     return before.kept
 
 
@@ -95,11 +95,11 @@ def _is_one(before: Sequence[Ground], now: Sequence[Ground]) -> bool:
     )
 
 
-def _work_out(core: Core, keeping: Sequence[InForce], found: Sequence[Ground]) -> Kept:
+def _work_out(store: Store, keeping: Sequence[InForce], found: Sequence[Ground]) -> Kept:
     rows = [one.row for one in keeping for _ in range(one.left)]
     wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
     drawing = {(one.row.course, one.row.shape) for one in keeping}
-    spots = [_spot(core, ground, drawing) for ground in found]
+    spots = [_spot(store, ground, drawing) for ground in found]
     kept: Kept = {one.row.id: () for one in keeping}
     for wish, seats in keep_for(wishes, spots).items():
         number = rows[wish].id
@@ -107,29 +107,29 @@ def _work_out(core: Core, keeping: Sequence[InForce], found: Sequence[Ground]) -
     return kept
 
 
-def _spot(core: Core, ground: Ground, drawing: Collection[tuple[str, str]]) -> Spot:
+def _spot(store: Store, ground: Ground, drawing: Collection[tuple[str, str]]) -> Spot:
     leased: list[Placed] = []
     drawn: list[Placed] = []
-    for row in core.state.on_gpu[ground.state.gpu].values():
-        lease = core.state.leases.get(row.lease or 0)
+    for row in store.state.on_gpu[ground.state.gpu].values():
+        lease = store.state.leases.get(row.lease or 0)
         if lease is not None:
             kind = drawn if (lease.course, lease.shape) in drawing else leased
-            kind.append(core.placed(row))
+            kind.append(store.placed(row))
     return Spot(ground, tuple(leased), tuple(drawn))
 
 
-def claims(core: Core, one: InForce, but: Collection[int] = ()) -> list[TicketRow]:
+def claims(store: Store, one: InForce, but: Collection[int] = ()) -> list[TicketRow]:
     """The tickets that may draw on a reservation now, as many as it has left, oldest first.
 
     Args:
-        core: the pool.
+        store: the pool.
         one: the reservation.
         but: tickets that stand for another's places.
     """
-    held = held_servers.servers(core)
+    held = held_servers.servers(store)
     found = [
         ticket
-        for ticket in core.state.tickets.values()
+        for ticket in store.state.tickets.values()
         if ticket.is_queued
         and ticket.id not in but
         and (ticket.course, ticket.shape) == (one.row.course, one.row.shape)
@@ -138,27 +138,27 @@ def claims(core: Core, one: InForce, but: Collection[int] = ()) -> list[TicketRo
     return sorted(found, key=lambda ticket: (ticket.created_at, ticket.id))[: one.left]
 
 
-def seated_by(core: Core, at: float) -> list[tuple[InForce, list[TicketRow]]]:
+def seated_by(store: Store, at: float) -> list[tuple[InForce, list[TicketRow]]]:
     """The reservations that keep places, each with the tickets for which it does: none twice."""
     found: list[tuple[InForce, list[TicketRow]]] = []
     seated: set[int] = set()
-    for one in in_force(core, at):
+    for one in in_force(store, at):
         if one.is_kept:
-            mine = claims(core, one, seated)
+            mine = claims(store, one, seated)
             seated.update(ticket.id for ticket in mine)
             found.append((one, mine))
     return found
 
 
-def seated(core: Core, at: float) -> set[int]:
+def seated(store: Store, at: float) -> set[int]:
     """The tickets for whom a place is kept: no second one is set aside for them."""
-    return {ticket.id for _, mine in seated_by(core, at) for ticket in mine}
+    return {ticket.id for _, mine in seated_by(store, at) for ticket in mine}
 
 
-def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
+def _choose(store: Store, at: float, one: InForce) -> tuple[Choice, ...] | None:
     """Where its next lease goes: on one of its own places, or beside what is kept."""
-    others, mine = _seats_beside(core, at, one)
-    found = own_first(core.grounds(), one.row.course)
+    others, mine = _seats_beside(store, at, one)
+    found = own_first(store.grounds(), one.row.course)
     wanted = profiles(one.row.shape)
     for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
         shut = [*others, *(seat for seat in mine if seat.wish != wish)]
@@ -168,10 +168,10 @@ def _choose(core: Core, at: float, one: InForce) -> tuple[Choice, ...] | None:
     return None
 
 
-def _seats_beside(core: Core, at: float, one: InForce) -> tuple[list[Seat], tuple[Seat, ...]]:
+def _seats_beside(store: Store, at: float, one: InForce) -> tuple[list[Seat], tuple[Seat, ...]]:
     """What is kept from this reservation's students, and what for them."""
-    keeping = _keeping(core, at)
-    kept = _kept(core, keeping)
+    keeping = _keeping(store, at)
+    kept = _kept(store, keeping)
     others = [
         seat
         for other in keeping
@@ -192,32 +192,34 @@ def _without(grounds: Iterable[Ground], seats: Iterable[Seat]) -> list[Ground]:
 # -- whole GPUs ---------------------------------------------------------------------------------
 
 
-def free_whole(core: Core, at: float, course: str = "", but: InForce | None = None) -> list[GpuRow]:
+def free_whole(
+    store: Store, at: float, course: str = "", but: InForce | None = None
+) -> list[GpuRow]:
     """The whole GPUs that a course may lease now, less those kept for others than ``but``.
 
     Its own come first: what is kept for others is kept among those for all.
     """
-    free = [row for row in core.state.gpus.values() if core.whole_gpu(row)]
-    keeping = _keeping(core, at) if free else []
+    free = [row for row in store.state.gpus.values() if store.whole_gpu(row)]
+    keeping = _keeping(store, at) if free else []
     others = [
         one
         for one in keeping
         if one.row.shape == FULL and (but is None or one.row.id != but.row.id)
     ]
-    own = [row for row in free if course and core.course_of(row) == course]
-    for_all = [row for row in free if not core.course_of(row)]
+    own = [row for row in free if course and store.course_of(row) == course]
+    for_all = [row for row in free if not store.course_of(row)]
     mine = sum(one.left for one in others if one.row.course == course)
-    kept = _kept_for_all(core, free, others, course) + max(0, mine - len(own))
+    kept = _kept_for_all(store, free, others, course) + max(0, mine - len(own))
     return [*own[: max(0, len(own) - mine)], *for_all[: max(0, len(for_all) - kept)]]
 
 
 def _kept_for_all(
-    core: Core, free: Sequence[GpuRow], others: Sequence[InForce], course: str
+    store: Store, free: Sequence[GpuRow], others: Sequence[InForce], course: str
 ) -> int:
     """How many whole GPUs other courses' reservations take beside those courses' own."""
     wanted = Counter[str]()
     for one in others:
         if one.row.course != course:
             wanted[one.row.course] += one.left
-    owned = Counter(core.course_of(row) for row in free)
+    owned = Counter(store.course_of(row) for row in free)
     return sum(max(0, number - owned[whose]) for whose, number in wanted.items())

@@ -11,14 +11,14 @@ from miglab_pool.model import reservations
 from miglab_pool.model.gpu import open_to
 from miglab_pool.model.rows import FULL, TicketRow
 from miglab_pool.rules.placement.placement import place
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 
 class Whys:
     """The reasons at one moment; nothing may change while they are asked for."""
 
-    def __init__(self, core: Core) -> None:
-        self._core, self._at = core, core.now()
+    def __init__(self, store: Store) -> None:
+        self._store, self._at = store, store.now()
         self._is_kept: dict[tuple[str, str], bool] = {}
 
     def of(self, row: TicketRow) -> str:
@@ -36,17 +36,17 @@ class Whys:
 
     @cached_property
     def _servers(self) -> set[tuple[str, str]]:
-        return held_servers.servers(self._core)
+        return held_servers.servers(self._store)
 
     def _why_held(self, row: TicketRow) -> str:
-        if not self._core.settings.quotas:
+        if not self._store.settings.quotas:
             return ""
-        return quota_checks.why_held(self._core, queue.as_waiting(self._core, row))
+        return quota_checks.why_held(self._store, queue.as_waiting(self._store, row))
 
     @cached_property
     def _why_drained(self) -> str:
         """What to tell everybody while no GPU takes a lease, by acts of staff."""
-        whys = {gpu.draining for gpu in self._core.state.gpus.values()}
+        whys = {gpu.draining for gpu in self._store.state.gpus.values()}
         if not whys or "" in whys:
             return ""
         said = "; ".join(f"“{why}”" for why in sorted(whys))
@@ -68,16 +68,16 @@ class Whys:
 
     @cached_property
     def _kept_s(self) -> float | None:
-        return reserved_places.kept_s(self._core, self._at)
+        return reserved_places.kept_s(self._store, self._at)
 
     @cached_property
     def _seated(self) -> set[int]:
-        return reserved_places.seated(self._core, self._at)
+        return reserved_places.seated(self._store, self._at)
 
     def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
         names = reservations.profiles(shape)
-        now = open_to(reserved_places.grounds(self._core, self._at), course)
-        then = open_to(self._core.grounds(), course)
+        now = open_to(reserved_places.grounds(self._store, self._at), course)
+        then = open_to(self._store.grounds(), course)
         return not place(names, [g.state for g in now]) and bool(
             place(names, [g.state for g in then])
         )

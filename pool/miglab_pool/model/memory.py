@@ -1,4 +1,4 @@
-"""What only memory knows between two decisions, and may be forgotten at any moment: see core.py."""
+"""What only memory knows between two decisions, and may be forgotten at any moment: see state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -191,7 +191,7 @@ class Reclaimer:
             lease.others_wait,
             rules.limits,
             ends,
-            pool.core.now(),
+            pool.store.now(),
         )
 
     # -- acting -------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Reclaimer:
         A warning that this process did not give could not be answered while nobody listened: it
         begins anew.  Is the wall clock set, the end is set with it, and the time left stays.
         """
-        warning, now = case.lease.warning, pool.core.now()
+        warning, now = case.lease.warning, pool.store.now()
         if warning is None or warning.kind is not WarningKind.IDLE:
             watch.warned_for = None
             return case
@@ -261,8 +261,8 @@ class Reclaimer:
 
     def _pause(self, pool: Pool) -> None:
         """Grant nothing during maintenance; what a person paused stays paused."""
-        why = closed_now(self.rules.closings, pool.core.now())
-        was = pool.core.paused
+        why = closed_now(self.rules.closings, pool.store.now())
+        was = pool.store.paused
         if why and not was:
             pool.pause(why, BY)
         elif was.startswith("Maintenance of the lab from ") and was != why:

@@ -7,23 +7,23 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.model.gpu import clash
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 
-def check(core: Core) -> list[str]:
+def check(store: Store) -> list[str]:
     """Every contradiction, in words; empty is well."""
     return [
-        *_slices_and_leases(core),
-        *_holders(core),
-        *_overlaps(core),
-        *_reasons(core),
-        *_warnings(core),
+        *_slices_and_leases(store),
+        *_holders(store),
+        *_overlaps(store),
+        *_reasons(store),
+        *_warnings(store),
     ]
 
 
-def _slices_and_leases(core: Core) -> Iterator[str]:
+def _slices_and_leases(store: Store) -> Iterator[str]:
     """1: a slice generation has at most one live lease; a running lease exactly its slices."""
-    state = core.state
+    state = store.state
     claimed = Counter(number for lease in state.leases.values() for number in lease.slices)
     generations = Counter((row.gpu, row.generation) for row in state.slices.values())
     for number, count in claimed.items():
@@ -43,53 +43,53 @@ def _slices_and_leases(core: Core) -> Iterator[str]:
             yield f"1: lease {lease.id} is for slices {sorted(lease.slices)}, it has {sorted(mine)}"
 
 
-def _holders(core: Core) -> Iterator[str]:
+def _holders(store: Store) -> Iterator[str]:
     """2: what has a holder is leased to it until that very holder is gone."""
-    holders = Counter(lease.holder for lease in core.state.leases.values() if lease.holder)
+    holders = Counter(lease.holder for lease in store.state.leases.values() if lease.holder)
     for holder, count in holders.items():
         if count > 1:
             yield f"2: {holder} holds {count} leases"
-    for lease in core.state.leases.values():
+    for lease in store.state.leases.values():
         if lease.holder and lease.state == LeaseState.GRANTED:
             yield f"2: lease {lease.id} has a holder, and may expire"
         if not lease.holder and lease.state != LeaseState.GRANTED:
             yield f"2: lease {lease.id} is {lease.state}, and has no holder"
-        rows = core.state.slices_of(lease)
+        rows = store.state.slices_of(lease)
         if lease.holder and any(row.state != SliceState.LEASED for row in rows):
             yield f"2: lease {lease.id} is held, and not all its slices are leased"
 
 
-def _overlaps(core: Core) -> Iterator[str]:
+def _overlaps(store: Store) -> Iterator[str]:
     """3 and 4: nothing leased or free shares memory with anything; foreign things are nobody's."""
-    for on_gpu in core.state.on_gpu.values():
+    for on_gpu in store.state.on_gpu.values():
         usable = [r for r in on_gpu.values() if r.state in (SliceState.LEASED, SliceState.FREE)]
         for row in usable:
             for other in usable:
-                if row.id < other.id and clash(core.placed(row), core.placed(other)):
+                if row.id < other.id and clash(store.placed(row), store.placed(other)):
                     yield f"3: slices {row.id} and {other.id} overlap"
         for row in on_gpu.values():
             if row.state == SliceState.FOREIGN and row.lease is not None:
                 yield f"4: the foreign slice {row.id} is leased"
 
 
-def _reasons(core: Core) -> Iterator[str]:
+def _reasons(store: Store) -> Iterator[str]:
     """5: whatever is refused, set aside or taken back says why."""
-    for row in core.state.slices.values():
+    for row in store.state.slices.values():
         if row.state in (SliceState.QUARANTINED, SliceState.FOREIGN) and not row.why:
             yield f"5: slice {row.id} is {row.state}, and does not say why"
-    for gpu in core.state.gpus.values():
+    for gpu in store.state.gpus.values():
         if gpu.state != "ok" and not gpu.why:
             yield f"5: GPU {gpu.uuid} is {gpu.state}, and does not say why"
-    for number in core.ledger.tickets_without_reason():
+    for number in store.ledger.tickets_without_reason():
         yield f"5: ticket {number} ended, and does not say why"
-    for ticket in core.state.tickets.values():
+    for ticket in store.state.tickets.values():
         if ticket.state in (TicketState.OFFERED, TicketState.TAKEN) and ticket.lease is None:
             yield f"1: ticket {ticket.id} is {ticket.state}, and has no lease"
 
 
-def _warnings(core: Core) -> Iterator[str]:
+def _warnings(store: Store) -> Iterator[str]:
     """5: a lease says that it is warned, when and why, exactly while it is."""
-    for lease in core.state.leases.values():
+    for lease in store.state.leases.values():
         is_warned = lease.state == LeaseState.WARNED
         said = (lease.warned_at, lease.reclaim_at, lease.warn_kind or None, lease.warn_why or None)
         if is_warned and None in said:

@@ -1,7 +1,7 @@
-"""What every room of the pool shares: ledger, driver, clock, lock, and what only memory knows.
+"""What every room of the pool shares: ledger, clock, lock, and what only memory knows.
 
-What is here and not in the ledger may be forgotten at any moment: what NVML answered last, which
-call is under way, when to ask again.
+What is here and not in the ledger may be forgotten at any moment: what NVML answered last, and
+which GPUs rest after a failure.
 """
 
 import threading
@@ -10,15 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
-from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage, Versions
-from miglab_pool.gpu.stopwatch import Stopwatch, nobody
 from miglab_pool.ledger.ledger import Ledger, State, Transaction
 from miglab_pool.ledger.usage_history import Uses
 from miglab_pool.model.backoff import Backoff
 from miglab_pool.model.gpu import SOON, GpuState, Ground, Stay
-from miglab_pool.model.holders import Holders
 from miglab_pool.model.memory import Memo, Past, Wellness
 from miglab_pool.model.queue import Forecast
 from miglab_pool.model.rows import GPU_OK, GpuRow, SliceRow
@@ -28,22 +25,25 @@ from miglab_pool.rules.lease_length import stay_of
 from miglab_pool.settings import PoolSettings
 
 
-class Core:
+def _nobody(*_what: object) -> None:
+    """Tell nobody."""
+
+
+class Store:
     """The pool's shared state.  Every method expects the caller to hold ``lock``."""
 
     def __init__(
         self,
         settings: PoolSettings,
         ledger: Ledger,
-        driver: Driver,
-        holders: Holders,
         now: Callable[[], float],
+        *,
+        simulated: bool = True,
     ) -> None:
         self.settings = settings
         self.ledger = ledger
-        self.driver = driver
-        self.holders = holders
         self.now = now
+        self.simulated = simulated
         self.lock = threading.RLock()
         self.version = 1
         self.started_at = now()
@@ -62,19 +62,13 @@ class Core:
         self.forecast = Forecast()
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
-        self.stopwatch = Stopwatch()
-        self.unserved: Callable[[str, str], None] = nobody  # told a ticket's last state and reason
-        self.acting: dict[str, float] = {}
-        self.probing: set[int] = set()
-        self.suspects: set[int] = set()
-        self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
+        self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
         self.cut_backoff = Backoff(
             settings.tuning.retry_s, settings.tuning.retry_max_s
         )  # see reserved.cut
         self.grant_backoff = Backoff(
             settings.tuning.retry_s, settings.tuning.retry_max_s
         )  # see pause_grants
-        self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)
         self._grounds: dict[str, Ground | None] = {}
         self._pausing: set[str] = set()
         self._stale: set[str] = set(ledger.state.gpus)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy.dialects.sqlite import insert
 
 from miglab_pool.ledger import tables
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 DAY_S = 24 * 3600
 _FIGURES = ("active_s", "idle_s", "unknown_s")
@@ -26,14 +26,14 @@ class Spent:
     unknown_s: float = 0.0
 
 
-def add(core: Core, spent: Iterable[Spent]) -> None:
+def add(store: Store, spent: Iterable[Spent]) -> None:
     """Add to what the ledger knows of these leases' day (UTC)."""
-    with core.write() as tx:
+    with store.write() as tx:
         day = int(tx.at // DAY_S)
         rows = [
             {"lease": one.lease, "day": day} | {name: getattr(one, name) for name in _FIGURES}
             for one in spent
-            if core.ledger.find_lease(one.lease) is not None
+            if store.ledger.find_lease(one.lease) is not None
         ]
         if rows:
             tx.add(_ADD, rows)

@@ -9,26 +9,26 @@ from miglab_api.tickets import TicketState
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.gpu import Choice
 from miglab_pool.model.rows import FULL, GpuRow, LeaseRow, SliceRow, TicketRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions.slices import new_slice, next_generation, scrub
 
 # -- grant --------------------------------------------------------------------------------------
 
 
-def grant(core: Core, tx: Transaction, ticket: TicketRow, choices: Sequence[Choice]) -> LeaseRow:
+def grant(store: Store, tx: Transaction, ticket: TicketRow, choices: Sequence[Choice]) -> LeaseRow:
     """Give a waiting ticket the slices chosen for it: existing ones at once, others to be made."""
-    number = core.ledger.new_id("lease")
-    rows = [_chosen(core, tx, choice, number, ticket.course) for choice in choices]
-    return _granted(core, tx, ticket, rows, number)
+    number = store.ledger.new_id("lease")
+    rows = [_chosen(store, tx, choice, number, ticket.course) for choice in choices]
+    return _granted(store, tx, ticket, rows, number)
 
 
-def grant_whole(core: Core, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -> LeaseRow:
+def grant_whole(store: Store, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -> LeaseRow:
     """Give a waiting ticket a GPU with MIG off; made means here: seen to be empty once more."""
-    number = core.ledger.new_id("lease")
+    number = store.ledger.new_id("lease")
     row = SliceRow(
-        id=core.ledger.new_id("slice"),
+        id=store.ledger.new_id("slice"),
         gpu=gpu.uuid,
-        generation=next_generation(core, tx, gpu.uuid),
+        generation=next_generation(store, tx, gpu.uuid),
         profile=FULL,
         start=0,
         size=gpu.memory_slices,
@@ -39,11 +39,11 @@ def grant_whole(core: Core, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -> 
         course=ticket.course,
     )
     tx.put(row, reason=f"for lease {number}")
-    return _granted(core, tx, ticket, [row], number)
+    return _granted(store, tx, ticket, [row], number)
 
 
 def _granted(
-    core: Core, tx: Transaction, ticket: TicketRow, rows: Sequence[SliceRow], number: int
+    store: Store, tx: Transaction, ticket: TicketRow, rows: Sequence[SliceRow], number: int
 ) -> LeaseRow:
     lease = LeaseRow(
         id=number,
@@ -59,14 +59,14 @@ def _granted(
     )
     tx.put(lease, reason=f"ticket {ticket.id} is next and there is room")
     tx.put(replace(ticket, lease=number))
-    offer_if_ready(core, tx, lease)
+    offer_if_ready(store, tx, lease)
     return lease
 
 
-def _chosen(core: Core, tx: Transaction, choice: Choice, lease: int, course: str) -> SliceRow:
+def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: str) -> SliceRow:
     warm = {
         (row.start, row.profile): row
-        for row in core.state.on_gpu[choice.gpu].values()
+        for row in store.state.on_gpu[choice.gpu].values()
         if row.state == SliceState.FREE
     }
     if choice.reuse:
@@ -77,17 +77,17 @@ def _chosen(core: Core, tx: Transaction, choice: Choice, lease: int, course: str
     for placed in choice.destroy:
         in_the_way = warm[placed.placement.start, placed.profile.name]
         scrub(tx, in_the_way, f"recut for lease {lease}", remake=False)
-    row = new_slice(core, tx, choice.gpu, choice, lease, course)
+    row = new_slice(store, tx, choice.gpu, choice, lease, course)
     tx.put(row, reason=f"for lease {lease}")
     return row
 
 
-def offer_if_ready(core: Core, tx: Transaction, lease: LeaseRow) -> None:
+def offer_if_ready(store: Store, tx: Transaction, lease: LeaseRow) -> None:
     """Offer the ticket its lease once every slice exists."""
-    ticket = core.state.tickets.get(lease.ticket or 0)
+    ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is None or ticket.state != TicketState.WAITING:
         return
-    if all(row.state == SliceState.LEASED for row in core.state.slices_of(lease)):
+    if all(row.state == SliceState.LEASED for row in store.state.slices_of(lease)):
         tx.put(
             replace(ticket, state=TicketState.OFFERED, offered_at=tx.at),
             reason=f"lease {lease.id} is ready",

@@ -23,28 +23,32 @@ from miglab_pool.rules.layout_times import (
     planned,
     times_text,
 )
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 # -- the clock ----------------------------------------------------------------------------------
 
 
-def look(core: Core, at: float) -> None:
+def look(store: Store, at: float) -> None:
     """Work out what is in force on each GPU; those where that changed are seen anew."""
-    now = in_force(plans(core), at, core.settings.pool.reserve_lead_s) if core.state.layouts else {}
-    changed = {gpu for gpu in core.laid.keys() | now.keys() if core.laid.get(gpu) != now.get(gpu)}
+    now = (
+        in_force(plans(store), at, store.settings.pool.reserve_lead_s)
+        if store.state.layouts
+        else {}
+    )
+    changed = {gpu for gpu in store.laid.keys() | now.keys() if store.laid.get(gpu) != now.get(gpu)}
     if changed:
-        core.laid = now
-        core.possible.clear()
-        core.redraw(changed)
+        store.laid = now
+        store.possible.clear()
+        store.redraw(changed)
 
 
-def note_phases(core: Core, tx: Transaction) -> None:
+def note_phases(store: Store, tx: Transaction) -> None:
     """Put into the ledger what the clock has made of each, and see what is in force."""
-    for row in list(core.state.layouts.values()):
-        state = _state(planned(row), tx.at, core.settings.pool.reserve_lead_s)
+    for row in list(store.state.layouts.values()):
+        state = _state(planned(row), tx.at, store.settings.pool.reserve_lead_s)
         if state != row.state:
             tx.put(replace(row, state=state), reason=_what_now(state))
-    look(core, tx.at)
+    look(store, tx.at)
 
 
 def _state(plan: Planned, at: float, lead_s: float) -> LayoutState:
@@ -63,11 +67,11 @@ def _what_now(state: LayoutState) -> str:
 # -- applying -----------------------------------------------------------------------------------
 
 
-def lay(core: Core, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> list[LayoutRow]:
+def lay(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> list[LayoutRow]:
     """Apply layouts, all or none; one of the same name is replaced.
 
     Args:
-        core: the pool.
+        store: the pool.
         asked: each with all its GPUs by UUID.
         by: who.
         reason: why, for the ledger.
@@ -75,31 +79,31 @@ def lay(core: Core, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> l
     Raises:
         Refused: ``bad-layout`` or ``layout-clash``, with what would go; it is in the ledger too.
     """
-    with core.write(durable=True) as tx:
-        rows = [_row(core, tx, one, by, reason) for one in asked]
+    with store.write(durable=True) as tx:
+        rows = [_row(store, tx, one, by, reason) for one in asked]
         why = None
         try:
-            cuts = [cuts_text(one.gpus) for one in resolved(core, asked)]
+            cuts = [cuts_text(one.gpus) for one in resolved(store, asked)]
             rows = [replace(row, cuts=cut) for row, cut in zip(rows, cuts, strict=True)]
-            _check_together(core, rows, tx.at)
+            _check_together(store, rows, tx.at)
         except Refused as error:
             why = error
             rows = [replace(r, state=LayoutState.REFUSED, message=why.message) for r in rows]
         else:
-            _replace(core, tx, rows, by)
+            _replace(store, tx, rows, by)
         for row in rows:
             tx.put(row, by, row.message or _in_words(row), act="cut")
         if why is None:
-            _retire(core, tx, by)
-            note_phases(core, tx)
+            _retire(store, tx, by)
+            note_phases(store, tx)
     if why is not None:
         raise why
-    return [core.state.layouts.get(row.id, row) for row in rows]
+    return [store.state.layouts.get(row.id, row) for row in rows]
 
 
-def _row(core: Core, tx: Transaction, asked: LayoutSpec, by: str, reason: str) -> LayoutRow:
+def _row(store: Store, tx: Transaction, asked: LayoutSpec, by: str, reason: str) -> LayoutRow:
     return LayoutRow(
-        id=core.ledger.new_id("layout"),
+        id=store.ledger.new_id("layout"),
         name=asked.name,
         course=asked.course,
         cuts=cuts_text(asked.gpus),
@@ -111,43 +115,43 @@ def _row(core: Core, tx: Transaction, asked: LayoutSpec, by: str, reason: str) -
     )
 
 
-def _replace(core: Core, tx: Transaction, rows: Sequence[LayoutRow], by: str) -> None:
+def _replace(store: Store, tx: Transaction, rows: Sequence[LayoutRow], by: str) -> None:
     names = {row.name for row in rows}
-    for old in [row for row in core.state.layouts.values() if row.name in names]:
+    for old in [row for row in store.state.layouts.values() if row.name in names]:
         _end(tx, old, LayoutState.REPLACED, by, "one of the same name was applied")
 
 
-def _retire(core: Core, tx: Transaction, by: str) -> None:
+def _retire(store: Store, tx: Transaction, by: str) -> None:
     """End what nothing is left of: without times, and a later one on each of its GPUs."""
-    for plan in hidden(plans(core)):
+    for plan in hidden(plans(store)):
         why = "a later layout holds on each of its GPUs"
-        _end(tx, core.state.layouts[plan.number], LayoutState.REPLACED, by, why)
+        _end(tx, store.state.layouts[plan.number], LayoutState.REPLACED, by, why)
 
 
 def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, why: str) -> None:
     tx.put(replace(row, state=state, message=why), by, why, act="cut")
 
 
-def unlay(core: Core, name: str, by: str, reason: str = "") -> LayoutRow:
+def unlay(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
     """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
 
     Raises:
         Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
     """
     why = None
-    with core.write(durable=True) as tx:
-        row = find(core, name)
+    with store.write(durable=True) as tx:
+        row = find(store, name)
         try:
-            before = plans(core)
+            before = plans(store)
             layout_conflicts.check(
-                core, before, [one for one in before if one.number != row.id], tx.at
+                store, before, [one for one in before if one.number != row.id], tx.at
             )
         except Refused as error:
             why = error
             tx.note(row, by, f"not removed: {error.message}", "refused")
         else:
             _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
-            note_phases(core, tx)
+            note_phases(store, tx)
     if why is not None:
         raise why
     return replace(row, state=LayoutState.REMOVED)

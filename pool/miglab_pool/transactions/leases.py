@@ -13,15 +13,15 @@ from miglab_pool.decisions import quota_checks, reservations_ahead
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import FULL, LeaseRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions.slices import scrub
 
 NEVER_USED = frozenset({LeaseState.GRANTED})
 
 
-def find(core: Core, number: int) -> LeaseRow:
+def find(store: Store, number: int) -> LeaseRow:
     """The lease, live or over; Refused if there never was one."""
-    row = core.ledger.find_lease(number)
+    row = store.ledger.find_lease(number)
     if row is None:
         raise Refused("unknown-lease", f"There is no lease {number}.", 404)
     return row
@@ -30,15 +30,15 @@ def find(core: Core, number: int) -> LeaseRow:
 # -- the holder's side --------------------------------------------------------------------------
 
 
-def attach(core: Core, number: int, generation: int, holder: str) -> LeaseRow:
+def attach(store: Store, number: int, generation: int, holder: str) -> LeaseRow:
     """The fence: bind the lease to the one holder that may use its slices."""
-    with core.write(durable=True) as tx:
-        lease = find(core, number)
-        why = _why_not_attach(core, lease, generation, holder)
+    with store.write(durable=True) as tx:
+        lease = find(store, number)
+        why = _why_not_attach(store, lease, generation, holder)
         if why is None and lease.holder == holder:
             return lease
         if why is None:
-            lease = _attached(core, tx, lease, holder)
+            lease = _attached(store, tx, lease, holder)
         else:
             tx.note(lease, "spawner", f"attach of {holder} refused: {why}")
     if why is not None:
@@ -46,37 +46,37 @@ def attach(core: Core, number: int, generation: int, holder: str) -> LeaseRow:
     return lease
 
 
-def _attached(core: Core, tx: Transaction, lease: LeaseRow, holder: str) -> LeaseRow:
+def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> LeaseRow:
     lease = replace(
         lease,
         state=LeaseState.ATTACHED,
         holder=holder,
         attached_at=tx.at,
-        ends_at=quota_checks.ends_at(core, lease, tx.at),
+        ends_at=quota_checks.ends_at(store, lease, tx.at),
     )
     tx.put(lease, "spawner", f"holder {holder}")
-    ticket = core.state.tickets.get(lease.ticket or 0)
+    ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is not None and ticket.state == TicketState.OFFERED:
         tx.put(replace(ticket, state=TicketState.TAKEN), "spawner", "attached")
     return lease
 
 
-def _why_not_attach(core: Core, lease: LeaseRow, generation: int, holder: str) -> Refused | None:
+def _why_not_attach(store: Store, lease: LeaseRow, generation: int, holder: str) -> Refused | None:
     try:
         check_holder(holder)
     except BadHolder as error:
         return Refused("bad-holder", str(error), 422)
-    why = _why_stale(core, lease, generation, holder)
+    why = _why_stale(store, lease, generation, holder)
     if why:
         return _stale(lease, why)
-    others = (other for other in core.state.leases.values() if other.id != lease.id)
+    others = (other for other in store.state.leases.values() if other.id != lease.id)
     other = next((one for one in others if one.holder == holder), None)
     if other is not None:
         return Refused("bad-holder", f"{holder} already holds lease {other.id}.")
     return None
 
 
-def _why_stale(core: Core, lease: LeaseRow, generation: int, holder: str) -> str:
+def _why_stale(store: Store, lease: LeaseRow, generation: int, holder: str) -> str:
     """Why the lease is not this holder's to attach; empty if it is."""
     if lease.generation != generation:
         return f"its generation is {lease.generation}, not {generation}"
@@ -85,7 +85,7 @@ def _why_stale(core: Core, lease: LeaseRow, generation: int, holder: str) -> str
         return "" if is_again and lease.holder == holder else "it has or had a holder"
     if lease.state != LeaseState.GRANTED:
         return f"it is {lease.state}{f' ({lease.reason})' if lease.reason else ''}"
-    is_ready = all(row.state == SliceState.LEASED for row in core.state.slices_of(lease))
+    is_ready = all(row.state == SliceState.LEASED for row in store.state.slices_of(lease))
     return "" if is_ready else "its slices are not ready"
 
 
@@ -96,10 +96,10 @@ def _stale(lease: LeaseRow, why: str) -> Refused:
     )
 
 
-def running(core: Core, number: int) -> LeaseRow:
+def running(store: Store, number: int) -> LeaseRow:
     """The attached holder was started."""
-    with core.write(durable=True) as tx:
-        lease = find(core, number)
+    with store.write(durable=True) as tx:
+        lease = find(store, number)
         if lease.state == LeaseState.ATTACHED:
             lease = replace(lease, state=LeaseState.RUNNING)
             tx.put(lease, "spawner", "started")
@@ -108,16 +108,16 @@ def running(core: Core, number: int) -> LeaseRow:
     return lease
 
 
-def extend(core: Core, number: int, by_s: float, by: str) -> LeaseRow:
+def extend(store: Store, number: int, by_s: float, by: str) -> LeaseRow:
     """Put off the lease's end, within what the site allows."""
-    with core.write() as tx:
-        lease = find(core, number)
-        _check_extension(core, lease, by_s)
+    with store.write() as tx:
+        lease = find(store, number)
+        _check_extension(store, lease, by_s)
         assert lease.ends_at is not None
         ends_at = max(lease.ends_at, tx.at) + by_s
         if lease.state == LeaseState.WARNED:
             lease = replace(
-                lease.without_warning(), stay_until=tx.at + core.settings.reclaim.stay_s
+                lease.without_warning(), stay_until=tx.at + store.settings.reclaim.stay_s
             )
         lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
         tx.put(lease, by, "extended")
@@ -125,8 +125,8 @@ def extend(core: Core, number: int, by_s: float, by: str) -> LeaseRow:
     return lease
 
 
-def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
-    settings = core.settings
+def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
+    settings = store.settings
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state}; there is no more to it.")
     if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
@@ -144,54 +144,52 @@ def _check_extension(core: Core, lease: LeaseRow, by_s: float) -> None:
         raise Refused(
             "no-extension", f"One extension is at most {settings.pool.extension_s:.0f} s long.", 422
         )
-    ends_at = max(lease.ends_at, core.now()) + by_s
-    quota_checks.check_end(core, lease, ends_at)
-    reservations_ahead.check_end(core, lease, ends_at)
+    ends_at = max(lease.ends_at, store.now()) + by_s
+    quota_checks.check_end(store, lease, ends_at)
+    reservations_ahead.check_end(store, lease, ends_at)
 
 
 # -- the end ------------------------------------------------------------------------------------
 
 
-def release(core: Core, number: int, by: str, reason: str) -> LeaseRow:
+def release(store: Store, number: int, by: str, reason: str) -> LeaseRow:
     """Ask for a lease back: at once if nothing was ever attached, else once the holder is gone."""
-    with core.write(durable=True) as tx:
-        return release_in(core, tx, find(core, number), by, reason)
+    with store.write(durable=True) as tx:
+        return release_in(store, tx, find(store, number), by, reason)
 
 
 def release_in(
-    core: Core, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
+    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
 ) -> LeaseRow:
     """As `release`, as part of a transaction; ``act``: what a person did, see `Transaction.put`."""
     if lease.state == LeaseState.GRANTED:
-        lease = withdraw(core, tx, lease, LeaseState.RELEASED, by, reason or "released", act)
-        _end_ticket(core, tx, lease, by)
+        lease = withdraw(store, tx, lease, LeaseState.RELEASED, by, reason or "released", act)
+        _end_ticket(store, tx, lease, by)
     elif lease.is_live and lease.state != LeaseState.RELEASING:
-        lease = start_release(core, tx, lease, by, reason, act)
+        lease = start_release(store, tx, lease, by, reason, act)
     return lease
 
 
 def start_release(
-    core: Core, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
+    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
 ) -> LeaseRow:
     """Wait for the holder's end."""
     lease = replace(lease, state=LeaseState.RELEASING, releasing_at=tx.at, reason=reason)
     tx.put(lease, by, reason, act)
-    core.probe_backoff.clear(lease.id)
     return lease
 
 
-def holder_gone(core: Core, tx: Transaction, lease: LeaseRow, reason: str) -> LeaseRow:
+def holder_gone(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> LeaseRow:
     """The holder is confirmed gone: end the lease and scrub its slices."""
-    for row in core.state.slices_of(lease):
-        scrub(tx, row, f"lease {lease.id} is over", remake=core.settings.tuning.keep_warm)
+    for row in store.state.slices_of(lease):
+        scrub(tx, row, f"lease {lease.id} is over", remake=store.settings.tuning.keep_warm)
     lease = replace(lease, state=LeaseState.RELEASED, ended_at=tx.at, reason=lease.reason or reason)
     tx.put(lease, reason=f"{lease.reason}; holder {lease.holder} is gone")
-    core.probe_backoff.clear(lease.id)
     return lease
 
 
 def withdraw(
-    core: Core,
+    store: Store,
     tx: Transaction,
     lease: LeaseRow,
     state: LeaseState,
@@ -201,7 +199,7 @@ def withdraw(
 ) -> LeaseRow:
     """End a lease that nothing was ever attached to: its slices were never used."""
     assert lease.state in NEVER_USED and not lease.holder
-    for row in core.state.slices_of(lease):
+    for row in store.state.slices_of(lease):
         if row.lease != lease.id:
             continue
         is_made = row.state == SliceState.LEASED
@@ -214,8 +212,8 @@ def withdraw(
     return lease
 
 
-def _end_ticket(core: Core, tx: Transaction, lease: LeaseRow, by: str) -> None:
-    ticket = core.state.tickets.get(lease.ticket or 0)
+def _end_ticket(store: Store, tx: Transaction, lease: LeaseRow, by: str) -> None:
+    ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
         over = replace(
             ticket, state=TicketState.CANCELLED, reason="cancelled", message="It was given back."
@@ -223,15 +221,15 @@ def _end_ticket(core: Core, tx: Transaction, lease: LeaseRow, by: str) -> None:
         tx.put(over, by, "its lease was given back")
 
 
-def due(core: Core) -> list[LeaseRow]:
+def due(store: Store) -> list[LeaseRow]:
     """Leases whose server should be stopped: past their end, or being released by the pool."""
-    now = core.now()
+    now = store.now()
     return [
         lease
-        for lease in core.state.leases.values()
+        for lease in store.state.leases.values()
         if lease.is_held
         and (
             (lease.ends_at is not None and lease.ends_at <= now)
-            or any(row.lost for row in core.state.slices_of(lease))
+            or any(row.lost for row in store.state.slices_of(lease))
         )
     ]

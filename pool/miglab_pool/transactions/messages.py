@@ -7,7 +7,7 @@ from miglab_api.staff import MessageRequest
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import NoteRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 NOTES_MAX = 200
 OVER = "over"
@@ -20,13 +20,13 @@ def is_for(row: NoteRow, user: str, server: str, courses: Collection[str]) -> bo
     return row.to_course is None or row.to_course in courses
 
 
-def send(core: Core, asked: MessageRequest, by: str) -> NoteRow:
+def send(store: Store, asked: MessageRequest, by: str) -> NoteRow:
     """Show a message from now on."""
-    with core.write(durable=True) as tx:
-        end_old(core, tx)
-        if asked.to_course is not None and asked.to_course not in core.settings.courses:
+    with store.write(durable=True) as tx:
+        end_old(store, tx)
+        if asked.to_course is not None and asked.to_course not in store.settings.courses:
             raise Refused("not-in-course", f"There is no course {asked.to_course!r} here.", 404)
-        if len(core.state.notes) >= NOTES_MAX:
+        if len(store.state.notes) >= NOTES_MAX:
             raise Refused(
                 "too-many-messages",
                 f"{NOTES_MAX} messages are shown already, which is as many as may be. "
@@ -34,7 +34,7 @@ def send(core: Core, asked: MessageRequest, by: str) -> NoteRow:
                 429,
             )
         row = NoteRow(
-            id=core.ledger.new_id("note"),
+            id=store.ledger.new_id("note"),
             at=tx.at,
             by=by,
             to_user=asked.to_user,
@@ -47,31 +47,31 @@ def send(core: Core, asked: MessageRequest, by: str) -> NoteRow:
     return row
 
 
-def find(core: Core, number: int) -> NoteRow:
+def find(store: Store, number: int) -> NoteRow:
     """A message that is shown; Refused if there is none of this number, or it is over."""
-    row = core.state.notes.get(number)
+    row = store.state.notes.get(number)
     if row is None:
         raise Refused("unknown-message", f"No message {number} is shown (any more).", 404)
     return row
 
 
-def end(core: Core, number: int, by: str, why: str) -> NoteRow:
+def end(store: Store, number: int, by: str, why: str) -> NoteRow:
     """Show it no longer."""
-    with core.write(durable=True) as tx:
-        row = replace(find(core, number), state=OVER)
+    with store.write(durable=True) as tx:
+        row = replace(find(store, number), state=OVER)
         tx.put(row, by, why, "end")
     return row
 
 
-def end_old(core: Core, tx: Transaction) -> None:
+def end_old(store: Store, tx: Transaction) -> None:
     """Note as over what is shown no longer."""
-    for row in list(core.state.notes.values()):
+    for row in list(store.state.notes.values()):
         if row.until <= tx.at:
             tx.put(replace(row, state=OVER), reason="its time is over")
 
 
-def shown(core: Core) -> list[NoteRow]:
+def shown(store: Store) -> list[NoteRow]:
     """What is shown now, the newest first."""
-    now = core.now()
-    rows = [row for row in core.state.notes.values() if row.until > now]
+    now = store.now()
+    rows = [row for row in store.state.notes.values() if row.until > now]
     return sorted(rows, key=lambda row: (-row.at, -row.id))

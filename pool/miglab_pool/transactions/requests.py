@@ -10,7 +10,7 @@ from miglab_pool.decisions import admission
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import TicketRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions import grants, tickets
 
 NO_NEW_ONES = frozenset({"paused", "gpus-unknown"})
@@ -23,7 +23,7 @@ class _NotFreeError(Exception):
     """Undoes a request that would have to wait, and what giving up the place let others have."""
 
 
-def request(core: Core, asked: TicketRequest) -> TicketRow:
+def request(store: Store, asked: TicketRequest) -> TicketRow:
     """The ticket for this request: the one there is, or a new one.
 
     A new one is at the end of the line, in the place of what the server had asked for before; or,
@@ -32,33 +32,33 @@ def request(core: Core, asked: TicketRequest) -> TicketRow:
     Raises:
         Refused: with the reason, which is in the ledger too; the server's ticket is as it was.
     """
-    with core.lock:
-        ticket, why = _at_once(core, asked) if asked.only_if_free else _in_line(core, asked)
+    with store.lock:
+        ticket, why = _at_once(store, asked) if asked.only_if_free else _in_line(store, asked)
     if why is not None:
         raise why
     return ticket
 
 
-def _in_line(core: Core, asked: TicketRequest) -> Answer:
-    with core.write() as tx:
-        return _asked(core, tx, asked)
+def _in_line(store: Store, asked: TicketRequest) -> Answer:
+    with store.write() as tx:
+        return _asked(store, tx, asked)
 
 
-def _at_once(core: Core, asked: TicketRequest) -> Answer:
+def _at_once(store: Store, asked: TicketRequest) -> Answer:
     """Asked for, and granted by the rule for all, in one step; else everything stays as it was."""
     try:
-        with core.write(durable=True) as tx:
-            ticket, why = _asked(core, tx, asked)
+        with store.write(durable=True) as tx:
+            ticket, why = _asked(store, tx, asked)
             if why is None:
-                grants.match(core, tx)
-                ticket = core.state.tickets[ticket.id]
+                grants.match(store, tx)
+                ticket = store.state.tickets[ticket.id]
             if ticket.is_queued:
                 raise _NotFreeError
             return ticket, why
     except _NotFreeError:
-        with core.write() as tx:
-            why = _not_free(ticket.shape, tickets.of_server(core, asked.user, asked.server))
-            return _new(core, tx, asked, ticket.shape, why), why
+        with store.write() as tx:
+            why = _not_free(ticket.shape, tickets.of_server(store, asked.user, asked.server))
+            return _new(store, tx, asked, ticket.shape, why), why
 
 
 def _not_free(shape: str, kept: TicketRow | None) -> Refused:
@@ -68,34 +68,34 @@ def _not_free(shape: str, kept: TicketRow | None) -> Refused:
     return Refused("not-free", f"{shape} is not free any more. You keep your {what}.")
 
 
-def _asked(core: Core, tx: Transaction, asked: TicketRequest) -> Answer:
-    shape, why = admission.judge(core, asked)
-    ticket = tickets.of_server(core, asked.user, asked.server)
+def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
+    shape, why = admission.judge(store, asked)
+    ticket = tickets.of_server(store, asked.user, asked.server)
     may_stay = why is None or why.reason in NO_NEW_ONES
     if may_stay and ticket is not None and _is_same(ticket, asked, shape):
         ticket = replace(ticket, attended_at=tx.at)
-        core.state.tickets[ticket.id] = ticket
+        store.state.tickets[ticket.id] = ticket
         return ticket, None
-    why = why or admission.why_not_now(core, asked, shape, ticket)
+    why = why or admission.why_not_now(store, asked, shape, ticket)
     if why is None and ticket is not None:
-        _replace(core, tx, ticket)
-    return _new(core, tx, asked, shape, why), why
+        _replace(store, tx, ticket)
+    return _new(store, tx, asked, shape, why), why
 
 
 def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
     return ticket.course == asked.course and shape == ticket.shape
 
 
-def _replace(core: Core, tx: Transaction, ticket: TicketRow) -> None:
+def _replace(store: Store, tx: Transaction, ticket: TicketRow) -> None:
     message = "Another shape was asked for this server; this ticket made way."
-    tickets.end(core, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
+    tickets.end(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
 
 
 def _new(
-    core: Core, tx: Transaction, asked: TicketRequest, shape: str, why: Refused | None
+    store: Store, tx: Transaction, asked: TicketRequest, shape: str, why: Refused | None
 ) -> TicketRow:
     ticket = TicketRow(
-        id=core.ledger.new_id("ticket"),
+        id=store.ledger.new_id("ticket"),
         user=asked.user,
         server=asked.server,
         course=asked.course,

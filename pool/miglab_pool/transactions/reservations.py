@@ -21,13 +21,13 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, phase
 from miglab_pool.model.rows import LIVE_RESERVATIONS, ReservationRow
 from miglab_pool.model.schedule import Occurrence, local_day, mask_of
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 # -- making -------------------------------------------------------------------------------------
 
 
 def make(
-    core: Core,
+    store: Store,
     asked: ReservationRequest,
     by: str,
     check: Callable[[ReservationRow, float], None] = lambda _row, _at: None,
@@ -35,14 +35,14 @@ def make(
     """Reserve, or refuse with the reason, which is in the ledger too.
 
     Args:
-        core: the pool.
+        store: the pool.
         asked: what and when.
         by: who.
         check: refuses what goes well with the other reservations, but not with something else.
     """
-    with core.write(durable=True) as tx:
-        row = _row(core.ledger.new_id("reservation"), tx.at, asked, by)
-        row, why = _judged(core, row, asked, tx.at, check)
+    with store.write(durable=True) as tx:
+        row = _row(store.ledger.new_id("reservation"), tx.at, asked, by)
+        row, why = _judged(store, row, asked, tx.at, check)
         if why is not None:
             row = replace(
                 row, state=ReservationState.REFUSED, reason=why.reason, message=why.message
@@ -54,7 +54,7 @@ def make(
 
 
 def change(
-    core: Core,
+    store: Store,
     number: int,
     asked: ReservationRequest,
     by: str,
@@ -64,12 +64,12 @@ def change(
 
     What it keeps from now on follows from what it is now; leases drawn from it live on.
     """
-    with core.write(durable=True) as tx:
-        before = find(core, number)
+    with store.write(durable=True) as tx:
+        before = find(store, number)
         if before.state not in LIVE_RESERVATIONS:
             raise Refused("reservation-over", f"Reservation {number} is {before.state} already.")
         row = replace(_row(number, before.made_at, asked, by), state=before.state)
-        row, why = _judged(core, row, asked, tx.at, check)
+        row, why = _judged(store, row, asked, tx.at, check)
         if why is None:
             tx.put(row, by)
             tx.note(row, by, row.message or in_words(row), "change")
@@ -81,7 +81,7 @@ def change(
 
 
 def _judged(
-    core: Core,
+    store: Store,
     row: ReservationRow,
     asked: ReservationRequest,
     at: float,
@@ -89,12 +89,12 @@ def _judged(
 ) -> tuple[ReservationRow, Refused | None]:
     """The row with its shape and first day worked out, and why it cannot be."""
     try:
-        row = replace(row, shape=_shape(core, asked))
+        row = replace(row, shape=_shape(store, asked))
         _check_times(asked, at)
         row = replace(row, first_date=(asked.date or local_day(at, asked.tz)).isoformat())
         _check_ahead(row, at)
-        _check_room(core, row)
-        _check_clashes(core, row, at)
+        _check_room(store, row)
+        _check_clashes(store, row, at)
         check(row, at)
     except Refused as error:
         return row, error
@@ -124,18 +124,18 @@ def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> Res
 # -- finding and ending -------------------------------------------------------------------------
 
 
-def find(core: Core, number: int) -> ReservationRow:
+def find(store: Store, number: int) -> ReservationRow:
     """The reservation, live or over; Refused if there never was one."""
-    row = core.ledger.find_reservation(number)
+    row = store.ledger.find_reservation(number)
     if row is None:
         raise Refused("unknown-reservation", f"There is no reservation {number}.", 404)
     return row
 
 
-def cancel(core: Core, number: int, by: str, reason: str = "") -> ReservationRow:
+def cancel(store: Store, number: int, by: str, reason: str = "") -> ReservationRow:
     """End a reservation: what it keeps is free for all at once; leases drawn from it live on."""
-    with core.write(durable=True) as tx:
-        row = find(core, number)
+    with store.write(durable=True) as tx:
+        row = find(store, number)
         if row.state not in LIVE_RESERVATIONS:
             raise Refused("reservation-over", f"Reservation {number} is {row.state} already.")
         message = reason or f"{by} cancelled it."
@@ -144,10 +144,10 @@ def cancel(core: Core, number: int, by: str, reason: str = "") -> ReservationRow
     return row
 
 
-def note_phases(core: Core, tx: Transaction) -> None:
+def note_phases(store: Store, tx: Transaction) -> None:
     """Put into the ledger what the clock has made of each; a change wakes who waits for news."""
-    for row in list(core.state.reservations.values()):
-        state, found = phase(row, tx.at, core.settings.pool.reserve_lead_s)
+    for row in list(store.state.reservations.values()):
+        state, found = phase(row, tx.at, store.settings.pool.reserve_lead_s)
         if state != row.state:
             tx.put(replace(row, state=state), reason=_what_now(row, state, found))
 

@@ -10,30 +10,30 @@ from dataclasses import replace
 from miglab_api.tickets import TicketState
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow, TicketRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions import tickets
 
 OPEN = (TicketState.WAITING, TicketState.OFFERED)
 
 
-def held(core: Core, user: str, server: str) -> LeaseRow | None:
+def held(store: Store, user: str, server: str) -> LeaseRow | None:
     """The live lease that this server was attached to; one only granted is still an offer."""
-    for lease in core.state.leases.values():
+    for lease in store.state.leases.values():
         if (lease.user, lease.server) == (user, server) and lease.holder:
             return lease
     return None
 
 
-def attended(core: Core, user: str, server: str, known: int | None = None) -> TicketRow | None:
+def attended(store: Store, user: str, server: str, known: int | None = None) -> TicketRow | None:
     """The ticket of this server, which keeps its place by this; also one that is being moved to.
 
     Where there is none, the one that the server names as ``known`` is told once more, so that it
     learns how that one ended.
     """
-    ticket = tickets.of_server(core, user, server)
+    ticket = tickets.of_server(store, user, server)
     if ticket is not None:
-        return tickets.attend(core, ticket.id)
-    before = None if known is None else core.ledger.find_ticket(known)
+        return tickets.attend(store, ticket.id)
+    before = None if known is None else store.ledger.find_ticket(known)
     if before is None or (before.user, before.server) != (user, server):
         return None
     return _never_used(before) if before.state == TicketState.TAKEN else before
@@ -45,25 +45,25 @@ def _never_used(ticket: TicketRow) -> TicketRow:
     return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=why)
 
 
-def own_open(core: Core, user: str, server: str) -> TicketRow:
+def own_open(store: Store, user: str, server: str) -> TicketRow:
     """The ticket of this server that waits or is offered.
 
     Raises:
         Refused: it has none.
     """
-    ticket = tickets.of_server(core, user, server)
+    ticket = tickets.of_server(store, user, server)
     if ticket is None or ticket.state not in OPEN:
         raise Refused("unknown-ticket", "This server waits for nothing (any more).", 404)
     return ticket
 
 
 def own_over(
-    core: Core, user: str, server: str, number: int, courses: Collection[str]
+    store: Store, user: str, server: str, number: int, courses: Collection[str]
 ) -> TicketRow:
     """A ticket that this server once had, to be asked for again.
 
     Args:
-        core: the pool.
+        store: the pool.
         user: the student.
         server: the server's name.
         number: the ticket's.
@@ -72,10 +72,10 @@ def own_over(
     Raises:
         Refused: it never had it, or holds a slice, or its student has left the course.
     """
-    ticket = tickets.find(core, number)
+    ticket = tickets.find(store, number)
     if (ticket.user, ticket.server) != (user, server):
         raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
-    if held(core, user, server) is not None:
+    if held(store, user, server) is not None:
         raise Refused("already-done", "This server holds a slice: give it back first.")
     if ticket.course not in courses:
         why = f"You are not in the course {ticket.course} (any more)."

@@ -6,18 +6,18 @@ from miglab_api.gpus import SliceState
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.gpu import Choice, clash
 from miglab_pool.model.rows import FULL, SliceRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 
 def new_slice(
-    core: Core, tx: Transaction, gpu: str, choice: Choice, lease: int | None, course: str
+    store: Store, tx: Transaction, gpu: str, choice: Choice, lease: int | None, course: str
 ) -> SliceRow:
     """The row of a slice that is to be made."""
     profile, placement = choice.profile, choice.placement
     return SliceRow(
-        id=core.ledger.new_id("slice"),
+        id=store.ledger.new_id("slice"),
         gpu=gpu,
-        generation=next_generation(core, tx, gpu),
+        generation=next_generation(store, tx, gpu),
         profile=profile.name,
         start=placement.start,
         size=placement.size,
@@ -29,9 +29,9 @@ def new_slice(
     )
 
 
-def next_generation(core: Core, tx: Transaction, gpu: str) -> int:
+def next_generation(store: Store, tx: Transaction, gpu: str) -> int:
     """The generation of the next slice on a GPU; never given twice."""
-    row = core.state.gpus[gpu]
+    row = store.state.gpus[gpu]
     row = replace(row, generation=row.generation + 1)
     tx.put(row)
     return row.generation
@@ -58,10 +58,10 @@ def scrub(
     tx.put(row, by, reason, act)
 
 
-def is_in_the_way(core: Core, row: SliceRow) -> bool:
+def is_in_the_way(store: Store, row: SliceRow) -> bool:
     """Whether something still lies where this slice is to be made."""
-    placed = core.placed(row)
+    placed = store.placed(row)
     return any(
-        other.id != row.id and clash(placed, core.placed(other))
-        for other in core.state.on_gpu[row.gpu].values()
+        other.id != row.id and clash(placed, store.placed(other))
+        for other in store.state.on_gpu[row.gpu].values()
     )

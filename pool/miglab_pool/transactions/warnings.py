@@ -13,17 +13,17 @@ from dataclasses import replace
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions import leases
 
 USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
 
 
-def warn(core: Core, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseRow:
+def warn(store: Store, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseRow:
     """Warn the holder.  An idle warning gives way to one of another kind, and to nothing else.
 
     Args:
-        core: the pool.
+        store: the pool.
         number: the lease.
         kind: what it is about.
         reason: why, in words for the holder; in the ledger too.
@@ -32,8 +32,8 @@ def warn(core: Core, number: int, kind: WarningKind, reason: str, reclaim_at: fl
     Raises:
         Refused: the lease is not in use, or warned already.
     """
-    with core.write(durable=True) as tx:
-        lease = leases.find(core, number)
+    with store.write(durable=True) as tx:
+        lease = leases.find(store, number)
         gives_way = lease.warn_kind == WarningKind.IDLE and kind is not WarningKind.IDLE
         if lease.state not in USED and not gives_way:
             raise Refused(
@@ -53,20 +53,20 @@ def warn(core: Core, number: int, kind: WarningKind, reason: str, reclaim_at: fl
     return warned
 
 
-def end_warning(core: Core, number: int, by: str, reason: str) -> LeaseRow:
+def end_warning(store: Store, number: int, by: str, reason: str) -> LeaseRow:
     """The holder keeps the lease; without a warning nothing happens."""
-    with core.write() as tx:
-        lease = leases.find(core, number)
+    with store.write() as tx:
+        lease = leases.find(store, number)
         if lease.state == LeaseState.WARNED:
             lease = lease.without_warning()
             tx.put(lease, by, reason)
     return lease
 
 
-def put_off(core: Core, number: int, reclaim_at: float, reason: str) -> LeaseRow:
+def put_off(store: Store, number: int, reclaim_at: float, reason: str) -> LeaseRow:
     """Give the holder until then: the warning could not be answered, or a clock jumped."""
-    with core.write(durable=True) as tx:
-        lease = leases.find(core, number)
+    with store.write(durable=True) as tx:
+        lease = leases.find(store, number)
         if lease.state == LeaseState.WARNED and lease.reclaim_at != reclaim_at:
             lease = replace(lease, reclaim_at=reclaim_at)
             tx.put(lease)
@@ -74,19 +74,19 @@ def put_off(core: Core, number: int, reclaim_at: float, reason: str) -> LeaseRow
     return lease
 
 
-def bring_forward(core: Core, number: int, reclaim_at: float, reason: str) -> LeaseRow:
+def bring_forward(store: Store, number: int, reclaim_at: float, reason: str) -> LeaseRow:
     """An end that nothing puts off comes before the one that staff set: it counts, never a later.
 
     It stays a warning by staff: only they may let the holder keep the lease.
 
     Args:
-        core: the pool.
+        store: the pool.
         number: the lease; without a warning by staff nothing happens.
         reclaim_at: when that end comes.
         reason: which it is, in words for the holder, who reads what staff said after it.
     """
-    with core.write(durable=True) as tx:
-        lease = leases.find(core, number)
+    with store.write(durable=True) as tx:
+        lease = leases.find(store, number)
         is_staffs = lease.state == LeaseState.WARNED and lease.warn_kind == WarningKind.STAFF
         until = lease.reclaim_at if is_staffs else None
         if until is not None and reclaim_at < until:
@@ -97,19 +97,19 @@ def bring_forward(core: Core, number: int, reclaim_at: float, reason: str) -> Le
     return lease
 
 
-def stay(core: Core, number: int, by: str) -> LeaseRow:
+def stay(store: Store, number: int, by: str) -> LeaseRow:
     """The holder is still there: ends an idle warning, and counts for a while, so many times.
 
     Raises:
         Refused: ``no-keepalive``: said too often without work, or the end is not about being idle.
     """
-    with core.write(durable=True) as tx:
-        lease = leases.find(core, number)
-        why = _why_no_stay(core, lease)
+    with store.write(durable=True) as tx:
+        lease = leases.find(store, number)
+        why = _why_no_stay(store, lease)
         if why is not None:
             tx.note(lease, by, f"still here: {why.message}", "refused")
         elif lease.state == LeaseState.WARNED:
-            until = tx.at + core.settings.reclaim.stay_s
+            until = tx.at + store.settings.reclaim.stay_s
             lease = replace(lease.without_warning(), stays=lease.stays + 1, stay_until=until)
             tx.put(lease, by, "I am still here", act="stay")
     if why is not None:
@@ -117,26 +117,26 @@ def stay(core: Core, number: int, by: str) -> LeaseRow:
     return lease
 
 
-def keepalives_left(core: Core, lease: LeaseRow) -> int:
+def keepalives_left(store: Store, lease: LeaseRow) -> int:
     """How often "I am still here" still counts."""
-    return max(0, core.settings.reclaim.stays - lease.stays)
+    return max(0, store.settings.reclaim.stays - lease.stays)
 
 
-def worked(core: Core, number: int) -> None:
+def worked(store: Store, number: int) -> None:
     """Work was seen: "I am still here" counts anew."""
-    with core.write() as tx:
-        lease = core.state.leases.get(number)
+    with store.write() as tx:
+        lease = store.state.leases.get(number)
         if lease is not None and (lease.stays or lease.stay_until is not None):
             tx.put(replace(lease, stays=0, stay_until=None))
 
 
-def _why_no_stay(core: Core, lease: LeaseRow) -> Refused | None:
+def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     if lease.state != LeaseState.WARNED:
         return None
     if lease.warn_kind != WarningKind.IDLE:
         why = f"That does not put this end off: {lease.warn_why} Save your work in time."
         return Refused("no-keepalive", why)
-    if keepalives_left(core, lease):
+    if keepalives_left(store, lease):
         return None
     return Refused(
         "no-keepalive",

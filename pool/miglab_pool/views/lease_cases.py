@@ -7,7 +7,7 @@ from miglab_api.leases import LeaseState, LeaseView
 from miglab_pool.decisions import class_ends
 from miglab_pool.model.reservations import MakesWay
 from miglab_pool.model.rows import LeaseRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 
 AHEAD_S = 3600.0  # longer than anybody is warned before an end
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
@@ -55,9 +55,9 @@ def _sum(figures: Iterable[int | None]) -> int | None:
     return sum(known) if found and len(known) == len(found) else None
 
 
-def cases(core: Core, view: Callable[[LeaseRow], LeaseView]) -> list[Case]:
+def cases(store: Store, view: Callable[[LeaseRow], LeaseView]) -> list[Case]:
     """All leases in use."""
-    ends = class_ends.ends(core, AHEAD_S)
+    ends = class_ends.ends(store, AHEAD_S)
     return [
         Case(
             view(row),
@@ -66,6 +66,6 @@ def cases(core: Core, view: Callable[[LeaseRow], LeaseView]) -> list[Case]:
             row.stay_until,
             makes_way=ends.get(row.id),
         )
-        for row in core.state.leases.values()
+        for row in store.state.leases.values()
         if row.state in IN_USE and row.holder
     ]

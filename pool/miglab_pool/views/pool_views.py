@@ -13,16 +13,16 @@ from miglab_pool.decisions.wait_reasons import Whys
 from miglab_pool.model import schedule
 from miglab_pool.model.reservations import kept_until, phase, rule_of
 from miglab_pool.model.rows import GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
-from miglab_pool.state.store import Core
+from miglab_pool.state.store import Store
 from miglab_pool.transactions import tickets, warnings
 
 
-def slice_view(core: Core, row: SliceRow, blocks_layout: str = "") -> SliceView:
+def slice_view(store: Store, row: SliceRow, blocks_layout: str = "") -> SliceView:
     """One slice."""
-    lease = core.state.leases.get(row.lease or 0)
-    usage = core.usage.get(row.id)
+    lease = store.state.leases.get(row.lease or 0)
+    usage = store.usage.get(row.id)
     processes = usage.processes if usage else None
-    gpu = core.state.gpus.get(row.gpu)
+    gpu = store.state.gpus.get(row.gpu)
     return SliceView(
         slice_id=row.id,
         gpu=gpu.idx if gpu else -1,
@@ -48,11 +48,11 @@ def slice_view(core: Core, row: SliceRow, blocks_layout: str = "") -> SliceView:
     )
 
 
-def gpu_view(core: Core, row: GpuRow) -> GpuView:
+def gpu_view(store: Store, row: GpuRow) -> GpuView:
     """One GPU with its slices, lowest start first."""
-    on_gpu = sorted(core.state.on_gpu[row.uuid].values(), key=lambda item: (item.start, item.id))
-    laid = core.laid_on(row.uuid)
-    leaving = {} if laid is None else _leaving(core, row.uuid, laid.name)
+    on_gpu = sorted(store.state.on_gpu[row.uuid].values(), key=lambda item: (item.start, item.id))
+    laid = store.laid_on(row.uuid)
+    leaving = {} if laid is None else _leaving(store, row.uuid, laid.name)
     return GpuView(
         index=row.idx,
         uuid=row.uuid,
@@ -61,27 +61,27 @@ def gpu_view(core: Core, row: GpuRow) -> GpuView:
         memory_mib=row.memory_mib,
         mig=row.mig,
         state=row.state,
-        why=row.why or _why_not_now(core, row),
+        why=row.why or _why_not_now(store, row),
         draining=row.draining,
-        course=core.course_of(row),
+        course=store.course_of(row),
         layout=laid.name if laid else "",
-        slices=tuple(slice_view(core, item, leaving.get(item.id, "")) for item in on_gpu),
+        slices=tuple(slice_view(store, item, leaving.get(item.id, "")) for item in on_gpu),
     )
 
 
-def _leaving(core: Core, gpu: str, layout: str) -> dict[int, str]:
+def _leaving(store: Store, gpu: str, layout: str) -> dict[int, str]:
     """The slices for which the layout in force has no place."""
-    todo = core.change(gpu)
+    todo = store.change(gpu)
     return {item.number: layout for item in (*todo.drains, *todo.removes)}
 
 
-def _why_not_now(core: Core, row: GpuRow) -> str:
+def _why_not_now(store: Store, row: GpuRow) -> str:
     """Why a GPU that answers takes no lease."""
-    if core.has_lost(row.uuid):
+    if store.has_lost(row.uuid):
         return "takes no new lease until the servers whose slices are gone have ended"
-    if not core.is_whole(row) or core.state.on_gpu[row.uuid]:
+    if not store.is_whole(row) or store.state.on_gpu[row.uuid]:
         return ""
-    usage = core.gpu_usage.get(row.uuid)
+    usage = store.gpu_usage.get(row.uuid)
     if usage is None or usage.processes is None:
         return "its processes cannot be read, so it counts as in use"
     if not usage.processes:
@@ -90,14 +90,14 @@ def _why_not_now(core: Core, row: GpuRow) -> str:
     return f"foreign processes run on it: {pids}"
 
 
-def ticket_view(core: Core, row: TicketRow) -> TicketView:
+def ticket_view(store: Store, row: TicketRow) -> TicketView:
     """A ticket with its place in line."""
-    line = queue.places(core) if row.state == TicketState.WAITING else {}
-    return make_ticket_view(core, row, line.get(row.id), len(line), Whys(core))
+    line = queue.places(store) if row.state == TicketState.WAITING else {}
+    return make_ticket_view(store, row, line.get(row.id), len(line), Whys(store))
 
 
 def make_ticket_view(
-    core: Core, row: TicketRow, position: int | None, waiting: int, whys: Whys
+    store: Store, row: TicketRow, position: int | None, waiting: int, whys: Whys
 ) -> TicketView:
     """A ticket whose place is known."""
     return TicketView(
@@ -110,28 +110,28 @@ def make_ticket_view(
         position=position,
         waiting=waiting,
         created_at=row.created_at,
-        expires_at=tickets.expires_at(core, row),
+        expires_at=tickets.expires_at(store, row),
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
         message=row.message or whys.of(row),
         is_next=row.is_queued and row.next_at is not None,
-        estimate=estimates.of_ticket(core, row.id) if position is not None else None,
+        estimate=estimates.of_ticket(store, row.id) if position is not None else None,
     )
 
 
 def lease_view(
-    core: Core, row: LeaseRow, others_wait: int = 0, extension_s: float | None = None
+    store: Store, row: LeaseRow, others_wait: int = 0, extension_s: float | None = None
 ) -> LeaseView:
     """A lease with its slices.
 
     Args:
-        core: the pool.
+        store: the pool.
         row: the lease.
         others_wait: how many wait for what it would free.
         extension_s: what one extension may add, if reservations allow less than the settings.
     """
-    most_s = core.settings.pool.extension_s if extension_s is None else extension_s
-    found = [core.ledger.find_slice(number) for number in row.slices]
+    most_s = store.settings.pool.extension_s if extension_s is None else extension_s
+    found = [store.ledger.find_slice(number) for number in row.slices]
     rows = [item for item in found if item is not None]
     return LeaseView(
         id=row.id,
@@ -144,20 +144,20 @@ def lease_view(
         state=LeaseState(row.state),
         holder=row.holder,
         uuids=tuple(item.uuid for item in rows if item.uuid is not None),
-        slices=tuple(slice_view(core, item) for item in rows) if row.is_live else (),
+        slices=tuple(slice_view(store, item) for item in rows) if row.is_live else (),
         granted_at=row.granted_at,
         attached_at=row.attached_at,
         ends_at=row.ends_at,
         release_requested_at=row.releasing_at,
-        extensions_left=max(0, core.settings.pool.extensions - row.extensions) if most_s else 0,
+        extensions_left=max(0, store.settings.pool.extensions - row.extensions) if most_s else 0,
         extension_s=most_s,
         reason=row.reason,
-        warning=_warning(core, row),
+        warning=_warning(store, row),
         others_wait=others_wait,
     )
 
 
-def _warning(core: Core, row: LeaseRow) -> LeaseWarning | None:
+def _warning(store: Store, row: LeaseRow) -> LeaseWarning | None:
     if row.state != LeaseState.WARNED or row.warned_at is None or row.reclaim_at is None:
         return None
     return LeaseWarning(
@@ -165,16 +165,16 @@ def _warning(core: Core, row: LeaseRow) -> LeaseWarning | None:
         reclaim_at=row.reclaim_at,
         reason=row.warn_why,
         kind=WarningKind(row.warn_kind),
-        keepalives_left=warnings.keepalives_left(core, row),
+        keepalives_left=warnings.keepalives_left(store, row),
     )
 
 
-def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
+def reservation_view(store: Store, row: ReservationRow) -> ReservationView:
     """A reservation, with its time in force or next."""
-    at, lead_s = core.now(), core.settings.pool.reserve_lead_s
+    at, lead_s = store.now(), store.settings.pool.reserve_lead_s
     rule = rule_of(row)
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
-    drawn = next((row.count - n.left for n in in_force(core, at) if n.row.id == row.id), 0)
+    drawn = next((row.count - n.left for n in in_force(store, at) if n.row.id == row.id), 0)
     return ReservationView(
         id=row.id,
         course=row.course,
@@ -200,7 +200,7 @@ def reservation_view(core: Core, row: ReservationRow) -> ReservationView:
     )
 
 
-def kept_places(core: Core) -> tuple[ReservedSlot, ...]:
+def kept_places(store: Store) -> tuple[ReservedSlot, ...]:
     """What is set aside now for reservations."""
     return tuple(
         ReservedSlot(
@@ -210,42 +210,42 @@ def kept_places(core: Core) -> tuple[ReservedSlot, ...]:
             start=seat.placed.placement.start,
             size=seat.placed.placement.size,
         )
-        for row, seat in reserved_places.places_kept(core, core.now())
+        for row, seat in reserved_places.places_kept(store, store.now())
     )
 
 
 class Snapshots:
     """The pool at one moment; only the GPUs that changed are drawn again."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._version = 0
         self._gpus: dict[str, GpuView] = {}
         self._snapshot: PoolSnapshot | None = None
 
     def get(self) -> PoolSnapshot:
         """The snapshot of now; the same object until something changes."""
-        core = self._core
-        if self._snapshot is None or self._version != core.version:
-            for gpu in core.stale_views() | (core.state.gpus.keys() - self._gpus.keys()):
-                if gpu in core.state.gpus:
-                    self._gpus[gpu] = gpu_view(core, core.state.gpus[gpu])
+        store = self._store
+        if self._snapshot is None or self._version != store.version:
+            for gpu in store.stale_views() | (store.state.gpus.keys() - self._gpus.keys()):
+                if gpu in store.state.gpus:
+                    self._gpus[gpu] = gpu_view(store, store.state.gpus[gpu])
             self._snapshot = self._draw()
-            self._version = core.version
+            self._version = store.version
         return self._snapshot
 
     def _draw(self) -> PoolSnapshot:
-        core = self._core
-        line = queue.places(core)
-        rows, whys = core.state.tickets, Whys(core)
+        store = self._store
+        line = queue.places(store)
+        rows, whys = store.state.tickets, Whys(store)
         return PoolSnapshot(
-            at=core.now(),
-            simulated=core.driver.simulated,
+            at=store.now(),
+            simulated=store.simulated,
             gpus=tuple(sorted(self._gpus.values(), key=lambda view: (view.index, view.uuid))),
             waiting=tuple(
-                make_ticket_view(core, rows[number], place, len(line), whys)
+                make_ticket_view(store, rows[number], place, len(line), whys)
                 for number, place in line.items()
             ),
-            kept=kept_places(core),
-            paused=core.paused,
+            kept=kept_places(store),
+            paused=store.paused,
         )

@@ -11,26 +11,26 @@ from dataclasses import dataclass
 from miglab_pool.gpu.readings import GpuInfo, Health, Versions
 from miglab_pool.model.memory import Wellness
 from miglab_pool.model.rows import GpuRow
-from miglab_pool.state.store import Core
+from miglab_pool.worker.worker import Worker
 
 BY = "driver"
 """How the ledger names who noticed."""
 
 
-def keep(core: Core, gpu: str, health: Health) -> Health:
+def keep(worker: Worker, gpu: str, health: Health) -> Health:
     """Remember what a GPU said; news of faults goes into the ledger.  Returns what it was given."""
-    with core.lock:
-        before = core.wellness.get(gpu)
-        core.wellness[gpu] = Wellness(core.now(), health)
-        row = core.state.gpus.get(gpu)
+    with worker.store.lock:
+        before = worker.store.wellness.get(gpu)
+        worker.store.wellness[gpu] = Wellness(worker.store.now(), health)
+        row = worker.store.state.gpus.get(gpu)
     if row is not None:
-        _note(core, row, news(before.health if before else None, health))
+        _note(worker, row, news(before.health if before else None, health))
     return health
 
 
-def _note(core: Core, row: GpuRow, found: Sequence[str]) -> None:
+def _note(worker: Worker, row: GpuRow, found: Sequence[str]) -> None:
     if found:
-        with core.write() as tx:
+        with worker.store.write() as tx:
             for line in found:
                 tx.note(row, BY, line)
 
@@ -72,14 +72,16 @@ class Condition:
     history: tuple[Happening, ...]
 
 
-def condition(core: Core, most: int = 100) -> Condition:
+def condition(worker: Worker, most: int = 100) -> Condition:
     """How the GPUs are and were; ``most`` happenings."""
-    rows = core.ledger.history("gpu", limit=most)
+    rows = worker.store.ledger.history("gpu", limit=most)
     history = (
         Happening(row["at"], row["thing"], row["to_state"], row["by"], row["reason"])
         for row in rows
     )
-    return Condition(core.versions, dict(core.infos), dict(core.wellness), tuple(history))
+    return Condition(
+        worker.store.versions, dict(worker.store.infos), dict(worker.store.wellness), tuple(history)
+    )
 
 
 def news(before: Health | None, now: Health) -> list[str]:

@@ -21,9 +21,9 @@ from miglab_pool.model.rows import (
     LeaseRow,
     SliceRow,
 )
-from miglab_pool.state.store import Core
 from miglab_pool.transactions import leases, slices, tickets
 from miglab_pool.worker import gpu_health
+from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
 FOREIGN_WHY = "miglab did not make it; it stays untouched until an admin adopts it"
@@ -47,7 +47,7 @@ class Finding:
     done: str = ""
 
 
-def is_same(core: Core, row: SliceRow, reading: SliceReading) -> bool:
+def is_same(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
     """Whether a reading is this row's slice: same profile and place, and the same id if known."""
     return (
         reading.profile.name == row.profile
@@ -57,34 +57,34 @@ def is_same(core: Core, row: SliceRow, reading: SliceReading) -> bool:
     )
 
 
-def read_gpus(core: Core) -> list[Finding]:
+def read_gpus(worker: Worker) -> list[Finding]:
     """Read the list of GPUs; those the ledger knows and nobody lists any more become unknown."""
     try:
-        infos = core.driver.gpus()
-        core.versions = core.driver.versions()
+        infos = worker.driver.gpus()
+        worker.store.versions = worker.driver.versions()
     except GpuError as error:
-        with core.write() as tx:
-            for gpu in list(core.state.gpus):
-                gpu_failed(core, tx, gpu, error)
+        with worker.store.write() as tx:
+            for gpu in list(worker.store.state.gpus):
+                gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", "all", str(error))]
-    with core.write() as tx:
+    with worker.store.write() as tx:
         for info in infos:
-            _take_in(core, tx, info)
+            _take_in(worker, tx, info)
         listed = {info.uuid for info in infos}
-        for gpu in [gpu for gpu in core.state.gpus if gpu not in listed]:
-            core.infos.pop(gpu, None)
-            core.gpu_backoff.fail(gpu, tx.at)
-            core.mark_gpu(tx, gpu, GPU_LOST, UNLISTED)
-            tickets.drop_grants(core, tx, gpu, UNLISTED)
-        core.possible.clear()
-        core.sizes.clear()
-        core.redraw(list(core.state.gpus))
+        for gpu in [gpu for gpu in worker.store.state.gpus if gpu not in listed]:
+            worker.store.infos.pop(gpu, None)
+            worker.gpu_backoff.fail(gpu, tx.at)
+            worker.store.mark_gpu(tx, gpu, GPU_LOST, UNLISTED)
+            tickets.drop_grants(worker.store, tx, gpu, UNLISTED)
+        worker.store.possible.clear()
+        worker.store.sizes.clear()
+        worker.store.redraw(list(worker.store.state.gpus))
     return []
 
 
-def _take_in(core: Core, tx: Transaction, info: GpuInfo) -> None:
-    core.infos[info.uuid] = info
-    known = core.state.gpus.get(info.uuid)
+def _take_in(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
+    worker.store.infos[info.uuid] = info
+    known = worker.store.state.gpus.get(info.uuid)
     mig = info.mig if info.mig is not None or known is None else known.mig
     row = GpuRow(
         uuid=info.uuid,
@@ -103,71 +103,73 @@ def _take_in(core: Core, tx: Transaction, info: GpuInfo) -> None:
     tx.put(row, reason="listed")
 
 
-def look(core: Core, gpu: str) -> list[Finding]:
+def look(worker: Worker, gpu: str) -> list[Finding]:
     """Read one GPU's slices and settle the differences.  The caller has marked it as acting."""
-    with core.lock:
-        info = core.infos.get(gpu)
+    with worker.store.lock:
+        info = worker.store.infos.get(gpu)
     if info is None:
-        found = read_gpus(core)
-        if gpu not in core.infos:
+        found = read_gpus(worker)
+        if gpu not in worker.store.infos:
             return found
     try:
-        readings = _read(core, gpu)
+        readings = _read(worker, gpu)
     except GpuError as error:
-        with core.write() as tx:
-            gpu_failed(core, tx, gpu, error)
+        with worker.store.write() as tx:
+            gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
-    with core.write(durable=True) as tx:
-        found = _settle(core, tx, gpu, readings)
-        core.gpu_backoff.clear(gpu)
-        core.mark_gpu(tx, gpu, GPU_OK)
+    with worker.store.write(durable=True) as tx:
+        found = _settle(worker, tx, gpu, readings)
+        worker.gpu_backoff.clear(gpu)
+        worker.store.mark_gpu(tx, gpu, GPU_OK)
     return found
 
 
-def _read(core: Core, gpu: str) -> list[SliceReading]:
-    row = core.state.gpus[gpu]
-    health = gpu_health.keep(core, gpu, core.driver.health(gpu))
+def _read(worker: Worker, gpu: str) -> list[SliceReading]:
+    row = worker.store.state.gpus[gpu]
+    health = gpu_health.keep(worker, gpu, worker.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.why or f"GPU {gpu} is lost; reset it or reboot the host.")
-    if not core.is_whole(row):
-        return core.driver.slices(gpu)
-    usage = core.driver.gpu_usage(gpu)
-    with core.lock:
-        core.gpu_usage[gpu] = usage
+    if not worker.store.is_whole(row):
+        return worker.driver.slices(gpu)
+    usage = worker.driver.gpu_usage(gpu)
+    with worker.store.lock:
+        worker.store.gpu_usage[gpu] = usage
     return []
 
 
-def gpu_failed(core: Core, tx: Transaction, gpu: str, error: GpuError) -> None:
+def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
     """The GPU takes no new lease until it answers; it is asked again after a pause."""
-    core.gpu_backoff.fail(gpu, tx.at)
+    worker.gpu_backoff.fail(gpu, tx.at)
     state = GPU_LOST if isinstance(error, GpuLost) else GPU_UNKNOWN
-    core.mark_gpu(tx, gpu, state, str(error))
-    tickets.drop_grants(core, tx, gpu, str(error))
+    worker.store.mark_gpu(tx, gpu, state, str(error))
+    tickets.drop_grants(worker.store, tx, gpu, str(error))
 
 
-def _settle(core: Core, tx: Transaction, gpu: str, readings: list[SliceReading]) -> list[Finding]:
+def _settle(
+    worker: Worker, tx: Transaction, gpu: str, readings: list[SliceReading]
+) -> list[Finding]:
     found: list[Finding] = []
     unclaimed = list(readings)
-    for number in list(core.state.on_gpu[gpu]):
-        row = core.state.on_gpu[gpu].get(number)
+    for number in list(worker.store.state.on_gpu[gpu]):
+        row = worker.store.state.on_gpu[gpu].get(number)
         if row is None:  # it went with a lease whose other slice was missing
             continue
-        mine = next((reading for reading in unclaimed if is_same(core, row, reading)), None)
+        mine = next((reading for reading in unclaimed if is_same(worker, row, reading)), None)
         if mine is not None:
             unclaimed.remove(mine)
-            found += _settle_present(core, tx, row, mine)
+            found += _settle_present(worker, tx, row, mine)
         elif row.state in MADE and not row.lost and row.profile != FULL:
-            found += _settle_missing(core, tx, row)
+            found += _settle_missing(worker, tx, row)
         else:
             tx.put(_not_there(row))
     for reading in unclaimed:
-        found.append(_note_foreign(core, tx, reading))
-    tickets.drop_blocked(core, tx, gpu)
+        found.append(_note_foreign(worker, tx, reading))
+    tickets.drop_blocked(worker.store, tx, gpu)
     return found
 
 
 def _settle_present(
-    core: Core, tx: Transaction, row: SliceRow, reading: SliceReading
+    worker: Worker, tx: Transaction, row: SliceRow, reading: SliceReading
 ) -> list[Finding]:
     """It is there.  Ours without a compute instance is half destroyed: nobody can use it."""
     thing = str(row.id)
@@ -175,14 +177,14 @@ def _settle_present(
         slices.scrub(tx, row, "half of it is gone", remake=True)
         return [Finding("slice", thing, "it has no compute instance", "is made anew")]
     if row.state == SliceState.LEASED and reading.ci_id is None and not row.lost:
-        return _settle_missing(core, tx, row, is_half_there=True)
+        return _settle_missing(worker, tx, row, is_half_there=True)
     return []
 
 
 def _settle_missing(
-    core: Core, tx: Transaction, row: SliceRow, *, is_half_there: bool = False
+    worker: Worker, tx: Transaction, row: SliceRow, *, is_half_there: bool = False
 ) -> list[Finding]:
-    lease = core.state.leases.get(row.lease or 0)
+    lease = worker.store.state.leases.get(row.lease or 0)
     if not is_half_there:
         row = _not_there(row)
     why = "NVML does not show it any more; was the host rebooted?"
@@ -194,11 +196,11 @@ def _settle_missing(
         return [Finding("slice", str(row.id), why, "noted as gone")]
     if lease.state == LeaseState.GRANTED:
         slices.scrub(tx, row, why, remake=False)
-        tickets.back_in_line(core, tx, lease, f"slice {row.id} is gone")
+        tickets.back_in_line(worker.store, tx, lease, f"slice {row.id} is gone")
         return [Finding("slice", str(row.id), why, "its ticket waits on")]
     tx.put(replace(row, lost=True, why=why), reason=why)
     tx.note(row, "pool", why)
-    _lose(core, tx, lease)
+    _lose(worker, tx, lease)
     return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
 
 
@@ -207,17 +209,17 @@ def _not_there(row: SliceRow) -> SliceRow:
     return replace(row, gi_id=None, ci_id=None, tried=False)
 
 
-def _lose(core: Core, tx: Transaction, lease: LeaseRow) -> None:
+def _lose(worker: Worker, tx: Transaction, lease: LeaseRow) -> None:
     if lease.state != LeaseState.RELEASING:
         why = "The slice is gone (was the host rebooted?). Your files are safe; start again."
-        leases.start_release(core, tx, lease, "pool", why)
+        leases.start_release(worker.store, tx, lease, "pool", why)
 
 
-def _note_foreign(core: Core, tx: Transaction, reading: SliceReading) -> Finding:
+def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:
     row = SliceRow(
-        id=core.ledger.new_id("slice"),
+        id=worker.store.ledger.new_id("slice"),
         gpu=reading.gpu_uuid,
-        generation=slices.next_generation(core, tx, reading.gpu_uuid),
+        generation=slices.next_generation(worker.store, tx, reading.gpu_uuid),
         profile=reading.profile.name,
         start=reading.placement.start,
         size=reading.placement.size,

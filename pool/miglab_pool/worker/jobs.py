@@ -19,9 +19,9 @@ from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.gpu import Choice
 from miglab_pool.model.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
-from miglab_pool.state.store import Core
 from miglab_pool.transactions import granting, grants, leases, slices, tickets
 from miglab_pool.worker import inspect_gpu
+from miglab_pool.worker.worker import Worker, probe_key
 
 
 class ActKind(StrEnum):
@@ -50,111 +50,115 @@ class Act:
     lease_id: int = 0
 
 
-def next_act(core: Core, kinds: frozenset[ActKind]) -> Act | None:
+def next_act(worker: Worker, kinds: frozenset[ActKind]) -> Act | None:
     """The most urgent act that may be done now: room first, then grants, holders, the rest."""
-    now = core.now()
-    for act in _acts(core, now):
-        is_busy = act.gpu in core.acting if act.gpu else act.lease_id in core.probing
+    now = worker.store.now()
+    for act in _acts(worker, now):
+        is_busy = act.gpu in worker.acting if act.gpu else act.lease_id in worker.probing
         if act.kind in kinds and not is_busy:
             return act
     return None
 
 
-def _acts(core: Core, now: float) -> Iterator[Act]:
+def _acts(worker: Worker, now: float) -> Iterator[Act]:
     """Everything to be done, the most urgent first."""
-    rows = list(core.state.slices.values())
+    rows = list(worker.store.state.slices.values())
     for row in rows:
-        if row.state == SliceState.SCRUBBING and row.retry_at <= now and _answers(core, row.gpu):
+        if row.state == SliceState.SCRUBBING and row.retry_at <= now and _answers(worker, row.gpu):
             yield Act(ActKind.DESTROY, row.gpu, row.id)
     making = [row for row in rows if row.state == SliceState.MAKING]
     for row in sorted(making, key=lambda row: (row.lease is None, row.id)):
-        ready = _answers(core, row.gpu) and not core.has_lost(row.gpu) and row.retry_at <= now
-        if ready and not slices.is_in_the_way(core, row):
+        ready = (
+            _answers(worker, row.gpu) and not worker.store.has_lost(row.gpu) and row.retry_at <= now
+        )
+        if ready and not slices.is_in_the_way(worker.store, row):
             yield Act(ActKind.CREATE, row.gpu, row.id)
-    for lease in core.state.leases.values():
-        is_asked = lease.state == LeaseState.RELEASING or lease.id in core.suspects
-        if is_asked and core.probe_backoff.is_due(lease.id, now):
+    for lease in worker.store.state.leases.values():
+        is_asked = lease.state == LeaseState.RELEASING or lease.id in worker.suspects
+        if is_asked and worker.probe_backoff.is_due(probe_key(lease), now):
             yield Act(ActKind.PROBE, lease_id=lease.id)
-    for gpu in core.state.gpus.values():
+    for gpu in worker.store.state.gpus.values():
         is_silent = gpu.state in (GPU_UNKNOWN, GPU_LOST)
-        if is_silent and core.gpu_backoff.is_due(gpu.uuid, now):
+        if is_silent and worker.gpu_backoff.is_due(gpu.uuid, now):
             yield Act(ActKind.LOOK, gpu.uuid)
 
 
-def _answers(core: Core, gpu: str) -> bool:
-    row = core.state.gpus.get(gpu)
-    return row is not None and row.state == GPU_OK and gpu in core.infos
+def _answers(worker: Worker, gpu: str) -> bool:
+    row = worker.store.state.gpus.get(gpu)
+    return row is not None and row.state == GPU_OK and gpu in worker.store.infos
 
 
-def perform(core: Core, act: Act) -> None:
+def perform(worker: Worker, act: Act) -> None:
     """Do it; a GpuError ends up in the ledger, not at the caller."""
     if act.kind is ActKind.PROBE:
-        probe(core, act.lease_id)
+        probe(worker, act.lease_id)
         return
-    with core.lock:
-        if act.gpu in core.acting:
+    with worker.store.lock:
+        if act.gpu in worker.acting:
             return
-        core.acting[act.gpu] = core.now()
+        worker.acting[act.gpu] = worker.store.now()
     try:
         if act.kind is ActKind.LOOK:
-            inspect_gpu.look(core, act.gpu)
+            inspect_gpu.look(worker, act.gpu)
         elif act.kind is ActKind.CREATE:
-            _create(core, act)
+            _create(worker, act)
         else:
-            _destroy(core, act)
+            _destroy(worker, act)
     finally:
-        with core.lock:
-            core.acting.pop(act.gpu, None)
+        with worker.store.lock:
+            worker.acting.pop(act.gpu, None)
 
 
 # -- create -------------------------------------------------------------------------------------
 
 
-def _create(core: Core, act: Act) -> None:
-    if not _is_clear(core, act):
+def _create(worker: Worker, act: Act) -> None:
+    if not _is_clear(worker, act):
         return
-    with core.write(durable=True) as tx:
-        row = core.state.slices.get(act.slice_id)
-        if row is None or row.state != SliceState.MAKING or slices.is_in_the_way(core, row):
+    with worker.store.write(durable=True) as tx:
+        row = worker.store.state.slices.get(act.slice_id)
+        if row is None or row.state != SliceState.MAKING or slices.is_in_the_way(worker.store, row):
             return
         was_tried = row.tried
         row = replace(row, tried=True)
         tx.put(row)  # from here on, what lies at this placement may be ours
     try:
-        reading = _made(core, row, was_tried=was_tried)
+        reading = _made(worker, row, was_tried=was_tried)
     except GpuError as error:
-        _create_failed(core, row, error)
+        _create_failed(worker, row, error)
         return
-    with core.write(durable=True) as tx:
-        row = core.state.slices[row.id]
-        is_stale = reading is not None and _is_taken_for_another(core, row, reading)
+    with worker.store.write(durable=True) as tx:
+        row = worker.store.state.slices[row.id]
+        is_stale = reading is not None and _is_taken_for_another(worker, row, reading)
         if is_stale:
-            _create_failed_in(core, tx, row, NoRoom(STALE), is_made=True)
+            _create_failed_in(worker, tx, row, NoRoom(STALE), is_made=True)
         else:
-            _record_made(core, tx, row, reading)
+            _record_made(worker, tx, row, reading)
     if is_stale:
-        inspect_gpu.look(core, row.gpu)
+        inspect_gpu.look(worker, row.gpu)
 
 
-def _is_clear(core: Core, act: Act) -> bool:
+def _is_clear(worker: Worker, act: Act) -> bool:
     """Whether nothing lies where the slice is to be made, before a first try is announced.
 
     A driver that fails without saying what it did leaves in doubt whose the slice at that place is:
     what somebody made there by hand, and nobody has seen yet, must not pass for ours.
     """
-    with core.lock:
-        row = core.state.slices.get(act.slice_id)
+    with worker.store.lock:
+        row = worker.store.state.slices.get(act.slice_id)
     if row is None or row.tried or row.profile == FULL:
         return True
     mask = Placement(row.start, row.size).mask
     try:
-        is_clear = not any(reading.placement.mask & mask for reading in core.driver.slices(row.gpu))
+        is_clear = not any(
+            reading.placement.mask & mask for reading in worker.driver.slices(row.gpu)
+        )
     except GpuError as error:
-        with core.write() as tx:
-            inspect_gpu.gpu_failed(core, tx, row.gpu, error)
+        with worker.store.write() as tx:
+            inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         return False
     if not is_clear:
-        inspect_gpu.look(core, row.gpu)
+        inspect_gpu.look(worker, row.gpu)
     return is_clear
 
 
@@ -163,7 +167,7 @@ STALE = (
 )
 
 
-def _is_taken_for_another(core: Core, row: SliceRow, reading: SliceReading) -> bool:
+def _is_taken_for_another(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
     """Whether the ids, which NVML uses again, are still in the ledger for another slice.
 
     Then that other slice is gone without our doing (a driver reload), and a server may still be
@@ -171,29 +175,31 @@ def _is_taken_for_another(core: Core, row: SliceRow, reading: SliceReading) -> b
     """
     return any(
         other.id != row.id and (other.gi_id == reading.gi_id or other.uuid == reading.uuid)
-        for other in core.state.on_gpu[row.gpu].values()
+        for other in worker.store.state.on_gpu[row.gpu].values()
     )
 
 
-def _made(core: Core, row: SliceRow, *, was_tried: bool) -> SliceReading | None:
+def _made(worker: Worker, row: SliceRow, *, was_tried: bool) -> SliceReading | None:
     if row.profile == FULL:
-        _check_empty(core, row)
+        _check_empty(worker, row)
         return None
     if was_tried:
-        found = find_reading(core, row)
+        found = find_reading(worker, row)
         if found is not None and found.ci_id is not None:
             return found
         if found is not None:
-            core.driver.destroy(row.gpu, found.gi_id)
-    with core.stopwatch.time("create", row.profile):
-        return core.driver.create(row.gpu, core.profile(row), Placement(row.start, row.size))
+            worker.driver.destroy(row.gpu, found.gi_id)
+    with worker.stopwatch.time("create", row.profile):
+        return worker.driver.create(
+            row.gpu, worker.store.profile(row), Placement(row.start, row.size)
+        )
 
 
-def _check_empty(core: Core, row: SliceRow) -> None:
+def _check_empty(worker: Worker, row: SliceRow) -> None:
     """A whole GPU is handed over only while its process list is known and empty."""
-    usage = core.driver.gpu_usage(row.gpu)
-    with core.lock:
-        core.gpu_usage[row.gpu] = usage
+    usage = worker.driver.gpu_usage(row.gpu)
+    with worker.store.lock:
+        worker.store.gpu_usage[row.gpu] = usage
     if usage.processes is None:
         raise InUse(f"The processes on {row.gpu} cannot be read, so it counts as in use.")
     if usage.processes:
@@ -201,16 +207,18 @@ def _check_empty(core: Core, row: SliceRow) -> None:
         raise InUse(f"Processes {pids} run on {row.gpu}; end them, or wait until they end.")
 
 
-def find_reading(core: Core, row: SliceRow) -> SliceReading | None:
+def find_reading(worker: Worker, row: SliceRow) -> SliceReading | None:
     """What lies where this row says its slice is; None if nothing of the kind."""
-    for reading in core.driver.slices(row.gpu):
-        if inspect_gpu.is_same(core, row, reading):
+    for reading in worker.driver.slices(row.gpu):
+        if inspect_gpu.is_same(worker, row, reading):
             return reading
     return None
 
 
-def _record_made(core: Core, tx: Transaction, row: SliceRow, reading: SliceReading | None) -> None:
-    lease = core.state.leases.get(row.lease or 0)
+def _record_made(
+    worker: Worker, tx: Transaction, row: SliceRow, reading: SliceReading | None
+) -> None:
+    lease = worker.store.state.leases.get(row.lease or 0)
     row = replace(
         row,
         state=SliceState.FREE if lease is None else SliceState.LEASED,
@@ -225,136 +233,136 @@ def _record_made(core: Core, tx: Transaction, row: SliceRow, reading: SliceReadi
         slices.scrub(tx, row, "no longer wanted", remake=False)
         return
     tx.put(row, reason="made")
-    core.gpu_backoff.clear(row.gpu)
-    if core.state.gpus[row.gpu].state == GPU_UNKNOWN:
-        core.mark_gpu(tx, row.gpu, GPU_OK)
+    worker.gpu_backoff.clear(row.gpu)
+    if worker.store.state.gpus[row.gpu].state == GPU_UNKNOWN:
+        worker.store.mark_gpu(tx, row.gpu, GPU_OK)
     if lease is None:
-        core.cut_backoff.clear(row.gpu)
+        worker.store.cut_backoff.clear(row.gpu)
     else:
-        core.grant_backoff.clear(row.gpu)
-        granting.offer_if_ready(core, tx, lease)
+        worker.store.grant_backoff.clear(row.gpu)
+        granting.offer_if_ready(worker.store, tx, lease)
 
 
-def _create_failed(core: Core, row: SliceRow, error: GpuError) -> None:
+def _create_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
     """Nothing was handed over: whoever it was for waits on, and the place is cleaned up."""
-    is_made = not isinstance(error, NoRoom) and _may_lie_there(core, row)
-    with core.write(durable=True) as tx:
-        row = core.state.slices[row.id]  # it may have been drained meanwhile
-        _create_failed_in(core, tx, row, error, is_made=is_made or bool(row.draining))
+    is_made = not isinstance(error, NoRoom) and _may_lie_there(worker, row)
+    with worker.store.write(durable=True) as tx:
+        row = worker.store.state.slices[row.id]  # it may have been drained meanwhile
+        _create_failed_in(worker, tx, row, error, is_made=is_made or bool(row.draining))
 
 
-def _may_lie_there(core: Core, row: SliceRow) -> bool:
+def _may_lie_there(worker: Worker, row: SliceRow) -> bool:
     """Whether a try that failed may have left something: it does, or the GPU does not say."""
     if row.profile == FULL:
         return False
     try:
-        return find_reading(core, row) is not None
+        return find_reading(worker, row) is not None
     except GpuError:
         return True
 
 
 def _create_failed_in(
-    core: Core, tx: Transaction, row: SliceRow, error: GpuError, *, is_made: bool
+    worker: Worker, tx: Transaction, row: SliceRow, error: GpuError, *, is_made: bool
 ) -> None:
     """As `_create_failed`; ``is_made``: something may lie there and must be cleaned up."""
-    lease = core.state.leases.get(row.lease or 0)
+    lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.back_in_line(core, tx, lease, f"a slice could not be made: {error}")
+        tickets.back_in_line(worker.store, tx, lease, f"a slice could not be made: {error}")
     if lease is None:
-        core.cut_backoff.fail(row.gpu, tx.at)
-    row = core.state.slices[row.id]
+        worker.store.cut_backoff.fail(row.gpu, tx.at)
+    row = worker.store.state.slices[row.id]
     if row.profile != FULL and is_made:
         slices.scrub(tx, row, str(error), remake=False)
     elif row.is_live:
         tx.put(replace(row, state=GONE, lease=None, why=str(error)), reason=str(error))
     if row.profile != FULL or not isinstance(error, InUse):
-        inspect_gpu.gpu_failed(core, tx, row.gpu, error)
+        inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         if lease is not None:
-            core.pause_grants(row.gpu, tx.at)
+            worker.store.pause_grants(row.gpu, tx.at)
 
 
 # -- destroy ------------------------------------------------------------------------------------
 
 
-def _destroy(core: Core, act: Act) -> None:
-    with core.lock:
-        row = core.state.slices.get(act.slice_id)
+def _destroy(worker: Worker, act: Act) -> None:
+    with worker.store.lock:
+        row = worker.store.state.slices.get(act.slice_id)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
             return
     try:
-        _unmade(core, row)
+        _unmade(worker, row)
     except GpuError as error:
-        _destroy_failed(core, row, error)
+        _destroy_failed(worker, row, error)
         return
-    with core.write(durable=True) as tx:
-        _record_gone(core, tx, row)
+    with worker.store.write(durable=True) as tx:
+        _record_gone(worker, tx, row)
 
 
-def _unmade(core: Core, row: SliceRow) -> None:
+def _unmade(worker: Worker, row: SliceRow) -> None:
     if row.profile == FULL:
-        _check_empty(core, row)
+        _check_empty(worker, row)
         return
-    found = find_reading(core, row)
+    found = find_reading(worker, row)
     if found is not None:
-        with core.stopwatch.time("destroy", row.profile):
-            core.driver.destroy(row.gpu, found.gi_id)
+        with worker.stopwatch.time("destroy", row.profile):
+            worker.driver.destroy(row.gpu, found.gi_id)
 
 
-def _destroy_failed(core: Core, row: SliceRow, error: GpuError) -> None:
-    with core.write() as tx:
-        row = core.state.slices[row.id]
-        settings = core.settings
+def _destroy_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
+    with worker.store.write() as tx:
+        row = worker.store.state.slices[row.id]
+        settings = worker.store.settings
         pause_s = min(
             settings.tuning.retry_max_s, settings.tuning.retry_s * 2 ** min(row.attempts, 20)
         )
         row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, why=str(error))
         if not isinstance(error, InUse):
-            inspect_gpu.gpu_failed(core, tx, row.gpu, error)
+            inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         if row.attempts >= settings.tuning.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)
         tx.put(row, reason=str(error))
         if row.state == SliceState.SCRUBBING:
             tx.note(row, "pool", f"destroy failed, attempt {row.attempts}: {error}")
-        tickets.drop_blocked(core, tx, row.gpu)
+        tickets.drop_blocked(worker.store, tx, row.gpu)
 
 
-def _record_gone(core: Core, tx: Transaction, row: SliceRow) -> None:
-    row = core.state.slices[row.id]
+def _record_gone(worker: Worker, tx: Transaction, row: SliceRow) -> None:
+    row = worker.store.state.slices[row.id]
     tx.put(replace(row, state=GONE), reason="destroyed")
-    core.gpu_backoff.clear(row.gpu)
+    worker.gpu_backoff.clear(row.gpu)
     if row.draining:
-        _keep_drained(core, tx, row)
-    grants.match(core, tx)
+        _keep_drained(worker, tx, row)
+    grants.match(worker.store, tx)
     if row.remake and not row.draining:
-        make_warm(core, tx, row)
+        make_warm(worker, tx, row)
 
 
-def _keep_drained(core: Core, tx: Transaction, gone: SliceRow) -> None:
+def _keep_drained(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     """Make a drained slice anew, drained, before its place is anybody's.
 
     Where that has failed it is not tried again at once: nobody waits for it.
     """
-    choice = Choice(gone.gpu, core.profile(gone), Placement(gone.start, gone.size))
-    row = slices.new_slice(core, tx, gone.gpu, choice, None, "")
-    not_before = core.cut_backoff.until(gone.gpu) or 0.0
-    if not slices.is_in_the_way(core, row):
+    choice = Choice(gone.gpu, worker.store.profile(gone), Placement(gone.start, gone.size))
+    row = slices.new_slice(worker.store, tx, gone.gpu, choice, None, "")
+    not_before = worker.store.cut_backoff.until(gone.gpu) or 0.0
+    if not slices.is_in_the_way(worker.store, row):
         row = replace(row, draining=gone.draining, retry_at=not_before)
         tx.put(row, reason="made anew, drained")
 
 
-def make_warm(core: Core, tx: Transaction, gone: SliceRow) -> None:
+def make_warm(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     """Make the same anew, so that the next does not wait; unless someone else got the room."""
-    gpu = core.state.gpus[gone.gpu]
-    geometry = core.geometry(gone.gpu)
+    gpu = worker.store.state.gpus[gone.gpu]
+    geometry = worker.store.geometry(gone.gpu)
     profile = geometry.by_name.get(gone.profile) if geometry else None
     is_closed = gpu.state != GPU_OK or bool(gpu.draining)
-    if is_closed or profile is None or any(map(_is_slices, queue.queued(core))):
+    if is_closed or profile is None or any(map(_is_slices, queue.queued(worker.store))):
         return
-    if core.laid_on(gone.gpu) is not None:
+    if worker.store.laid_on(gone.gpu) is not None:
         return  # what is missing there is made by laying.cut
     choice = Choice(gone.gpu, profile, Placement(gone.start, gone.size))
-    row = slices.new_slice(core, tx, gone.gpu, choice, None, "")
-    if not slices.is_in_the_way(core, row):
+    row = slices.new_slice(worker.store, tx, gone.gpu, choice, None, "")
+    if not slices.is_in_the_way(worker.store, row):
         tx.put(row, reason="made anew for the next")
 
 
@@ -365,53 +373,62 @@ def _is_slices(ticket: object) -> bool:
 # -- probe --------------------------------------------------------------------------------------
 
 
-def probe(core: Core, number: int) -> None:
+def probe(worker: Worker, number: int) -> None:
     """Ask after a holder; only *gone* frees anything."""
-    with core.lock:
-        lease = core.state.leases.get(number)
-        core.suspects.discard(number)
-        if lease is None or not lease.is_held or number in core.probing:
+    with worker.store.lock:
+        lease = worker.store.state.leases.get(number)
+        worker.suspects.discard(number)
+        if lease is None or not lease.is_held or number in worker.probing:
             return
-        core.probing.add(number)
+        worker.probing.add(number)
     try:
-        answer = core.holders.probe(lease.holder)
-        if answer is Liveness.ALIVE and _is_overstaying(core, lease):
-            is_gone = core.holders.remove(lease.holder, force=False)
+        answer = worker.holders.probe(lease.holder)
+        if answer is Liveness.ALIVE and _is_overstaying(worker, lease):
+            is_gone = worker.holders.remove(lease.holder, force=False)
             answer = Liveness.GONE if is_gone else answer
     finally:
-        with core.lock:
-            core.probing.discard(number)
-    with core.write(durable=True) as tx:
-        _record_probe(core, tx, lease, answer)
+        with worker.store.lock:
+            worker.probing.discard(number)
+    with worker.store.write(durable=True) as tx:
+        _record_probe(worker, tx, lease, answer)
 
 
-def _is_overstaying(core: Core, lease: LeaseRow) -> bool:
+def _is_overstaying(worker: Worker, lease: LeaseRow) -> bool:
     since = lease.releasing_at
-    return since is not None and core.now() >= since + core.settings.tuning.remove_after_s
+    return (
+        since is not None
+        and worker.store.now() >= since + worker.store.settings.tuning.remove_after_s
+    )
 
 
-def _record_probe(core: Core, tx: Transaction, asked: LeaseRow, answer: Liveness) -> None:
-    lease = core.state.leases.get(asked.id)
+def _record_probe(worker: Worker, tx: Transaction, asked: LeaseRow, answer: Liveness) -> None:
+    lease = worker.store.state.leases.get(asked.id)
     if lease is None or lease.holder != asked.holder:
         return
     if answer is Liveness.GONE:
-        leases.holder_gone(core, tx, lease, "its server is gone")
-        grants.match(core, tx)
+        for is_asked_back in (False, True):
+            worker.probe_backoff.clear((lease.id, is_asked_back))
+        leases.holder_gone(worker.store, tx, lease, "its server is gone")
+        grants.match(worker.store, tx)
     elif answer is Liveness.UNKNOWN:
-        core.probe_backoff.fail(lease.id, tx.at)
+        worker.probe_backoff.fail(probe_key(lease), tx.at)
     else:
-        core.probe_backoff.pause(lease.id, tx.at + core.settings.tuning.probe_s)
+        worker.probe_backoff.pause(probe_key(lease), tx.at + worker.store.settings.tuning.probe_s)
 
 
 # -- stuck --------------------------------------------------------------------------------------
 
 
-def notice_stuck(core: Core, tx: Transaction) -> None:
+def notice_stuck(worker: Worker, tx: Transaction) -> None:
     """A call that does not come back: its GPU takes no new lease, and who waits for it waits on."""
-    for gpu, since in core.acting.items():
-        row = core.state.gpus.get(gpu)
-        if row is None or tx.at < since + core.settings.tuning.stuck_s or row.state != GPU_OK:
+    for gpu, since in worker.acting.items():
+        row = worker.store.state.gpus.get(gpu)
+        if (
+            row is None
+            or tx.at < since + worker.store.settings.tuning.stuck_s
+            or row.state != GPU_OK
+        ):
             continue
         why = f"an NVML call has not come back for {tx.at - since:.0f} s"
-        core.mark_gpu(tx, gpu, GPU_UNKNOWN, why)
-        tickets.drop_grants(core, tx, gpu, why)
+        worker.store.mark_gpu(tx, gpu, GPU_UNKNOWN, why)
+        tickets.drop_grants(worker.store, tx, gpu, why)

@@ -6,33 +6,33 @@ slice is freed only for a holder that is confirmed gone.
 """
 
 from miglab_pool.model.rows import LeaseRow
-from miglab_pool.state.store import Core
 from miglab_pool.worker.inspect_gpu import Finding, look, read_gpus
 from miglab_pool.worker.jobs import probe
+from miglab_pool.worker.worker import Worker
 
 
-def reconcile(core: Core) -> list[Finding]:
+def reconcile(worker: Worker) -> list[Finding]:
     """One round; every finding is in the ledger too, as a transition."""
-    found = remove_strays(core)
-    found += read_gpus(core)
-    for gpu in list(core.state.gpus):
-        found += _look_unless_busy(core, gpu)
-    found += ask_after_holders(core)
+    found = remove_strays(worker)
+    found += read_gpus(worker)
+    for gpu in list(worker.store.state.gpus):
+        found += _look_unless_busy(worker, gpu)
+    found += ask_after_holders(worker)
     return found
 
 
-def remove_strays(core: Core) -> list[Finding]:
+def remove_strays(worker: Worker) -> list[Finding]:
     """Remove labelled containers whose lease is over, before anything else is done."""
     found = []
-    for stray in core.holders.labelled():
-        with core.lock:
-            lease = core.ledger.find_lease(stray.lease)
+    for stray in worker.holders.labelled():
+        with worker.store.lock:
+            lease = worker.store.ledger.find_lease(stray.lease)
         if lease is None:
             what = f"its label names lease {stray.lease}, which this ledger never had"
             found.append(Finding("holder", stray.holder, what))
         elif not lease.is_live:
-            is_gone = core.holders.remove(stray.holder, force=True)
-            with core.write() as tx:
+            is_gone = worker.holders.remove(stray.holder, force=True)
+            with worker.store.write() as tx:
                 tx.note(lease, "pool", f"left-over {stray.holder} removed: {is_gone}")
             done = "removed" if is_gone else ""
             what = f"it is left over from lease {lease.id}, which is {lease.state}"
@@ -40,31 +40,33 @@ def remove_strays(core: Core) -> list[Finding]:
     return found
 
 
-def _look_unless_busy(core: Core, gpu: str) -> list[Finding]:
-    with core.lock:
-        if gpu in core.acting:
+def _look_unless_busy(worker: Worker, gpu: str) -> list[Finding]:
+    with worker.store.lock:
+        if gpu in worker.acting:
             return []
-        core.acting[gpu] = core.now()
+        worker.acting[gpu] = worker.store.now()
     try:
-        return look(core, gpu)
+        return look(worker, gpu)
     finally:
-        with core.lock:
-            core.acting.pop(gpu, None)
+        with worker.store.lock:
+            worker.acting.pop(gpu, None)
 
 
-def ask_after_holders(core: Core) -> list[Finding]:
+def ask_after_holders(worker: Worker) -> list[Finding]:
     """Probe the holders that a cheap listing no longer shows."""
-    with core.lock:
-        held = {lease.holder: lease for lease in core.state.leases.values() if lease.is_held}
+    with worker.store.lock:
+        held = {
+            lease.holder: lease for lease in worker.store.state.leases.values() if lease.is_held
+        }
     found = []
-    for holder in sorted(core.holders.missing(set(held)) if held else ()):
-        probe(core, held[holder].id)
-        if _is_over(core, held[holder]):
+    for holder in sorted(worker.holders.missing(set(held)) if held else ()):
+        probe(worker, held[holder].id)
+        if _is_over(worker, held[holder]):
             done = "its lease is released"
             found.append(Finding("holder", holder, "it is gone", done))
     return found
 
 
-def _is_over(core: Core, lease: LeaseRow) -> bool:
-    with core.lock:
-        return lease.id not in core.state.leases
+def _is_over(worker: Worker, lease: LeaseRow) -> bool:
+    with worker.store.lock:
+        return lease.id not in worker.store.state.leases

@@ -192,7 +192,7 @@ def test_a_refusal_undoes_what_others_would_have_had(world: World) -> None:
     ticket = world.ask("ada", "7g.40gb")
     behind = world.ask("cy", "3g.20gb")
     told: list[tuple[str, str]] = []
-    world.pool.core.unserved = lambda *ended: told.append(ended)
+    world.pool.store.unserved = lambda *ended: told.append(ended)
     with pytest.raises(Refused, match="not free any more"):
         world.ask("ada", "4g.20gb", only_if_free=True)
     world.work()

@@ -222,7 +222,7 @@ def test_page_by_page(world: World) -> None:
 def test_reading_waits_for_nobody(world: World) -> None:
     """Not even while a decision has its transaction open; that it sees when it is done."""
     busy(world)
-    with world.pool.core.write() as tx:
+    with world.pool.store.write() as tx:
         tx.pause("", INA)
         assert acts(world) == ALL
     assert acts(world) == [("resume", "ina"), *ALL]

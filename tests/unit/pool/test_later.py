@@ -86,7 +86,7 @@ def test_who_stays_anyway_takes_no_more(lab: World) -> None:
     lab.pool.extend(stranger.id, HOUR_S, "bob")
     reserve(lab)
     extended = changed(LASTING, extensions=3)
-    lab.pool.core.settings = extended
+    lab.pool.store.settings = extended
     assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + 2.5 * HOUR_S
 
 
@@ -115,7 +115,7 @@ def test_kept_times_are_in_order(lab: World) -> None:
     reserve(
         lab, course="vision", count=2, weekdays=("tue", "wed"), from_time="13:00", to_time="14:00"
     )
-    found = reservations_ahead.kept_times(lab.pool.core, lab.at, TUESDAY + 28 * HOUR_S)
+    found = reservations_ahead.kept_times(lab.pool.store, lab.at, TUESDAY + 28 * HOUR_S)
     assert [(one.row.id, one.begins - TUESDAY + LEAD_S) for one in found] == [
         (1, 0.0),
         (2, 3 * HOUR_S),
@@ -123,7 +123,7 @@ def test_kept_times_are_in_order(lab: World) -> None:
     ]
     go_to(lab, 901)
     assert [
-        one.row.id for one in reservations_ahead.kept_times(lab.pool.core, lab.at, lab.at + 60)
+        one.row.id for one in reservations_ahead.kept_times(lab.pool.store, lab.at, lab.at + 60)
     ] == []
 
 
@@ -221,13 +221,13 @@ def worse(lab: World, lease: LeaseRow, at: float) -> bool:
 
     Nothing is shared with another lease or moment here.
     """
-    core = lab.pool.core
+    core = lab.pool.store
     others = [one for one in reservations_ahead.staying(core, at) if one.id != lease.id]
     return unplaced(lab, at, [*others, lease]) > unplaced(lab, at, others)
 
 
 def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
-    core = lab.pool.core
+    core = lab.pool.store
     rows = [one.row for one in reservations_ahead.keeping(core, at, stays) for _ in range(one.left)]
     wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
     held = [row for lease in stays for row in core.state.slices_of(lease)]
@@ -250,7 +250,7 @@ def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
 def first_in_the_way(lab: World, lease: LeaseRow) -> float | None:
     """When the first of what is kept begins that an extension would be in the way of."""
     since = max(lab.at, lease.ends_at or 0.0)
-    for time in reservations_ahead.kept_times(lab.pool.core, since, since + HOUR_S):
+    for time in reservations_ahead.kept_times(lab.pool.store, since, since + HOUR_S):
         if worse(lab, lease, max(since, time.begins)):
             return time.begins - since
     return None

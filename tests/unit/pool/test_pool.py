@@ -898,7 +898,7 @@ def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: Worl
     """While NVML gives every new slice ids that are in use, the pauses grow; then all is well."""
     lease = world.run("ada")
     driver = RepeatsUuids(world.driver, lease.uuids[0])
-    world.pool.core.driver = driver  # type: ignore[assignment]
+    world.pool.worker.driver = driver  # type: ignore[assignment]
     ticket = world.ask("bob")
     for _ in range(60):
         world.work(50)
@@ -906,7 +906,7 @@ def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: Worl
         world.pool.attend(ticket.id)
     assert driver.made <= 8
     assert world.pool.ticket(ticket.id).state == TicketState.WAITING
-    world.pool.core.driver = world.driver
+    world.pool.worker.driver = world.driver
     world.pass_time(world.settings.tuning.retry_max_s)
     world.work()
     assert world.pool.ticket(ticket.id).state == TicketState.OFFERED

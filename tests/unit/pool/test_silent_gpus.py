@@ -89,7 +89,7 @@ def test_what_takes_the_id_of_one_that_is_gone_is_not_ours(world: World, is_ende
     world.machine.reboot()
     world.pool.reconcile()
     place = Placement(row.start, row.size)
-    made = world.driver.create(row.gpu, world.pool.core.profile(row), place)
+    made = world.driver.create(row.gpu, world.pool.store.profile(row), place)
     assert made.gi_id == row.gi_id
     world.crash()
     world.work()
@@ -122,7 +122,7 @@ def test_a_failed_commit_forgets_nobody(world: World) -> None:
     for _ in range(10):
         world.pass_time(60)
         world.pool.attend(ticket.id)
-    with pytest.raises(OSError, match="full"), world.pool.core.write() as tx:
+    with pytest.raises(OSError, match="full"), world.pool.store.write() as tx:
         tx.note(world.ledger.state.tickets[ticket.id], "pool", "noted")
         raise OSError("full")
     world.pool.turn()

@@ -217,7 +217,7 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
 def test_reading_waits_for_nobody(world: World) -> None:
     """A report is read while a decision holds the ledger open, and sees what was so before."""
     lease = world.run("ada")
-    with world.pool.core.write() as tx:
+    with world.pool.store.write() as tx:
         tx.note(world.ledger.state.leases[lease.id], "pool", "something")
         assert len(read(world).held) == 1
 

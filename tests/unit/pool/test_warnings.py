@@ -181,6 +181,6 @@ def test_who_cannot_use_it_does_not_wait_for_it(make_world: MakeWorld) -> None:
     lease = world.run("ada", "7g.40gb")
     world.ask("bob")
     assert waits_for(world, lease) == 1
-    with world.pool.core.write() as tx:
-        world.pool.core.mark_gpu(tx, world.driver.gpus()[0].uuid, "unknown", "it is stuck")
+    with world.pool.store.write() as tx:
+        world.pool.store.mark_gpu(tx, world.driver.gpus()[0].uuid, "unknown", "it is stuck")
     assert waits_for(world, lease) == 0

@@ -56,14 +56,14 @@ def test_faults_are_a_history(world: World) -> None:
     world.crash()
     noted = [row["reason"] for row in world.ledger.history("gpu") if row["by"] == BY]
     assert noted.count("Xid 31") == 1
-    (kept,) = world.pool.core.wellness.values()
+    (kept,) = world.pool.store.wellness.values()
     assert kept.at == world.at and kept.health.temperature_c is not None
 
 
 def test_the_drivers_work_is_timed_by_profile(world: World) -> None:
     """One cut, one destroyed, one cut anew: a figure for each; what fails gives none."""
     told: list[tuple[str, str]] = []
-    world.pool.core.stopwatch.told = lambda kind, profile, took_s: told.append((kind, profile))
+    world.pool.worker.stopwatch.told = lambda kind, profile, took_s: told.append((kind, profile))
     lease = world.run("ada", "3g.20gb")
     world.fail("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE)
     world.end(lease)
@@ -75,7 +75,7 @@ def test_the_drivers_work_is_timed_by_profile(world: World) -> None:
 def test_who_ends_without_a_lease_is_told(world: World) -> None:
     """Each ticket once, with its last state and why; who is served is not told."""
     told: list[tuple[str, str]] = []
-    world.pool.core.unserved = lambda state, reason: told.append((state, reason))
+    world.pool.store.unserved = lambda state, reason: told.append((state, reason))
     world.run("ada", "7g.40gb")
     world.pool.cancel(world.ask("bob").id, "person:bob")
     world.ask("cy")

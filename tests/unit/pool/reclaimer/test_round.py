@@ -504,7 +504,7 @@ def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
     lab.pool.pause("repairs", "root")
     lab.live(1200)
-    assert lab.pool.core.paused == "repairs"
+    assert lab.pool.store.paused == "repairs"
 
 
 def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixture) -> None:
@@ -620,7 +620,7 @@ def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
     lab.live(840)
     for _ in range(60):
         lab.live(STEP_S)
-        assert lab.pool.core.paused
+        assert lab.pool.store.paused
 
 
 def test_one_that_changed_does_not_hold_up_the_others(

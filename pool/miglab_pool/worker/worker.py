@@ -1,0 +1,42 @@
+"""What the pool's worker has beside the store: driver and holders, and what is under way.
+
+Only this room calls the driver or asks after holders.  All of it may be forgotten at any moment:
+the work list follows from the rows, and after a restart it comes out again.
+"""
+
+from miglab_api.leases import LeaseState
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.stopwatch import Stopwatch
+from miglab_pool.model.backoff import Backoff
+from miglab_pool.model.holders import Holders
+from miglab_pool.model.rows import LeaseRow
+from miglab_pool.state.store import Store
+
+
+class Worker:
+    """See the module.  What is under way is read and written with the store's lock held.
+
+    Attributes:
+        acting: the GPUs that something is done to, each with when that began.
+        probing: the leases whose holders are being asked after.
+        suspects: the leases whose holders may well be gone: ask at once.
+        gpu_backoff: when a GPU that failed is looked at again.
+        probe_backoff: when a holder is asked after again, by `probe_key`.
+    """
+
+    def __init__(self, store: Store, driver: Driver, holders: Holders) -> None:
+        self.store = store
+        self.driver = driver
+        self.holders = holders
+        self.stopwatch = Stopwatch()
+        self.acting: dict[str, float] = {}
+        self.probing: set[int] = set()
+        self.suspects: set[int] = set()
+        settings = store.settings
+        self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
+        self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)
+
+
+def probe_key(lease: LeaseRow) -> tuple[int, bool]:
+    """Of the probe's pause: it ends when the lease is asked back, which nobody waits out."""
+    return lease.id, lease.state == LeaseState.RELEASING
