@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sqlalchemy.orm import object_session
 from traitlets import default
 
 from miglab_api import offers as offers_room
@@ -578,9 +577,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         self.user_options = dict(options)
         if self.orm_spawner is not None:
             self.orm_spawner.user_options = dict(options)
-            session = object_session(self.orm_spawner)
-            if session is not None:
-                session.commit()
+            self.user.db.commit()
 
 
 async def _options_form(spawner: MIGSpawnerMixin) -> str:
