@@ -1,8 +1,9 @@
 """The management application: what spawner, staff and browsers may ask, put together."""
 
 import logging
+from functools import cache
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.responses import PlainTextResponse
 
 from miglab_pool.http.access.auth import SignIn
@@ -22,6 +23,17 @@ from miglab_pool.http.routes.staff import router as desk_router
 from miglab_pool.http.routes.usage import router as usage_router
 
 log = logging.getLogger(__name__)
+ROUTERS = (
+    api,
+    desk_router,
+    notes_router,
+    audit_router,
+    reservations_router,
+    layout_router,
+    server_status_router,
+    usage_router,
+    health_router,
+)
 
 
 def management_app(
@@ -50,19 +62,21 @@ def management_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=f"{prefix}/api/openapi.json",
+        routes=_routes(prefix).routes,
     )
     app.state.host, app.state.sign_in = host, sign_in
     app.state.timezone, app.state.doctor = timezone, Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
     install(app, host.metrics.refused)
-    app.include_router(api, prefix=prefix)
-    for router in (desk_router, notes_router, audit_router):
-        app.include_router(router, prefix=prefix)
-    app.include_router(reservations_router, prefix=prefix)
-    app.include_router(layout_router, prefix=prefix)
-    app.include_router(server_status_router, prefix=prefix)
-    app.include_router(usage_router, prefix=prefix)
-    app.include_router(health_router, prefix=prefix)
-    app.include_router(page_router(), prefix=prefix)
-    app.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
     return app
+
+
+@cache
+def _routes(prefix: str) -> APIRouter:
+    """All routes; FastAPI prepares each at its first request, once for every application."""
+    router = APIRouter()
+    for part in ROUTERS:
+        router.include_router(part, prefix=prefix)
+    router.include_router(page_router(), prefix=prefix)
+    router.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
+    return router

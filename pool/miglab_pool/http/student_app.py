@@ -5,6 +5,7 @@ hub token; the hub says which server that is.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
@@ -37,12 +38,20 @@ def student_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        routes=_routes().routes,
     )
     app.state.host, app.state.tokens, app.state.board = host, tokens, board
     app.state.default_course = default_course
     install(app, host.metrics.refused)
-    app.include_router(api)
     return app
+
+
+@cache
+def _routes() -> APIRouter:
+    """All routes; FastAPI prepares each at its first request, once for every application."""
+    router = APIRouter()
+    router.include_router(api)
+    return router
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """A lab without servers: pool, simulated GPUs, and holders and a clock that the test moves."""
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,15 @@ class FakeHolders:
         return True
 
 
+@cache
+def empty_ledger() -> bytes:
+    """A ledger as the migrations make it; they run once, and test_ledger tests them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.sqlite"
+        Ledger(path).close()
+        return path.read_bytes()
+
+
 class World:
     """Everything that outlives a crash of the pool, and the pool that runs now."""
 
@@ -143,6 +154,7 @@ class World:
         self.folder = folder
         self.settings = settings
         self.machine = SimulatedMachine.create(folder / "gpus", **machine)
+        (folder / "ledger.sqlite").write_bytes(empty_ledger())
         self.holders = FakeHolders()
         self.fuse = Fuse()
         self.at = 1_000_000.0
