@@ -1,4 +1,4 @@
-"""For all tests: what is skipped and why, what must not be skipped, and logs when a test fails.
+"""For all tests: what is skipped, what must not be, which run side by side, logs of a failure.
 
 ``LAB_REQUIRE=docker,browser`` turns a skip of those tests into a failure: a test belongs to the
 kind that its marker, or the folder it lies in, says.
@@ -15,6 +15,9 @@ HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")
 REQUIRED = frozenset(filter(None, os.environ.get("LAB_REQUIRE", "").split(",")))
 TAIL_LINES = 60
+DOCKER = "tests/docker"
+FIRST = ("docker", "browser", "hub", "notebooks")
+"""The folders of tests that wait for labs and kernels; the short ones then fill what is left."""
 
 
 def kinds(node: pytest.Item | pytest.Collector) -> set[str]:
@@ -23,8 +26,30 @@ def kinds(node: pytest.Item | pytest.Collector) -> set[str]:
     return {mark.name for mark in node.iter_markers()} | set(inside)
 
 
+def unit_of(nodeid: str) -> str:
+    """What a test stays together with in one worker: its file; those of one engine all stay."""
+    return DOCKER if nodeid.startswith(f"{DOCKER}/") else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Which worker runs what, where there are several: whole units, in the order collected."""
+    from xdist.scheduler import LoadFileScheduling  # not needed where there is one process
+
+    scheduling = LoadFileScheduling(config, log)
+    scheduling._split_scope = unit_of
+    return scheduling
+
+
+def turn(item: pytest.Item) -> int:
+    """When a test's turn comes: first those that wait."""
+    waits = [FIRST.index(kind) for kind in kinds(item).intersection(FIRST)]
+    return min(waits, default=len(FIRST))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need Chromium or bubblewrap are skipped without it, and say what to install."""
+    items.sort(key=turn)
     missing = {
         "browser": None if CHROMIUM.exists() else "chromium",
         "bubblewrap": None if shutil.which("bwrap") else "bubblewrap",

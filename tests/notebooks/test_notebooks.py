@@ -27,8 +27,16 @@ CORE = {
     "5_model_parallelism": {"MP-1", "MP-2", "MP-5", "MP-6"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
 }
+ONE_AND_SEVERAL = ("1_your_slice", "4_data_parallelism")
+"""The notebooks that `./lab test` solves: one whose panels need one process, one with ranks."""
+ONE_OF_ALL = "4_data_parallelism"  # its exercises stand between most of its panels
 LONGEST_S = 240
 CELL_LINES = 16  # the median of a notebook's cells may not grow beyond this
+
+
+def all_but(*short: str):
+    """All notebooks, of which only these are in the quick run."""
+    return [pytest.param(name, marks=[] if name in short else pytest.mark.long) for name in NAMES]
 
 
 def load_maker():
@@ -79,7 +87,7 @@ def assert_evidence(name: str, folder: Path):
         assert judged.verdict.value in (judged.expected, Verdict.UNDECIDED.value), judged
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", all_but(*ONE_AND_SEVERAL))
 def test_the_solved_notebook_measures_what_its_tier_shows(name, tmp_path, no_lease):
     """With solutions and the quick budget, no cell fails and no verdict is the wrong way round."""
     no_lease.setenv("LAB_QUICK", "1")
@@ -97,13 +105,7 @@ def test_the_solved_notebook_at_full_length(name, tmp_path, no_lease):
     assert_evidence(name, tmp_path)
 
 
-ONE_OF_ALL = "4_data_parallelism"  # its exercises stand between most of its panels
-IN_SHORT = [
-    pytest.param(name, marks=[] if name == ONE_OF_ALL else pytest.mark.long) for name in NAMES
-]
-
-
-@pytest.mark.parametrize("name", IN_SHORT)
+@pytest.mark.parametrize("name", all_but(ONE_OF_ALL))
 def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
     """As a student gets it, Run All leaves no traceback, measures no panel, and says what to do."""
     notebook = build(name, tmp_path, solutions=False)

@@ -1,31 +1,52 @@
-"""`./lab test` over a small checkout: both halves run, and neither hides the other's failure."""
+"""`./lab test` over a small checkout: every file runs, and a failure is shown."""
 
 from pathlib import Path
 
 import pytest
+from tests.conftest import unit_of
 
 from miglab_bench import run_tests
 
 GOOD, BAD = "def test_it():\n    pass\n", "def test_it():\n    raise AssertionError('in here')\n"
+LONG = "import pytest\n@pytest.mark.long\ndef test_it():\n    pass\n"
 
 
 @pytest.mark.parametrize(
-    ("hub", "unit", "status"), [(GOOD, GOOD, 0), (BAD, GOOD, 1), (GOOD, BAD, 1)]
+    ("hub", "unit", "args", "status", "says"),
+    [
+        (GOOD, GOOD, [], 0, "2 passed"),
+        (BAD, GOOD, [], 1, "1 failed, 1 passed"),
+        (GOOD, LONG, ["-W", "ignore"], 0, "1 passed, 1 deselected"),
+    ],
 )
-def test_two_halves(
+def test_all_files(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
+    capfd: pytest.CaptureFixture[str],
     hub: str,
     unit: str,
+    args: list[str],
     status: int,
+    says: str,
 ) -> None:
-    """A failure in either is the whole's, and both say what they did."""
+    """In several processes or, with pytest's own words, in one; the long ones are left out."""
     monkeypatch.setattr(run_tests, "checkout", lambda: tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the others take seconds to load
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     for folder, text in (("hub", hub), ("unit", unit)):
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / f"test_{folder}.py").write_text(text)
-    assert run_tests.run_tests([], everything=True) == status
-    said = capfdbinary.readouterr().out
-    assert b"test_hub.py" in said and b"test_unit.py" in said
-    assert (b"in here" in said) == bool(status)
+    assert run_tests.run_tests(args, everything=False) == status
+    said = capfd.readouterr().out
+    assert says in said and "--all" in said
+    assert ("in here" in said) == bool(status)
+
+
+def test_one_engine() -> None:
+    """Files are spread over the processes, but those of the Docker engine stay together."""
+    assert unit_of("tests/hub/test_a.py::test_it[b::c]") == "tests/hub/test_a.py"
+    docker = {
+        unit_of("tests/docker/test_a.py::test_it"),
+        unit_of("tests/docker/test_b.py::test_it"),
+    }
+    assert docker == {"tests/docker"}

@@ -336,7 +336,12 @@ def two_kinds(dice: random.Random) -> float:
 
 
 @pytest.mark.parametrize(
-    ("lasts_s", "every_s"), [(exponential, 800), (lognormal, 700), (two_kinds, 800)]
+    ("lasts_s", "every_s"),
+    [
+        pytest.param(exponential, 800, marks=pytest.mark.long),
+        (lognormal, 700),
+        pytest.param(two_kinds, 800, marks=pytest.mark.long),
+    ],
 )
 def test_the_true_wait_lies_in_the_range(lasts_s: Duration, every_s: float) -> None:
     """Of those who were told a range at least four of five then waited as long as it says.
