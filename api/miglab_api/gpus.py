@@ -116,12 +116,12 @@ class PoolSnapshot(WireModel):
     """The pool at one moment, answered from memory.
 
     Attributes:
-        kept: what is set aside now for reservations of slices; whole GPUs are not among it.
+        reserved_slots: what is reserved now by reservations of slices; whole GPUs are not among it.
     """
 
     at: float
     simulated: bool
     gpus: tuple[GpuView, ...]
     waiting: tuple[TicketView, ...]
-    kept: tuple[ReservedSlot, ...] = ()
+    reserved_slots: tuple[ReservedSlot, ...] = ()
     paused: str = ""

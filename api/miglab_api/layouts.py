@@ -85,7 +85,7 @@ class GpuLayout(WireModel):
     Attributes:
         gpu: its UUID.
         layout: the layout's name; empty: none is in force, and it is cut on demand.
-        cut: the profiles wanted.
+        partition: the profiles wanted.
         until: when the layout ends there; None without an end, or while it is not in force.
         conforms: whether the GPU has exactly the slices wanted, all of them usable.
         keeps: slices that stay.
@@ -100,7 +100,7 @@ class GpuLayout(WireModel):
     index: int
     layout: str = ""
     course: str = ""
-    cut: tuple[str, ...] = ()
+    partition: tuple[str, ...] = ()
     until: float | None = None
     conforms: bool
     keeps: tuple[PlacedSlice, ...] = ()

@@ -17,7 +17,7 @@ class ShapeOffer(WireModel):
         good_for: one sentence for the student.
         free_now: how many such leases could be granted right now; None for cpu.
         waiting: how many tickets wait for this shape.
-        is_kept: whether what is free is kept for somebody in line, and only therefore not enough.
+        is_held: whether what is free is kept for somebody in line, and only therefore not enough.
         reserved_s: how long what is free may yet be kept for a class that has reserved it, if only
             therefore it is not enough; else None.
         next_end_s: seconds until the next lease that would make room ends, beside the place kept
@@ -32,7 +32,7 @@ class ShapeOffer(WireModel):
     good_for: str
     free_now: int | None
     waiting: int = 0
-    is_kept: bool = False
+    is_held: bool = False
     reserved_s: float | None = None
     next_end_s: float | None = None
     wait: WaitEstimate | None = None

@@ -111,7 +111,7 @@ class AuditEntry(WireModel):
     Attributes:
         id: the later, the higher.
         by: who did it: ``person:NAME``, ``service:NAME``, ``spawner`` (also the host's operator).
-        act: what a person did, in a word; empty for what the pool did by itself.
+        action: what a person did, in a word; empty for what the pool did by itself.
         what: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``note``, ``pool`` …
         thing: which one.
         from_state: its state before.
@@ -123,7 +123,7 @@ class AuditEntry(WireModel):
     id: int
     at: float
     by: str
-    act: str
+    action: str
     what: str
     thing: str
     from_state: str

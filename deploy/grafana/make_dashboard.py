@@ -137,7 +137,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Memory in use",
             "Of each slice; one that cannot be read has no line.",
             {
-                "GPU {{gpu}} at {{place}}, {{profile}}": "miglab_slice_memory_used_bytes{$LAB}"
+                "GPU {{gpu}} at {{start}}, {{profile}}": "miglab_slice_memory_used_bytes{$LAB}"
                 " / miglab_slice_memory_bytes{$LAB}"
             },
             unit="percentunit",
@@ -145,7 +145,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "How busy slices are",
             "Where the hardware tells: from Hopper on, and whole GPUs.",
-            {"GPU {{gpu}} at {{place}}, {{profile}}": "miglab_slice_activity_ratio{$LAB}"},
+            {"GPU {{gpu}} at {{start}}, {{profile}}": "miglab_slice_activity_ratio{$LAB}"},
             unit="percentunit",
             width=24,
         ),
@@ -196,9 +196,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "The service": (
         Panel(
-            "Acts, 95%",
+            "GPU jobs, 95%",
             "From the decision to the ledger, by what was done.",
-            {"{{kind}}": quantile(0.95, "miglab_act_seconds", "kind")},
+            {"{{kind}}": quantile(0.95, "miglab_job_seconds", "kind")},
             unit="s",
             width=8,
         ),
@@ -211,7 +211,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Mended by reconcile",
             "In the last hour: where ledger, GPUs and servers disagreed.",
-            {"{{about}}": "sum by (about) (increase(miglab_reconcile_mended_total{$LAB}[1h]))"},
+            {"{{about}}": "sum by (about) (increase(miglab_reconcile_repaired_total{$LAB}[1h]))"},
             width=8,
         ),
     ),

@@ -29,7 +29,7 @@ from miglab_pool.model.holders import Holders
 from miglab_pool.model.memory import Wellness
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.settings import PoolSettings
-from miglab_pool.staff import Desk
+from miglab_pool.staff import Staff
 from miglab_pool.state import invariants
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import (
@@ -86,7 +86,7 @@ class Pool:
         self._offers = offers.Shelf(self.store)
         self._demand = Demand(self.store)
         self._lengthening = Lengthening(self.store)
-        self.desk = Desk(self.store, self._view)
+        self.staff = Staff(self.store, self._view)
 
     @property
     def version(self) -> int:
@@ -402,15 +402,15 @@ class Pool:
         with self.store.lock:
             gather.keep(self.store, scene, newcomers, found)
 
-    # -- the instructor's desk ----------------------------------------------------------------
+    # -- staff -----------------------------------------------------------------------------------
 
     def pause(self, why: str, by: str) -> None:
         """No new leases until `resume`; what runs, runs on."""
-        self.desk.pause(why, by)
+        self.staff.pause(why, by)
 
     def resume(self, by: str) -> None:
         """Grant again."""
-        self.desk.pause("", by)
+        self.staff.pause("", by)
 
     def reserve(self, asked: ReservationRequest, by: str) -> ReservationView:
         """Reserve slices for a course.
@@ -507,17 +507,17 @@ class Pool:
 
     def adopt(self, slice_id: int, by: str) -> None:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
-        self.desk.adopt(slice_id, by)
+        self.staff.adopt(slice_id, by)
 
     def clear(self, slice_id: int, by: str) -> None:
         """Try again to destroy a quarantined slice."""
-        self.desk.clear(slice_id, by)
+        self.staff.clear(slice_id, by)
 
     def messages_for(
         self, user: str, server: str, courses: Collection[str]
     ) -> tuple[StaffMessage, ...]:
         """What staff say to whoever is at this server, in any of these courses; newest first."""
-        return self.desk.messages_for(user, server, courses)
+        return self.staff.messages_for(user, server, courses)
 
 
 __all__ = ["Act", "ActKind", "Case", "Finding", "Pool"]

@@ -139,10 +139,10 @@ class Reclaim(Section):
     warning_s: Seconds = Field(
         300, description="From a warning to the reclaim, seconds; a restart begins it anew."
     )
-    stay_s: Seconds = Field(
+    keepalive_s: Seconds = Field(
         1800, description='How long one "I am still here" holds off the next warning, seconds.'
     )
-    stays: int = Field(
+    keepalives: int = Field(
         2,
         ge=0,
         le=1000,

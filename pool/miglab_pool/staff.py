@@ -1,4 +1,4 @@
-"""The desk's one door: each method is a transaction under the pool's lock, answered with a view.
+"""What staff do to the pool: each method is one transaction, answered with a view.
 
 ``by`` is how the ledger names who does it; ``why`` is in the ledger too; ``seen`` is what that
 person saw of the thing, and if it stands otherwise by now nothing is done.
@@ -19,7 +19,7 @@ from miglab_pool.transactions.staff_common import find_gpu, find_slice, told_of
 from miglab_pool.views import audit, pool_views
 
 
-class Desk:
+class Staff:
     """See the module.  Every method may raise `Refused`.
 
     Args:

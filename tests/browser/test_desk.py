@@ -78,7 +78,7 @@ def look(page: Page, name: str) -> None:
 
 
 def act(page: Page, title: str, **fields: str) -> None:
-    """In the open desk: choose what to do, fill in, do it."""
+    """In the open dialog: choose what to do, fill in, do it."""
     dialog = page.get_by_role("dialog")
     form = dialog.locator("details", has=page.locator("summary", has_text=title))
     if form.get_attribute("open") is None:
@@ -105,7 +105,7 @@ def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -
     for name in ("ada", "bo"):
         come(name).wait_until_ready()
         expect(instructor.locator(".cell", has_text=name)).to_be_visible()
-    look(instructor, "pool-desk")
+    look(instructor, "pool-staff")
     write_to_ada(instructor, lab)
     withdraw_it(instructor)
     drain_with_the_keyboard(admin)
@@ -173,7 +173,7 @@ def write_to_ada(instructor: Page, lab: TemporaryLab) -> None:
     """A message to one student, from her slice."""
     instructor.locator(".cell", has_text="ada").get_by_role("button").click()
     expect(instructor.get_by_role("dialog").get_by_text("Held by")).to_be_visible()
-    look(instructor, "slice-desk")
+    look(instructor, "slice-details")
     act(instructor, "Message", Message="Save your work: we stop at noon.")
     said(instructor, "The message is sent.")
 

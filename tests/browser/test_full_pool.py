@@ -106,7 +106,7 @@ async def test_every_state_is_drawn_with_its_word(open_page: Open) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_axe_finds_nothing(open_page: Open, theme: str) -> None:
-    """Of any severity, on the page and in an open desk."""
+    """Of any severity, on the page and in an open dialog."""
     page = await open_page(theme=theme)
     assert await problems(page) == []
     await page.locator("button.cell-in").first.click()

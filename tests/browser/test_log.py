@@ -33,7 +33,7 @@ Open = Callable[..., Awaitable[Page]]
 
 def a_day(lab: Lab, now: float) -> None:
     """What staff did on a long day, and two messages that are shown."""
-    keys = ("act", "what", "thing", "from_state", "to_state", "reason", "course")
+    keys = ("action", "what", "thing", "from_state", "to_state", "reason", "course")
     for number in range(60):
         by, *values = DONE[number % len(DONE)]
         at = now - (number * 11 + 3) * MINUTE

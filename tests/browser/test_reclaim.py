@@ -33,7 +33,7 @@ idle_wanted_s = 15
 unused_s = 5
 cpu_busy_pct = 100
 warning_s = 30
-stay_s = 5
+keepalive_s = 5
 """
 KEYS = "Alt+Shift+G"
 TYPED = "this was never saved by hand"

@@ -238,9 +238,9 @@ def _change_gpu(pool: Pool, turn: int) -> str:
     """Begin or end a GPU's draining; returns the part that changes by it."""
     gpu = pool.snapshot().gpus[turn // 2 % GPUS]
     if gpu.draining:
-        pool.desk.undrain_gpu(gpu.uuid, "", BY)
+        pool.staff.undrain_gpu(gpu.uuid, "", BY)
     else:
-        pool.desk.drain_gpu(gpu.uuid, "a change to be drawn", BY)
+        pool.staff.drain_gpu(gpu.uuid, "a change to be drawn", BY)
     return f"gpu-{gpu.index}"
 
 

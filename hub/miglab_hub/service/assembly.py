@@ -71,7 +71,7 @@ def assemble(settings: Settings) -> Parts:
     ender = ServerEnder(hub, time.time)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
-    pool.worker.stopwatch.told, pool.store.unserved = metrics.cut, metrics.unserved
+    pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
 
     async def end_servers(host: PoolHost) -> None:
@@ -128,7 +128,7 @@ def release_what_is_due(
     pool: Pool, count: Callable[[str], None] = lambda _kind: None
 ) -> list[LeaseView]:
     """Ask for the leases back whose time, or warning by staff, is up; returns all live leases."""
-    for _ in pool.desk.take_back():
+    for _ in pool.staff.take_back():
         count(WarningKind.STAFF.value)
     for lease in pool.due():
         if lease.state is not LeaseState.RELEASING:

@@ -29,6 +29,8 @@ ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
 ENV_BRIDGE = "MIGLAB_BRIDGE"
 SERVICE_NAME = "pool"
+RENAMED = {"reclaim.stay_s": "keepalive_s", "reclaim.stays": "keepalives"}
+"""What keys were called before, and are called now in the same table."""
 HIDDEN = frozenset({"file", "bridge", "tuning"})  # of the model, and never in a file
 
 
@@ -343,8 +345,10 @@ def _explain(file: Path, problem: dict[str, Any]) -> str:
 
 
 def _unknown(file: Path, loc: tuple[Any, ...]) -> str:
-    allowed = ", ".join(_allowed(loc[:-1]))
     key = ".".join(str(part) for part in loc)
+    if key in RENAMED:
+        return f"{file}: {key} is called {RENAMED[key]} now: write {RENAMED[key]} instead"
+    allowed = ", ".join(_allowed(loc[:-1]))
     return f"{file}: unknown key {key}; allowed here: {allowed}"
 
 

@@ -137,7 +137,7 @@ def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
         waiting=sum(ticket.shape == str(shape) for ticket in queue.queued(store)),
-        is_kept=not free and _fits(look, shape, course),
+        is_held=not free and _fits(look, shape, course),
         reserved_s=None if free else _reserved_s(look, shape, course),
         next_end_s=None if free else _next_end_s(look, shape, course),
         wait=None if free else estimates.of_shape(store, str(shape)),

@@ -17,7 +17,7 @@ from miglab_pool.gpu.nvml.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import Health
 
 GPU_STATES = ("ok", "unknown", "lost")
-SLICE = ("gpu", "place", "profile")
+SLICE = ("gpu", "start", "profile")
 MIB = 1 << 20
 
 

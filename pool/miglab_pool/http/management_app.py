@@ -16,17 +16,17 @@ from miglab_pool.http.routes.audit import router as audit_router
 from miglab_pool.http.routes.core import api, metrics
 from miglab_pool.http.routes.health import router as health_router
 from miglab_pool.http.routes.layouts import router as layout_router
-from miglab_pool.http.routes.messages import router as notes_router
+from miglab_pool.http.routes.messages import router as messages_router
 from miglab_pool.http.routes.reservations import router as reservations_router
 from miglab_pool.http.routes.server_status import router as server_status_router
-from miglab_pool.http.routes.staff import router as desk_router
+from miglab_pool.http.routes.staff import router as staff_router
 from miglab_pool.http.routes.usage import router as usage_router
 
 log = logging.getLogger(__name__)
 ROUTERS = (
     api,
-    desk_router,
-    notes_router,
+    staff_router,
+    messages_router,
     audit_router,
     reservations_router,
     layout_router,

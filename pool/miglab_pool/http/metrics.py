@@ -26,8 +26,8 @@ REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
 """The refusal reasons that are counted under their own name; others as ``other``."""
 
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200)
-ACT_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
-CUT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
+JOB_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
+DRIVER_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
 FOUND = ("gpu", "slice", "lease", "ticket", "holder")
 """What reconcile finds something about."""
 
@@ -54,19 +54,19 @@ class Metrics:
             buckets=WAIT_BUCKETS_S,
             registry=self.registry,
         )
-        self.act_s = Histogram(
-            "miglab_act_seconds",
-            "Duration of acts on the GPUs.",
+        self.job_s = Histogram(
+            "miglab_job_seconds",
+            "Duration of jobs on the GPUs.",
             ["kind"],
-            buckets=ACT_BUCKETS_S,
+            buckets=JOB_BUCKETS_S,
             registry=self.registry,
         )
-        self._cut_s = {
+        self._driver_s = {
             kind: Histogram(
                 f"miglab_slice_{kind}_seconds",
                 f"How long the driver took to {kind} a slice.",
                 ["profile"],
-                buckets=CUT_BUCKETS_S,
+                buckets=DRIVER_BUCKETS_S,
                 registry=self.registry,
             )
             for kind in ("create", "destroy")
@@ -92,8 +92,8 @@ class Metrics:
         self._unserved = self._counter(
             "miglab_tickets_unserved", "Tickets that ended without a lease.", "reason"
         )
-        self._mended = self._counter(
-            "miglab_reconcile_mended", "What reconcile found and did something about.", "about"
+        self._repaired = self._counter(
+            "miglab_reconcile_repaired", "What reconcile found and did something about.", "about"
         )
         self._open = Gauge(
             "miglab_reconcile_open",
@@ -120,9 +120,9 @@ class Metrics:
         """Count a wait that ended with a lease, seconds."""
         self._wait_s.labels(self._shape(shape)).observe(max(0.0, wait_s))
 
-    def cut(self, kind: str, profile: str, took_s: float) -> None:
+    def driver_call(self, kind: str, profile: str, took_s: float) -> None:
         """Count how long the driver took; ``kind`` is ``create`` or ``destroy``."""
-        self._cut_s[kind].labels(profile).observe(took_s)
+        self._driver_s[kind].labels(profile).observe(took_s)
 
     def reconciled(self, found: Sequence["Finding"]) -> None:
         """Count what a round of reconcile found."""
@@ -131,7 +131,7 @@ class Metrics:
             self._open.labels(about).set(still[about])
         for one in found:
             if one.done:
-                self._mended.labels(one.what).inc()
+                self._repaired.labels(one.what).inc()
 
     def render(
         self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told | None = None

@@ -164,7 +164,7 @@ class PoolHost:
             await self._on(self._holders, lambda pool: pool.perform(act))
         else:
             await self.on_gpu_thread(lambda pool: pool.perform(act))
-        self.metrics.act_s.labels(act.kind.value).observe(perf_counter() - started)
+        self.metrics.job_s.labels(act.kind.value).observe(perf_counter() - started)
         return True
 
     async def on_gpu_thread(self, work: Callable[[Pool], T]) -> T:
@@ -217,7 +217,7 @@ class PoolHost:
         await self.decide(lambda pool: pool.turn())
         for loop in (
             self._turn_loop(),
-            self._act_loop("act", GPU_ACTS),
+            self._act_loop("job", GPU_ACTS),
             self._act_loop("probe", HOLDER_ACTS),
             self._every(self._times.holders_s, "holders", self._ask_after_holders),
             self._every(self._times.reconcile_s, "reconcile", self._reconcile),

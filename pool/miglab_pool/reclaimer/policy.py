@@ -22,7 +22,7 @@ SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
 Figure = float | int | str | None
 
 
-class Act(StrEnum):
+class Decision(StrEnum):
     """What is to be done with a lease, the mildest first."""
 
     KEEP = "keep"
@@ -71,7 +71,7 @@ class Verdict:
     """The decision.
 
     Attributes:
-        act: what is to be done; ``warn`` for one that is warned means: the warning stands.
+        decision: what is to be done; ``warn`` for one that is warned means: the warning stands.
         reason: why, in words; for the holder where something is done.
         kind: what the warning or reclaim is about; None to keep.
         reclaim_at: when a new warning ends.
@@ -80,7 +80,7 @@ class Verdict:
         figures: what it was decided by.
     """
 
-    act: Act
+    decision: Decision
     reason: str
     activity: Activity
     kind: WarningKind | None = None
@@ -115,12 +115,12 @@ def decide(
     answer = _by_end(lease, ends, limits, now)
     if answer is None:
         answer = _by_use(known, judged, lease, others_wait, limit_s, limits, now)
-    act, reason, kind, reclaim_at = answer
+    decision, reason, kind, reclaim_at = answer
     work_s, bounds = judged.work_age_s, limits.bounds
     has_worked = (
         judged.activity is Activity.ACTIVE and work_s is not None and work_s <= bounds.stale_s
     )
-    return Verdict(act, reason, judged.activity, kind, reclaim_at, has_worked, figures)
+    return Verdict(decision, reason, judged.activity, kind, reclaim_at, has_worked, figures)
 
 
 def idle_limit_s(activity: Activity, others_wait: int, limits: Limits) -> float:
@@ -129,7 +129,7 @@ def idle_limit_s(activity: Activity, others_wait: int, limits: Limits) -> float:
     return limit_s * limits.holding_factor if activity is Activity.IDLE_HOLDING else limit_s
 
 
-Answer = tuple[Act, str, WarningKind | None, float | None]
+Answer = tuple[Decision, str, WarningKind | None, float | None]
 
 
 def _by_end(
@@ -141,9 +141,9 @@ def _by_end(
         return None
     is_warned = lease.warning is end.kind and lease.reclaim_at is not None
     if is_warned and lease.reclaim_at is not None and now >= max(end.at, lease.reclaim_at):
-        return Act.RECLAIM, end.reason, end.kind, None
+        return Decision.RECLAIM, end.reason, end.kind, None
     earliest = now if end.kind is WarningKind.TIME else now + limits.warning_s
-    return Act.WARN, end.reason, end.kind, max(end.at, earliest)
+    return Decision.WARN, end.reason, end.kind, max(end.at, earliest)
 
 
 def _by_use(
@@ -159,7 +159,7 @@ def _by_use(
     is_warned = lease.warning is WarningKind.IDLE
     if judged.idle_s is None:
         reason = f"Unknown is never idle: {judged.unknown}."
-        return (Act.WARN if is_warned else Act.KEEP), reason, _idle_if(is_warned), None
+        return (Decision.WARN if is_warned else Decision.KEEP), reason, _idle_if(is_warned), None
     if judged.activity is Activity.ACTIVE:
         return _keep("It is in use.")
     idle = f"Nothing has happened on it for {in_words(judged.idle_s)}"
@@ -171,9 +171,9 @@ def _by_use(
         return _keep(f"{idle}; the limit is {in_words(limit_s)}.")
     reason = f"{idle}, and {_who_waits(others_wait)}. {KEPT}"
     if not is_warned:
-        return Act.WARN, reason, WarningKind.IDLE, now + limits.warning_s
+        return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
     why_not = _why_not_yet(known, lease, now)
-    return (Act.WARN, why_not, WarningKind.IDLE, None) if why_not else _take(reason)
+    return (Decision.WARN, why_not, WarningKind.IDLE, None) if why_not else _take(reason)
 
 
 def _why_not_yet(known: Known | None, lease: LeaseFacts, now: float) -> str:
@@ -189,11 +189,11 @@ def _why_not_yet(known: Known | None, lease: LeaseFacts, now: float) -> str:
 
 
 def _keep(reason: str) -> Answer:
-    return Act.KEEP, reason, None, None
+    return Decision.KEEP, reason, None, None
 
 
 def _take(reason: str) -> Answer:
-    return Act.RECLAIM, reason, WarningKind.IDLE, None
+    return Decision.RECLAIM, reason, WarningKind.IDLE, None
 
 
 def _idle_if(is_warned: bool) -> WarningKind | None:

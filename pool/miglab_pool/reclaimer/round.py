@@ -18,7 +18,7 @@ from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.activity_states import Activity, Reading
 from miglab_pool.reclaimer.activity_totals import Tally
 from miglab_pool.reclaimer.closing_times import closed_now, ends_of
-from miglab_pool.reclaimer.policy import Act, Figure, LeaseFacts, Verdict, decide
+from miglab_pool.reclaimer.policy import Decision, Figure, LeaseFacts, Verdict, decide
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import NEVER, SignalBoard
 from miglab_pool.views.lease_cases import Case
@@ -36,13 +36,13 @@ class Explanation(WireModel):
     """What the policy thinks of one lease, and why.
 
     Attributes:
-        act: what it would do now: ``keep``, ``warn`` (one that is warned: the warning stands) or
+        decision: what it would do: ``keep``, ``warn`` (one that is warned: the warning stands) or
             ``reclaim``.
         is_acted_on: False in a dry run, and when the reclaimer is switched off.
         activity: ``active``, ``idle-holding``, ``idle-free`` or ``unknown``.
         kind: what a warning or reclaim is about.
         figures: what it was decided by; None is unknown, what is left out is not there.
-        stays: how often "I am still here" was said since work was last seen.
+        keepalives: how often "I am still here" was said since work was last seen.
     """
 
     lease: int
@@ -51,13 +51,13 @@ class Explanation(WireModel):
     course: str
     shape: str
     state: LeaseState
-    act: Act
+    decision: Decision
     is_acted_on: bool
     activity: Activity
     kind: WarningKind | None
     reason: str
     figures: dict[str, Figure]
-    stays: int
+    keepalives: int
     warning: LeaseWarning | None
 
 
@@ -228,17 +228,17 @@ class Reclaimer:
             return
         if verdict.has_worked and case.stays:
             pool.worked(lease.id)
-        if verdict.act is Act.RECLAIM and verdict.kind is not None:
+        if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
             pool.release(lease.id, BY, verdict.reason)
             self._count(verdict.kind.value)
         elif lease.warning is not None and verdict.kind is not lease.warning.kind:
             self._change(pool, case, watch, verdict)
-        elif lease.warning is None and verdict.act is Act.WARN:
+        elif lease.warning is None and verdict.decision is Decision.WARN:
             self._warn(pool, case, watch, verdict)
 
     def _hasten(self, pool: Pool, lease: int, warning: LeaseWarning, verdict: Verdict) -> None:
         """A person's warning ends no later than what nobody puts off: the lease, class or lab."""
-        is_end = verdict.act is Act.WARN and verdict.kind is not WarningKind.IDLE
+        is_end = verdict.decision is Decision.WARN and verdict.kind is not WarningKind.IDLE
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
             pool.bring_forward(lease, at, verdict.reason)
@@ -247,9 +247,9 @@ class Reclaimer:
         """The warning there is has no ground any more; perhaps another has."""
         warning = case.lease.warning
         is_idle = warning is not None and warning.kind is WarningKind.IDLE
-        if verdict.act is Act.KEEP or not is_idle:
+        if verdict.decision is Decision.KEEP or not is_idle:
             pool.end_warning(case.lease.id, BY, verdict.reason)
-        if verdict.act is Act.WARN:
+        if verdict.decision is Decision.WARN:
             self._warn(pool, case, watch, verdict)
 
     def _warn(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
@@ -274,7 +274,7 @@ class Reclaimer:
 
     def _say(self, case: Case, watch: _Watch, verdict: Verdict) -> None:
         """Log a verdict when it changes, and every quarter of an hour while it does not."""
-        said = (verdict.act.value, verdict.activity.value, verdict.kind or "")
+        said = (verdict.decision.value, verdict.activity.value, verdict.kind or "")
         now = self._clock()
         if said == watch.said and now - watch.said_at < LOG_AGAIN_S:
             return
@@ -290,12 +290,12 @@ class Reclaimer:
             course=lease.course,
             shape=lease.shape,
             state=lease.state,
-            act=verdict.act,
+            decision=verdict.decision,
             is_acted_on=self.is_acting,
             activity=verdict.activity,
             kind=verdict.kind,
             reason=verdict.reason,
             figures=dict(verdict.figures),
-            stays=case.stays,
+            keepalives=case.stays,
             warning=lease.warning,
         )

@@ -117,7 +117,7 @@ def extend(store: Store, number: int, by_s: float, by: str) -> LeaseRow:
         ends_at = max(lease.ends_at, tx.at) + by_s
         if lease.state == LeaseState.WARNED:
             lease = replace(
-                lease.without_warning(), stay_until=tx.at + store.settings.reclaim.stay_s
+                lease.without_warning(), stay_until=tx.at + store.settings.reclaim.keepalive_s
             )
         lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
         tx.put(lease, by, "extended")

@@ -35,7 +35,7 @@ def extend(
     with store.write() as tx:
         row = leases.find(store, number)
         check_seen(store, row, seen)
-        after = staff_actions.given_time(row, by_s, tx.at, store.settings.reclaim.stay_s)
+        after = staff_actions.given_time(row, by_s, tx.at, store.settings.reclaim.keepalive_s)
         if after.ends_at is not None:
             reservations_ahead.check_end(store, row, after.ends_at)
         act = "keep" if after.ends_at == row.ends_at else "extend"

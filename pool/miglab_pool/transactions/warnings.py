@@ -109,7 +109,7 @@ def stay(store: Store, number: int, by: str) -> LeaseRow:
         if why is not None:
             tx.note(lease, by, f"still here: {why.message}", "refused")
         elif lease.state == LeaseState.WARNED:
-            until = tx.at + store.settings.reclaim.stay_s
+            until = tx.at + store.settings.reclaim.keepalive_s
             lease = replace(lease.without_warning(), stays=lease.stays + 1, stay_until=until)
             tx.put(lease, by, "I am still here", act="stay")
     if why is not None:
@@ -119,7 +119,7 @@ def stay(store: Store, number: int, by: str) -> LeaseRow:
 
 def keepalives_left(store: Store, lease: LeaseRow) -> int:
     """How often "I am still here" still counts."""
-    return max(0, store.settings.reclaim.stays - lease.stays)
+    return max(0, store.settings.reclaim.keepalives - lease.stays)
 
 
 def worked(store: Store, number: int) -> None:

@@ -15,7 +15,10 @@ LIMIT_MAX = 1000
 BY_HAND = transitions.c.act != literal_column(
     "''"
 )  # not every SQLite looks into a parameter for it
-COLUMNS = tuple(transitions.c[name] for name in AuditEntry.model_fields)
+COLUMNS = tuple(
+    transitions.c.act.label(name) if name == "action" else transitions.c[name]
+    for name in AuditEntry.model_fields
+)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def _gpu_view(store: Store, row: GpuRow, cut: Sequence[str], todo: Change) -> Gp
     return GpuLayout(
         gpu=row.uuid,
         index=row.idx,
-        cut=tuple(cut),
+        partition=tuple(cut),
         conforms=todo.is_done and not blocked,
         keeps=_places(item.placed for item in todo.keeps),
         makes=_places([*todo.makes, *(item.placed for item in todo.comes)]),

@@ -246,6 +246,6 @@ class Snapshots:
                 make_ticket_view(store, rows[number], place, len(line), whys)
                 for number, place in line.items()
             ),
-            kept=kept_places(store),
+            reserved_slots=kept_places(store),
             paused=store.paused,
         )

@@ -30,7 +30,7 @@ class ActKind(StrEnum):
     DESTROY = "destroy"
     CREATE = "create"
     PROBE = "probe"
-    LOOK = "look"
+    LOOK = "inspect"
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def _line(offer: ShapeOffer) -> str:
     if offer.reserved_s is not None:
         free = f"what it does not take is free in {in_minutes(offer.reserved_s)}"
         return ", ".join(filter(None, (waiting, f"the room there is is kept for a class; {free}")))
-    if offer.is_kept:
+    if offer.is_held:
         return ", ".join(filter(None, (waiting, "the room there is is kept for somebody in line")))
     return waiting or "nobody waiting yet"
 

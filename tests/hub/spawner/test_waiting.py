@@ -286,7 +286,7 @@ async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab
     ticket = await line_up(hub, lab)
     assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["alternatives"]]
     taken = lab.pool.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
-    lab.pool.desk.put_in_front(taken.id, "Exam.", "person:ina")
+    lab.pool.staff.put_in_front(taken.id, "Exam.", "person:ina")
     await lab.until(lambda: lab.pool.lease_of("cy", ""), "cy has it")
     answer = await choose(hub, "3g.20gb")
     assert (answer.status_code, answer.json()) == (

@@ -38,9 +38,9 @@ class Service:
         self.reserved = [reservation_view(1, drawn=3)]
         self.told: dict[str, Any] = {
             "lease": 1, "user": "alice", "server": "", "course": "ml", "shape": "1g.5gb",
-            "state": "running", "act": "keep", "is_acted_on": True, "activity": "unknown",
+            "state": "running", "decision": "keep", "is_acted_on": True, "activity": "unknown",
             "kind": None, "reason": "Unknown is never idle.", "figures": {"busy": None, "n": 3},
-            "stays": 0, "warning": None,
+            "keepalives": 0, "warning": None,
         }  # fmt: skip
         self.refuses = False
         self.answers: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def test_what_the_reclaimer_thinks(service: Service, lab: Path) -> None:
     said = run(lab, "reclaim", "--explain", "eve")
     assert "dry run" in said and "\x1b" not in said
     assert [line.split() for line in said.splitlines()[1:]] == [
-        ["busy", "unknown"], ["n", "3"], ["stays", "0"],
+        ["busy", "unknown"], ["n", "3"], ["keepalives", "0"],
     ]  # fmt: skip
     assert json.loads(run(lab, "reclaim", "--json"))[0]["activity"] == "unknown"
 

@@ -18,9 +18,11 @@ from .test_cli import lab
 
 __all__ = ["lab"]  # a fixture
 TEXT = "version: 1\nlayouts: {a: {gpus: {all: 7x1g}}}\n"
-DONE = GpuLayout(gpu="GPU-0", index=0, layout="a", cut=("1g.5gb",) * 7, conforms=True, ready_at=0.0)
+DONE = GpuLayout(
+    gpu="GPU-0", index=0, layout="a", partition=("1g.5gb",) * 7, conforms=True, ready_at=0.0
+)
 TO_DO = GpuLayout(
-    gpu="GPU-1", index=1, layout="a", cut=("1g.5gb", "1g.5gb", "3g.20gb"), conforms=False,
+    gpu="GPU-1", index=1, layout="a", partition=("1g.5gb", "1g.5gb", "3g.20gb"), conforms=False,
     makes=(PlacedSlice(profile="3g.20gb", start=4, size=4),),
     removes=(PlacedSlice(profile="1g.5gb", start=0, size=1),),
     drains=(

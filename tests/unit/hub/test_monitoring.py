@@ -98,7 +98,7 @@ def test_all_that_matters_is_drawn() -> None:
 def test_every_alert_says_what_to_do() -> None:
     """A summary with the lab's name, what to do, and how urgent it is."""
     for rule in rules():
-        assert rule["labels"]["severity"] in ("page", "look"), rule["alert"]
+        assert rule["labels"]["severity"] in ("page", "warning"), rule["alert"]
         assert "$labels.instance" in rule["annotations"]["summary"], rule["alert"]
         assert len(rule["annotations"]["description"]) > 20, rule["alert"]
 
@@ -166,7 +166,7 @@ class TestPromtool:
         assert PROMTOOL is not None
         metrics = Metrics({"1g.5gb"})
         metrics.waited("1g.5gb", 3.0)
-        metrics.cut("create", "1g.5gb", 0.4)
+        metrics.driver_call("create", "1g.5gb", 0.4)
         text = metrics.render(PoolSnapshot(at=0.0, simulated=True, gpus=(), waiting=()), ())
         done = subprocess.run(
             [PROMTOOL, "check", "metrics"], input=text, capture_output=True, check=False

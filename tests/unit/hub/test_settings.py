@@ -81,6 +81,10 @@ WRONG = {
         "[reclaim]\nreport_s = 60\n" + COURSE,
         ["attend_grace_s", "reclaim.report_s", "above 120", "report_s lower"],
     ),
+    "an old key": (
+        "[reclaim]\nstays = 3\n" + COURSE,
+        ["reclaim.stays", "write keepalives instead"],
+    ),
     "not TOML": ("lab = [", ["not TOML"]),
     "key twice": (COURSE + COURSE, ["not TOML"]),
 }

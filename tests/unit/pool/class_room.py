@@ -241,7 +241,7 @@ class ClassRoom(World):
 
     def drain(self, number: int, is_gpu: bool) -> None:
         """Drain a GPU or a slice, or end that."""
-        desk, state = self.pool.desk, self.ledger.state
+        desk, state = self.pool.staff, self.ledger.state
         if is_gpu:
             gpu = list(state.gpus.values())[number % len(state.gpus)]
             do = desk.undrain_gpu if gpu.draining else desk.drain_gpu
@@ -256,22 +256,24 @@ class ClassRoom(World):
         slices = list(self.ledger.state.slices.values())
         if slices:
             item = slices[number % len(slices)]
-            do = self.pool.desk.clear if item.state == "quarantined" else self.pool.desk.quarantine
+            do = (
+                self.pool.staff.clear if item.state == "quarantined" else self.pool.staff.quarantine
+            )
             do(item.id, "person:ina", "errors")
 
     def staff_reclaim(self, user: str, warning_s: float) -> None:
         """Take back what a user holds, or what staff had asked back."""
-        self.pool.desk.take_back()
+        self.pool.staff.take_back()
         for lease in self.pool.leases(user):
-            self.pool.desk.reclaim(lease.id, "exam", "person:ina", warning_s)
+            self.pool.staff.reclaim(lease.id, "exam", "person:ina", warning_s)
 
     def staff_help(self, user: str) -> None:
         """Let a user keep what is asked back, and put them in front."""
         for lease in self.pool.leases(user):
-            self.pool.desk.extend(lease.id, 60.0, "person:ina", "presents")
+            self.pool.staff.extend(lease.id, 60.0, "person:ina", "presents")
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user:
-                self.pool.desk.put_in_front(ticket.id, "presents", "person:ina")
+                self.pool.staff.put_in_front(ticket.id, "presents", "person:ina")
 
     def lay(self, cut: str, number: int) -> None:
         """Somebody says how one GPU is to be cut, or all."""
@@ -365,7 +367,7 @@ class ClassRoom(World):
             if row.state == "quarantined":
                 self.pool.clear(row.id, "root")
         for gpu in [row for row in self.ledger.state.gpus.values() if row.draining]:
-            self.pool.desk.undrain_gpu(gpu.uuid, "", "root")
+            self.pool.staff.undrain_gpu(gpu.uuid, "", "root")
         self.settle()
         assert self.ledger.state.leases == {}
         assert set(self.states()) <= {"free", "foreign"}

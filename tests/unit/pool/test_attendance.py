@@ -173,7 +173,7 @@ def test_what_somebody_took_meanwhile_costs_nobody_the_place(world: World) -> No
     assert "4g.20gb" in instead(world, ticket.id)
     behind = world.ask("dee", "7g.40gb")
     other = world.ask("cy", "4g.20gb")
-    world.pool.desk.put_in_front(other.id, "Exam.", "person:ina")
+    world.pool.staff.put_in_front(other.id, "Exam.", "person:ina")
     world.work()
     with pytest.raises(Refused, match=r"4g\.20gb is not free any more\. You keep your place") as no:
         world.ask("ada", "4g.20gb", only_if_free=True)

@@ -46,7 +46,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     """Who runs there runs on; whoever asks gets the other GPU, and then waits; until it ends."""
     world = make_world(gpus=2)
     lease = world.run("ada", "4g.20gb")
-    drained = world.pool.desk.drain_gpu(gpu_of(world), "The fan is broken.", INA)
+    drained = world.pool.staff.drain_gpu(gpu_of(world), "The fan is broken.", INA)
     assert drained.draining == "The fan is broken." and drained.state == "ok"
     assert last(world, "gpu", drained.uuid) == ("drain", INA, "The fan is broken.")
     assert world.run("bob", "3g.20gb").slices[0].gpu == 1
@@ -55,7 +55,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     world.work()
     assert world.pool.ticket(late.id).state is TicketState.WAITING
     assert world.pool.lease(lease.id).state is LeaseState.RUNNING
-    assert world.pool.desk.undrain_gpu(drained.uuid, "", INA).draining == ""
+    assert world.pool.staff.undrain_gpu(drained.uuid, "", INA).draining == ""
     world.work()
     assert world.pool.take(late.id).slices[0].gpu == 0
 
@@ -63,11 +63,11 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
 def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
     """While another GPU takes leases, nothing; once none does, in the words of who drained them."""
     world = make_world(gpus=2)
-    world.pool.desk.drain_gpu(gpu_of(world, 0), "New fans.", INA)
+    world.pool.staff.drain_gpu(gpu_of(world, 0), "New fans.", INA)
     world.run("big", "7g.40gb")
     ticket = world.ask("ada", "7g.40gb")
     assert world.pool.ticket(ticket.id).message == ""
-    world.pool.desk.drain_gpu(gpu_of(world, 1), "New fans.", INA)
+    world.pool.staff.drain_gpu(gpu_of(world, 1), "New fans.", INA)
     assert "(“New fans.”); you keep your place" in world.pool.ticket(ticket.id).message
 
 
@@ -75,7 +75,7 @@ def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
     """Somebody whose slice is being made when the GPU is drained gets it."""
     ticket = world.ask("ada")
     world.pool.turn()
-    world.pool.desk.drain_gpu(gpu_of(world), "Repairs.", INA)
+    world.pool.staff.drain_gpu(gpu_of(world), "Repairs.", INA)
     world.work()
     assert world.pool.take(ticket.id).slices[0].state is SliceState.LEASED
 
@@ -83,7 +83,7 @@ def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
 def test_nothing_is_made_ahead_on_a_drained_gpu(world: World) -> None:
     """When its last lease ends, the GPU is empty."""
     lease = world.run("ada")
-    world.pool.desk.drain_gpu(gpu_of(world), "Repairs.", INA)
+    world.pool.staff.drain_gpu(gpu_of(world), "Repairs.", INA)
     world.end(lease)
     assert world.raw() == []
 
@@ -92,9 +92,9 @@ def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
     """A GPU with MIG off, drained, is not leased; its lease's slice is drained as a GPU."""
     world = make_world(mig=False)
     lease = world.run("ada", "full")
-    refused = refusal(lambda: world.pool.desk.drain_slice(lease.slices[0].slice_id, "Fan.", INA))
+    refused = refusal(lambda: world.pool.staff.drain_slice(lease.slices[0].slice_id, "Fan.", INA))
     assert (refused.reason, "drain the GPU" in refused.message) == ("whole-gpu", True)
-    world.pool.desk.drain_gpu(gpu_of(world), "Fan.", INA)
+    world.pool.staff.drain_gpu(gpu_of(world), "Fan.", INA)
     world.end(lease)
     world.ask("bob", "full")
     world.work()
@@ -103,14 +103,14 @@ def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
 
 def test_the_shelf_knows_of_a_drain(world: World) -> None:
     """What is drained is not offered as free."""
-    world.pool.desk.drain_gpu(gpu_of(world), "Repairs.", INA)
+    world.pool.staff.drain_gpu(gpu_of(world), "Repairs.", INA)
     (course,) = world.pool.offers(["everyone"]).courses
     assert {one.free_now for one in course.shapes if one.shape != "cpu"} == {0}
 
 
 def test_a_gpu_that_is_not_there(world: World) -> None:
     """An unknown UUID is refused in words, however long."""
-    refused = refusal(lambda: world.pool.desk.drain_gpu("GPU-" + "x" * 500, "Fan.", INA))
+    refused = refusal(lambda: world.pool.staff.drain_gpu("GPU-" + "x" * 500, "Fan.", INA))
     assert (refused.reason, refused.status) == ("unknown-gpu", 404)
     assert len(refused.message) < 200
 
@@ -122,13 +122,13 @@ def test_a_drained_slice_stays_drained_when_its_lease_ends(world: World) -> None
     """It is scrubbed, made anew, and nobody's until somebody ends the drain."""
     lease = world.run("ada", "4g.20gb")
     place = lease.slices[0]
-    world.pool.desk.drain_slice(place.slice_id, "Strange errors.", INA)
+    world.pool.staff.drain_slice(place.slice_id, "Strange errors.", INA)
     world.ask("bob", "4g.20gb")
     world.end(lease)
     (anew,) = slices(world)
     assert (anew.state, anew.draining) == (SliceState.FREE, "Strange errors.")
     assert anew.slice_id != place.slice_id and anew.generation > place.generation
-    world.pool.desk.undrain_slice(anew.slice_id, "It was the cable.", JO)
+    world.pool.staff.undrain_slice(anew.slice_id, "It was the cable.", JO)
     world.work()
     assert world.pool.lease_of("bob", "") is not None
 
@@ -137,20 +137,20 @@ def test_nobody_gets_the_place_of_a_free_slice_that_is_drained(world: World) -> 
     """Neither the slice nor its memory: other places are given as ever."""
     world.end(world.run("ada"))
     (free,) = slices(world)
-    world.pool.desk.drain_slice(free.slice_id, "Strange errors.", INA)
+    world.pool.staff.drain_slice(free.slice_id, "Strange errors.", INA)
     for n in range(7):
         world.ask(f"student{n}")
     world.work()
     held = [one for one in slices(world) if one.lease is not None]
     assert len(held) == 6 and all(one.start != free.start for one in held)
-    assert world.pool.desk.slice(free.slice_id).draining == "Strange errors."
+    assert world.pool.staff.slice(free.slice_id).draining == "Strange errors."
 
 
 def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None:
     """Its place stays closed: after a reboot it is made anew, drained, as often as it takes."""
     world.end(world.run("ada"))
     (free,) = slices(world)
-    world.pool.desk.drain_slice(free.slice_id, "Strange errors.", INA)
+    world.pool.staff.drain_slice(free.slice_id, "Strange errors.", INA)
     world.machine.reboot()
     world.fail("nvmlDeviceCreateGpuInstance", times=2)
     world.crash()
@@ -172,7 +172,7 @@ def test_what_is_nobodys_to_have_is_not_drained(world: World, act: str) -> None:
     world.driver.create(info.uuid, profile, profile.placements[0])
     world.pool.reconcile()
     number = slices(world)[0].slice_id
-    desk = world.pool.desk
+    desk = world.pool.staff
     do = desk.drain_slice if act == "drain" else desk.quarantine
     refused = refusal(lambda: do(number, "Fan.", INA))
     assert (refused.reason, "foreign" in refused.message) == ("already-done", True)
@@ -182,13 +182,13 @@ def test_set_aside_and_tried_again(world: World) -> None:
     """A free slice that is set aside stays as it is, with name and reason, until it is cleared."""
     world.end(world.run("ada"))
     (free,) = slices(world)
-    aside = world.pool.desk.quarantine(free.slice_id, "Wrong results.", INA)
+    aside = world.pool.staff.quarantine(free.slice_id, "Wrong results.", INA)
     assert (aside.state, aside.why) == (SliceState.QUARANTINED, "Wrong results.")
     assert last(world, "slice", free.slice_id) == ("quarantine", INA, "Wrong results.")
     world.ask("bob", "7g.40gb")
     world.settle()
     assert [one.slice_id for one in slices(world)] == [free.slice_id]
-    world.pool.desk.clear(free.slice_id, JO, "Tested: fine.")
+    world.pool.staff.clear(free.slice_id, JO, "Tested: fine.")
     assert last(world, "slice", free.slice_id) == ("clear", JO, "Tested: fine.")
     world.work()
     assert world.pool.lease_of("bob", "") is not None
@@ -198,7 +198,7 @@ def test_a_slice_in_use_is_not_set_aside(world: World) -> None:
     """The refusal names the lease, and what can be done instead."""
     lease = world.run("ada")
     number = lease.slices[0].slice_id
-    refused = refusal(lambda: world.pool.desk.quarantine(number, "Wrong results.", INA))
+    refused = refusal(lambda: world.pool.staff.quarantine(number, "Wrong results.", INA))
     assert refused.reason == "still-held"
     assert f"lease {lease.id}" in refused.message and "Drain it" in refused.message
 
@@ -217,23 +217,23 @@ def waiting(world: World) -> int:
 
 
 DOUBLES: dict[str, tuple[Callable[[World], object], str, Callable[..., object]]] = {
-    "drain a GPU": (gpu_of, "ok", lambda w, t, by, s: w.pool.desk.drain_gpu(t, "Mine.", by, s)),
+    "drain a GPU": (gpu_of, "ok", lambda w, t, by, s: w.pool.staff.drain_gpu(t, "Mine.", by, s)),
     "drain a slice": (
-        free_slice, "free", lambda w, t, by, s: w.pool.desk.drain_slice(t, "Mine.", by, s),
+        free_slice, "free", lambda w, t, by, s: w.pool.staff.drain_slice(t, "Mine.", by, s),
     ),
     "set aside": (
-        free_slice, "free", lambda w, t, by, s: w.pool.desk.quarantine(t, "Mine.", by, s),
+        free_slice, "free", lambda w, t, by, s: w.pool.staff.quarantine(t, "Mine.", by, s),
     ),
     "take back": (
         lambda w: w.run("ada").id, "running",
-        lambda w, t, by, s: w.pool.desk.reclaim(t, "Mine.", by, 60, s),
+        lambda w, t, by, s: w.pool.staff.reclaim(t, "Mine.", by, 60, s),
     ),
     "take back at once": (
         lambda w: w.run("ada").id, "running",
-        lambda w, t, by, s: w.pool.desk.reclaim(t, "Mine.", by, 0, s),
+        lambda w, t, by, s: w.pool.staff.reclaim(t, "Mine.", by, 0, s),
     ),
     "put in front": (
-        waiting, "waiting", lambda w, t, by, s: w.pool.desk.put_in_front(t, "Mine.", by, s),
+        waiting, "waiting", lambda w, t, by, s: w.pool.staff.put_in_front(t, "Mine.", by, s),
     ),
 }  # fmt: skip
 
@@ -282,7 +282,7 @@ def test_a_slice_that_is_another_by_now(world: World) -> None:
     lease = world.run("ada")
     number = lease.slices[0].slice_id
     world.end(lease)
-    refused = refusal(lambda: world.pool.desk.drain_slice(number, "Fan.", INA, "leased"))
+    refused = refusal(lambda: world.pool.staff.drain_slice(number, "Fan.", INA, "leased"))
     assert refused.reason == "changed-meanwhile" and "gone" in refused.message
 
 
@@ -290,7 +290,7 @@ def test_the_generation_can_be_what_was_seen(world: World) -> None:
     """A page may send the generation it drew instead of the state."""
     lease = world.run("ada")
     item = lease.slices[0]
-    desk = world.pool.desk
+    desk = world.pool.staff
     wrong = refusal(lambda: desk.drain_slice(item.slice_id, "Fan.", INA, str(item.generation + 1)))
     assert wrong.reason == "changed-meanwhile"
     assert desk.drain_slice(item.slice_id, "Fan.", INA, str(item.generation)).draining == "Fan."
@@ -298,7 +298,7 @@ def test_the_generation_can_be_what_was_seen(world: World) -> None:
 
 def test_undone_by_somebody_else(world: World) -> None:
     """Ending what has been ended is told, with who did it."""
-    desk, gpu = world.pool.desk, gpu_of(world)
+    desk, gpu = world.pool.staff, gpu_of(world)
     desk.drain_gpu(gpu, "Fan.", INA)
     desk.undrain_gpu(gpu, "", JO, "draining")
     refused = refusal(lambda: desk.undrain_gpu(gpu, "", INA, "draining"))
@@ -313,7 +313,7 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     """The holder is told by whom and why; nothing but staff puts it off; then it is released."""
     world = make_world(changed(SETTINGS, lease_s=6000.0))
     lease = world.run("ada")
-    warned = world.pool.desk.reclaim(lease.id, "I need it for the exam.", INA, 60.0)
+    warned = world.pool.staff.reclaim(lease.id, "I need it for the exam.", INA, 60.0)
     assert warned.warning is not None and warned.warning.kind is WarningKind.STAFF
     assert warned.warning.reclaim_at == world.at + 60
     assert "ina" in warned.warning.reason and "the exam" in warned.warning.reason
@@ -324,9 +324,9 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     ):
         refusal(call)
     world.pass_time(59.0)
-    assert world.pool.desk.take_back() == []
+    assert world.pool.staff.take_back() == []
     world.pass_time(1.0)
-    (over,) = world.pool.desk.take_back()
+    (over,) = world.pool.staff.take_back()
     assert (over.id, over.state) == (lease.id, LeaseState.RELEASING)
     assert "the exam" in over.reason
     assert last(world, "lease", lease.id)[1] == INA
@@ -337,19 +337,19 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
 def test_a_warning_by_staff_outlives_the_pool(world: World) -> None:
     """A restart forgets neither its end nor who gave it."""
     lease = world.run("ada")
-    before = world.pool.desk.reclaim(lease.id, "Exam.", INA, 60.0).warning
+    before = world.pool.staff.reclaim(lease.id, "Exam.", INA, 60.0).warning
     world.crash()
     assert world.pool.lease(lease.id).warning == before
     world.pass_time(61.0)
-    assert [one.id for one in world.pool.desk.take_back()] == [lease.id]
+    assert [one.id for one in world.pool.staff.take_back()] == [lease.id]
     assert last(world, "lease", lease.id)[1] == INA
 
 
 def test_taken_back_at_once(world: World) -> None:
     """Also one that is warned already; its slice is free once its server is gone, never before."""
     lease = world.run("ada")
-    world.pool.desk.reclaim(lease.id, "Exam.", INA, 60.0)
-    over = world.pool.desk.reclaim(lease.id, "Right now.", JO, 0.0)
+    world.pool.staff.reclaim(lease.id, "Exam.", INA, 60.0)
+    over = world.pool.staff.reclaim(lease.id, "Right now.", JO, 0.0)
     assert over.state is LeaseState.RELEASING and "jo" in over.reason
     assert last(world, "lease", lease.id)[:2] == ("reclaim", JO)
     world.work()
@@ -361,7 +361,7 @@ def test_taken_back_at_once(world: World) -> None:
 def test_a_grant_without_a_server_is_taken_back_at_once(world: World) -> None:
     """Nobody is to be warned: nothing runs."""
     lease = world.grant("ada")
-    over = world.pool.desk.reclaim(lease.id, "Exam.", INA, 300.0)
+    over = world.pool.staff.reclaim(lease.id, "Exam.", INA, 300.0)
     assert over.state is LeaseState.RELEASED
     assert last(world, "lease", lease.id)[:2] == ("reclaim", INA)
 
@@ -370,7 +370,7 @@ def test_an_idle_warning_gives_way_to_staff(world: World) -> None:
     """What the reclaimer began is then the instructor's."""
     lease = world.run("ada")
     world.pool.warn(lease.id, WarningKind.IDLE, "Unused.", world.at + 60)
-    warning = world.pool.desk.reclaim(lease.id, "Exam.", INA, 300.0).warning
+    warning = world.pool.staff.reclaim(lease.id, "Exam.", INA, 300.0).warning
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, world.at + 300)
 
@@ -379,10 +379,10 @@ def test_what_is_over_is_not_taken_back(world: World) -> None:
     """A lease that is over is refused as such."""
     lease = world.run("ada")
     world.end(lease)
-    assert refusal(lambda: world.pool.desk.reclaim(lease.id, "Exam.", INA, 0)).reason == (
+    assert refusal(lambda: world.pool.staff.reclaim(lease.id, "Exam.", INA, 0)).reason == (
         "already-done"
     )
-    assert refusal(lambda: world.pool.desk.reclaim(999, "Exam.", INA, 0)).reason == "unknown-lease"
+    assert refusal(lambda: world.pool.staff.reclaim(999, "Exam.", INA, 0)).reason == "unknown-lease"
 
 
 # -- giving time ----------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
     lease = world.run("ada")
     world.pool.extend(lease.id, 60, "ada")
     refusal(lambda: world.pool.extend(lease.id, 60, "ada"))
-    later = world.pool.desk.extend(lease.id, 7200, INA, "She presents today.")
+    later = world.pool.staff.extend(lease.id, 7200, INA, "She presents today.")
     assert later.ends_at == world.at + 600 + 60 + 7200
     assert later.extensions_left == 0
     assert last(world, "lease", lease.id) == ("extend", INA, "She presents today.")
@@ -403,28 +403,28 @@ def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
 def test_staff_let_a_holder_keep_it(world: World) -> None:
     """A warning by staff ends with an extension by staff, also of a lease without an end."""
     lease = world.run("ada")
-    world.pool.desk.reclaim(lease.id, "Exam.", INA, 60.0)
-    kept = world.pool.desk.extend(lease.id, 60, JO, "She may go on.", "warned")
+    world.pool.staff.reclaim(lease.id, "Exam.", INA, 60.0)
+    kept = world.pool.staff.extend(lease.id, 60, JO, "She may go on.", "warned")
     assert (kept.state, kept.warning) == (LeaseState.RUNNING, None)
     assert last(world, "lease", lease.id) == ("keep", JO, "She may go on.")
     world.pass_time(100.0)
-    assert world.pool.desk.take_back() == []
+    assert world.pool.staff.take_back() == []
 
 
 def test_staff_cannot_extend_beyond_a_class_end(world: World) -> None:
     """The class's end is lab.toml's: the reclaimer would warn anew."""
     lease = world.run("ada")
     world.pool.warn(lease.id, WarningKind.CLASS_END, "The class ends.", world.at + 60)
-    refused = refusal(lambda: world.pool.desk.extend(lease.id, 60, INA))
+    refused = refusal(lambda: world.pool.staff.extend(lease.id, 60, INA))
     assert refused.reason == "no-extension" and "The class ends." in refused.message
 
 
 def test_nothing_to_extend(world: World) -> None:
     """A lease without an end, and one that is over, are refused in words."""
     lease = world.run("ada")
-    assert "no end" in refusal(lambda: world.pool.desk.extend(lease.id, 60, INA)).message
+    assert "no end" in refusal(lambda: world.pool.staff.extend(lease.id, 60, INA)).message
     world.end(lease)
-    assert "released" in refusal(lambda: world.pool.desk.extend(lease.id, 60, INA)).message
+    assert "released" in refusal(lambda: world.pool.staff.extend(lease.id, 60, INA)).message
 
 
 # -- who is next ----------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def test_put_in_front(make_world: MakeWorld) -> None:
     world.pass_time(60.0)
     world.attend_all()
     ticket = world.ask("cy", "7g.40gb")
-    first = world.pool.desk.put_in_front(ticket.id, "He presents today.", INA)
+    first = world.pool.staff.put_in_front(ticket.id, "He presents today.", INA)
     assert (first.position, first.is_next) == (1, True)
     assert "next slices" in first.message
     assert last(world, "ticket", ticket.id) == ("next", INA, "He presents today.")
@@ -460,9 +460,9 @@ def test_whoever_was_put_in_front_first_is_first(world: World) -> None:
     tickets = {user: world.ask(user, "7g.40gb").id for user in ("bob", "cy", "dee")}
     for user in ("dee", "cy"):
         world.pass_time(1.0)
-        world.pool.desk.put_in_front(tickets[user], "Presents.", INA)
+        world.pool.staff.put_in_front(tickets[user], "Presents.", INA)
     assert [one.user for one in world.pool.snapshot().waiting] == ["dee", "cy", "bob"]
-    back = world.pool.desk.put_back(tickets["dee"], JO)
+    back = world.pool.staff.put_back(tickets["dee"], JO)
     assert (back.is_next, last(world, "ticket", tickets["dee"])[:2]) == (False, ("back", JO))
     assert served_next(world, lease) == "cy"
 
@@ -479,10 +479,10 @@ def test_a_class_that_has_reserved_goes_before(make_world: MakeWorld) -> None:
     world.pool.reserve(asked, INA)
     world.pass_time(31 * 60)
     world.pool.turn()
-    world.pool.desk.put_in_front(world.ask("bob").id, "Presents.", INA)
+    world.pool.staff.put_in_front(world.ask("bob").id, "Presents.", INA)
     reserved = world.ask("cy", course="vision")
     assert reserved.position == 1
-    assert world.pool.desk.put_in_front(reserved.id, "Presents.", INA).position == 1
+    assert world.pool.staff.put_in_front(reserved.id, "Presents.", INA).position == 1
     assert served_next(world, lease) == "cy"
 
 
@@ -491,9 +491,9 @@ def test_who_is_not_in_line_is_not_put_in_front(world: World) -> None:
     served, gone = world.ask("ada"), world.ask("bob")
     world.pool.cancel(gone.id, "bob")
     world.work()
-    refused = refusal(lambda: world.pool.desk.put_in_front(served.id, "Presents.", INA))
+    refused = refusal(lambda: world.pool.staff.put_in_front(served.id, "Presents.", INA))
     assert (refused.reason, "slices already" in refused.message) == ("not-waiting", True)
-    refused = refusal(lambda: world.pool.desk.put_back(gone.id, INA))
+    refused = refusal(lambda: world.pool.staff.put_back(gone.id, INA))
     assert (refused.reason, "cancelled" in refused.message) == ("not-waiting", True)
 
 
@@ -520,12 +520,12 @@ def test_everything_outlives_the_pool(make_world: MakeWorld) -> None:
     world = make_world(gpus=2)
     lease = world.run("ada")
     number = lease.slices[0].slice_id
-    world.pool.desk.drain_slice(number, HOSTILE, INA)
-    world.pool.desk.drain_gpu(gpu_of(world, 1), HOSTILE, INA)
+    world.pool.staff.drain_slice(number, HOSTILE, INA)
+    world.pool.staff.drain_gpu(gpu_of(world, 1), HOSTILE, INA)
     world.pool.pause(HOSTILE, INA)
     world.crash()
-    assert world.pool.desk.slice(number).draining == HOSTILE
-    assert world.pool.desk.gpu(gpu_of(world, 1)).draining == HOSTILE
+    assert world.pool.staff.slice(number).draining == HOSTILE
+    assert world.pool.staff.gpu(gpu_of(world, 1)).draining == HOSTILE
     assert world.pool.snapshot().paused == HOSTILE
     assert last(world, "pool", "") == ("pause", INA, HOSTILE)
 
@@ -534,7 +534,7 @@ def test_staff_do_not_put_off_maintenance(world: World) -> None:
     """However long their warning is, it ends when the one before it would have."""
     lease = world.run("ada")
     world.pool.warn(lease.id, WarningKind.MAINTENANCE, "Maintenance.", world.at + 60)
-    warning = world.pool.desk.reclaim(lease.id, "Exam.", INA, 3600.0).warning
+    warning = world.pool.staff.reclaim(lease.id, "Exam.", INA, 3600.0).warning
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, world.at + 60)
 
@@ -543,8 +543,8 @@ def test_a_drained_place_stays_drained_when_it_was_set_aside(world: World) -> No
     """Cleared, it is made anew and nobody's still."""
     number = free_slice(world)
     start = world.ledger.state.slices[number].start
-    world.pool.desk.drain_slice(number, "Bad memory.", INA)
-    world.pool.desk.quarantine(number, INA, "Errors.")
-    world.pool.desk.clear(number, INA, "Try again.")
+    world.pool.staff.drain_slice(number, "Bad memory.", INA)
+    world.pool.staff.quarantine(number, INA, "Errors.")
+    world.pool.staff.clear(number, INA, "Try again.")
     world.work()
     assert {s.start for s in slices(world) if s.draining} == {start}

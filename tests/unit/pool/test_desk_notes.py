@@ -48,15 +48,15 @@ def texts(world: World, user: str, server: str = "", *courses: str) -> list[str]
 )
 def test_whom_a_message_is_shown_to(world: World, to: dict[str, Any], is_shown: bool) -> None:
     """To the user's servers, to the one named, to the course's, or to all; to nobody else."""
-    world.pool.desk.send(note(**to), INA)
+    world.pool.staff.send(note(**to), INA)
     assert texts(world, "ada", "lab2", "vision") == ["Come to room 2."] * is_shown
 
 
 def test_a_message_says_who_and_until_when(world: World) -> None:
     """By name, without the ledger's prefix; the newest first; the operator is called so."""
-    world.pool.desk.send(note(all=True, minutes=10.0), INA)
+    world.pool.staff.send(note(all=True, minutes=10.0), INA)
     world.pass_time(1.0)
-    world.pool.desk.send(note(all=True), "spawner")
+    world.pool.staff.send(note(all=True), "spawner")
     newest, oldest = world.pool.messages_for("ada", "", ())
     assert (oldest.by, oldest.until) == ("ina", world.at - 1 + 600)
     assert newest.by == "the operator of this host"
@@ -64,11 +64,11 @@ def test_a_message_says_who_and_until_when(world: World) -> None:
 
 def test_a_message_ends_by_itself(world: World) -> None:
     """When its time is over it is not shown, and the ledger keeps it as over."""
-    sent = world.pool.desk.send(note(all=True, minutes=1.0), INA)
+    sent = world.pool.staff.send(note(all=True, minutes=1.0), INA)
     world.pass_time(59.0)
     assert texts(world, "ada")
     world.pass_time(1.0)
-    assert texts(world, "ada") == [] and world.pool.desk.messages() == []
+    assert texts(world, "ada") == [] and world.pool.staff.messages() == []
     before = world.pool.version
     world.pool.turn()
     assert world.pool.version > before
@@ -77,44 +77,44 @@ def test_a_message_ends_by_itself(world: World) -> None:
 
 def test_a_message_is_taken_back(world: World) -> None:
     """By anybody of staff, once; who and why is in the ledger."""
-    sent = world.pool.desk.send(note(all=True), INA)
-    world.pool.desk.end_message(sent.id, JO, "Wrong room.")
+    sent = world.pool.staff.send(note(all=True), INA)
+    world.pool.staff.end_message(sent.id, JO, "Wrong room.")
     assert texts(world, "ada") == []
     step = world.ledger.history("note", str(sent.id))[0]
     assert (step["act"], step["by"], step["reason"]) == ("end", JO, "Wrong room.")
     for number in (sent.id, 10**30):
         with pytest.raises(Refused, match="shown") as caught:
-            world.pool.desk.end_message(number, JO)
+            world.pool.staff.end_message(number, JO)
         assert (caught.value.reason, caught.value.status) == ("unknown-message", 404)
 
 
 def test_a_message_to_no_course(world: World) -> None:
     """Who mistypes a course is told, and nobody is shown anything."""
     with pytest.raises(Refused, match="no course 'visoin'") as caught:
-        world.pool.desk.send(note(to_course="visoin"), INA)
+        world.pool.staff.send(note(to_course="visoin"), INA)
     assert (caught.value.reason, caught.value.status) == ("not-in-course", 404)
-    assert world.pool.desk.messages() == []
+    assert world.pool.staff.messages() == []
 
 
 def test_messages_outlive_the_pool(world: World) -> None:
     """A restart forgets none, to the letter, and gives no number twice."""
     hostile = "<script>alert(1)</script> \x1b[2J “José 🎓”; DROP TABLE notes"
-    sent = world.pool.desk.send(MessageRequest(text=hostile, to_user="ada", to_server="x"), INA)
+    sent = world.pool.staff.send(MessageRequest(text=hostile, to_user="ada", to_server="x"), INA)
     world.crash()
-    (kept,) = world.pool.desk.messages()
+    (kept,) = world.pool.staff.messages()
     assert kept == sent and kept.text == hostile
-    assert world.pool.desk.send(note(all=True), INA).id > sent.id
+    assert world.pool.staff.send(note(all=True), INA).id > sent.id
 
 
 def test_only_so_many_messages(world: World) -> None:
     """So that no page drowns; what is over does not count."""
     for _ in range(NOTES_MAX):
-        world.pool.desk.send(note(all=True, minutes=1.0), INA)
+        world.pool.staff.send(note(all=True, minutes=1.0), INA)
     with pytest.raises(Refused) as caught:
-        world.pool.desk.send(note(all=True), INA)
+        world.pool.staff.send(note(all=True), INA)
     assert (caught.value.reason, caught.value.status) == ("too-many-messages", 429)
     world.pass_time(61.0)
-    assert world.pool.desk.send(note(all=True), INA).text
+    assert world.pool.staff.send(note(all=True), INA).text
 
 
 @pytest.mark.parametrize(
@@ -164,18 +164,18 @@ def busy(world: World) -> None:
     """Two instructors, two courses, a student and the pool itself."""
     lease = world.run("ada", course="vision")
     gpu = world.pool.snapshot().gpus[0].uuid
-    world.pool.desk.drain_gpu(gpu, "Fan.", INA)
+    world.pool.staff.drain_gpu(gpu, "Fan.", INA)
     world.pass_time(10.0)
-    world.pool.desk.undrain_gpu(gpu, "", "spawner")
-    world.pool.desk.reclaim(lease.id, "Exam.", JO, 60.0)
+    world.pool.staff.undrain_gpu(gpu, "", "spawner")
+    world.pool.staff.reclaim(lease.id, "Exam.", JO, 60.0)
     world.pass_time(10.0)
     world.pool.pause("Repairs.", INA)
-    world.pool.desk.send(note(to_course="vision"), JO)
+    world.pool.staff.send(note(to_course="vision"), JO)
 
 
 def acts(world: World, **asked: Any) -> list[tuple[str, str]]:
-    found = world.pool.desk.audit(Question(**asked))
-    return [(one.act, called(one.by)) for one in found]
+    found = world.pool.staff.audit(Question(**asked))
+    return [(one.action, called(one.by)) for one in found]
 
 
 OPERATOR = "the operator of this host"
@@ -213,8 +213,8 @@ def test_page_by_page(world: World) -> None:
     found: list[tuple[str, str]] = []
     before = None
     for _ in range(3):
-        page = world.pool.desk.audit(Question(limit=2, before=before))
-        found += [(one.act, called(one.by)) for one in page]
+        page = world.pool.staff.audit(Question(limit=2, before=before))
+        found += [(one.action, called(one.by)) for one in page]
         before = page[-1].id
     assert found == ALL
 
@@ -231,9 +231,9 @@ def test_reading_waits_for_nobody(world: World) -> None:
 def test_an_entry_says_everything(world: World) -> None:
     """When, who, what to what, from which state to which, why, and whose it was."""
     busy(world)
-    (entry,) = world.pool.desk.audit(Question(what="lease"))
+    (entry,) = world.pool.staff.audit(Question(what="lease"))
     assert entry.model_dump(exclude={"id"}) == {
-        "at": 1_000_010.0, "by": JO, "act": "reclaim", "what": "lease", "thing": "1",
+        "at": 1_000_010.0, "by": JO, "action": "reclaim", "what": "lease", "thing": "1",
         "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
     }  # fmt: skip
 
@@ -243,8 +243,8 @@ def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> Non
     world = make_world(changed(SETTINGS, assigned={"0": "vision"}))
     world.end(world.run("ada", course="vision"))
     (gpu,) = world.pool.snapshot().gpus
-    world.pool.desk.drain_slice(gpu.slices[0].slice_id, "Errors.", INA)
-    world.pool.desk.drain_gpu(gpu.uuid, "Fan.", INA)
+    world.pool.staff.drain_slice(gpu.slices[0].slice_id, "Errors.", INA)
+    world.pool.staff.drain_gpu(gpu.uuid, "Fan.", INA)
     assert acts(world, courses=("vision",)) == [("drain", "ina")] * 2
     assert acts(world, courses=("everyone",)) == []
 
@@ -252,9 +252,9 @@ def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> Non
 def test_what_the_pool_did_by_itself(world: World) -> None:
     """It is there for who asks for all."""
     busy(world)
-    everything = world.pool.desk.audit(Question(is_all=True, what="lease"))
+    everything = world.pool.staff.audit(Question(is_all=True, what="lease"))
     assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
-    assert len(world.pool.desk.audit(Question(is_all=True, limit=10**9))) > len(ALL)
+    assert len(world.pool.staff.audit(Question(is_all=True, limit=10**9))) > len(ALL)
 
 
 def test_what_students_do_in_jupyterlab_is_found_by_their_name(
@@ -266,12 +266,12 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(
     world.pool.extend(lease.id, 60.0, "server:ada/lab")
     world.pool.release(lease.id, "server:ada/lab", "done")
     world.pool.release(other.id, "server:ada_/lab", "done")
-    found = world.pool.desk.audit(Question(by="ada"))
-    assert [did(one.act, one.to_state) for one in found] == [
+    found = world.pool.staff.audit(Question(by="ada"))
+    assert [did(one.action, one.to_state) for one in found] == [
         "made it releasing",
         "gave it more time",
     ]
-    assert len(world.pool.desk.audit(Question(by="ada_"))) == 1
+    assert len(world.pool.staff.audit(Question(by="ada_"))) == 1
 
 
 def test_one_reading_sees_one_moment(world: World) -> None:

@@ -95,7 +95,7 @@ def test_staff_may_not_either(lab: World) -> None:
     stranger = lab.run("bob")
     reserve(lab)
     with pytest.raises(Refused, match="reservation 1"):
-        lab.pool.desk.extend(stranger.id, HOUR_S, "asked nicely", "ina")
+        lab.pool.staff.extend(stranger.id, HOUR_S, "asked nicely", "ina")
 
 
 def test_whole_gpus_are_kept_too(make_world: Callable[..., World]) -> None:

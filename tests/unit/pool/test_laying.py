@@ -256,7 +256,7 @@ def test_a_diff_changes_nothing(lab: World) -> None:
     assert lab.raw() == before
     assert [place.profile for place in found.makes] == ["3g.20gb", "3g.20gb"]
     assert [place.profile for place in found.removes] == ["1g.5gb"]
-    assert found.cut == ("3g.20gb", "3g.20gb")
+    assert found.partition == ("3g.20gb", "3g.20gb")
 
 
 def test_a_conforming_gpu_has_no_diff(lab: World) -> None:
@@ -603,7 +603,7 @@ def leave(room: World) -> None:
 
 def test_a_drained_gpu_is_blocked(lab: World) -> None:
     """Nothing is cut there, so nobody can say when it is done."""
-    lab.pool.desk.drain_gpu(gpus(lab)[0], "fan", "person:ina")
+    lab.pool.staff.drain_gpu(gpus(lab)[0], "fan", "person:ina")
     lay(lab, "7g")
     view = now(lab)
     assert (view.conforms, view.ready_at) == (False, None)

@@ -809,13 +809,13 @@ def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld
     ends_at = world.run("ada").ends_at
     assert ends_at is not None
     (course,) = world.pool.offers(["everyone"]).courses
-    assert not any(offer.is_kept for offer in course.shapes)
+    assert not any(offer.is_held for offer in course.shapes)
     world.ask("bob", "7g.40gb")
     world.work()
     (course,) = world.pool.offers(["everyone"]).courses
     offers = {offer.shape: offer for offer in course.shapes}
-    assert (offers["1g.5gb"].is_kept, offers["1g.5gb"].next_end_s) == (True, None)
-    assert not offers["7g.40gb"].is_kept
+    assert (offers["1g.5gb"].is_held, offers["1g.5gb"].next_end_s) == (True, None)
+    assert not offers["7g.40gb"].is_held
     assert offers["7g.40gb"].next_end_s == pytest.approx(ends_at - world.at)
 
 

@@ -207,7 +207,7 @@ def test_offers_while_places_are_kept(lab: World) -> None:
     go_to(lab, 0)
     assert (offered(lab, "everyone").free_now, offered(lab, "deep").free_now) == (2, 7)
     big, own = offered(lab, "everyone", "3g.20gb"), offered(lab, "deep", "3g.20gb")
-    assert (big.free_now, big.reserved_s, big.is_kept) == (0, 900.0, False)
+    assert (big.free_now, big.reserved_s, big.is_held) == (0, 900.0, False)
     assert own.free_now == 0
     lab.run("d1", course="deep")
     assert offered(lab, "deep").free_now == 6
@@ -311,16 +311,16 @@ def test_the_snapshot_says_which_places_are_kept(lab: World) -> None:
     """From the lead on each reserved place is named, with its course; one that is drawn is not."""
     made = reserve(lab, shape="2g.10gb", count=3)
     go_to(lab, -LEAD_S - 1)
-    assert lab.pool.snapshot().kept == ()
+    assert lab.pool.snapshot().reserved_slots == ()
     go_to(lab, -LEAD_S)
-    kept = lab.pool.snapshot().kept
+    kept = lab.pool.snapshot().reserved_slots
     assert {(one.reservation, one.course, one.gpu) for one in kept} == {
         (made.id, "deep", lab.pool.snapshot().gpus[0].uuid)
     }
     assert sorted((one.start, one.size) for one in kept) == [(0, 2), (2, 2), (4, 2)]
     lab.ask("d1", "2g.10gb", course="deep")
     lab.work()
-    assert len(lab.pool.snapshot().kept) == 2
+    assert len(lab.pool.snapshot().reserved_slots) == 2
 
 
 def test_beside_what_is_kept_life_goes_on(lab: World) -> None:
@@ -470,7 +470,7 @@ def test_changed_while_it_is_kept(lab: World) -> None:
     lab.pool.change_reservation(made.id, asked(count=6), "ina")
     lab.work()
     assert state_of(lab, stranger.id) == "offered"
-    assert len(lab.pool.snapshot().kept) == 6
+    assert len(lab.pool.snapshot().reserved_slots) == 6
 
 
 @pytest.mark.parametrize(

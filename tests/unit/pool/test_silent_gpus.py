@@ -105,7 +105,7 @@ def test_drained_while_it_is_made(world: World) -> None:
     assert act is not None
 
     def fails(*_: object) -> object:
-        world.pool.desk.drain_slice(act.slice_id, "Broken.", "person:ina")
+        world.pool.staff.drain_slice(act.slice_id, "Broken.", "person:ina")
         raise UnknownGpuError("It failed.")
 
     world.driver.create = fails  # type: ignore[method-assign,assignment]

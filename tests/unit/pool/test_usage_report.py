@@ -203,9 +203,9 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
         world.pool.release(world.run(user).id, by, "so")
     for user, warning_s in (("fay", 0.0), ("gus", 5.0)):
         lease = world.run(user)
-        world.pool.desk.reclaim(lease.id, "the room is needed", "person:ina", warning_s)
+        world.pool.staff.reclaim(lease.id, "the room is needed", "person:ina", warning_s)
     world.pass_time(6)
-    world.pool.desk.take_back()
+    world.pool.staff.take_back()
     ended = world.run("dee")
     world.pass_time(100)
     world.pool.release(ended.id, "pool", "its time is up")

@@ -45,7 +45,7 @@ def test_it_ends_without_a_trace_in_the_view(world: World) -> None:
 def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> None:
     """A later end changes nothing, nor does a sooner one of a lease that staff have not warned."""
     lease, idle = world.run("bob"), warned(world)
-    before = world.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 600.0)
+    before = world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
     assert world.pool.bring_forward(lease.id, world.at + 601, "Later.") == before
     assert world.pool.bring_forward(idle.id, world.at + 1, "Sooner.") == idle
     after = world.pool.bring_forward(lease.id, world.at + 60, "Sooner.").warning
@@ -57,7 +57,7 @@ def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> No
 def test_what_ends_meanwhile_is_not_brought_forward(world: World) -> None:
     """Its holder may have gone since the round looked; the others' warnings must not suffer."""
     lease = world.run("bob")
-    world.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 600.0)
+    world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
     world.end(lease)
     over = world.pool.bring_forward(lease.id, world.at + 60, "Sooner.")
     assert over.state is LeaseState.RELEASED
@@ -115,7 +115,7 @@ def test_still_here_without_a_warning(world: World) -> None:
 
 def test_no_stays(make_world: MakeWorld) -> None:
     """A site may allow none; the refusal says what to do, and is in the ledger."""
-    world = make_world(changed(SETTINGS, stays=0))
+    world = make_world(changed(SETTINGS, keepalives=0))
     lease = warned(world)
     with pytest.raises(Refused, match="Run something on the slice"):
         world.pool.keepalive(lease.id, "ada")
@@ -129,7 +129,7 @@ def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
     lease = warned(world)
     assert world.pool.extend(lease.id, 60, "ada").warning is None
     (case,) = world.pool.cases()
-    assert case.stay_until == world.at + SETTINGS.reclaim.stay_s
+    assert case.stay_until == world.at + SETTINGS.reclaim.keepalive_s
     world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60)
     with pytest.raises(Refused):
         world.pool.extend(lease.id, 60, "ada")

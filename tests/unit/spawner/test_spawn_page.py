@@ -98,9 +98,9 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: Choice):
     [
         ({}, "None free now, nobody waiting yet. How long it takes is not known."),
         ({"waiting": 2, "next_end_s": 600.0}, "2 waiting. The next one ends in about 10 minutes."),
-        ({"is_kept": True}, "None free now, the room there is is kept for somebody in line. How"),
+        ({"is_held": True}, "None free now, the room there is is kept for somebody in line. How"),
         ({"reserved_s": 600.0}, "is kept for a class; what it does not take is free in about 10 m"),
-        ({"is_kept": True, "waiting": 2}, "None free now, 2 waiting, the room there is is kept"),
+        ({"is_held": True, "waiting": 2}, "None free now, 2 waiting, the room there is is kept"),
     ],
 )
 def test_the_wait_is_said(more: dict[str, object], words: str):

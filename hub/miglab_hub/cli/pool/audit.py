@@ -74,6 +74,6 @@ def _table(entries: list[dict[str, Any]]) -> RenderableType:
     for one in entries:
         when = f"{datetime.fromtimestamp(one['at']):%Y-%m-%d %H:%M:%S}"
         thing = f"{one['what']} {one['thing']}"
-        words = (one["by"], one["act"], thing, one["course"], one["from_state"], one["to_state"])
+        words = (one["by"], one["action"], thing, one["course"], one["from_state"], one["to_state"])
         made.add_row(when, *(cell(word) for word in (*words, one["reason"])))
     return made if entries else "Nobody did anything."

@@ -176,12 +176,12 @@ def _on(one: LayoutView, gpus: Iterable[GpuLayout]) -> str:
     there = [(str(gpu.index), one.gpus[gpu.gpu]) for gpu in gpus if gpu.gpu in one.gpus]
     gone = one.gpus.keys() - {gpu.gpu for gpu in gpus}
     found = [*there, *((gpu, one.gpus[gpu]) for gpu in sorted(gone))]
-    return ", ".join(f"{gpu}: {_cut(cut)}" for gpu, cut in found)
+    return ", ".join(f"{gpu}: {_partition(cut)}" for gpu, cut in found)
 
 
-def _cut(cut: Sequence[str]) -> str:
+def _partition(partition: Sequence[str]) -> str:
     """The largest first."""
-    return in_words(reversed(cut))
+    return in_words(reversed(partition))
 
 
 def _diffs(found: Sequence[LayoutDiff]) -> RenderableType:
@@ -189,13 +189,15 @@ def _diffs(found: Sequence[LayoutDiff]) -> RenderableType:
 
 
 def _table(gpus: Sequence[GpuLayout]) -> Table:
-    made = table("GPU", "layout", "state", "cut", "to make", "to remove", "in the way", "ready")
+    made = table(
+        "GPU", "layout", "state", "partition", "to make", "to remove", "in the way", "ready"
+    )
     for gpu in gpus:
         row = (
             str(gpu.index),
             gpu.layout or "(on demand)",
             _conforms(gpu),
-            _cut(gpu.cut) if gpu.layout else "",
+            _partition(gpu.partition) if gpu.layout else "",
             _places(gpu.makes),
             _places(gpu.removes),
             "; ".join((*map(_drain, gpu.drains), *gpu.blocked)),

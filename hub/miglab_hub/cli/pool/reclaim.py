@@ -57,12 +57,12 @@ def headline(one: Mapping[str, Any]) -> str:
     acts = "" if one["is_acted_on"] else " [reported only: dry run, or switched off]"
     return shown(
         f"lease {one['lease']} of {one['user']}{server}, {one['shape']}: {one['activity']}, "
-        f"{one['act']}{acts}. {one['reason']}"
+        f"{one['decision']}{acts}. {one['reason']}"
     )
 
 
 def _figures(one: Mapping[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, value in {**one["figures"], "stays": one["stays"]}.items():
+    for name, value in {**one["figures"], "keepalives": one["keepalives"]}.items():
         table.add_row("", name, UNKNOWN if value is None else str(value))
     return table

@@ -146,9 +146,13 @@ def recall(
     tell(answer, as_json, lambda: f"message {message_id} is not shown any more")
 
 
-def _addressee(note: dict[str, Any]) -> str:
+def _addressee(message: dict[str, Any]) -> str:
     """Whom a message is for."""
-    if note["to_user"] is None:
-        return shown(f"course {note['to_course']}" if note["to_course"] else "everybody")
-    at = "" if note["to_server"] is None else f" at {note['to_server'] or 'the default server'}"
-    return shown(f"{note['to_user']}{at}")
+    if message["to_user"] is None:
+        return shown(f"course {message['to_course']}" if message["to_course"] else "everybody")
+    at = (
+        ""
+        if message["to_server"] is None
+        else f" at {message['to_server'] or 'the default server'}"
+    )
+    return shown(f"{message['to_user']}{at}")

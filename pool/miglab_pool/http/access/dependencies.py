@@ -77,6 +77,6 @@ async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain o
 
 
 OPEN = Depends(Open())
-Who = Annotated[Asker, needs(Right.LOOK)]
+Who = Annotated[Asker, needs(Right.SEE_POOL)]
 Spawner = Annotated[Asker, needs(Right.SPAWN)]
 Host = Annotated[PoolHost, Depends(_host)]

@@ -76,7 +76,7 @@ class Asker:
     def courses(self, right: Right | str) -> frozenset[str] | None:
         """The courses over which it has a right; None: over everything, course or not.
 
-        For `Right.DRAIN` and `Right.CUT` it is about what is assigned to these courses.
+        For `Right.DRAIN` and `Right.PARTITION` it is about what is assigned to these courses.
         What is its own does not count.
         """
         reached = NOWHERE

@@ -30,7 +30,7 @@ class Reach(StrEnum):
 class Right(StrEnum):
     """What can be allowed; `DOES` says each in words."""
 
-    LOOK = "look"
+    SEE_POOL = "see-pool"
     SEE_NAMES = "see-names"
     EXPLAIN = "explain"
     SEE_USAGE = "see-usage"
@@ -43,7 +43,7 @@ class Right(StrEnum):
     NEXT = "next"
     RESERVE = "reserve"
     DRAIN = "drain"
-    CUT = "cut"
+    PARTITION = "partition"
     QUARANTINE = "quarantine"
     PAUSE = "pause"
     ADOPT = "adopt"
@@ -52,11 +52,11 @@ class Right(StrEnum):
 
 DOES: Mapping[Right, str] = MappingProxyType(
     {
-        Right.LOOK: "see the pool, what is offered and what is reserved, without names",
+        Right.SEE_POOL: "see the pool, what is offered and what is reserved, without names",
         Right.SEE_NAMES: "see who holds and who waits",
         Right.EXPLAIN: "ask what the reclaimer thinks of a lease, and why",
         Right.SEE_USAGE: "see the figures of use",
-        Right.SEE_LAYOUTS: "see how GPUs are to be cut",
+        Right.SEE_LAYOUTS: "see how GPUs are to be partitioned",
         Right.HEALTH: "see how the GPUs and the service are",
         Right.AUDIT: "read who did what, and why",
         Right.MESSAGE: "send a message into JupyterLab",
@@ -65,7 +65,7 @@ DOES: Mapping[Right, str] = MappingProxyType(
         Right.NEXT: "give somebody the next slice",
         Right.RESERVE: "reserve slices, change and cancel that",
         Right.DRAIN: "drain a GPU or a slice, and end that",
-        Right.CUT: "say how GPUs are cut",
+        Right.PARTITION: "decide how GPUs are partitioned",
         Right.QUARANTINE: "set a slice aside, and try one again that is",
         Right.PAUSE: "stop all new leases, and end that",
         Right.ADOPT: "destroy what the lab did not make, and take its place over",
@@ -81,7 +81,7 @@ _READERS = {Role.ADMIN: Reach.SITE, Role.INSTRUCTOR: Reach.SITE, Role.ASSISTANT:
 
 TABLE: Mapping[Right, Mapping[Role, Reach]] = MappingProxyType(
     {
-        Right.LOOK: _READERS | {Role.STUDENT: Reach.SITE},
+        Right.SEE_POOL: _READERS | {Role.STUDENT: Reach.SITE},
         Right.SEE_NAMES: _STAFF | {Role.STUDENT: Reach.OWN},
         Right.EXPLAIN: _STAFF,
         Right.SEE_USAGE: _STAFF,
@@ -94,7 +94,7 @@ TABLE: Mapping[Right, Mapping[Role, Reach]] = MappingProxyType(
         Right.NEXT: _TEACHERS,
         Right.RESERVE: _TEACHERS,
         Right.DRAIN: _LANDLORDS,
-        Right.CUT: _LANDLORDS,
+        Right.PARTITION: _LANDLORDS,
         Right.QUARANTINE: {Role.ADMIN: Reach.SITE},
         Right.PAUSE: {Role.ADMIN: Reach.SITE},
         Right.ADOPT: {Role.ADMIN: Reach.SITE},

@@ -1,4 +1,4 @@
-"""The desk: one thing looked at closely, with what the asker may do to it.  A part of a page."""
+"""One thing in detail, with what may be done to it.  A part of a page."""
 
 import time
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ Facts = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Details:
     """What is shown of one thing.
 
     Attributes:
@@ -38,7 +38,7 @@ class Desk:
     acts: list[buttons.Act]
 
 
-async def desk(request: Request, asker: Who, host: Host, kind: str, thing: str = "") -> Response:
+async def details(request: Request, asker: Who, host: Host, kind: str, thing: str = "") -> Response:
     """One thing; what is not there (any more), or not for the asker, is 404."""
     held = await host.decide(lambda pool: pool.leases())
     leases = [one for one in held if asker.may(Right.SEE_NAMES, one.course, one.user)]
@@ -49,7 +49,9 @@ async def desk(request: Request, asker: Who, host: Host, kind: str, thing: str =
         raise DeniedError(404, "no-such-page", "That is not there any more. Look again.")
     thought = await _thoughts(host, asker, look.lease_at(kind, thing))
     facts = [*shown.facts, *thought]
-    return HTMLResponse(render_part("desk.html", title=shown.title, facts=facts, acts=shown.acts))
+    return HTMLResponse(
+        render_part("details.html", title=shown.title, facts=facts, acts=shown.acts)
+    )
 
 
 async def _thoughts(host: PoolHost, asker: Asker, lease: LeaseView | None) -> Facts:
@@ -70,7 +72,7 @@ class Look:
     asker: Asker
     now: float
 
-    def at(self, kind: str, thing: str, courses: Iterable[str]) -> Desk | None:
+    def at(self, kind: str, thing: str, courses: Iterable[str]) -> Details | None:
         """The thing at an address; None if it is not there, or not for the asker."""
         if kind == "pool":
             return self._pool([*courses])
@@ -100,7 +102,7 @@ class Look:
                     return gpu, item
         return None, None
 
-    def _slice_at(self, thing: str) -> Desk | None:
+    def _slice_at(self, thing: str) -> Details | None:
         gpu, item = self._find_slice(thing)
         if gpu is None or item is None:
             return None
@@ -111,11 +113,13 @@ class Look:
         facts += self._of_lease(lease) if lease else []
         may = buttons.on_lease(lease, self.asker) if lease else []
         title = f"{item.profile} on GPU {gpu.index}"
-        return Desk(title, facts, [*may, *gpu_buttons.on_slice(item, gpu, self.asker)])
+        return Details(title, facts, [*may, *gpu_buttons.on_slice(item, gpu, self.asker)])
 
-    def _lease(self, lease: LeaseView) -> Desk:
+    def _lease(self, lease: LeaseView) -> Details:
         whose = "Your " if self.asker.is_user(lease.user) else f"{lease.user}: "
-        return Desk(whose + lease.shape, self._of_lease(lease), buttons.on_lease(lease, self.asker))
+        return Details(
+            whose + lease.shape, self._of_lease(lease), buttons.on_lease(lease, self.asker)
+        )
 
     def _of_lease(self, lease: LeaseView) -> Facts:
         who = "you" if self.asker.is_user(lease.user) else lease.user
@@ -134,7 +138,7 @@ class Look:
     def _for(self, since: float) -> str:
         return in_words(self.now - since)
 
-    def _gpu(self, gpu: GpuView) -> Desk:
+    def _gpu(self, gpu: GpuView) -> Details:
         facts = [
             ("Model", gpu.name),
             ("UUID", gpu.uuid),
@@ -142,9 +146,9 @@ class Look:
             ("Course", gpu.course or "all courses"),
         ]
         facts += [("Draining", gpu.draining)] if gpu.draining else []
-        return Desk(f"GPU {gpu.index}", facts, gpu_buttons.on_gpu(gpu, self.asker))
+        return Details(f"GPU {gpu.index}", facts, gpu_buttons.on_gpu(gpu, self.asker))
 
-    def _ticket(self, ticket: TicketView) -> Desk:
+    def _ticket(self, ticket: TicketView) -> Details:
         who = "You" if self.asker.is_user(ticket.user) else str(ticket.user)
         place = "is being served" if ticket.position is None else f"number {ticket.position}"
         facts = [
@@ -156,12 +160,12 @@ class Look:
         ]
         facts += [("Told", ticket.message)] if ticket.message else []
         title = f"{who} in line for {ticket.shape}"
-        return Desk(title, facts, buttons.on_ticket(ticket, self.asker))
+        return Details(title, facts, buttons.on_ticket(ticket, self.asker))
 
-    def _pool(self, courses: list[str]) -> Desk | None:
+    def _pool(self, courses: list[str]) -> Details | None:
         may = buttons.on_pool(self.snapshot.paused, courses, self.asker)
         facts = [("Paused", self.snapshot.paused)] if self.snapshot.paused else []
-        return Desk("The whole pool", facts, may) if may else None
+        return Details("The whole pool", facts, may) if may else None
 
 
 def _likely(ticket: TicketView) -> str:

@@ -62,7 +62,7 @@ async def _draw(request: Request, asker: Asker) -> str:
         changes=changes(found.gpus, snapshot.gpus, time.time()),
         text=dump(found.layouts) if found.layouts else EXAMPLES[0][1],
         examples=EXAMPLES,
-        may_cut=asker.has(Right.CUT),
+        may_cut=asker.has(Right.PARTITION),
         state_words=STATE_WORDS,
         when=when,
     )
@@ -74,11 +74,13 @@ async def preview(request: LayoutText, asker: Viewer, host: Host) -> Response:
     snapshot = visible_snapshot(await host.snapshot(), asker)
     now = time.time()
     drawn = [(one, changes(one.gpus, snapshot.gpus, now)) for one in found]
-    html = render_part("part_layout_diff.html", drawn=drawn, may_cut=asker.has(Right.CUT), now=now)
+    html = render_part(
+        "part_layout_diff.html", drawn=drawn, may_cut=asker.has(Right.PARTITION), now=now
+    )
     return HTMLResponse(html)
 
 
-async def layout_desk(asker: Viewer, host: Host, name: str) -> Response:
+async def layout_details(asker: Viewer, host: Host, name: str) -> Response:
     """One layout that was applied, with what ends it."""
     found = await host.decide(lambda pool: pool.layouts())
     one = next((one for one in found.layouts if one.name == name), None)
@@ -91,9 +93,9 @@ async def layout_desk(asker: Viewer, host: Host, name: str) -> Response:
         ("GPUs", ", ".join(f"{_index(found, gpu)}: {_cut(cut)}" for gpu, cut in one.gpus.items())),
     ]
     facts += [("Why", one.message)] if one.message and asker.is_staff else []
-    acts = [_remove(one)] if asker.has(Right.CUT) else []
+    acts = [_remove(one)] if asker.has(Right.PARTITION) else []
     title = f"Layout {one.name}"
-    return HTMLResponse(render_part("desk.html", title=title, facts=facts, acts=acts))
+    return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
 
 
 def _index(found: Layouts, uuid: str) -> str:

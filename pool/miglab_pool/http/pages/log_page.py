@@ -63,7 +63,7 @@ async def _draw(request: Request, asker: Asker) -> str:
     zone = ZoneInfo(request.app.state.timezone)
     wanted, problem = wanted_of(request.query_params)
     asked = question(wanted, courses_of(asker, wanted.course), zone, ROWS + 1)
-    found = await host.read(lambda pool: pool.desk.audit(asked))
+    found = await host.read(lambda pool: pool.staff.audit(asked))
     names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await host.snapshot()).gpus}
     own = asker.courses(Right.AUDIT)
     return render(
@@ -81,7 +81,7 @@ async def _draw(request: Request, asker: Asker) -> str:
         kinds=KINDS,
         courses=sorted(request.app.state.sign_in.book.courses if own is None else own),
         is_all=own is None,
-        notes=await _notes(asker, host),
+        messages=await _messages(asker, host),
         moment=lambda at: moment(at, zone),
         second=lambda at: second(at, zone),
         zone=zone.key,
@@ -104,11 +104,11 @@ def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[Line]
             one.at,
             called(one.by),
             _thing(one, names),
-            did(one.act, one.to_state),
+            did(one.action, one.to_state),
             _states(one),
             one.reason,
             one.course,
-            is_own_work=not one.act,
+            is_own_work=not one.action,
         )
         for one in entries
     ]
@@ -130,47 +130,47 @@ def _states(one: AuditEntry) -> str:
 # Messages.
 
 
-async def _notes(asker: Asker, host: PoolHost) -> Sequence[tuple[SentMessage, str, bool]]:
+async def _messages(asker: Asker, host: PoolHost) -> Sequence[tuple[SentMessage, str, bool]]:
     """What is shown now: each message, to whom, and whether the asker may withdraw it."""
     found = await messages.messages(asker, host) if asker.has(Right.MESSAGE) else []
     return [(one, to_whom(one), messages.may_end(asker, one)) for one in found]
 
 
-def to_whom(note: SentMessage) -> str:
+def to_whom(message: SentMessage) -> str:
     """Who reads a message, in words.  Pure."""
-    if note.to_user is not None:
-        server = f", server “{note.to_server}”" if note.to_server else ""
-        return f"{note.to_user}{server}"
-    return f"all of {note.to_course}" if note.to_course is not None else "everybody"
+    if message.to_user is not None:
+        server = f", server “{message.to_server}”" if message.to_server else ""
+        return f"{message.to_user}{server}"
+    return f"all of {message.to_course}" if message.to_course is not None else "everybody"
 
 
-async def note_desk(
+async def message_details(
     asker: Annotated[Asker, needs(Right.MESSAGE)], host: Host, thing: str
 ) -> Response:
     """One message, with the form that withdraws it; what is not shown (any more) is 404."""
     found = await messages.messages(asker, host)
-    note = next((one for one in found if str(one.id) == thing), None)
-    if note is None:
+    message = next((one for one in found if str(one.id) == thing), None)
+    if message is None:
         raise DeniedError(404, "no-such-page", GONE)
     facts = [
-        ("To", to_whom(note)),
-        ("By", called(note.by)),
-        ("Message", note.text),
-        ("Time", left(note.until, time.time())),
+        ("To", to_whom(message)),
+        ("By", called(message.by)),
+        ("Message", message.text),
+        ("Time", left(message.until, time.time())),
     ]
-    acts = [_withdraw(note)] if messages.may_end(asker, note) else []
-    title = f"Message to {to_whom(note)}"
-    return HTMLResponse(render_part("desk.html", title=title, facts=facts, acts=acts))
+    acts = [_withdraw(message)] if messages.may_end(asker, message) else []
+    title = f"Message to {to_whom(message)}"
+    return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
 
 
-def _withdraw(note: SentMessage) -> Act:
+def _withdraw(message: SentMessage) -> Act:
     return Act(
         "withdraw",
         "Withdraw",
         "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",
         "Withdraw it",
         "The message is withdrawn.",
-        f"messages/{note.id}",
+        f"messages/{message.id}",
         "DELETE",
         fields=(MAY_REASON,),
     )

@@ -117,9 +117,9 @@ def parts_of(
             f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, asker), now
         )
         for gpu in snapshot.gpus
-        for made_of in ((gpu, kept_on(gpu, snapshot.kept), doings.on(gpu)),)
+        for made_of in ((gpu, kept_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
     ]
     waiting = snapshot.waiting
-    line = shelf.part("line", "part_line.html", waiting, lambda: line_of(waiting, asker), now)
+    line = shelf.part("line", "part_queue.html", waiting, lambda: line_of(waiting, asker), now)
     head = head_of(snapshot, own, asker, sums([part.drawn for part in gpus], len(waiting)))
     return [shelf.part("head", "part_head.html", head, lambda: head, now), line, *gpus]

@@ -80,15 +80,15 @@ def _date(text: str, now: float, zone: str) -> dt.date:
     return day if is_drawn else dt.datetime.fromtimestamp(now, ZoneInfo(zone)).date()
 
 
-async def reserve_desk(
+async def new_reservation(
     request: Request, asker: Annotated[Asker, needs(Right.RESERVE)], host: Host
 ) -> Response:
     """The form that makes a reservation."""
     offers = await _offers(request, asker, host)
-    return HTMLResponse(render_part("desk_reserve.html", one=None, **_choices(offers)))
+    return HTMLResponse(render_part("details_reservation.html", one=None, **_choices(offers)))
 
 
-async def reservation_desk(request: Request, asker: Who, host: Host, thing: str) -> Response:
+async def reservation_details(request: Request, asker: Who, host: Host, thing: str) -> Response:
     """One reservation, with the forms that change and cancel it."""
     found = await host.decide(lambda pool: pool.reservations())
     one = next((one for one in found if str(one.id) == thing), None)
@@ -97,7 +97,7 @@ async def reservation_desk(request: Request, asker: Who, host: Host, thing: str)
     may = asker.may(Right.RESERVE, one.course)
     offers = await _offers(request, asker, host) if may else []
     html = render_part(
-        "desk_reserve.html",
+        "details_reservation.html",
         one=visible_reservation(one, asker),
         state_words=STATE_WORDS,
         when=when,

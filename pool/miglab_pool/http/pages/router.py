@@ -24,8 +24,8 @@ from miglab_pool.http.pages import (
 from miglab_pool.http.pages.frame import SERVICE, callback
 
 PAGES = (
-    ("/", pool_page.page, Right.LOOK),
-    ("/reservations", reservations_page.page, Right.LOOK),
+    ("/", pool_page.page, Right.SEE_POOL),
+    ("/reservations", reservations_page.page, Right.SEE_POOL),
     ("/layouts", layouts_page.page, Right.SEE_LAYOUTS),
     ("/log", log_page.page, Right.AUDIT),
     ("/usage", usage_page.page, Right.SEE_USAGE),
@@ -35,12 +35,12 @@ PAGES = (
 
 PARTS = (
     ("/fragment", pool_page.fragment),
-    ("/desk/reserve", reservations_page.reserve_desk),
-    ("/desk/reservation/{thing}", reservations_page.reservation_desk),
-    ("/desk/layout/{name}", layouts_page.layout_desk),
-    ("/desk/note/{thing}", log_page.note_desk),
-    ("/desk/{kind}", details_page.desk),
-    ("/desk/{kind}/{thing}", details_page.desk),
+    ("/details/reserve", reservations_page.new_reservation),
+    ("/details/reservation/{thing}", reservations_page.reservation_details),
+    ("/details/layout/{name}", layouts_page.layout_details),
+    ("/details/message/{thing}", log_page.message_details),
+    ("/details/{kind}", details_page.details),
+    ("/details/{kind}/{thing}", details_page.details),
 )
 """What pages fetch: the first address that matches answers, and asks for its own right."""
 

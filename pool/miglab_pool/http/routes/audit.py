@@ -17,7 +17,7 @@ from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.views.audit import LIMIT_MAX, Question
 
 router = APIRouter(prefix="/api/audit", responses=REFUSED)
-COLUMNS = ("at_utc", "by", "act", "what", "thing", "from_state", "to_state", "reason", "course")
+COLUMNS = ("at_utc", "by", "action", "what", "thing", "from_state", "to_state", "reason", "course")
 LATEST = 1e11  # seconds since the epoch; a time in milliseconds is refused
 
 When = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False)]
@@ -54,7 +54,7 @@ async def audit(
         is_all=everything,
         limit=limit,
     )
-    found = await host.read(lambda pool: pool.desk.audit(asked))
+    found = await host.read(lambda pool: pool.staff.audit(asked))
     if format == "json":
         return found
     save = 'attachment; filename="audit.csv"'

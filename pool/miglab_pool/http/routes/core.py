@@ -190,7 +190,7 @@ async def extend(
         found = lease_for(pool, asker, lease_id, Right.EXTEND)
         if asker.is_user(found.user):
             return pool.extend(lease_id, request.by_s, asker.by)
-        return pool.desk.extend(lease_id, request.by_s, asker.by, request.reason, request.seen)
+        return pool.staff.extend(lease_id, request.by_s, asker.by, request.reason, request.seen)
 
     return await host.decide(decision)
 

@@ -36,7 +36,7 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
 
 Viewer = Annotated[Asker, needs(Right.SEE_LAYOUTS)]
-Cutter = Annotated[Asker, needs(Right.CUT)]
+Cutter = Annotated[Asker, needs(Right.PARTITION)]
 
 router = APIRouter(prefix="/api/layout", responses=REFUSED)
 
@@ -146,9 +146,9 @@ def _check_rights(pool: Pool, asker: Asker, specs: Iterable[LayoutSpec]) -> None
     for spec in specs:
         before = there.get(spec.name)
         for gpu in {*spec.gpus, *(before.gpus if before else ())}:
-            asker.require(Right.CUT, pool.settings.assigned_course(gpu, indexes.get(gpu, -1)))
+            asker.require(Right.PARTITION, pool.settings.assigned_course(gpu, indexes.get(gpu, -1)))
         if spec.course:
-            asker.require(Right.CUT, spec.course)
+            asker.require(Right.PARTITION, spec.course)
 
 
 def _ask_back(
@@ -159,7 +159,7 @@ def _ask_back(
         why = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
         for drain in gpu.drains:
             if _may_end(pool, asker, drain):
-                pool.desk.reclaim(drain.lease, why, asker.by, request.warning_s)
+                pool.staff.reclaim(drain.lease, why, asker.by, request.warning_s)
                 yield drain.lease
 
 

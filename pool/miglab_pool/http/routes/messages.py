@@ -22,7 +22,7 @@ async def send(request: MessageRequest, asker: Sender, host: Host) -> SentMessag
 
     def decision(pool: Pool) -> SentMessage:
         _check_addressee(pool, asker, request)
-        return pool.desk.send(request, asker.by)
+        return pool.staff.send(request, asker.by)
 
     return await host.decide(decision)
 
@@ -33,13 +33,13 @@ async def messages(asker: Sender, host: Host) -> list[SentMessage]:
 
     What others told a student, only site admins see.
     """
-    found = await host.decide(lambda pool: pool.desk.messages())
+    found = await host.decide(lambda pool: pool.staff.messages())
     return [one for one in found if _may_see(asker, one)]
 
 
-@router.delete("/{note_id}")
+@router.delete("/{message_id}")
 async def end(
-    note_id: int,
+    message_id: int,
     asker: Sender,
     host: Host,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
@@ -47,19 +47,21 @@ async def end(
     """Show a message no longer: one's own, or one to one's course."""
 
     def decision(pool: Pool) -> SentMessage:
-        note = pool.desk.message(note_id)
-        if not _may_see(asker, note):
-            raise DeniedError(404, "unknown-message", f"No message {note_id} is shown (any more).")
-        if not may_end(asker, note):
-            raise forbidden(Right.MESSAGE, note.to_course or "")
-        return pool.desk.end_message(note_id, asker.by, reason)
+        message = pool.staff.message(message_id)
+        if not _may_see(asker, message):
+            raise DeniedError(
+                404, "unknown-message", f"No message {message_id} is shown (any more)."
+            )
+        if not may_end(asker, message):
+            raise forbidden(Right.MESSAGE, message.to_course or "")
+        return pool.staff.end_message(message_id, asker.by, reason)
 
     return await host.decide(decision)
 
 
-def may_end(asker: Asker, note: SentMessage) -> bool:
+def may_end(asker: Asker, message: SentMessage) -> bool:
     """Whether the asker may end it: it is their own, or to a course of theirs."""
-    return note.by == asker.by or asker.may(Right.MESSAGE, note.to_course)
+    return message.by == asker.by or asker.may(Right.MESSAGE, message.to_course)
 
 
 def _check_addressee(pool: Pool, asker: Asker, request: MessageRequest) -> None:
@@ -81,6 +83,6 @@ def _check_addressee(pool: Pool, asker: Asker, request: MessageRequest) -> None:
         )
 
 
-def _may_see(asker: Asker, note: SentMessage) -> bool:
-    is_for_all = note.to_user is None and note.to_course is None
-    return is_for_all or note.by == asker.by or asker.may(Right.MESSAGE, note.to_course)
+def _may_see(asker: Asker, message: SentMessage) -> bool:
+    is_for_all = message.to_user is None and message.to_course is None
+    return is_for_all or message.by == asker.by or asker.may(Right.MESSAGE, message.to_course)

@@ -1,4 +1,4 @@
-"""The desk over HTTP: what staff do to GPUs, slices, leases and tickets by hand.
+"""What staff may do, over HTTP: their actions on GPUs, slices, leases and tickets by hand.
 
 Who may is decided here, of the very thing that is there at that moment; what then happens, and
 whether somebody else was first, is the pool's decision.
@@ -66,8 +66,8 @@ async def drain_gpu(uuid: str, request: ActionRequest, asker: Drainer, host: Hos
     """No new lease on this GPU; who runs there runs on."""
 
     def decision(pool: Pool) -> GpuView:
-        asker.require(Right.DRAIN, pool.desk.gpu(uuid).course)
-        gpu = pool.desk.drain_gpu(uuid, request.reason, asker.by, request.seen)
+        asker.require(Right.DRAIN, pool.staff.gpu(uuid).course)
+        gpu = pool.staff.drain_gpu(uuid, request.reason, asker.by, request.seen)
         return visible_gpu(gpu, asker)
 
     return await host.decide(decision)
@@ -80,8 +80,8 @@ async def undrain_gpu(
     """The GPU takes leases again."""
 
     def decision(pool: Pool) -> GpuView:
-        asker.require(Right.DRAIN, pool.desk.gpu(uuid).course)
-        gpu = pool.desk.undrain_gpu(uuid, request.reason, asker.by, request.seen)
+        asker.require(Right.DRAIN, pool.staff.gpu(uuid).course)
+        gpu = pool.staff.undrain_gpu(uuid, request.reason, asker.by, request.seen)
         return visible_gpu(gpu, asker)
 
     return await host.decide(decision)
@@ -97,8 +97,8 @@ async def drain_slice(
     """No new lease on this slice's place; who runs there runs on."""
 
     def decision(pool: Pool) -> SliceView:
-        asker.require(Right.DRAIN, pool.desk.gpu_under(slice_id).course)
-        item = pool.desk.drain_slice(slice_id, request.reason, asker.by, request.seen)
+        asker.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
+        item = pool.staff.drain_slice(slice_id, request.reason, asker.by, request.seen)
         return visible_slice(item, asker)
 
     return await host.decide(decision)
@@ -111,8 +111,8 @@ async def undrain_slice(
     """The slice's place takes leases again."""
 
     def decision(pool: Pool) -> SliceView:
-        asker.require(Right.DRAIN, pool.desk.gpu_under(slice_id).course)
-        item = pool.desk.undrain_slice(slice_id, request.reason, asker.by, request.seen)
+        asker.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
+        item = pool.staff.undrain_slice(slice_id, request.reason, asker.by, request.seen)
         return visible_slice(item, asker)
 
     return await host.decide(decision)
@@ -122,7 +122,7 @@ async def undrain_slice(
 async def quarantine(slice_id: int, request: ActionRequest, asker: Guard, host: Host) -> SliceView:
     """Set a slice aside that nobody holds: it stays as it is until `clear`."""
     return await host.decide(
-        lambda pool: pool.desk.quarantine(slice_id, request.reason, asker.by, request.seen)
+        lambda pool: pool.staff.quarantine(slice_id, request.reason, asker.by, request.seen)
     )
 
 
@@ -132,7 +132,7 @@ async def clear(
 ) -> SliceView:
     """Try again to destroy a slice that is set aside."""
     return await host.decide(
-        lambda pool: pool.desk.clear(slice_id, asker.by, request.reason, request.seen)
+        lambda pool: pool.staff.clear(slice_id, asker.by, request.reason, request.seen)
     )
 
 
@@ -145,7 +145,7 @@ async def adopt(
 ) -> SliceView:
     """Take over a foreign slice: it is destroyed, and its place is the pool's."""
     return await host.decide(
-        lambda pool: pool.desk.adopt(slice_id, asker.by, request.reason, request.seen)
+        lambda pool: pool.staff.adopt(slice_id, asker.by, request.reason, request.seen)
     )
 
 
@@ -164,7 +164,7 @@ async def reclaim(
     def decision(pool: Pool) -> LeaseView:
         found = lease_for(pool, asker, lease_id, Right.RELEASE)
         asker.require(Right.RELEASE, found.course)
-        return pool.desk.reclaim(
+        return pool.staff.reclaim(
             lease_id, request.reason, asker.by, request.warning_s, request.seen
         )
 
@@ -185,7 +185,7 @@ async def put_in_front(
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, asker, ticket_id, Right.NEXT)
-        return pool.desk.put_in_front(ticket_id, request.reason, asker.by, request.seen)
+        return pool.staff.put_in_front(ticket_id, request.reason, asker.by, request.seen)
 
     return await host.decide(decision)
 
@@ -198,6 +198,6 @@ async def put_back(
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, asker, ticket_id, Right.NEXT)
-        return pool.desk.put_back(ticket_id, asker.by)
+        return pool.staff.put_back(ticket_id, asker.by)
 
     return await host.decide(decision)

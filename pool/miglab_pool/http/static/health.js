@@ -1,6 +1,6 @@
 // Keeps the Health page current while somebody can see it: fetched anew now and then.
 
-import { renew } from "./again.js";
+import { renew } from "./refresh.js";
 import { byId } from "./frame.js";
 
 const AGAIN_MS = 15000;

@@ -1,13 +1,13 @@
 // The layouts' page: a file is tried out first, then applied as it was shown.
 
-import * as desk from "./desk.js";
+import * as details from "./details.js";
 import { ask, byId, post, say } from "./frame.js";
 
 let tried = ""; // the text whose difference is shown: that one is applied, whatever is typed since
 
 byId("main").addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-desk]");
-  if (button) desk.open(button.dataset.desk, button);
+  const button = event.target.closest("button[data-details]");
+  if (button) details.open(button.dataset.details, button);
   const example = event.target.closest("button[data-example]");
   if (example) {
     byId("text").value = example.dataset.example;
@@ -39,7 +39,7 @@ byId("preview").addEventListener("submit", async (event) => {
   const trouble = form.querySelector("[role=alert]");
   trouble.textContent = "";
   try {
-    const done = await ask("PUT", "layout", { text: tried, file: "layout", ...desk.values(form) });
+    const done = await ask("PUT", "layout", { text: tried, file: "layout", ...details.values(form) });
     const warned = done.warned.length;
     say(warned ? `${form.dataset.done} Leases warned: ${warned}.` : form.dataset.done);
     byId("preview").replaceChildren();
@@ -58,4 +58,4 @@ async function refresh() {
 }
 
 document.addEventListener("miglab:acted", refresh);
-setInterval(() => byId("desk").open || refresh().catch(() => {}), 10000);
+setInterval(() => byId("details").open || refresh().catch(() => {}), 10000);

@@ -1,6 +1,6 @@
 // Keeps the pool's page current: the server says that something changed, and sends those parts anew.
 
-import * as desk from "./desk.js";
+import * as details from "./details.js";
 import { find } from "./find.js";
 import { byId, part, prefix } from "./frame.js";
 import { age } from "./times.js";
@@ -69,8 +69,8 @@ setInterval(() => age(document), AGE_MS);
 setInterval(refresh, REFRESH_MS);
 
 byId("main").addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-desk]");
-  if (button) desk.open(button.dataset.desk, button);
+  const button = event.target.closest("button[data-details]");
+  if (button) details.open(button.dataset.details, button);
 });
 
 // Arrow keys walk over the drawing, as the eye does.

@@ -1,17 +1,17 @@
 // The reservations' page: its forms, and what a refused one clashes with, marked in the week.
 
-import { renew } from "./again.js";
-import * as desk from "./desk.js";
+import { renew } from "./refresh.js";
+import * as details from "./details.js";
 import { byId } from "./frame.js";
 
 const AGAIN_MS = 60000;
 const here = byId("main");
 
 here.addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-desk]");
+  const button = event.target.closest("button[data-details]");
   if (!button) return;
   clear();
-  desk.open(button.dataset.desk, button).then(fillZone);
+  details.open(button.dataset.details, button).then(fillZone);
 });
 
 // A new reservation begins in the time zone of whoever makes it.
@@ -37,7 +37,7 @@ document.addEventListener("miglab:refused", (event) => {
 
 const refresh = () => renew().catch(() => {}); // the next one may succeed
 document.addEventListener("miglab:acted", refresh);
-setInterval(() => byId("desk").open || document.querySelector(".clash") || refresh(), AGAIN_MS);
+setInterval(() => byId("details").open || document.querySelector(".clash") || refresh(), AGAIN_MS);
 here.addEventListener("change", (event) => {
   if (event.target.id === "zone") event.target.form.requestSubmit();
 });

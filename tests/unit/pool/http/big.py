@@ -35,7 +35,7 @@ class BigPool(FakePool):
             for n in (0, 1)
         )
         return PoolSnapshot(
-            at=self.now, simulated=True, gpus=self.gpus, waiting=self.line, kept=kept
+            at=self.now, simulated=True, gpus=self.gpus, waiting=self.line, reserved_slots=kept
         )
 
     def _lease(self, number: int) -> LeaseView | None:

@@ -21,8 +21,8 @@ from miglab_pool.views.usage_report import Facts
 from miglab_pool.worker.gpu_health import Condition, Happening
 from miglab_pool.worker.jobs import Act, ActKind
 
-from .fake_desk import FakeDesk
 from .fake_layouts import FIRST, FakeLayouts
+from .fake_staff import FakeStaff
 
 PREFIX = "/services/pool"
 SECRET = "the-spawners-own-secret"
@@ -106,7 +106,7 @@ def slice_view(number: int, start: int, user: str | None = None, **more: Any) ->
 def entry(number: int, **more: Any) -> AuditEntry:
     """What ina did: she asked for lease 1 back."""
     values: dict[str, Any] = {
-        "id": number, "at": 1e9, "by": "person:ina", "act": "reclaim", "what": "lease",
+        "id": number, "at": 1e9, "by": "person:ina", "action": "reclaim", "what": "lease",
         "thing": "1", "from_state": "running", "to_state": "warned", "reason": "Exam.",
         "course": "ml",
     }  # fmt: skip
@@ -153,9 +153,9 @@ class FakePool(FakeLayouts):
     laid: dict[str, LayoutView] = field(default_factory=lambda: {"1": FIRST})
 
     @property
-    def desk(self) -> FakeDesk:
+    def staff(self) -> FakeStaff:
         """What staff do by hand."""
-        return FakeDesk(self)
+        return FakeStaff(self)
 
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)

@@ -78,12 +78,12 @@ class FullLab:
     def _staff(self, gpu: str) -> None:
         """What staff do, each with a hostile reason."""
         pool, by = self.world.pool, f"person:{EVIL}"
-        pool.desk.put_in_front(self.waiting, EVIL, by)
-        pool.desk.drain_gpu(gpu, EVIL, by)
+        pool.staff.put_in_front(self.waiting, EVIL, by)
+        pool.staff.drain_gpu(gpu, EVIL, by)
         slices = self.world.ledger.state.slices.values()
         free = next(row.id for row in slices if row.state == SliceState.FREE)
-        pool.desk.quarantine(free, EVIL, by)
-        pool.desk.send(MessageRequest(all=True, text=EVIL, minutes=60), by)
+        pool.staff.quarantine(free, EVIL, by)
+        pool.staff.send(MessageRequest(all=True, text=EVIL, minutes=60), by)
         pool.reserve(CLASS, by)
         pool.lay([LayoutSpec(name="practical", gpus={gpu: ("3g.20gb",)})], by, EVIL)
         pool.pause(EVIL, by)

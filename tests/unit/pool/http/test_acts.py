@@ -1,4 +1,4 @@
-"""The desk's acts: who finds which, what they say, and that the API takes each as it is sent."""
+"""What staff may do: who finds which, what they say, and that the API takes each as it is sent."""
 
 from collections.abc import Sequence
 
@@ -159,7 +159,7 @@ async def test_the_api_takes_what_the_form_sends(
 
 
 def sent(act: Act) -> dict[str, object] | None:
-    """What desk.js makes of the form as it opens, with words where words are needed."""
+    """What details.js makes of the form as it opens, with words where words are needed."""
     if act.method == "DELETE":
         return None
     body: dict[str, object] = dict(act.fixed)

@@ -50,8 +50,8 @@ class Seen(HTMLParser):
         self.handlers |= {name for name in given if name.startswith("on")}
         if tag == "script":
             self.scripts.append(given.get("src", "written in the page"))
-        if "data-desk" in given:
-            self.leads_to.add(f"{PREFIX}/desk/{given['data-desk']}")
+        if "data-details" in given:
+            self.leads_to.add(f"{PREFIX}/details/{given['data-details']}")
         if tag == "a" and given.get("href", "").startswith(PREFIX):
             self.leads_to.add(given["href"])
 
@@ -106,13 +106,14 @@ async def test_markup_in_names_and_reasons_is_text_on_every_page(lab: FullLab, t
 
 @pytest.mark.usefixtures("people")
 async def test_the_pages_show_what_was_written_as_it_was_written(lab: FullLab):
-    """To an admin: name, reason, pause, draining, quarantine, reservation, and the desks' too."""
+    """To an admin: name, reason, pause, draining, quarantine, reservation; in the details too."""
     pages = await pages_of(lab.management, "admin-token")
     showing = {address.removeprefix(PREFIX) for address, seen in pages.items() if EVIL in seen.text}
     shelves = {re.sub(r"[-\w]+-[-\w]+$|\d+$", "", one.split("?")[0]) for one in showing}
     assert shelves >= {
         "/", "/fragment", "/reservations", "/usage",
-        "/desk/pool", "/desk/gpu/", "/desk/slice/", "/desk/ticket/", "/desk/reservation/",
+        "/details/pool", "/details/gpu/", "/details/slice/", "/details/ticket/",
+        "/details/reservation/",
     }  # fmt: skip
 
 

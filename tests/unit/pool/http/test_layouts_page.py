@@ -53,5 +53,5 @@ async def test_a_preview_needs_the_pages_token(client: httpx.AsyncClient) -> Non
 
 async def test_one_that_is_gone_is_said(client: httpx.AsyncClient) -> None:
     """A layout that was removed meanwhile."""
-    answer = await client.get("/desk/layout/none", headers=as_("staff-token"))
+    answer = await client.get("/details/layout/none", headers=as_("staff-token"))
     assert (answer.status_code, answer.json()["reason"]) == (404, "no-such-page")

@@ -109,10 +109,12 @@ def test_entries_in_words() -> None:
     told = lines(
         [
             entry(4),
-            entry(3, what="gpu", thing="GPU-a", act="drain", from_state="ok", to_state="ok"),
-            entry(2, what="gpu", thing="GPU-gone", act="undrain", by="spawner"),
-            entry(1, what="pool", thing="", act="pause", from_state="granting", to_state="paused"),
-            entry(0, what="note", thing="7", act="", by="pool", from_state="", to_state="shown"),
+            entry(3, what="gpu", thing="GPU-a", action="drain", from_state="ok", to_state="ok"),
+            entry(2, what="gpu", thing="GPU-gone", action="undrain", by="spawner"),
+            entry(
+                1, what="pool", thing="", action="pause", from_state="granting", to_state="paused"
+            ),
+            entry(0, what="note", thing="7", action="", by="pool", from_state="", to_state="shown"),
         ],
         {"GPU-a": "GPU 3"},
     )
@@ -198,7 +200,7 @@ async def test_messages_that_are_shown(client: httpx.AsyncClient, pool: FakePool
     page = (await client.get("/log", headers=ILSE)).text
     assert "To all of ml, by vera, until" in page and "18 May 2033, 03:33" in page
     assert "To everybody" in page and "To bob" not in page
-    assert re.findall(r'data-desk="([^"]*)"', page) == ["note/1"]
+    assert re.findall(r'data-details="([^"]*)"', page) == ["message/1"]
 
 
 @pytest.mark.parametrize(
@@ -215,15 +217,15 @@ async def test_who_withdraws_a_message(
 ) -> None:
     """Whoever sent it and site admins; of what others told all, staff only read."""
     pool.sent = {1: note(1)}
-    desk = await client.get("/desk/note/1", headers=as_(token))
-    assert (desk.status_code, 'data-path="messages/1"' in desk.text) == (status, may)
+    details = await client.get("/details/message/1", headers=as_(token))
+    assert (details.status_code, 'data-path="messages/1"' in details.text) == (status, may)
     ended = await client.delete("/api/messages/1", headers=as_(token))
     assert (ended.status_code == 200) is may
 
 
 async def test_a_message_that_is_over(client: httpx.AsyncClient) -> None:
     """Somebody else withdrew it, or its time has passed."""
-    gone = await client.get("/desk/note/1", headers=ROOT)
+    gone = await client.get("/details/message/1", headers=ROOT)
     assert (gone.status_code, gone.json()["reason"]) == (404, "no-such-page")
 
 
@@ -232,13 +234,15 @@ async def test_hostile_text_stays_text(
     client: httpx.AsyncClient, pool: FakePool, text: str
 ) -> None:
     """Whatever people call themselves, write as a reason or a message, or type into the form."""
-    told = {key: text for key in ("by", "act", "what", "thing", "from_state", "reason", "course")}
+    told = {
+        key: text for key in ("by", "action", "what", "thing", "from_state", "reason", "course")
+    }
     pool.done = [entry(9, **told)]
     pool.sent = {1: note(1, text=text, by=f"person:{text}", to_user=text, to_server=text)}
     asked = {"by": text, "since": text, "what": text, "before": text}
     found = [
         (await client.get("/log", params=asked, headers=ROOT)).text,
-        (await client.get("/desk/note/1", headers=ROOT)).text,
+        (await client.get("/details/message/1", headers=ROOT)).text,
     ]
     for html in found:
         assert str(escape(text)) in html

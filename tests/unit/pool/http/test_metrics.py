@@ -41,17 +41,17 @@ def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def test_slices_are_told_by_their_place() -> None:
-    """Memory by GPU, place and profile; unknown use has no sample, nor has what is gone."""
+def test_slices_are_labelled_by_their_placement() -> None:
+    """Memory by GPU, start and profile; unknown use has no sample, nor has what is gone."""
     metrics = Metrics()
     known = slice_view(1, 0, "ada", memory_used_mib=100, activity_pct=12.5)
     unknown = slice_view(2, 4)
     got = samples(metrics.render(snapshot(gpu(slices=(known, unknown))), ()))
-    assert got["miglab_slice_memory_used_bytes", ("0", "0", "1g.5gb")] == 100 * MIB
-    assert got["miglab_slice_activity_ratio", ("0", "0", "1g.5gb")] == 0.125
-    assert ("miglab_slice_activity_ratio", ("0", "4", "1g.5gb")) not in got
-    assert got["miglab_slice_memory_bytes", ("0", "4", "1g.5gb")] == 4864 * MIB
-    assert ("miglab_slice_memory_used_bytes", ("0", "4", "1g.5gb")) not in got
+    assert got["miglab_slice_memory_used_bytes", ("0", "1g.5gb", "0")] == 100 * MIB
+    assert got["miglab_slice_activity_ratio", ("0", "1g.5gb", "0")] == 0.125
+    assert ("miglab_slice_activity_ratio", ("0", "1g.5gb", "4")) not in got
+    assert got["miglab_slice_memory_bytes", ("0", "1g.5gb", "4")] == 4864 * MIB
+    assert ("miglab_slice_memory_used_bytes", ("0", "1g.5gb", "4")) not in got
     later = samples(metrics.render(snapshot(gpu()), ()))
     assert not [
         name for name, _ in later if name.startswith(("miglab_slice_memory", "miglab_slice_act"))
@@ -114,8 +114,8 @@ def test_who_waited_too_long_was_refused() -> None:
 def test_the_drivers_times_are_by_profile() -> None:
     """Create and destroy are two histograms."""
     metrics = Metrics()
-    metrics.cut("create", "1g.5gb", 0.3)
-    metrics.cut("destroy", "7g.40gb", 1.2)
+    metrics.driver_call("create", "1g.5gb", 0.3)
+    metrics.driver_call("destroy", "7g.40gb", 1.2)
     got = samples(metrics.render(snapshot(), ()))
     assert got["miglab_slice_create_seconds_sum", ("1g.5gb",)] == pytest.approx(0.3)
     assert got["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
@@ -129,7 +129,7 @@ async def test_findings_are_those_of_the_last_round(host: PoolHost, pool: FakePo
     await host._reconcile()
     got = samples(host.metrics.render(snapshot(), ()))
     assert got["miglab_reconcile_open", ("holder",)] == 1
-    assert got["miglab_reconcile_mended_total", ("slice",)] == 2
+    assert got["miglab_reconcile_repaired_total", ("slice",)] == 2
     assert host.findings == tuple(found)
     pool.findings = []
     await host._reconcile()

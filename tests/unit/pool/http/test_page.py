@@ -57,7 +57,7 @@ def test_a_likely_wait_in_little_room(low_s: float, high_s: float, said: str) ->
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("path", ["/", "/desk/slice/1", "/desk/lease/1", "/desk/ticket/1"])
+@pytest.mark.parametrize("path", ["/", "/details/slice/1", "/details/lease/1", "/details/ticket/1"])
 async def test_hostile_names_stay_text(
     client: httpx.AsyncClient, pool: FakePool, name: str, path: str
 ) -> None:
@@ -86,17 +86,17 @@ async def test_no_inline_script_or_style(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_student_may_open_what_is_their_own(client: httpx.AsyncClient) -> None:
-    """Own leases and slices lead to the desk; others' have neither a button nor a name."""
+    """Own leases and slices lead to the details; others' have neither a button nor a name."""
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    opened = set(re.findall(r'data-desk="([^"]+)"', page))
+    opened = set(re.findall(r'data-details="([^"]+)"', page))
     assert opened == {"lease/1", "lease/3", "slice/1"}
     assert "bob" not in page and "somebody" in page
 
 
 async def test_staff_may_open_everything(client: httpx.AsyncClient) -> None:
-    """Staff see names, and each GPU, slice and place in line leads to the desk."""
+    """Staff see names, and each GPU, slice and place in line leads to the details."""
     page = (await client.get("/fragment", headers=as_("staff-token"))).text
-    opened = set(re.findall(r'data-desk="([^"]+)"', page))
+    opened = set(re.findall(r'data-details="([^"]+)"', page))
     assert opened == {"pool", "gpu/GPU-0", "slice/1", "slice/2", "slice/4"}
     assert "bob" in page
 
@@ -127,9 +127,9 @@ async def test_waiting_is_shown_with_the_own_place(
     pool.request_of_alice()
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
     assert 'data-own="You are number 1 in line for 1g.5gb."' in page
-    assert 'data-desk="ticket/1"' in page
+    assert 'data-details="ticket/1"' in page
     of_bob = await client.get("/fragment", headers=as_("bob-token"))
-    assert 'data-desk="ticket/1"' not in of_bob.text
+    assert 'data-details="ticket/1"' not in of_bob.text
 
 
 async def test_the_likely_wait_is_shown(client: httpx.AsyncClient, pool: FakePool) -> None:
@@ -160,7 +160,7 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, pool:
     assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "line"]
 
 
-@pytest.mark.parametrize("name", ["frame.css", "pool.css", "pool.js", "desk.js", "icon.svg"])
+@pytest.mark.parametrize("name", ["frame.css", "pool.css", "pool.js", "details.js", "icon.svg"])
 async def test_static_files(client: httpx.AsyncClient, name: str) -> None:
     """What the page asks for is there."""
     assert (await client.get(f"/static/{name}")).status_code == 200
@@ -191,7 +191,7 @@ async def test_who_signed_out_is_told_no_more(
 
 async def test_an_endless_number_is_no_lease(client: httpx.AsyncClient) -> None:
     """Python reads no number of 5,000 digits; the page says that there is no such thing."""
-    answer = await client.get("/desk/lease/" + "1" * 5000, headers=as_("staff-token"))
+    answer = await client.get("/details/lease/" + "1" * 5000, headers=as_("staff-token"))
     assert answer.status_code == 404
 
 

@@ -52,7 +52,7 @@ class Lab:
         settings = PoolSettings(
             courses={"ml": Course(title="ML", shapes=("7g.40gb",))},
             pool=PoolTable(attend_grace_s=1e6),
-            reclaim=Reclaim(stays=1, warning_s=60),
+            reclaim=Reclaim(keepalives=1, warning_s=60),
             tuning=Tuning(probe_s=0.0),
         )
         pool = Pool(settings, self.ledger, self.driver, self.holders, lambda: self.at)
@@ -165,7 +165,7 @@ async def test_explained_to_staff(
     path = "/api/reclaim?user=alice"
     assert (await staff.get(path, headers=as_("alice-token"))).status_code == 403
     (told,) = (await staff.get(path, headers=as_("staff-token"))).json()
-    assert (told["user"], told["act"], told["activity"]) == ("alice", "keep", "active")
+    assert (told["user"], told["decision"], told["activity"]) == ("alice", "keep", "active")
     assert told["figures"]["kernels"] == 1 and told["figures"]["execution_age_s"] == 5000.0
     assert (await staff.get("/api/reclaim?user=eve", headers=as_(SECRET))).json() == []
 

@@ -16,9 +16,9 @@ async def test_a_student_sees_what_is_reserved_and_can_do_nothing(
     pool.reserved[1] = reservation_view(1, reason="resit")
     page = (await client.get("/reservations?monday=2026-06-03", headers=as_("bob-token"))).text
     assert "7 × 1g.5gb" in page and "Tue 10:00–12:00 Europe/Berlin" in page
-    assert "resit" not in page and 'data-desk="reserve"' not in page
-    desk = (await client.get("/desk/reservation/1", headers=as_("bob-token"))).text
-    assert "<form" not in desk and "resit" not in desk
+    assert "resit" not in page and 'data-details="reserve"' not in page
+    details = (await client.get("/details/reservation/1", headers=as_("bob-token"))).text
+    assert "<form" not in details and "resit" not in details
 
 
 @pytest.mark.parametrize(("token", "may"), [("instructor-token", True), ("vision-token", False)])
@@ -27,21 +27,21 @@ async def test_only_the_courses_instructors_change_it(
 ) -> None:
     """An instructor of another course sees it, without the forms."""
     pool.reserved[1] = reservation_view(1)
-    desk = await client.get("/desk/reservation/1", headers=as_(token))
-    assert ('data-path="reservations/1"' in desk.text) is may
+    details = await client.get("/details/reservation/1", headers=as_(token))
+    assert ('data-path="reservations/1"' in details.text) is may
 
 
 async def test_the_form_offers_own_courses_alone(client: httpx.AsyncClient) -> None:
     """Who instructs one course reserves for that one."""
-    form = (await client.get("/desk/reserve", headers=as_("instructor-token"))).text
+    form = (await client.get("/details/reserve", headers=as_("instructor-token"))).text
     assert '<option value="ml">' in form and '<option value="vision">' not in form
-    refused = await client.get("/desk/reserve", headers=as_("assistant-token"))
+    refused = await client.get("/details/reserve", headers=as_("assistant-token"))
     assert (refused.status_code, refused.json()["reason"]) == (403, "forbidden")
 
 
 async def test_what_is_gone_is_said(client: httpx.AsyncClient) -> None:
     """A reservation that was cancelled meanwhile."""
-    answer = await client.get("/desk/reservation/9", headers=as_("staff-token"))
+    answer = await client.get("/details/reservation/9", headers=as_("staff-token"))
     assert (answer.status_code, answer.json()["reason"]) == (404, "no-such-page")
 
 
@@ -58,7 +58,7 @@ async def test_any_query_is_answered(client: httpx.AsyncClient, pool: FakePool, 
 async def test_hostile_words_stay_text(client: httpx.AsyncClient, pool: FakePool) -> None:
     """A course's name and what a reservation is for are shown, not run."""
     pool.reserved[1] = reservation_view(1, course=HOSTILE, reason=HOSTILE, made_by=HOSTILE)
-    for path in ("/reservations?monday=2026-06-03", "/desk/reservation/1"):
+    for path in ("/reservations?monday=2026-06-03", "/details/reservation/1"):
         page = (await client.get(path, headers=as_("admin-token"))).text
         assert "<script>alert" not in page and "&lt;script&gt;alert" in page
 

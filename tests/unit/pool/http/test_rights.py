@@ -35,7 +35,7 @@ THINGS = (OWN_COURSE, OTHER, NO_COURSE, OWN)
 #                    over a thing of: ml, vision, no course, their own (in vision)
 ALL, NONE, COURSE, MINE, BOTH = "yyyy", "nnnn", "ynnn", "nnny", "ynny"
 MAY = {  #           spawner admin instructor assistant student
-    "look": (ALL, ALL, ALL, ALL, ALL),
+    "see-pool": (ALL, ALL, ALL, ALL, ALL),
     "see-names": (ALL, ALL, BOTH, BOTH, MINE),
     "explain": (ALL, ALL, COURSE, COURSE, NONE),
     "see-usage": (ALL, ALL, COURSE, COURSE, NONE),
@@ -48,7 +48,7 @@ MAY = {  #           spawner admin instructor assistant student
     "next": (ALL, ALL, COURSE, NONE, NONE),
     "reserve": (ALL, ALL, COURSE, NONE, NONE),
     "drain": (ALL, ALL, COURSE, NONE, NONE),
-    "cut": (ALL, ALL, COURSE, NONE, NONE),
+    "partition": (ALL, ALL, COURSE, NONE, NONE),
     "quarantine": (ALL, ALL, NONE, NONE, NONE),
     "pause": (ALL, ALL, NONE, NONE, NONE),
     "adopt": (ALL, ALL, NONE, NONE, NONE),

@@ -67,11 +67,11 @@ SIGNS_IN = "      200   200 200  200  200  200   200 200 403 302"
 STAFF_PAGE = "    200   200 200  200  200  200   403 403 403 302"
 LOG_ML = "        200   200 200  200  200  403   403 403 403 302"
 HEALTH_PAGE = "   200   200 200  200  403  200   403 403 403 302"
-STAFF_DESK = (
+STAFF_DETAILS = (
     "    200   200 200  200  200  200   404 404 403 401"  # a slice that nobody holds, a GPU
 )
-SLICE_DESK = "    200   200 200  200  200  200   200 404 403 401"  # alice's; vera reads no name
-RESERVE_DESK = "  200   200 200  200  403  200   403 403 403 401"
+SLICE_DETAILS = "    200   200 200  200  200  200   200 404 403 401"  # alice's; vera reads no name
+RESERVE_DETAILS = "  200   200 200  200  403  200   403 403 403 401"
 WAY_BACK = "      403   403 403  403  403  403   403 403 403 403"  # without the browser's state
 ROUTES = [
     ("POST", "/api/tickets", TICKET, SPAWN),
@@ -131,16 +131,16 @@ ROUTES = [
     ("GET", "/reservations", None, SIGNS_IN),
     ("GET", "/layouts", None, STAFF_PAGE),
     ("POST", "/layouts/preview", LAYOUT, LAYOUTS),
-    ("GET", "/desk/lease/1", None, SEE_NAMES),
-    ("GET", "/desk/ticket/1", None, SEE_NAMES),
-    ("GET", "/desk/slice/1", None, SLICE_DESK),
-    ("GET", "/desk/slice/4", None, STAFF_DESK),
-    ("GET", "/desk/gpu/GPU-0", None, STAFF_DESK),
-    ("GET", "/desk/note/1", None, TOLD),
-    ("GET", "/desk/pool", None, STAFF_DESK),
-    ("GET", "/desk/reserve", None, RESERVE_DESK),
-    ("GET", "/desk/reservation/1", None, LOOK),
-    ("GET", "/desk/layout/1", None, LAYOUTS),
+    ("GET", "/details/lease/1", None, SEE_NAMES),
+    ("GET", "/details/ticket/1", None, SEE_NAMES),
+    ("GET", "/details/slice/1", None, SLICE_DETAILS),
+    ("GET", "/details/slice/4", None, STAFF_DETAILS),
+    ("GET", "/details/gpu/GPU-0", None, STAFF_DETAILS),
+    ("GET", "/details/message/1", None, TOLD),
+    ("GET", "/details/pool", None, STAFF_DETAILS),
+    ("GET", "/details/reserve", None, RESERVE_DETAILS),
+    ("GET", "/details/reservation/1", None, LOOK),
+    ("GET", "/details/layout/1", None, LAYOUTS),
     ("GET", "/oauth_callback", None, WAY_BACK),
 ]
 

@@ -12,7 +12,7 @@ from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.reclaimer.activity_states import HOLDING_MIB, Activity, Bounds, Reading, judge
 from miglab_pool.reclaimer.hard_ends import HardEnd
-from miglab_pool.reclaimer.policy import Act, LeaseFacts, Limits, Verdict, decide
+from miglab_pool.reclaimer.policy import Decision, LeaseFacts, Limits, Verdict, decide
 from miglab_pool.reclaimer.signals import NEVER, Known
 
 NOW = 1_800_000_000.0
@@ -25,7 +25,7 @@ HOLDS = Reading(processes=1, memory_used_mib=900)
 COMPUTES = replace(HOLDS, activity_pct=40.0, is_computing=True, computed_age_s=0.0)
 RESTS = replace(HOLDS, activity_pct=0.0, computed_age_s=NEVER)
 EMPTY = Reading(processes=0, memory_used_mib=3, free_for_s=0)
-RANK = {Act.KEEP: 0, Act.WARN: 1, Act.RECLAIM: 2}
+RANK = {Decision.KEEP: 0, Decision.WARN: 1, Decision.RECLAIM: 2}
 
 
 def idle(quiet_s: float, **more: float | None) -> Known:
@@ -120,33 +120,33 @@ def test_who_writes_and_has_run_nothing_yet_uses_the_slice(
 
 
 @pytest.mark.parametrize(
-    ("age_s", "others_wait", "reading", "act"),
+    ("age_s", "others_wait", "reading", "decision"),
     [
-        (899, 1, EMPTY, Act.KEEP),
-        (900, 1, EMPTY, Act.WARN),
-        (900, 0, EMPTY, Act.KEEP),
-        (7200, 0, EMPTY, Act.WARN),
-        (1799, 1, HOLDS, Act.KEEP),
-        (1800, 1, HOLDS, Act.WARN),
-        (14400, 0, HOLDS, Act.WARN),
+        (899, 1, EMPTY, Decision.KEEP),
+        (900, 1, EMPTY, Decision.WARN),
+        (900, 0, EMPTY, Decision.KEEP),
+        (7200, 0, EMPTY, Decision.WARN),
+        (1799, 1, HOLDS, Decision.KEEP),
+        (1800, 1, HOLDS, Decision.WARN),
+        (14400, 0, HOLDS, Decision.WARN),
     ],
 )
-def test_limits(age_s: float, others_wait: int, reading: Reading, act: Act) -> None:
+def test_limits(age_s: float, others_wait: int, reading: Reading, decision: Decision) -> None:
     """The limit shrinks when others wait, stretches when nobody does, and spares what is held."""
-    assert verdict(idle(age_s), reading, others_wait=others_wait).act is act
+    assert verdict(idle(age_s), reading, others_wait=others_wait).decision is decision
 
 
 def test_a_busy_kernel_is_not_idle() -> None:
     """However quiet the browser and however many wait, a running cell is left alone."""
     busy = idle(90_000, execution_age_s=5.0, busy=True)
-    assert verdict(busy, HOLDS, others_wait=50).act is Act.KEEP
-    assert verdict(busy, HOLDS, WARNED, others_wait=50).act is Act.KEEP
+    assert verdict(busy, HOLDS, others_wait=50).decision is Decision.KEEP
+    assert verdict(busy, HOLDS, WARNED, others_wait=50).decision is Decision.KEEP
 
 
 def test_a_process_that_does_nothing_is_not_busy() -> None:
     """Memory that is only held does not keep a slice for ever."""
     said = verdict(idle(50_000), Reading(1, 4000), others_wait=1)
-    assert (said.act, said.activity) == (Act.WARN, Activity.IDLE_HOLDING)
+    assert (said.decision, said.activity) == (Decision.WARN, Activity.IDLE_HOLDING)
     assert said.reclaim_at == NOW + 300 and "1 other waits" in said.reason
 
 
@@ -171,30 +171,30 @@ def test_an_empty_slice_is_called_empty() -> None:
 def test_still_here_counts_for_a_while() -> None:
     """It holds a new warning off until its time is over, and no longer."""
     stays = replace(HELD, stay_until=NOW + 1)
-    assert verdict(idle(50_000), lease=stays, others_wait=1).act is Act.KEEP
-    assert verdict(idle(50_000), lease=stays, others_wait=1, now=NOW + 1).act is Act.WARN
+    assert verdict(idle(50_000), lease=stays, others_wait=1).decision is Decision.KEEP
+    assert verdict(idle(50_000), lease=stays, others_wait=1, now=NOW + 1).decision is Decision.WARN
 
 
 @pytest.mark.parametrize(
-    ("known", "others_wait", "now", "act", "words"),
+    ("known", "others_wait", "now", "decision", "words"),
     [
-        (idle(50_000), 1, NOW - 21, Act.WARN, "unless somebody is there"),
-        (idle(50_000), 1, NOW, Act.RECLAIM, "Nothing has happened"),
-        (idle(50_000, age_s=21.0), 1, NOW, Act.WARN, "last word"),
-        (idle(50_000, unsaved=2), 1, NOW, Act.WARN, "documents to be saved"),
-        (idle(50_000, unsaved=2), 1, NOW + 41, Act.RECLAIM, "Nothing has happened"),
-        (idle(5.0), 1, NOW, Act.KEEP, "in use"),
-        (idle(5_000), 0, NOW, Act.KEEP, "the limit is"),
-        (None, 1, NOW, Act.WARN, "Unknown is never idle"),
-        (idle(50_000, age_s=500.0), 1, NOW, Act.WARN, "Unknown is never idle"),
+        (idle(50_000), 1, NOW - 21, Decision.WARN, "unless somebody is there"),
+        (idle(50_000), 1, NOW, Decision.RECLAIM, "Nothing has happened"),
+        (idle(50_000, age_s=21.0), 1, NOW, Decision.WARN, "last word"),
+        (idle(50_000, unsaved=2), 1, NOW, Decision.WARN, "documents to be saved"),
+        (idle(50_000, unsaved=2), 1, NOW + 41, Decision.RECLAIM, "Nothing has happened"),
+        (idle(5.0), 1, NOW, Decision.KEEP, "in use"),
+        (idle(5_000), 0, NOW, Decision.KEEP, "the limit is"),
+        (None, 1, NOW, Decision.WARN, "Unknown is never idle"),
+        (idle(50_000, age_s=500.0), 1, NOW, Decision.WARN, "Unknown is never idle"),
     ],
 )
 def test_the_end_of_a_warning(
-    known: Known | None, others_wait: int, now: float, act: Act, words: str
+    known: Known | None, others_wait: int, now: float, decision: Decision, words: str
 ) -> None:
     """Taken back only when the server, heard after the end, still says that nothing happens."""
     said = verdict(known, HOLDS, WARNED, others_wait, now=now)
-    assert said.act is act
+    assert said.decision is decision
     assert words in said.reason
 
 
@@ -209,16 +209,16 @@ def end(kind: WarningKind, in_s: float) -> HardEnd:
 def test_hard_ends(kind: WarningKind) -> None:
     """Warned in time, whatever is known; taken back at the end; a late warning is a whole one."""
     busy = idle(0.0, busy=True)
-    assert verdict(busy, ends=(end(kind, 376),)).act is Act.KEEP
+    assert verdict(busy, ends=(end(kind, 376),)).decision is Decision.KEEP
     soon = verdict(busy, ends=(end(kind, 375),))
-    assert (soon.act, soon.kind, soon.reclaim_at) == (Act.WARN, kind, NOW + 375)
+    assert (soon.decision, soon.kind, soon.reclaim_at) == (Decision.WARN, kind, NOW + 375)
     first = verdict(None, ends=(end(kind, -50),))
-    assert (first.act, first.reclaim_at) == (Act.WARN, NOW + 300)
+    assert (first.decision, first.reclaim_at) == (Decision.WARN, NOW + 300)
     warned = replace(HELD, warning=kind, reclaim_at=NOW)
-    assert verdict(None, lease=warned, ends=(end(kind, 0),)).act is Act.RECLAIM
-    assert verdict(None, lease=warned, ends=(end(kind, 0),), now=NOW - 1).act is Act.WARN
+    assert verdict(None, lease=warned, ends=(end(kind, 0),)).decision is Decision.RECLAIM
+    assert verdict(None, lease=warned, ends=(end(kind, 0),), now=NOW - 1).decision is Decision.WARN
     late = replace(HELD, warning=kind, reclaim_at=NOW + 1)
-    assert verdict(None, lease=late, ends=(end(kind, -50),)).act is Act.WARN
+    assert verdict(None, lease=late, ends=(end(kind, -50),)).decision is Decision.WARN
 
 
 def test_the_leases_own_end() -> None:
@@ -226,7 +226,9 @@ def test_the_leases_own_end() -> None:
     said = verdict(idle(0.0), ends=(end(WarningKind.TIME, 60),))
     assert (said.kind, said.reclaim_at) == (WarningKind.TIME, NOW + 60)
     warned = replace(HELD, warning=WarningKind.TIME, reclaim_at=NOW)
-    assert verdict(None, lease=warned, ends=(end(WarningKind.TIME, 0),)).act is Act.RECLAIM
+    assert (
+        verdict(None, lease=warned, ends=(end(WarningKind.TIME, 0),)).decision is Decision.RECLAIM
+    )
 
 
 def test_the_first_end_counts() -> None:
@@ -285,7 +287,7 @@ def test_more_idle_is_never_less_reclaim(
         return
     after = verdict(replace(known, **{which: age_s + more}), reading, lease, others)
     if not is_unknown(after):
-        assert RANK[after.act] >= RANK[before.act]
+        assert RANK[after.decision] >= RANK[before.decision]
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -296,7 +298,11 @@ def test_a_gpu_at_rest_says_nothing(
     """Activity of zero never makes anybody idle, or idle for longer, than if it were unknown."""
     rests = replace(reading, activity_pct=0.0, computed_age_s=NEVER)
     told, untold = (verdict(known, one, lease, others) for one in (rests, reading))
-    assert (told.act, told.activity, told.reason) == (untold.act, untold.activity, untold.reason)
+    assert (told.decision, told.activity, told.reason) == (
+        untold.decision,
+        untold.activity,
+        untold.reason,
+    )
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -306,7 +312,7 @@ def test_who_computes_on_the_gpu_is_not_cut_off(
 ) -> None:
     """Whatever a server says or leaves out, a slice that computes is kept."""
     computes = replace(reading, activity_pct=40.0, is_computing=True, computed_age_s=0.0)
-    assert verdict(known, computes, lease, others).act is Act.KEEP
+    assert verdict(known, computes, lease, others).decision is Decision.KEEP
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -316,7 +322,7 @@ def test_more_who_wait_is_never_less_reclaim(
 ) -> None:
     """The more wait, the sooner."""
     few, many = (verdict(known, reading, lease, n) for n in (others, others + more))
-    assert RANK[many.act] >= RANK[few.act]
+    assert RANK[many.decision] >= RANK[few.decision]
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -330,8 +336,8 @@ def test_knowing_less_is_never_more_reclaim(
         after = verdict(known, replace(reading, processes=None), lease, others)
     else:
         after = verdict(replace(known, **{which: None}), reading, lease, others)
-    if lease.warning is None or after.act is Act.RECLAIM:
-        assert RANK[after.act] <= RANK[before.act]
+    if lease.warning is None or after.decision is Decision.RECLAIM:
+        assert RANK[after.decision] <= RANK[before.decision]
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -342,7 +348,7 @@ def test_unknown_takes_nothing(
     """Unknown neither takes back nor warns anew."""
     said = verdict(known, reading, lease, others)
     if is_unknown(said):
-        assert said.act is (Act.KEEP if lease.warning is None else Act.WARN)
+        assert said.decision is (Decision.KEEP if lease.warning is None else Decision.WARN)
         assert said.reclaim_at is None
 
 
@@ -354,9 +360,12 @@ def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, ot
     empty = Reading(0, 3, free_for_s=LIMITS.bounds.unused_s + limit_s)
     fresh = replace(known, age_s=min(known.age_s, LIMITS.bounds.stale_s))
     said = verdict(fresh, empty, others_wait=others)
-    assert said.act is Act.WARN
+    assert said.decision is Decision.WARN
     assert said.reason.startswith("Nothing has ")
-    assert verdict(replace(fresh, age_s=1.0, unsaved=0), empty, WARNED, others).act is Act.RECLAIM
+    assert (
+        verdict(replace(fresh, age_s=1.0, unsaved=0), empty, WARNED, others).decision
+        is Decision.RECLAIM
+    )
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -364,7 +373,7 @@ def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, ot
 def test_who_computes_is_not_cut_off(known: Known, lease: LeaseFacts, others: int) -> None:
     """With a process on the slice and a busy kernel nothing is taken back and nobody warned."""
     busy = replace(known, age_s=10.0, busy=True, execution_age_s=10.0)
-    assert verdict(busy, HOLDS, lease, others).act is Act.KEEP
+    assert verdict(busy, HOLDS, lease, others).decision is Decision.KEEP
 
 
 def test_an_empty_simulated_slice_says_nothing_of_who_computes() -> None:
@@ -372,9 +381,9 @@ def test_an_empty_simulated_slice_says_nothing_of_who_computes() -> None:
     long_empty = replace(EMPTY, free_for_s=20_000)
     busy = idle(5, busy=True)
     simulated = replace(LIMITS, bounds=replace(LIMITS.bounds, believes_empty=False))
-    assert verdict(busy, long_empty).act is Act.WARN
-    assert decide(busy, long_empty, HELD, 3, simulated, (), NOW).act is Act.KEEP
-    assert decide(idle(20_000), long_empty, HELD, 3, simulated, (), NOW).act is Act.WARN
+    assert verdict(busy, long_empty).decision is Decision.WARN
+    assert decide(busy, long_empty, HELD, 3, simulated, (), NOW).decision is Decision.KEEP
+    assert decide(idle(20_000), long_empty, HELD, 3, simulated, (), NOW).decision is Decision.WARN
 
 
 @pytest.mark.parametrize("is_simulated", [True, False])

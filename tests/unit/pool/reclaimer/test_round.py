@@ -17,7 +17,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool.model.closing_times import Closings, class_end, window
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.activity_states import Activity, Bounds, Reading
-from miglab_pool.reclaimer.policy import Act, Limits
+from miglab_pool.reclaimer.policy import Decision, Limits
 from miglab_pool.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
@@ -27,7 +27,7 @@ from miglab_pool.views.lease_cases import Case
 LIMITS = Limits(
     idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, bounds=Bounds(90, 600)
 )
-POOL = changed(SETTINGS, warning_s=120, stay_s=300, stays=2, attend_grace_s=1e6)
+POOL = changed(SETTINGS, warning_s=120, keepalive_s=300, keepalives=2, attend_grace_s=1e6)
 STEP_S = 15.0
 
 
@@ -141,12 +141,13 @@ def test_unused_is_warned_then_taken_back(lab: Lab) -> None:
 def test_what_staff_ask_back_is_none_of_the_policys(
     make_lab: MakeLab, rules: dict[str, bool]
 ) -> None:
-    """Busy or idle, acting or not: a warning by staff stands, and is the desk's to act on."""
+    """Busy or idle, acting or not: a warning by staff stands, and is for staff to act on."""
     lab = make_lab(**rules)
     busy, idle = lab.run("ada"), lab.run("bob")
     lab.busy.add(busy.id)
     before = [
-        lab.pool.desk.reclaim(one.id, "Exam.", "person:ina", 3600.0).warning for one in (busy, idle)
+        lab.pool.staff.reclaim(one.id, "Exam.", "person:ina", 3600.0).warning
+        for one in (busy, idle)
     ]
     lab.live(2400)
     assert [lab.pool.lease(one.id).warning for one in (busy, idle)] == before
@@ -167,7 +168,7 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(
     it stays a warning by staff, so that its holder still cannot put it off."""
     lab = make_lab(closings=closings)
     lease = lab.run("ada")
-    lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
+    lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.live(600)
     far = lab.pool.lease(lease.id).warning
     assert far is not None and far.reclaim_at == 1_003_600.0
@@ -179,7 +180,7 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(
     notes = [row["reason"] for row in lab.ledger.history("lease", str(lease.id))]
     assert [words in note for note in notes].count(True) == 1
     lab.live(120)
-    assert [one.id for one in lab.pool.desk.take_back()] == [lease.id]
+    assert [one.id for one in lab.pool.staff.take_back()] == [lease.id]
 
 
 def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> None:
@@ -187,7 +188,7 @@ def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> 
     closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
     lab = make_lab(closings=closings)
     lease = lab.run("ada")
-    lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
+    lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.pass_time(790)
     lab.live(60)
     warning = lab.pool.lease(lease.id).warning
@@ -198,7 +199,7 @@ def test_the_lease_ends_before_staffs_warning(make_lab: MakeLab) -> None:
     """Its own end comes too: its holder is told that time, and cannot extend it away."""
     lab = make_lab(changed(POOL, lease_s=600.0, extension_s=300.0))
     lease = lab.run("ada")
-    lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
+    lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.live(495)
     warning = lab.pool.lease(lease.id).warning
     assert warning is not None
@@ -216,7 +217,7 @@ def test_what_staff_take_back_first_is_not_put_off(
     lab = make_lab(closings=closings, **rules)
     lease = lab.run("ada")
     warning_s = 3600.0 if rules else 750.0
-    before = lab.pool.desk.reclaim(lease.id, "Exam.", "person:ina", warning_s).warning
+    before = lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", warning_s).warning
     lab.live(735)
     assert lab.pool.lease(lease.id).warning == before
 
@@ -299,7 +300,7 @@ def test_still_here_counts_so_often(lab: Lab) -> None:
     lab.worked_at[lease.id] = lab.ticks
     lab.hold(lease)
     lab.live(30)
-    assert (lab.state(lease), lab.told("ada").stays) == (LeaseState.RUNNING, 0)
+    assert (lab.state(lease), lab.told("ada").keepalives) == (LeaseState.RUNNING, 0)
 
 
 def test_forged_activity_is_bounded(lab: Lab) -> None:
@@ -434,7 +435,7 @@ def test_stays_outlive_a_restart(lab: Lab) -> None:
     lab.pool.keepalive(lease.id, "server:ada/")
     lab.crash()
     lab.live(270)
-    assert (lab.state(lease), lab.told("ada").stays) == (LeaseState.RUNNING, 1)
+    assert (lab.state(lease), lab.told("ada").keepalives) == (LeaseState.RUNNING, 1)
 
 
 def test_unsaved_documents_hold_it_up(lab: Lab) -> None:
@@ -515,9 +516,9 @@ def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO, "miglab_pool.reclaimer.round"):
         lab.live(2000)
     assert steps(lab, lease) == ["granted", "attached", "running"]
-    assert lab.told("ada").act is Act.WARN and not lab.told("ada").is_acted_on
+    assert lab.told("ada").decision is Decision.WARN and not lab.told("ada").is_acted_on
     logged = [json.loads(record.getMessage().removeprefix("verdict ")) for record in caplog.records]
-    assert [(one["act"], one["activity"]) for one in logged] == [
+    assert [(one["decision"], one["activity"]) for one in logged] == [
         ("keep", "active"), ("keep", "idle-free"), ("warn", "idle-free"), ("warn", "idle-free"),
     ]  # fmt: skip
 

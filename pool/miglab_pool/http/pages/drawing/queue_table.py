@@ -56,7 +56,7 @@ class Head:
         own_line: one sentence about the asker.
         is_told: whether that sentence is shown: not to staff who have nothing to do with it.
         sums: the figures.
-        desk: what the button that is about the whole pool is called; empty for nothing to do.
+        pool_button: the label of the button for the whole pool; empty for none.
     """
 
     paused: str
@@ -64,7 +64,7 @@ class Head:
     own_line: str
     is_told: bool
     sums: list[tuple[int, str]]
-    desk: str
+    pool_button: str
 
 
 def line_of(waiting: Sequence[TicketView], asker: Asker) -> Line:
@@ -83,11 +83,11 @@ def head_of(
         own_line(snapshot, own, asker),
         is_waiting or not asker.is_staff,
         sums,
-        _pool_desk(asker),
+        _pool_button(asker),
     )
 
 
-def _pool_desk(asker: Asker) -> str:
+def _pool_button(asker: Asker) -> str:
     words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
     return " or ".join(word for right, word in words.items() if asker.has(right))
 

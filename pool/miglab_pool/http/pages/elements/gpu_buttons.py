@@ -87,7 +87,7 @@ def _named(item: SliceView) -> str:
 
 
 def _state(item: SliceView) -> str:
-    """How the desk calls the state that is seen."""
+    """What the action calls the state that was seen."""
     return "draining" if item.draining and item.state in DRAINABLE else item.state.value
 
 

@@ -2,13 +2,13 @@
 
 import { ask, byId, part, say } from "./frame.js";
 
-const dialog = byId("desk");
-const inside = byId("desk-in");
+const dialog = byId("details");
+const inside = byId("details-in");
 let opener = "";
 
 export async function open(address, button) {
   opener = button.id;
-  const answer = await part(`desk/${address}`);
+  const answer = await part(`details/${address}`);
   if (!answer.ok) {
     say((await answer.json()).message);
     return;

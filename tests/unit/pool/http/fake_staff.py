@@ -1,4 +1,4 @@
-"""The desk of the fake pool: keeps what it is told, and refuses what is not there."""
+"""What staff do to the fake pool: it keeps what it is told, and refuses what is not there."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .fakes import FakePool
 
 
-class FakeDesk:
+class FakeStaff:
     """See the module."""
 
     def __init__(self, pool: "FakePool") -> None:

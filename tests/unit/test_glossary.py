@@ -1,0 +1,84 @@
+"""Glossary and code agree: no *not* word is in what the lab offers to people and programs."""
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+
+import miglab_api
+from miglab_api.base import WireModel
+from miglab_hub.settings.reference import keys
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ON_THE_WIRE = GLOSSARY.split("## Inside")[0]
+
+VERBS = frozenset({"lab.students_can_act_as_staff"})
+"""Identifiers in which a word of the column *not* is a verb of everyday English."""
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of each row of the tables that have a column *not*."""
+    has_not = False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        if not line.startswith("| "):
+            has_not = has_not and line.startswith("|-")
+        elif has_not:
+            yield cells
+        else:
+            has_not = cells[-1] == "not"
+
+
+def not_words() -> set[str]:
+    """The words to avoid, as identifiers write them."""
+    cells = (row[-1] for row in rows(ON_THE_WIRE))
+    return {word.strip().replace(" ", "_") for cell in cells if cell for word in cell.split(",")}
+
+
+def first_column(page: str, pattern: str) -> set[str]:
+    """What another test holds to be exactly what there is."""
+    return set(re.findall(pattern, (REFERENCE / page).read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def json_keys() -> set[str]:
+    """The keys of everything that passes between processes."""
+    for module in iter_modules(miglab_api.__path__):
+        import_module(f"miglab_api.{module.name}")
+    found, models = set(), [WireModel]
+    while models:
+        model = models.pop()
+        found |= set(model.model_fields)
+        models += model.__subclasses__()
+    return found
+
+
+IDENTIFIERS = {
+    "path": first_column("api.md", r"^\| (?:GET|POST|PUT|DELETE) \| `([^`]+)`"),
+    "right": first_column("roles.md", r"^\| `([a-z-]+)` \|"),
+    "JSON key": json_keys(),
+    "command": first_column("cli.md", r"^\| `(miglab pool [a-z ]+)`"),
+    "metric": first_column("metrics.md", r"^\| `(miglab_\w+)`"),
+    "label": first_column("metrics.md", r"^\| `miglab_\w+` \| (`[^|]+`) \|"),
+    "setting": set(keys()),
+}
+
+
+@pytest.mark.parametrize("kind", IDENTIFIERS)
+def test_what_is_not_said(kind: str) -> None:
+    """No identifier has a word from the glossary's column *not*, in the singular or the plural."""
+    assert IDENTIFIERS[kind]
+    words = "|".join(map(re.escape, sorted(not_words())))
+    avoided = re.compile(rf"(?:^|[^a-z])(?:{words})s?(?:$|[^a-z])")
+    assert not [name for name in IDENTIFIERS[kind] if name not in VERBS and avoided.search(name)]
+
+
+def test_each_word_stands_once() -> None:
+    """A word has one row, and is not avoided in another."""
+    words = [word.strip() for row in rows(GLOSSARY) for word in row[0].split(",")]
+    assert len(words) == len(set(words)) > 50
+    assert not {word.replace(" ", "_") for word in words} & not_words()
