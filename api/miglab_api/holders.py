@@ -10,6 +10,8 @@ from pathlib import Path
 
 CONTAINER = "container"
 LEASE_LABEL = "miglab.lease"
+GENERATION_LABEL = "miglab.generation"
+LEDGER_LABEL = "miglab.ledger"
 LAB_LABEL = "miglab.lab"
 
 

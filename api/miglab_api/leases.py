@@ -61,6 +61,7 @@ class LeaseView(WireModel):
 
     Attributes:
         generation: the fence: attach must present it.
+        ledger: the id of the ledger that granted it; empty where it is not said.
         holder: ``container:<id>`` or ``process:<pid>,<start time>,<boot id>``; empty before attach.
         uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
         ends_at: when it ends; None for no limit.
@@ -81,6 +82,7 @@ class LeaseView(WireModel):
     course: str
     shape: str
     state: LeaseState
+    ledger: str = ""
     holder: str = ""
     uuids: tuple[str, ...] = ()
     slices: tuple[SliceView, ...] = ()
@@ -95,17 +97,34 @@ class LeaseView(WireModel):
     others_wait: int = 0
 
 
-class AttachRequest(WireModel):
-    """The fence: the server's container or process exists, is not started, and holds this lease."""
+class Fence(WireModel):
+    """Which lease is meant: a ledger that is restored from a copy gives its numbers once more.
+
+    Attributes:
+        ledger: the id of the ledger that granted it; empty for a server from before there was one.
+    """
 
     generation: int
+    ledger: Annotated[str, Field(max_length=64)] = ""
+
+
+class AttachRequest(Fence):
+    """The fence: the server's container or process exists, is not started, and holds this lease."""
+
     holder: Annotated[str, Field(min_length=3, max_length=200)]
 
 
 class ReleaseRequest(WireModel):
-    """Ask for a lease back; freed once the pool has seen for itself that the holder is gone."""
+    """Ask for a lease back; freed once the pool has seen for itself that the holder is gone.
+
+    Attributes:
+        generation: of the lease that is meant; a spawner says it, as numbers can come again.
+        ledger: as for `Fence`.
+    """
 
     reason: ReasonText = ""
+    generation: int | None = None
+    ledger: Annotated[str, Field(max_length=64)] = ""
 
 
 class ExtendRequest(WireModel):

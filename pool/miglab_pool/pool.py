@@ -12,7 +12,7 @@ from functools import partial
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.layouts import LayoutDiff, Layouts, LayoutSpec
-from miglab_api.leases import LeaseState, LeaseView, ServerStatus, WarningKind
+from miglab_api.leases import Fence, LeaseState, LeaseView, ServerStatus, WarningKind
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.staff import StaffMessage
@@ -199,24 +199,32 @@ class Pool:
 
     # -- leases -------------------------------------------------------------------------------
 
-    def attach(self, lease_id: int, generation: int, holder: str) -> LeaseView:
+    def attach(self, lease_id: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
         """The fence: only the holder that the pool accepts here may be started.
 
         Raises:
             Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
         """
         with self.store.lock:
-            return self._view(leases.attach(self.store, lease_id, generation, holder))
+            return self._view(leases.attach(self.store, lease_id, generation, holder, ledger))
 
-    def running(self, lease_id: int) -> LeaseView:
-        """The attached holder was started."""
-        with self.store.lock:
-            return self._view(leases.running(self.store, lease_id))
+    def running(self, lease_id: int, fence: Fence | None = None) -> LeaseView:
+        """The attached holder was started.
 
-    def release(self, lease_id: int, by: str, reason: str) -> LeaseView:
-        """Ask for a lease back.  Its slices are free once the holder is confirmed gone."""
+        Raises:
+            Refused: ``stale-lease``; another lease has that number now, or it is over.
+        """
         with self.store.lock:
-            return self._view(leases.release(self.store, lease_id, by, reason))
+            return self._view(leases.running(self.store, lease_id, fence))
+
+    def release(self, lease_id: int, by: str, reason: str, fence: Fence | None = None) -> LeaseView:
+        """Ask for a lease back.  Its slices are free once the holder is confirmed gone.
+
+        Raises:
+            Refused: ``stale-lease``; another lease has that number now.
+        """
+        with self.store.lock:
+            return self._view(leases.release(self.store, lease_id, by, reason, fence))
 
     def extend(self, lease_id: int, by_s: float, by: str) -> LeaseView:
         """Put off the end.

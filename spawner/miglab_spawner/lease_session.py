@@ -10,6 +10,7 @@ class Grant:
     Attributes:
         lease: the lease's id.
         generation: the fence that attach presents.
+        ledger: the id of the ledger that granted it; empty before there was one.
         uuids: the slices, in the lease's order.
     """
 
@@ -18,3 +19,4 @@ class Grant:
     user: str
     server: str
     uuids: tuple[str, ...]
+    ledger: str = ""

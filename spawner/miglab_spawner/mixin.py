@@ -95,16 +95,19 @@ class MIGSpawnerMixin(SpawnerTraits):
             return
         self._note(progress.ATTACHING, "Handing the slice over to your server.")
         self._holder = holder
-        lease, generation = self._grant.lease, self._grant.generation
-        await self._patiently(lambda: self.pool.attach(lease, generation, holder))
+        own = self._grant
+        await self._patiently(
+            lambda: self.pool.attach(own.lease, own.generation, holder, own.ledger)
+        )
         self._note(progress.STARTING, "The slice is yours. Starting your server.")
 
     async def announce_running(self) -> None:
         """Tell the pool that the holder was started; it finds out by itself if this fails."""
         if self._grant is None:
             return
+        own = self._grant
         try:
-            await self.pool.running(self._grant.lease)
+            await self.pool.running(own.lease, own.generation, own.ledger)
         except PoolError as error:
             self.log.warning("Lease %d runs, but the pool: %s", self._grant.lease, error)
 
@@ -299,6 +302,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             ours |= {
                 "lease": self._grant.lease,
                 "generation": self._grant.generation,
+                "ledger": self._grant.ledger,
                 "uuids": list(self._grant.uuids),
                 "holder": self._holder,
                 "shape": self._shape,
@@ -316,7 +320,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         if "lease" in ours:
             self._holder, self._shape = ours["holder"], ours["shape"]
             self._course = ours["course"]
-            self._grant = self._grant_of(ours["lease"], ours["generation"], ours["uuids"])
+            had = (ours["lease"], ours["generation"], ours["uuids"], ours.get("ledger", ""))
+            self._grant = self._grant_of(*had)
 
     def get_env(self) -> dict[str, str]:
         """The base's environment, and what the server holds."""
@@ -393,7 +398,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             self._shape = offers_room.CPU
             return
         self._shape = lease.shape
-        self._grant = self._grant_of(lease.id, lease.generation, lease.uuids)
+        self._grant = self._grant_of(lease.id, lease.generation, lease.uuids, lease.ledger)
         self._note(progress.OFFERED, f"{lease.shape} is yours.")
 
     async def _lease_for(self, asked: TicketView) -> LeaseView | None:
@@ -499,7 +504,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         except Refused as refused:
             self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
             return
-        if lease.release_requested_at is not None and lease.reason:
+        if _is_grant(lease, grant) and lease.release_requested_at is not None and lease.reason:
             self.tell_next_time(
                 f"Your server was stopped, because its slice was asked back: {lease.reason}"
             )
@@ -514,21 +519,21 @@ class MIGSpawnerMixin(SpawnerTraits):
             for lease in await self.pool.leases(self.user.name)
             if lease.server == self.name
             and lease.state not in _OVER
-            and (lease.holder or (also is not None and lease.id == also.lease))
+            and (lease.holder or (also is not None and _is_grant(lease, also)))
         ]
 
     async def _release(self, lease: LeaseView, reason: str) -> None:
         if lease.holder:
             await self.end_holder(lease.holder)
         try:
-            await self.pool.release(lease.id, reason)
+            await self.pool.release(lease.id, reason, lease.generation, lease.ledger)
         except Refused as refused:
             self.log.info("Lease %d needs no release: %s", lease.id, refused)
 
     # Small things.
 
-    def _grant_of(self, lease: int, generation: int, uuids: Any) -> Grant:
-        return Grant(lease, generation, self.user.name, self.name, tuple(uuids))
+    def _grant_of(self, lease: int, generation: int, uuids: Any, ledger: str) -> Grant:
+        return Grant(lease, generation, self.user.name, self.name, tuple(uuids), ledger)
 
     def _last_choice(self) -> Choice:
         """What this user chose last; empty if nothing was, or nothing that can be read."""
@@ -578,6 +583,11 @@ class MIGSpawnerMixin(SpawnerTraits):
         if self.orm_spawner is not None:
             self.orm_spawner.user_options = dict(options)
             self.user.db.commit()
+
+
+def _is_grant(lease: LeaseView, grant: Grant) -> bool:
+    """Whether it is this very lease: a restored ledger gives its numbers once more."""
+    return (lease.id, lease.generation) == (grant.lease, grant.generation)
 
 
 async def _options_form(spawner: MIGSpawnerMixin) -> str:

@@ -197,7 +197,8 @@ class Client:
         lease = await self._call("POST", f"tickets/{ticket['id']}/take")
         self.leases_s.append(time.perf_counter() - began)
         await asyncio.sleep(hold_s)
-        await self._call("POST", f"leases/{lease['id']}/release", {"reason": "bench"})
+        asked = {"reason": "bench", "generation": lease["generation"]}
+        await self._call("POST", f"leases/{lease['id']}/release", asked)
 
     async def _call(self, method: str, path: str, body: object = None) -> dict[str, object]:
         asked = time.perf_counter()

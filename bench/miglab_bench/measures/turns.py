@@ -58,7 +58,7 @@ async def held_slice(settings: Settings) -> AsyncIterator[LeaseView]:
         ticket = await pool.attend(ticket.id, 1)
     lease = await pool.take(ticket.id)
     await pool.attach(lease.id, lease.generation, process_holder(os.getpid()))
-    await pool.running(lease.id)
+    await pool.running(lease.id, lease.generation)
     try:
         yield lease
     finally:

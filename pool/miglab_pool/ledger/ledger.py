@@ -307,6 +307,10 @@ def _granting(paused: str) -> str:
 class Ledger:
     """The file, open; one process and one thread at a time (the pool's locks see to both).
 
+    Attributes:
+        identity: random, of this ledger alone; a copy of it has the same.
+        engine: the id of the Docker engine that holders were found at; empty before the first.
+
     Args:
         path: the SQLite file; made if missing.  Migrations run on opening, after a copy of an
             older ledger was put beside it.
@@ -336,12 +340,25 @@ class Ledger:
         self._synchronous = ""
         self.state = self._load()
         self._next = {what: self._last_id(what) + 1 for what in NUMBERED}
+        known = self._read(select(tables.identity))[0]
+        self.identity: str = known["ledger"]
+        self.engine: str = known["engine"]
 
     def new_id(self, what: str) -> int:
         """The next id of one of `NUMBERED`; never given twice."""
         number = self._next[what]
         self._next[what] = number + 1
         return number
+
+    def start_above(self, what: str, number: int) -> None:
+        """Give no id up to this one: it was seen where this ledger cannot have written it."""
+        self._next[what] = max(self._next[what], number + 1)
+
+    def keep_engine(self, at: float, engine: str) -> None:
+        """Remember which Docker engine the holders are at."""
+        with self.write(at, durable=True) as tx:
+            tx.add(update(tables.identity).values(engine=engine), [{}])
+        self.engine = engine
 
     @contextmanager
     def write(self, at: float, *, durable: bool) -> Iterator[Transaction]:

@@ -146,6 +146,14 @@ desk = Table(
     Column("paused", Text, nullable=False),
 )
 
+identity = Table(
+    "identity",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("ledger", String, nullable=False),
+    Column("engine", String, nullable=False),
+)
+
 reservations = Table(
     "reservations",
     metadata,

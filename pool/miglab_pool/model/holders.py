@@ -13,11 +13,14 @@ class Stray:
 
     Attributes:
         holder: its name here.
-        lease: what its label says.
+        lease: what its label says; ``generation`` and ``ledger`` likewise, with None and an empty
+            one where it was started before there were any.
     """
 
     holder: str
     lease: int
+    generation: int | None = None
+    ledger: str = ""
 
 
 class Holders(Protocol):

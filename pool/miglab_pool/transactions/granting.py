@@ -1,5 +1,6 @@
 """Writing a grant: the lease, its slices and the ticket's offer."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,9 @@ from miglab_pool.model.gpu import Choice
 from miglab_pool.model.rows import FULL, GpuRow, LeaseRow, SliceRow, TicketRow
 from miglab_pool.state.store import Store
 from miglab_pool.transactions.slices import new_slice, next_generation, scrub
+
+GENERATION_BITS = 48
+"""Of a lease's generation: drawn, not counted, so that a restored ledger does not give it again."""
 
 # -- grant --------------------------------------------------------------------------------------
 
@@ -48,7 +52,7 @@ def _granted(
     lease = LeaseRow(
         id=number,
         ticket=ticket.id,
-        generation=max(row.generation for row in rows),
+        generation=secrets.randbits(GENERATION_BITS),
         user=ticket.user,
         server=ticket.server,
         course=ticket.course,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.holders import BadHolder, check_holder
-from miglab_api.leases import LeaseState, WarningKind
+from miglab_api.leases import Fence, LeaseState, WarningKind
 from miglab_api.tickets import TicketState
 from miglab_pool.decisions import quota_checks, reservations_ahead
 from miglab_pool.ledger.ledger import Transaction
@@ -30,11 +30,11 @@ def find(store: Store, number: int) -> LeaseRow:
 # -- the holder's side --------------------------------------------------------------------------
 
 
-def attach(store: Store, number: int, generation: int, holder: str) -> LeaseRow:
+def attach(store: Store, number: int, generation: int, holder: str, ledger: str = "") -> LeaseRow:
     """The fence: bind the lease to the one holder that may use its slices."""
     with store.write(durable=True) as tx:
         lease = find(store, number)
-        why = _why_not_attach(store, lease, generation, holder)
+        why = _why_not_attach(store, lease, Fence(generation=generation, ledger=ledger), holder)
         if why is None and lease.holder == holder:
             return lease
         if why is None:
@@ -61,12 +61,12 @@ def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> Le
     return lease
 
 
-def _why_not_attach(store: Store, lease: LeaseRow, generation: int, holder: str) -> Refused | None:
+def _why_not_attach(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> Refused | None:
     try:
         check_holder(holder)
     except BadHolder as error:
         return Refused("bad-holder", str(error), 422)
-    why = _why_stale(store, lease, generation, holder)
+    why = _why_stale(store, lease, fence, holder)
     if why:
         return _stale(lease, why)
     others = (other for other in store.state.leases.values() if other.id != lease.id)
@@ -76,10 +76,20 @@ def _why_not_attach(store: Store, lease: LeaseRow, generation: int, holder: str)
     return None
 
 
-def _why_stale(store: Store, lease: LeaseRow, generation: int, holder: str) -> str:
+def _why_other(store: Store, lease: LeaseRow, fence: Fence) -> str:
+    """Why another lease is meant than the one that has the number now; empty: it is this one."""
+    if fence.ledger and fence.ledger != store.ledger.identity:
+        return "it was granted by another ledger"
+    if lease.generation != fence.generation:
+        return f"its generation is {lease.generation}, not {fence.generation}"
+    return ""
+
+
+def _why_stale(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> str:
     """Why the lease is not this holder's to attach; empty if it is."""
-    if lease.generation != generation:
-        return f"its generation is {lease.generation}, not {generation}"
+    why = _why_other(store, lease, fence)
+    if why:
+        return why
     if lease.holder:
         is_again = lease.is_live and lease.state != LeaseState.RELEASING
         return "" if is_again and lease.holder == holder else "it has or had a holder"
@@ -96,16 +106,26 @@ def _stale(lease: LeaseRow, why: str) -> Refused:
     )
 
 
-def running(store: Store, number: int) -> LeaseRow:
+def running(store: Store, number: int, fence: Fence | None = None) -> LeaseRow:
     """The attached holder was started."""
     with store.write(durable=True) as tx:
         lease = find(store, number)
+        _check_fence(store, lease, fence)
         if lease.state == LeaseState.ATTACHED:
             lease = replace(lease, state=LeaseState.RUNNING)
             tx.put(lease, "spawner", "started")
         elif lease.state not in (LeaseState.RUNNING, LeaseState.WARNED):
             raise _stale(lease, f"it is {lease.state}")
     return lease
+
+
+def _check_fence(store: Store, lease: LeaseRow, fence: Fence | None) -> None:
+    why = _why_other(store, lease, fence) if fence is not None else ""
+    if why:
+        raise Refused(
+            "stale-lease",
+            f"Lease {lease.id} is another than the one meant: {why}. Nothing was changed.",
+        )
 
 
 def extend(store: Store, number: int, by_s: float, by: str) -> LeaseRow:
@@ -152,10 +172,14 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
 # -- the end ------------------------------------------------------------------------------------
 
 
-def release(store: Store, number: int, by: str, reason: str) -> LeaseRow:
+def release(
+    store: Store, number: int, by: str, reason: str, fence: Fence | None = None
+) -> LeaseRow:
     """Ask for a lease back: at once if nothing was ever attached, else once the holder is gone."""
     with store.write(durable=True) as tx:
-        return release_in(store, tx, find(store, number), by, reason)
+        lease = find(store, number)
+        _check_fence(store, lease, fence)
+        return release_in(store, tx, lease, by, reason)
 
 
 def release_in(

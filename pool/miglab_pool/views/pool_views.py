@@ -137,6 +137,7 @@ def lease_view(
         id=row.id,
         ticket=row.ticket,
         generation=row.generation,
+        ledger=store.ledger.identity,
         user=row.user,
         server=row.server,
         course=row.course,

@@ -13,8 +13,10 @@ import requests
 import docker  # noqa: TID251 - this is the pool's one room that talks to the Docker engine
 from miglab_api.holders import (
     CONTAINER,
+    GENERATION_LABEL,
     LAB_LABEL,
     LEASE_LABEL,
+    LEDGER_LABEL,
     Liveness,
     _container_id,
     probe_process,
@@ -86,9 +88,9 @@ class DockerHolders:
         filters = {"label": [f"{LAB_LABEL}={self._lab}", LEASE_LABEL]}
         found = []
         for item in self._list(filters) or ():
-            lease = str(item["Labels"].get(LEASE_LABEL, ""))
-            if lease.isdecimal():
-                found.append(Stray(f"{CONTAINER}:{item['Id']}", int(lease)))
+            stray = _stray(f"{CONTAINER}:{item['Id']}", item["Labels"])
+            if stray is not None:
+                found.append(stray)
         return found
 
     def remove(self, holder: str, *, force: bool) -> bool:
@@ -115,6 +117,16 @@ class DockerHolders:
         except ENGINE_ERRORS:
             return None
         return listed
+
+
+def _stray(holder: str, labels: Mapping[str, Any]) -> Stray | None:
+    """What labels tie a container to; None where they are none of ours."""
+    lease = str(labels.get(LEASE_LABEL, ""))
+    generation = str(labels.get(GENERATION_LABEL, ""))
+    if not lease.isdecimal():
+        return None
+    known = int(generation) if generation.isdecimal() else None
+    return Stray(holder, int(lease), known, str(labels.get(LEDGER_LABEL, "")))
 
 
 class AnyHolders:

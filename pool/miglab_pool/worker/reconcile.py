@@ -1,14 +1,17 @@
 """Reconcile: ledger against holders against NVML, at start and on a timer.
 
 Undoes what a crash left half done and takes in what happened meanwhile.  No step is destructive
-on an unknown answer: a container is removed only for a lease that the ledger knows to be over, a
-slice is freed only for a holder that is confirmed gone.
+on an unknown answer: a container is removed only for a lease of this very ledger, by id and
+generation, that is over; a slice is freed only for a holder that is confirmed gone.
 """
 
+from miglab_pool.model.holders import Stray
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.worker.inspect_gpu import Finding, look, read_gpus
 from miglab_pool.worker.jobs import probe
 from miglab_pool.worker.worker import Worker
+
+LARGEST_LEASE = 2**53  # a label may say anything
 
 
 def reconcile(worker: Worker) -> list[Finding]:
@@ -22,22 +25,48 @@ def reconcile(worker: Worker) -> list[Finding]:
 
 
 def remove_strays(worker: Worker) -> list[Finding]:
-    """Remove labelled containers whose lease is over, before anything else is done."""
-    found = []
-    for stray in worker.holders.labelled():
-        with worker.store.lock:
-            lease = worker.store.ledger.find_lease(stray.lease)
-        if lease is None:
-            what = f"its label names lease {stray.lease}, which this ledger never had"
-            found.append(Finding("holder", stray.holder, what))
-        elif not lease.is_live:
-            is_gone = worker.holders.remove(stray.holder, force=True)
-            with worker.store.write() as tx:
-                tx.note(lease, "pool", f"left-over {stray.holder} removed: {is_gone}")
-            done = "removed" if is_gone else ""
-            what = f"it is left over from lease {lease.id}, which is {lease.state}"
-            found.append(Finding("holder", stray.holder, what, done))
-    return found
+    """Remove labelled containers whose very lease is over, before anything else is done.
+
+    A number alone says nothing: a ledger that was restored from a copy, or begun anew, gives its
+    numbers once more.  What it did not start itself it leaves alone and tells of.
+    """
+    strays = worker.holders.labelled()
+    with worker.store.lock:
+        for stray in strays:
+            worker.store.ledger.start_above("lease", min(stray.lease, LARGEST_LEASE))
+    return [finding for stray in strays for finding in _settle_stray(worker, stray)]
+
+
+def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
+    with worker.store.lock:
+        lease = worker.store.ledger.find_lease(stray.lease)
+        if any(stray.holder == one.holder for one in worker.store.state.leases.values()):
+            return []
+    why = why_left_alone(worker.store.ledger.identity, lease, stray)
+    if why or lease is None:
+        return [Finding("holder", stray.holder, f"{why}; it is left alone")]
+    if lease.is_live:
+        return []
+    is_gone = worker.holders.remove(stray.holder, force=True)
+    with worker.store.write() as tx:
+        tx.note(lease, "pool", f"left-over {stray.holder} removed: {is_gone}")
+    done = "removed" if is_gone else ""
+    what = f"it is left over from lease {lease.id}, which is {lease.state}"
+    return [Finding("holder", stray.holder, what, done)]
+
+
+def why_left_alone(identity: str, lease: LeaseRow | None, stray: Stray) -> str:
+    """Why a labelled container is not known to be this ledger's; empty if it is."""
+    label = f"its label names lease {stray.lease}"
+    if not stray.ledger:
+        return f"{label} and no ledger: it was started by an older miglab"
+    if stray.ledger != identity:
+        return f"{label} of another ledger ({stray.ledger[:8]})"
+    if lease is None:
+        return f"{label}, which this ledger never had: was the ledger restored from a copy?"
+    if stray.generation != lease.generation:
+        return f"{label} of another generation: the ledger was restored from a copy"
+    return ""
 
 
 def _look_unless_busy(worker: Worker, gpu: str) -> list[Finding]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from miglab_api.leases import AttachRequest, LeaseView, ReleaseRequest, ServerStatus
+from miglab_api.leases import AttachRequest, Fence, LeaseView, ReleaseRequest, ServerStatus
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.refusals import Refusal
 from miglab_api.tickets import TicketRequest, TicketView
@@ -140,18 +140,21 @@ class PoolClient:
         """What who waits could have at once, by giving up the place."""
         return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/alternatives")
 
-    async def attach(self, lease: int, generation: int, holder: str) -> LeaseView:
+    async def attach(self, lease: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
         """The fence: only after this answer may the holder be started."""
-        body = AttachRequest(generation=generation, holder=holder)
+        body = AttachRequest(generation=generation, ledger=ledger, holder=holder)
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/attach", body=body)
 
-    async def running(self, lease: int) -> LeaseView:
+    async def running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:
         """Tell that the holder was started."""
-        return await self._call(_LEASE, "POST", f"/api/leases/{lease}/running")
+        body = Fence(generation=generation, ledger=ledger)
+        return await self._call(_LEASE, "POST", f"/api/leases/{lease}/running", body=body)
 
-    async def release(self, lease: int, reason: str) -> LeaseView:
+    async def release(
+        self, lease: int, reason: str, generation: int, ledger: str = ""
+    ) -> LeaseView:
         """Ask for the release; the pool frees after its own confirmation."""
-        body = ReleaseRequest(reason=reason)
+        body = ReleaseRequest(reason=reason, generation=generation, ledger=ledger)
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/release", body=body)
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:

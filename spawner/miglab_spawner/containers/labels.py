@@ -15,6 +15,7 @@ GENERATION = "miglab.generation"
 USER = "miglab.user"
 SERVER = "miglab.server"
 SLICES = "miglab.slices"
+LEDGER = "miglab.ledger"
 
 
 def to_labels(lab: str, grant: Grant) -> dict[str, str]:
@@ -26,6 +27,7 @@ def to_labels(lab: str, grant: Grant) -> dict[str, str]:
         USER: grant.user,
         SERVER: grant.server,
         SLICES: ",".join(grant.uuids),
+        LEDGER: grant.ledger,
     }
 
 
@@ -37,7 +39,8 @@ def from_labels(lab: str, labels: Mapping[str, str] | None) -> Grant | None:
     if not (lease.isdecimal() and generation.isdecimal()):
         return None
     uuids = tuple(uuid for uuid in labels.get(SLICES, "").split(",") if uuid)
-    return Grant(int(lease), int(generation), labels.get(USER, ""), labels.get(SERVER, ""), uuids)
+    user, server = labels.get(USER, ""), labels.get(SERVER, "")
+    return Grant(int(lease), int(generation), user, server, uuids, labels.get(LEDGER, ""))
 
 
 def container_holder(container_id: str) -> str:

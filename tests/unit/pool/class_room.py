@@ -159,7 +159,7 @@ class ClassRoom(World):
                 holder = next((h for h, m in self.made.items() if m.id == lease.id), None)
                 holder = holder or self.new_holder()
                 self.made[holder] = lease
-                self.holders.labels[holder] = lease.id
+                self.label(holder, lease)
                 if not is_started:
                     return
                 lease = self.pool.attach(lease.id, lease.generation, holder)

@@ -111,7 +111,7 @@ class FakeHolders:
     def __init__(self) -> None:
         self.there: set[str] = set()
         self.stopped: set[str] = set()
-        self.labels: dict[str, int] = {}
+        self.labels: dict[str, Stray] = {}
         self.is_silent = False
         self.removed: list[str] = []
         self.before_remove: Callable[[], None] = lambda: None
@@ -127,7 +127,7 @@ class FakeHolders:
     def labelled(self) -> list[Stray]:
         if self.is_silent:
             return []
-        return [Stray(h, lease) for h, lease in self.labels.items() if h in self.there]
+        return [stray for h, stray in self.labels.items() if h in self.there]
 
     def remove(self, holder: str, *, force: bool) -> bool:
         self.before_remove()
@@ -237,9 +237,13 @@ class World:
         """Ask, wait, take, create, attach, start."""
         lease = self.grant(user, shape, **more)
         holder = self.new_holder()
-        self.holders.labels[holder] = lease.id
+        self.label(holder, lease)
         self.pool.attach(lease.id, lease.generation, holder)
         return self.pool.running(lease.id)
+
+    def label(self, holder: str, lease: LeaseView) -> None:
+        """What the spawner writes on a container."""
+        self.holders.labels[holder] = Stray(holder, lease.id, lease.generation, lease.ledger)
 
     def end(self, lease: LeaseView) -> None:
         """The server stops, and the pool hears of it."""

@@ -176,6 +176,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "id": 3, "name": "practical", "course": "", "cuts": '{"GPU-0":["1g.5gb","3g.20gb"]}',
         "times": "[]", "made_by": "person:root", "made_at": 1.0, "state": "in-force", "message": "",
     },
+    "activity": {"lease": 6, "day": 20000, "active_s": 60.0, "idle_s": 5.0, "unknown_s": 0.0},
 }  # fmt: skip
 OLDER = sorted(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisions())[:-1]
 

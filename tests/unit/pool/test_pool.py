@@ -700,7 +700,8 @@ def test_stray_container_is_removed(world: World) -> None:
     lease = world.run("ada")
     world.end(lease)
     stray, unknown = world.new_holder(), world.new_holder()
-    world.holders.labels |= {stray: lease.id, unknown: 999}
+    world.label(stray, lease)
+    world.label(unknown, lease.model_copy(update={"id": 999}))
     found = world.pool.reconcile()
     assert world.holders.removed == [stray]
     assert {finding.thing for finding in found} == {stray, unknown}

@@ -9,7 +9,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from miglab_api.base import USER_MAX
 from miglab_api.gpus import PoolSnapshot
-from miglab_api.leases import AttachRequest, ExtendRequest, LeaseView, ReleaseRequest
+from miglab_api.leases import AttachRequest, ExtendRequest, Fence, LeaseView, ReleaseRequest
 from miglab_api.offers import Offers
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import Host, Spawner, Who, needs, who
@@ -152,13 +152,15 @@ async def lease(
 @api.post("/leases/{lease_id}/attach")
 async def attach(lease_id: int, request: AttachRequest, _: Spawner, host: Host) -> LeaseView:
     """The fence: the holder exists and is not started; it may start only if this is accepted."""
-    return await host.decide(lambda pool: pool.attach(lease_id, request.generation, request.holder))
+    return await host.decide(
+        lambda pool: pool.attach(lease_id, request.generation, request.holder, request.ledger)
+    )
 
 
 @api.post("/leases/{lease_id}/running")
-async def running(lease_id: int, _: Spawner, host: Host) -> LeaseView:
+async def running(lease_id: int, request: Fence, _: Spawner, host: Host) -> LeaseView:
     """The holder was started."""
-    return await host.decide(lambda pool: pool.running(lease_id))
+    return await host.decide(lambda pool: pool.running(lease_id, request))
 
 
 @api.post("/leases/{lease_id}/release")
@@ -169,10 +171,13 @@ async def release(
     host: Host,
 ) -> LeaseView:
     """Ask for a lease back; it is freed once its holder is confirmed gone."""
+    fence = None
+    if request.generation is not None:
+        fence = Fence(generation=request.generation, ledger=request.ledger)
 
     def decision(pool: Pool) -> LeaseView:
         lease_for(pool, asker, lease_id, Right.RELEASE)
-        return pool.release(lease_id, asker.by, request.reason)
+        return pool.release(lease_id, asker.by, request.reason, fence)
 
     return await host.decide(decision)
 

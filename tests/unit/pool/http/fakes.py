@@ -7,7 +7,7 @@ from typing import Any
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.layouts import LayoutView
-from miglab_api.leases import LeaseState, LeaseView, ServerStatus
+from miglab_api.leases import Fence, LeaseState, LeaseView, ServerStatus
 from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
 from miglab_api.staff import AuditEntry, SentMessage, StaffMessage
@@ -247,17 +247,19 @@ class FakePool(FakeLayouts):
         self._changed("requeue", user, server, number, tuple(sorted(courses)))
         return before
 
-    def attach(self, number: int, generation: int, holder: str) -> LeaseView:
+    def attach(self, number: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
         if generation != self.lease(number).generation:
             raise Refused("stale-lease", "The lease is over.")
         self._changed("attach", number, generation, holder)
         return self.held[number]
 
-    def running(self, number: int) -> LeaseView:
+    def running(self, number: int, fence: Fence | None = None) -> LeaseView:
         self._changed("running", number)
         return self.lease(number)
 
-    def release(self, number: int, by: str, reason: str = "") -> LeaseView:
+    def release(
+        self, number: int, by: str, reason: str = "", fence: Fence | None = None
+    ) -> LeaseView:
         lease = self.lease(number).model_copy(update={"state": LeaseState.RELEASING})
         self.held[number] = lease
         self._changed("release", number, by, reason)

@@ -95,7 +95,9 @@ async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
     lease = (await spawner.post(f"/api/tickets/{ticket['id']}/take")).json()
     attach = {"generation": lease["generation"], "holder": HOLDER}
     await spawner.post(f"/api/leases/{lease['id']}/attach", json=attach)
-    answer = await spawner.post(f"/api/leases/{lease['id']}/running")
+    answer = await spawner.post(
+        f"/api/leases/{lease['id']}/running", json={"generation": lease["generation"]}
+    )
     assert answer.status_code == 200, answer.text
     running: dict[str, object] = answer.json()
     return running
@@ -122,7 +124,8 @@ async def test_from_asking_to_an_empty_gpu(
     assert [(s["profile"], s["user"], s["state"]) for s in gpu["slices"]] == [
         ("3g.20gb", "alice", "leased")
     ]
-    await spawner.post(f"/api/leases/{lease['id']}/release", json={"reason": "done"})
+    done = {"reason": "done", "generation": lease["generation"], "ledger": lease["ledger"]}
+    await spawner.post(f"/api/leases/{lease['id']}/release", json=done)
     held = (await spawner.get("/api/leases")).json()
     assert [one["state"] for one in held] == ["releasing"]
     holders.gone.add(HOLDER)

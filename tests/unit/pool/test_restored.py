@@ -1,0 +1,126 @@
+"""A ledger that was restored from a copy, begun anew, or belongs elsewhere ends nobody's server."""
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from miglab_api.leases import Fence, LeaseState
+from miglab_pool.model.holders import Stray
+from miglab_pool.model.refused import Refused
+
+from .conftest import World
+
+
+def restore(world: World, *, empty: bool = False) -> None:
+    """Put the ledger's copy in its place, or none, while the servers run on."""
+    world.ledger.close()
+    file = world.folder / "ledger.sqlite"
+    for left in world.folder.glob("ledger.sqlite*"):
+        left.unlink()
+    if not empty:
+        shutil.copy(world.folder / "copy", file)
+    world.open()
+
+
+def copy(world: World) -> None:
+    """A backup, as an operator makes it."""
+    world.ledger.connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    world.ledger.connection.rollback()
+    shutil.copy(world.folder / "ledger.sqlite", world.folder / "copy")
+
+
+def reborn(world: World, *, empty: bool = False) -> tuple[str, str]:
+    """Alice's server is newer than the ledger's copy; then Bob comes, and goes."""
+    copy(world)
+    alice = world.run("alice")
+    restore(world, empty=empty)
+    bob = world.run("bob")
+    world.end(bob)
+    world.pool.reconcile()
+    return alice.holder, bob.holder
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["restored", "begun anew"])
+def test_a_running_server_that_the_ledger_does_not_know_is_left_alone(
+    world: World, empty: bool
+) -> None:
+    """Its lease's number was given once more; its server is shown, and not removed."""
+    alice, _ = reborn(world, empty=empty)
+    found = [one for one in world.pool.reconcile() if one.thing == alice]
+    assert alice in world.holders.there
+    assert world.holders.removed == []
+    assert len(found) == 1 and "left alone" in found[0].finding and not found[0].done
+
+
+def test_numbers_go_on_above_any_label(world: World) -> None:
+    """What the copy never had is not given again to another."""
+    copy(world)
+    alice = world.run("alice")
+    restore(world)
+    assert world.run("bob").id > alice.id
+
+
+def test_a_label_of_any_size_is_no_number_of_ours(world: World) -> None:
+    """A label says what it likes; leases are numbered on."""
+    holder = world.new_holder()
+    world.holders.labels[holder] = Stray(holder, 10**30, 1, "other")
+    world.pool.reconcile()
+    assert world.run("bob").state == LeaseState.RUNNING
+
+
+def test_a_spawner_that_means_another_lease_changes_nothing(world: World) -> None:
+    """The same number in a restored ledger, and the calls of the server from before."""
+    copy(world)
+    alice = world.run("alice")
+    world.holders.labels.clear()  # so that her number is given once more
+    restore(world)
+    bob = world.grant("bob")
+    world.pool.attach(bob.id, bob.generation, world.new_holder(), bob.ledger)
+    assert bob.id == alice.id
+    hers = Fence(generation=alice.generation, ledger=alice.ledger)
+    for call in (
+        lambda: world.pool.running(alice.id, hers),
+        lambda: world.pool.release(alice.id, "spawner", "over", hers),
+        lambda: world.pool.attach(alice.id, alice.generation, world.new_holder(), alice.ledger),
+    ):
+        assert refused(call) == "stale-lease"
+    assert world.pool.lease(bob.id).state == LeaseState.ATTACHED
+
+
+def test_another_ledgers_lease_is_refused(world: World) -> None:
+    """Number and generation alone do not make it ours."""
+    lease = world.run("ada")
+    other = Fence(generation=lease.generation, ledger="0" * 32)
+    assert refused(lambda: world.pool.release(lease.id, "spawner", "over", other)) == "stale-lease"
+
+
+def test_a_server_from_before_the_upgrade(world: World) -> None:
+    """Its label names no ledger: shown once its lease is over, and released by its own spawner."""
+    lease = world.run("ada")
+    old = Stray(lease.holder, lease.id, lease.generation, "")
+    world.holders.labels[lease.holder] = old
+    assert world.pool.reconcile() == []
+    world.pool.release(lease.id, "spawner", "over", Fence(generation=lease.generation))
+    world.holders.there.discard(lease.holder)
+    world.pass_time(world.settings.tuning.probe_s)
+    world.work()
+    assert world.pool.lease(lease.id).state == LeaseState.RELEASED
+    world.holders.there.add(lease.holder)
+    (found,) = world.pool.reconcile()
+    assert "older miglab" in found.finding and world.holders.removed == []
+
+
+def test_a_ledger_keeps_its_id(world: World) -> None:
+    """The same after a restart, another for another file."""
+    before = world.ledger.identity
+    world.crash()
+    assert world.ledger.identity == before
+    restore(world, empty=True)
+    assert world.ledger.identity != before
+
+
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(Refused) as info:
+        call()
+    return info.value.reason
