@@ -391,6 +391,11 @@ class Pool:
         """Do it.  A failing GPU ends up in the ledger, never at the caller."""
         jobs.perform(self.worker, act)
 
+    def abandon(self, lease_ids: frozenset[int]) -> None:
+        """These releasing leases' servers are not the hub's any more: end their holders."""
+        with self.store.lock:
+            self.worker.abandoned = lease_ids
+
     def reconcile(self) -> list[Finding]:
         """Compare ledger, holders and NVML, and heal; on the worker, at start and on a timer."""
         return reconcile(self.worker)

@@ -107,6 +107,10 @@ class Servers:
         """Those that do not run."""
         return set(holders) - self.there
 
+    def end(self, holder: str) -> bool:
+        """The pool ends no server of the bench."""
+        return False
+
     def labelled(self) -> list[Stray]:
         """No containers here."""
         return []

@@ -77,6 +77,9 @@ def assemble(settings: Settings) -> Parts:
     async def end_servers(host: PoolHost) -> None:
         leases = await host.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
         await ender.ask(leases)
+        host.unknown_to_hub = ender.unknown
+        abandoned = ender.abandoned
+        await host.decide(lambda pool: pool.abandon(abandoned))
 
     def close() -> None:
         ledger.close()

@@ -77,6 +77,7 @@ class PoolHost:
         metrics: what is counted on the way.
         reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
         findings: what reconcile found at its last round.
+        unknown_to_hub: the releasing leases whose servers the hub says it does not have.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class PoolHost:
         self._failing: set[str] = set()
         self._is_reconciled = False
         self.findings: tuple[Finding, ...] = ()
+        self.unknown_to_hub: frozenset[int] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, decision: Callable[[Pool], T]) -> T:

@@ -35,6 +35,13 @@ class Holders(Protocol):
     def labelled(self) -> list[Stray]:
         """Every container of this lab that a label ties to a lease; empty when unknown."""
 
+    def end(self, holder: str) -> bool:
+        """Stop what runs under this name, gently first, and remove it.
+
+        Returns:
+            Whether it is gone now, confirmed.
+        """
+
     def remove(self, holder: str, *, force: bool) -> bool:
         """Remove what exists under this name.
 

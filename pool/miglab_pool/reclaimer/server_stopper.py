@@ -21,6 +21,8 @@ from miglab_api.leases import LeaseState, LeaseView
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 5.0
+UNKNOWN_S = 60.0
+"""How long the hub must say that it has no such server before the pool ends the holder itself."""
 LONGEST_PAUSE_S = 60.0
 DATE_S = 1.0
 """What HTTP's ``Date`` leaves out: it has no fractions of a second (RFC 9110, section 5.6.7)."""
@@ -39,12 +41,25 @@ class ServerEnder:
         self._hub = hub
         self._now = now
         self._ends: dict[int, _End] = {}
+        self._unknown: dict[int, tuple[float, float]] = {}  # when the hub said so first, and last
+
+    @property
+    def unknown(self) -> frozenset[int]:
+        """The releasing leases whose servers the hub says it does not have."""
+        return frozenset(self._unknown)
+
+    @property
+    def abandoned(self) -> frozenset[int]:
+        """Those of which it has said so for long enough: nobody but the pool will end them."""
+        said = self._unknown.items()
+        return frozenset(one for one, (first, last) in said if last >= first + UNKNOWN_S)
 
     async def ask(self, leases: Iterable[LeaseView]) -> None:
         """One round over all live leases."""
         releasing = {item.id: item for item in leases if item.state is LeaseState.RELEASING}
         for gone in self._ends.keys() - releasing.keys():
             del self._ends[gone]
+            self._unknown.pop(gone, None)
         now = self._now()
         asked = []
         for lease in releasing.values():
@@ -58,7 +73,10 @@ class ServerEnder:
         try:
             ran_s = await self._ran_s(lease)
             if ran_s is None or lease.attached_at is None:
-                return  # already stopped
+                first, _ = self._unknown.get(lease.id, (self._now(), 0.0))
+                self._unknown[lease.id] = first, self._now()
+                return
+            self._unknown.pop(lease.id, None)
             if ran_s + DATE_S < self._now() - lease.attached_at:
                 log.warning(
                     "lease %s of %s ends (%s), but server %r was started after it was attached: "
@@ -66,7 +84,8 @@ class ServerEnder:
                 )  # fmt: skip
                 return
             answer = await self._hub.delete(_path(lease))
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ValueError) as error:
+            self._unknown.pop(lease.id, None)
             log.warning(
                 "lease %s: the hub does not answer (%s); asked again later", lease.id, error
             )
@@ -77,10 +96,14 @@ class ServerEnder:
         )  # fmt: skip
 
     async def _ran_s(self, lease: LeaseView) -> float | None:
-        """For how long the server of that name has run, seconds; None if none runs."""
+        """For how long the server of that name has run, seconds; None if the hub has none.
+
+        Raises:
+            ValueError: it is not the hub that answers.
+        """
         answer = await self._hub.get(f"users/{quote(lease.user, safe='')}")
-        if answer.status_code == HTTPStatus.NOT_FOUND:
-            return None
+        if answer.status_code == HTTPStatus.NOT_FOUND and answer.json().get("status") == 404:
+            return None  # the hub's own words: a proxy's 404 is no answer
         server = answer.raise_for_status().json().get("servers", {}).get(lease.server)
         if server is None or server.get("stopped") or not server.get("started"):
             return None

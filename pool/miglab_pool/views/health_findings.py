@@ -100,6 +100,9 @@ def _loops(health: dict[str, Any]) -> Iterator[Finding]:
     if not health["is_reconciled"]:
         do = "wait a moment and look again; if it stays so, see the pool's log in the state folder"
         yield wrong("pool", "ledger, GPUs and servers were not compared yet", do)
+    if lost := health.get("unknown_to_hub"):
+        do = "wait: the pool ends them itself a minute after the hub first said so; see its log"
+        yield wrong("pool", f"servers to be ended that the hub does not have: {lost}", do)
     if health["failing"]:
         do = "see the pool's log in the state folder; a restart of the lab loses no lease"
         yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)

@@ -4,6 +4,9 @@
 *gone* ever frees a slice.  Everything that could be an error, a race or a restart is *unknown*.
 """
 
+import contextlib
+import os
+import signal
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -19,15 +22,21 @@ from miglab_api.holders import (
     LEDGER_LABEL,
     Liveness,
     _container_id,
+    parse_process,
     probe_process,
 )
 from miglab_pool.model.holders import Holders, Stray
 
 ENGINE_ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
 
+STOP_S = 10  # as docker stop
+
 
 class ProcessHolders:
     """Students' servers as local processes: the embedded default."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
 
     def probe(self, holder: str) -> Liveness:
         """Gone: no such pid, another start time, another boot, or a zombie."""
@@ -41,8 +50,16 @@ class ProcessHolders:
         """Processes carry no labels."""
         return []
 
+    def end(self, holder: str) -> bool:
+        """Ask that very process to end; where it was asked before, kill it and its group."""
+        number = signal.SIGKILL if holder in self._asked else signal.SIGTERM
+        self._asked.add(holder)
+        if self.probe(holder) is Liveness.ALIVE:
+            _signal(holder, number)
+        return self.probe(holder) is Liveness.GONE
+
     def remove(self, holder: str, *, force: bool) -> bool:
-        """The pool ends no process: that is the spawner's affair."""
+        """A process leaves nothing to be removed."""
         return self.probe(holder) is Liveness.GONE
 
 
@@ -103,6 +120,16 @@ class DockerHolders:
             return False
         return self.probe(holder) is Liveness.GONE
 
+    def end(self, holder: str) -> bool:
+        """Stop that very container as ``docker stop`` does, then remove it."""
+        try:
+            self._api().stop(_container_id(holder), timeout=STOP_S)
+        except docker.errors.NotFound:
+            return self.probe(holder) is Liveness.GONE
+        except ENGINE_ERRORS:
+            return False
+        return self.remove(holder, force=True)
+
     def _api(self) -> Any:
         """The client, made on first use: an engine that is down now may be up later."""
         if self._client is None:
@@ -117,6 +144,22 @@ class DockerHolders:
         except ENGINE_ERRORS:
             return None
         return listed
+
+
+def _signal(holder: str, number: signal.Signals) -> None:
+    """Signal the very process a holder names, and the group that it leads."""
+    pid = parse_process(holder)[0]
+    with contextlib.suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            if probe_process(holder) is not Liveness.ALIVE:  # the pid may be another's by now
+                return
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, number)
+            else:
+                signal.pidfd_send_signal(process, number)
+        finally:
+            os.close(process)
 
 
 def _stray(holder: str, labels: Mapping[str, Any]) -> Stray | None:
@@ -160,6 +203,11 @@ class AnyHolders:
         """As the holder's own room says."""
         room = self._room(holder)
         return room.remove(holder, force=force) if room else False
+
+    def end(self, holder: str) -> bool:
+        """As the holder's own room says."""
+        room = self._room(holder)
+        return room.end(holder) if room else False
 
     def _room(self, holder: str) -> Holders | None:
         return self._kinds.get(holder.partition(":")[0])

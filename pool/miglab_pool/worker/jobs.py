@@ -383,7 +383,9 @@ def probe(worker: Worker, number: int) -> None:
         worker.probing.add(number)
     try:
         answer = worker.holders.probe(lease.holder)
-        if answer is Liveness.ALIVE and _is_overstaying(worker, lease):
+        if answer is Liveness.ALIVE and _is_abandoned(worker, lease):
+            answer = _end_abandoned(worker, lease)
+        elif answer is Liveness.ALIVE and _is_overstaying(worker, lease):
             is_gone = worker.holders.remove(lease.holder, force=False)
             answer = Liveness.GONE if is_gone else answer
     finally:
@@ -391,6 +393,17 @@ def probe(worker: Worker, number: int) -> None:
             worker.probing.discard(number)
     with worker.store.write(durable=True) as tx:
         _record_probe(worker, tx, lease, answer)
+
+
+def _is_abandoned(worker: Worker, lease: LeaseRow) -> bool:
+    return lease.state == LeaseState.RELEASING and lease.id in worker.abandoned
+
+
+def _end_abandoned(worker: Worker, lease: LeaseRow) -> Liveness:
+    """End the lease's own holder: the hub has said for a while that it has no such server."""
+    with worker.store.write(durable=True) as tx:
+        tx.note(lease, "pool", f"the hub has no such server: the pool ends {lease.holder} itself")
+    return Liveness.GONE if worker.holders.end(lease.holder) else Liveness.ALIVE
 
 
 def _is_overstaying(worker: Worker, lease: LeaseRow) -> bool:

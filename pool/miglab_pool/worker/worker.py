@@ -20,6 +20,7 @@ class Worker:
         acting: the GPUs that something is done to, each with when that began.
         probing: the leases whose holders are being asked after.
         suspects: the leases whose holders may well be gone: ask at once.
+        abandoned: the releasing leases whose servers the hub does not have, and will not end.
         gpu_backoff: when a GPU that failed is looked at again.
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """
@@ -32,6 +33,7 @@ class Worker:
         self.acting: dict[str, float] = {}
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
+        self.abandoned: frozenset[int] = frozenset()
         settings = store.settings
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
         self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)

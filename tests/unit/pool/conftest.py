@@ -129,6 +129,9 @@ class FakeHolders:
             return []
         return [stray for h, stray in self.labels.items() if h in self.there]
 
+    def end(self, holder: str) -> bool:
+        return self.remove(holder, force=True)
+
     def remove(self, holder: str, *, force: bool) -> bool:
         self.before_remove()
         if self.is_silent or (holder in self.there and not force and holder not in self.stopped):

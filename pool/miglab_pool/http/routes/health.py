@@ -16,6 +16,7 @@ class Health(WireModel):
         gpus_troubled: how many of the GPUs take no new lease.
         is_stuck: whether a driver call hangs, so that no slice is made or destroyed.
         is_reconciled: whether ledger, GPUs and servers were compared since the service began.
+        unknown_to_hub: how many servers are to end that the hub does not have, and still run.
         failing: the service's own loops whose last round failed.
     """
 
@@ -24,6 +25,7 @@ class Health(WireModel):
     gpus_troubled: int
     is_stuck: bool
     is_reconciled: bool
+    unknown_to_hub: int = 0
     failing: tuple[str, ...]
 
 
@@ -40,10 +42,12 @@ def health_of(host: PoolHost, snapshot: PoolSnapshot) -> Health:
     """How the pool is, by a snapshot of it."""
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
     return Health(
-        ok=not (troubled or host.is_stuck or host.failing) and host.is_reconciled,
+        ok=not (troubled or host.is_stuck or host.failing or host.unknown_to_hub)
+        and host.is_reconciled,
         gpus=len(snapshot.gpus),
         gpus_troubled=troubled,
         is_stuck=host.is_stuck,
         is_reconciled=host.is_reconciled,
+        unknown_to_hub=len(host.unknown_to_hub),
         failing=host.failing,
     )

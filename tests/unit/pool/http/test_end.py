@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from miglab_api.leases import LeaseState, LeaseView
-from miglab_pool.reclaimer.server_stopper import ServerEnder
+from miglab_pool.reclaimer.server_stopper import UNKNOWN_S, ServerEnder
 
 from .fakes import lease_view
 
@@ -137,3 +137,42 @@ async def test_what_is_over_is_forgotten() -> None:
     await one.ask([releasing()])
     await one.ask([])
     assert one._ends == {}
+
+
+def told(*answers: httpx.Response) -> tuple[ServerEnder, list[float]]:
+    """An ender whose hub answers one after another, the last for ever."""
+    at, left = [SEEN_AT], list(answers)
+    transport = httpx.MockTransport(lambda _: left.pop(0) if len(left) > 1 else left[0])
+    client = httpx.AsyncClient(transport=transport, base_url="http://hub/hub/api")
+    return ServerEnder(client, lambda: at[0]), at
+
+
+LOST = httpx.Response(404, json={"status": 404, "message": "User not found"})
+NO_SERVER = httpx.Response(200, json={"name": "alice", "servers": {}})
+
+
+@pytest.mark.parametrize("answer", [LOST, NO_SERVER], ids=["no such user", "no such server"])
+async def test_a_server_the_hub_does_not_have_is_abandoned(answer: httpx.Response) -> None:
+    """With a new hub database nobody would ever end it; said at once, believed after a while."""
+    one, at = told(answer)
+    await one.ask([releasing()])
+    assert (one.unknown, one.abandoned) == ({1}, frozenset())
+    at[0] += UNKNOWN_S + 1
+    await one.ask([releasing()])
+    assert one.abandoned == {1}
+    await one.ask([])
+    assert (one.unknown, one.abandoned) == (frozenset(), frozenset())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [httpx.Response(502), httpx.Response(404, text="no such page"), httpx.Response(403)],
+    ids=["ill", "a proxy's 404", "forbidden"],
+)
+async def test_what_is_no_answer_of_the_hub_abandons_nothing(answer: httpx.Response) -> None:
+    """Unknown never leads to an end; it begins the wait anew."""
+    one, at = told(NO_SERVER, answer)
+    await one.ask([releasing()])
+    at[0] += UNKNOWN_S + 1
+    await one.ask([releasing()])
+    assert (one.unknown, one.abandoned) == (frozenset(), frozenset())
