@@ -27,7 +27,7 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Holders
 from miglab_pool.model.memory import Wellness
-from miglab_pool.model.rows import LeaseRow
+from miglab_pool.model.rows import LeaseRow, PauseKind
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff import Staff
 from miglab_pool.state import invariants
@@ -417,13 +417,13 @@ class Pool:
 
     # -- staff -----------------------------------------------------------------------------------
 
-    def pause(self, why: str, by: str) -> None:
+    def pause(self, why: str, by: str, kind: PauseKind = PauseKind.STAFF) -> None:
         """No new leases until `resume`; what runs, runs on."""
-        self.staff.pause(why, by)
+        self.staff.pause(why, by, kind)
 
     def resume(self, by: str) -> None:
         """Grant again."""
-        self.staff.pause("", by)
+        self.staff.pause("", by, None)
 
     def reserve(self, asked: ReservationRequest, by: str) -> ReservationView:
         """Reserve slices for a course.

@@ -10,7 +10,7 @@ from miglab_api.gpus import GpuView, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
-from miglab_pool.model.rows import LeaseRow, NoteRow
+from miglab_pool.model.rows import LeaseRow, NoteRow, PauseKind
 from miglab_pool.rules import staff_actions
 from miglab_pool.rules.audit_wording import called
 from miglab_pool.state.store import Store
@@ -95,11 +95,11 @@ class Staff:
                 self._store, staff_gpus.adopt(self._store, number, why, by, seen)
             )
 
-    def pause(self, why: str, by: str) -> None:
+    def pause(self, why: str, by: str, kind: PauseKind | None) -> None:
         """Grant nothing while ``why`` is not empty.  A restart does not end it."""
         with self._store.write(durable=True) as tx:
             staff_actions.check_pause(self._store.paused, why, told_of(self._store, "pool", ""))
-            tx.pause(why, by)
+            tx.pause(why, by, kind)
 
     # -- leases and tickets -------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ from miglab_pool.model.rows import (
     LayoutRow,
     LeaseRow,
     NoteRow,
+    PauseKind,
     ReservationRow,
     Row,
     SliceRow,
@@ -110,6 +111,7 @@ class State:
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
         self.paused = ""
+        self.pause_kind: PauseKind | None = None
 
     def store(self, row: Row) -> None:
         """Take in a new or changed row; what is no longer live is dropped."""
@@ -278,13 +280,13 @@ class Transaction:
         self._begin()
         self._note(row, row.state, by, reason, act, course)
 
-    def pause(self, why: str, by: str) -> None:
-        """Why nothing is granted from now on; empty: it is granted."""
+    def pause(self, why: str, by: str, kind: PauseKind | None) -> None:
+        """Why nothing is granted from now on; empty, and of no kind: it is granted."""
         self._begin()
         states = (_granting(self._ledger.state.paused), _granting(why))
         self._write_down("pool", "", states, by, why, "pause" if why else "resume")
-        self._connection.execute(update(tables.desk).values(paused=why))
-        self._ledger.state.paused = why
+        self._connection.execute(update(tables.desk).values(paused=why, pause_kind=kind or ""))
+        self._ledger.state.paused, self._ledger.state.pause_kind = why, kind
 
     def add(self, statement: Any, values: Sequence[Any]) -> None:
         """Figures that are no row of what is live, such as `activity`'s; no transition."""
@@ -528,7 +530,9 @@ class Ledger:
         laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
         for row in self._rows(LayoutRow, tables.layouts, laid):
             state.store(row)
-        state.paused = self._read(select(tables.desk.c.paused))[0]["paused"]
+        (pause,) = self._read(select(tables.desk.c.paused, tables.desk.c.pause_kind))
+        state.paused = pause["paused"]
+        state.pause_kind = PauseKind(pause["pause_kind"]) if pause["pause_kind"] else None
         return state
 
     def _last_id(self, what: str) -> int:

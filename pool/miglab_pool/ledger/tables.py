@@ -144,6 +144,7 @@ desk = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("paused", Text, nullable=False),
+    Column("pause_kind", String, nullable=False, server_default=""),
 )
 
 identity = Table(

@@ -4,6 +4,7 @@ A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.
 """
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
 from miglab_api.gpus import SliceState
@@ -32,6 +33,13 @@ LIVE_LEASES = frozenset(
 LIVE_RESERVATIONS = frozenset({"planned", "kept", "open"})
 LIVE_LAYOUTS = frozenset({"planned", "in-force"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
+
+
+class PauseKind(StrEnum):
+    """Why nothing is granted: staff said so, or a maintenance window has begun."""
+
+    STAFF = "staff"
+    MAINTENANCE = "maintenance"
 
 
 class _Numbered:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
 from miglab_pool.model.refused import Refused
+from miglab_pool.model.rows import PauseKind
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.activity_states import Activity, Reading
 from miglab_pool.reclaimer.activity_totals import Tally
@@ -262,13 +263,13 @@ class Reclaimer:
     def _pause(self, pool: Pool) -> None:
         """Grant nothing during maintenance; what a person paused stays paused."""
         why = closed_now(self.rules.closings, pool.store.now())
-        was = pool.store.paused
+        was, kind = pool.store.paused, pool.store.state.pause_kind
         if why and not was:
-            pool.pause(why, BY)
-        elif was.startswith("Maintenance of the lab from ") and was != why:
+            pool.pause(why, BY, PauseKind.MAINTENANCE)
+        elif kind is PauseKind.MAINTENANCE and was != why:
             pool.resume(BY)
             if why:  # of two windows that overlap the other one is still open
-                pool.pause(why, BY)
+                pool.pause(why, BY, PauseKind.MAINTENANCE)
 
     # -- saying -------------------------------------------------------------------------------
 

@@ -223,7 +223,7 @@ def test_reading_waits_for_nobody(world: World) -> None:
     """Not even while a decision has its transaction open; that it sees when it is done."""
     busy(world)
     with world.pool.store.write() as tx:
-        tx.pause("", INA)
+        tx.pause("", INA, None)
         assert acts(world) == ALL
     assert acts(world) == [("resume", "ina"), *ALL]
 

@@ -197,6 +197,8 @@ def make_older(path: Path, version: str) -> dict[str, list[dict[str, Any]]]:
                 connection.execute(table.insert(), known)
         if version >= "0002":
             connection.exec_driver_sql("UPDATE desk SET paused = 'Repairs.'")
+        if version >= "0008":
+            connection.exec_driver_sql("UPDATE desk SET pause_kind = 'staff'")
         written = _contents(connection, there)
     engine.dispose()
     return written
@@ -225,6 +227,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, version: str) -> None:
     assert (state.tickets[7].user, state.tickets[7].next_at) == ("ada", None)
     assert (state.leases[6].slices, state.leases[6].warn_by) == ((5,), "")
     assert state.paused == ("Repairs." if version >= "0002" else "")
+    assert state.pause_kind == ("staff" if version >= "0002" else None)
     assert sorted(state.reservations) == ([4] if version >= "0003" else [])
     assert [row.name for row in state.layouts.values()] == ["practical"] * (version >= "0006")
     ledger.close()
@@ -243,6 +246,27 @@ def test_an_older_ledger_is_copied_first(path: Path, version: str) -> None:
         there.reflect(connection)
         assert _contents(connection, there) == written
     engine.dispose()
+
+
+@pytest.mark.parametrize(("by", "kind"), [("reclaimer", "maintenance"), ("person:ina", "staff")])
+def test_a_pause_of_before_has_its_kind(path: Path, by: str, kind: str) -> None:
+    """Who paused tells maintenance from a person's pause, whatever its words are."""
+    make_older(path, "0007")
+    words = "Maintenance of the lab from 14:00 to 16:00."
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE desk SET paused = ?", (words,))
+        connection.execute(
+            "INSERT INTO transitions (at, what, thing, from_state, to_state, by, reason, course)"
+            " VALUES (9.0, 'pool', '', 'granting', 'paused', ?, ?, '')",
+            (by, words),
+        )
+    connection.close()
+    ledger = Ledger(path)
+    assert (ledger.state.paused, ledger.state.pause_kind) == (words, kind)
+    ledger.close()
+    ledger = Ledger(path)  # and again, without a migration
+    assert ledger.state.pause_kind == kind
+    ledger.close()
 
 
 def test_what_people_did_before_is_in_the_audit(path: Path) -> None:

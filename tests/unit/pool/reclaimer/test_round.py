@@ -503,9 +503,10 @@ def test_maintenance(make_lab: MakeLab) -> None:
 def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     """The end of maintenance resumes only what maintenance paused."""
     lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
-    lab.pool.pause("repairs", "root")
+    words = "Maintenance of the lab from 14:00 to 14:05."  # as the reclaimer would say it
+    lab.pool.pause(words, "root")
     lab.live(1200)
-    assert lab.pool.store.paused == "repairs"
+    assert lab.pool.store.paused == words
 
 
 def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixture) -> None:
