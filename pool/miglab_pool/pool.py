@@ -115,6 +115,12 @@ class Pool:
             if (lease.user, lease.server) == (request.user, request.server) and lease.is_held:
                 self.worker.suspects.add(lease.id)
 
+    def ticket_of(self, user: str, server: str) -> int | None:
+        """The number of the ticket that a server has; None if it has none."""
+        with self.store.lock:
+            ticket = tickets.of_server(self.store, user, server)
+            return ticket.id if ticket is not None else None
+
     def attend(self, ticket_id: int) -> TicketView:
         """Keep the place, and see how it stands."""
         with self.store.lock:

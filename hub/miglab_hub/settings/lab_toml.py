@@ -338,10 +338,11 @@ def _explain(file: Path, problem: dict[str, Any]) -> str:
     if problem["type"] == "extra_forbidden":
         return _unknown(file, problem["loc"])
     key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
-    message = problem["msg"].removeprefix("Value error, ")
-    given = problem["input"]
-    shown = "" if problem["type"] in ("value_error", "missing") else f" (it is {given!r:.60})"
-    return f"{file}: {key + ': ' if key else ''}{message}{shown}"
+    where = f"{file}: {key + ': ' if key else ''}"
+    if problem["type"] == "value_error":  # our own: it says what was given
+        return f"{where}{problem['ctx']['error']}"
+    shown = "" if problem["type"] == "missing" else f" (it is {problem['input']!r:.60})"
+    return f"{where}{problem['msg']}{shown}"
 
 
 def _unknown(file: Path, loc: tuple[Any, ...]) -> str:

@@ -120,13 +120,15 @@ def _place(ticket: TicketView | None) -> str:
 
 def in_minutes(seconds: float) -> str:
     """A wait in words: nobody plans by the second."""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return "less than a minute"
+    return "less than a minute" if round(seconds / 60) < 1 else f"about {in_hours(seconds)}"
+
+
+def in_hours(seconds: float) -> str:
+    """A length that is set, in minutes or, from 90 on, in hours."""
+    minutes = max(1, round(seconds / 60))
     if minutes < 90:
-        return f"about {minutes} minute{'s' if minutes > 1 else ''}"
-    hours = round(seconds / 3600)
-    return f"about {hours} hours"
+        return f"{minutes} minute{'s' if minutes > 1 else ''}"
+    return f"{round(seconds / 3600)} hours"
 
 
 def in_gib(mebibytes: int) -> str:
@@ -160,7 +162,7 @@ def _section(offers: CourseOffers, chosen: str | None, several: bool) -> Section
 def _left(quota: QuotaLeft) -> str:
     """What a quota leaves, as one sentence."""
     if quota.limit == "lease_s":
-        return f"A slice is yours for at most {in_minutes(quota.most).removeprefix('about ')}."
+        return f"A slice is yours for at most {in_hours(quota.most)}."
     who = "Left for your course" if quota.is_shared else "Left for you"
     left = max(0.0, quota.most - quota.used)
     if quota.limit == "live_slices":

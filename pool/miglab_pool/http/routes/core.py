@@ -41,9 +41,10 @@ async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response
     """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
 
     def decision(pool: Pool) -> TicketView:
-        before = pool.version
+        before = pool.ticket_of(request.user, request.server)
         ticket = pool.request(request)
-        response.status_code = 201 if pool.version != before else 200
+        is_new = before != ticket.id
+        response.status_code = 201 if is_new else 200
         return ticket
 
     return await host.decide(decision)

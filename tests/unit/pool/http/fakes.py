@@ -177,6 +177,12 @@ class FakePool(FakeLayouts):
         self._changed("request", number)
         return self.tickets[number]
 
+    def ticket_of(self, user: str, server: str) -> int | None:
+        there = (
+            one.id for one in self.tickets.values() if (one.user, one.server) == (user, server)
+        )
+        return next(there, None)
+
     def request_of_alice(self) -> TicketView:
         """A waiting ticket of alice's."""
         return self.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
