@@ -1,6 +1,9 @@
 """The pool service as a process: what ends it, what outlives it, what the proxy must not show."""
 
+import contextlib
+import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,10 +29,13 @@ class Service:
         self.log = folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, descriptors: int | None = None) -> None:
+        """Start it, with a hard limit of descriptors if there is to be one."""
         command = [sys.executable, "-m", "miglab_hub.service", "--config", str(self.file)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        if descriptors is not None:
+            resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         wait_until_ready(self.settings, self.process, self.log)
 
     def end(self, how: signal.Signals) -> int:
@@ -94,3 +100,26 @@ def test_metrics_lie_outside_the_prefix(service: Service) -> None:
     assert (below.status_code, root.status_code) == (404, 200)
     student = httpx.get(f"{settings.student_api_url}/metrics", trust_env=False)
     assert student.status_code == 404
+
+
+def half_requests(address: tuple[str, int], count: int) -> list[socket.socket]:
+    """Connections that begin a request and leave it at that."""
+    made = []
+    for _ in range(count):
+        one = socket.create_connection(address, timeout=10)
+        one.sendall(b"GET /api/lease HTTP/1.1\r\nHost: x\r\n")
+        made.append(one)
+    return made
+
+
+def test_students_connections_leave_the_spawner_room(service: Service) -> None:
+    """More half requests than the process has descriptors: the spawner is served as ever."""
+    service.end(signal.SIGTERM)
+    service.start(descriptors=512)
+    student = ("127.0.0.1", service.settings.student_port)
+    with contextlib.ExitStack() as stack, service.client() as client:
+        for one in half_requests(student, 600):
+            stack.enter_context(one)
+        answer = client.post("/tickets", json=ASK, timeout=5)
+        assert answer.status_code == 201
+    assert service.log.stat().st_size < 100_000

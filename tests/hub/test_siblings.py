@@ -50,3 +50,30 @@ def test_the_end_of_a_log_is_of_the_last_start(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TELLER, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "of today\n"
+
+
+ROTATOR = """
+import sys, time
+from pathlib import Path
+from miglab_hub.launch import process_group as siblings
+siblings.LOG_BYTES = 1000
+one = siblings.Sibling("talker", [sys.executable, "-uc", sys.argv[2]])
+told = siblings.Siblings([one], Path(sys.argv[1]), print)
+told.start()
+logs = Path(sys.argv[1])
+while not (logs / "talker.log.3").exists():
+    told.watch()
+told.end()
+print(sorted(log.name for log in logs.iterdir()))
+print(max(log.stat().st_size for log in logs.iterdir()) < 1_000_000)
+"""
+TALKER = "import time\nwhile True: print('x' * 99); time.sleep(0.001)"
+
+
+def test_a_log_that_grows_is_put_aside(tmp_path: Path) -> None:
+    """A process that logs without end fills no disk: so many old logs, each so long."""
+    command = [sys.executable, "-c", ROTATOR, str(tmp_path), TALKER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    names, is_bounded = done.stdout.splitlines()
+    assert names == str(["talker.log", *(f"talker.log.{number}" for number in (1, 2, 3))])
+    assert is_bounded == "True"

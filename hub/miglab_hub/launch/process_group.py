@@ -5,7 +5,9 @@ died) becomes a child of this process, so that `Siblings.end` misses none.
 """
 
 import ctypes
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -21,6 +23,8 @@ LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0  # one that ran this long begins again with the first pause
 END_S = 10.0  # from SIGTERM to SIGKILL
 TAIL_BYTES = 4000
+LOG_BYTES = 10_000_000  # then it is put aside
+OLD_LOGS = 3
 
 
 @dataclass
@@ -85,6 +89,7 @@ class Siblings:
                 self._schedule(sibling, sibling.process.returncode)
             if sibling.process is None and self._now() >= sibling.due_at:
                 self._start(sibling)
+            self._rotate(sibling)
         bury({s.process.pid for s in self.siblings if s.process is not None})
 
     def end(self) -> None:
@@ -117,6 +122,22 @@ class Siblings:
                 start_new_session=True,  # Ctrl-C reaches this process alone
             )
         sibling.started_at = self._now()
+
+    def _rotate(self, sibling: Sibling) -> None:
+        """Put a long log aside and empty it: its writers, which append, go on at its start.
+
+        Lines that are written between the copy and the cut are lost.
+        """
+        log = self._log(sibling)
+        if not log.exists() or log.stat().st_size < LOG_BYTES:
+            return
+        kept = [log.with_name(f"{log.name}.{number}") for number in range(1, OLD_LOGS + 1)]
+        for newer, older in reversed(list(itertools.pairwise(kept))):
+            if newer.exists():
+                newer.replace(older)
+        shutil.copyfile(log, kept[0])
+        os.truncate(log, 0)
+        sibling.log_from = 0
 
     def _schedule(self, sibling: Sibling, status: int) -> None:
         if self._now() - sibling.started_at > STEADY_S:

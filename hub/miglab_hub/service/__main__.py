@@ -16,6 +16,11 @@ from miglab_hub.errors import StartError
 from miglab_hub.service.assembly import Parts, assemble
 from miglab_hub.settings.lab_toml import Settings, SettingsError, load
 from miglab_pool.gpu.errors import GpuError
+from miglab_pool.http.connection_limits import (
+    management_limits,
+    raise_descriptor_limit,
+    students_limits,
+)
 from miglab_pool.http.listeners import PortInUseError, bind, listener, serve, stop_on_signals
 from miglab_pool.ledger.file import LedgerError
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -64,7 +69,11 @@ def _run(settings: Settings) -> int:
 async def _serve(parts: Parts, sockets: list[socket.socket]) -> bool:
     stop = asyncio.Event()
     stop_on_signals(stop)
-    servers = [listener(parts.management), listener(parts.student)]
+    descriptors = raise_descriptor_limit()
+    servers = [
+        listener(parts.management, management_limits(descriptors)),
+        listener(parts.student, students_limits(descriptors)),
+    ]
     await parts.host.start()
     stopping = asyncio.create_task(_close_waits(parts, stop))
     try:

@@ -17,7 +17,8 @@ from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.open import open_gpus
-from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn
+from miglab_pool.http.access.auth import HubAccess, SignIn
+from miglab_pool.http.access.token_guesses import ServerTokens
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolHost, Times
@@ -99,7 +100,7 @@ def assemble(settings: Settings) -> Parts:
         ),
         student_app(
             host,
-            HubTokens(_access(settings, STUDENT_CACHE_S)),
+            ServerTokens(_access(settings, STUDENT_CACHE_S)),
             board,
             default_course=settings.students.default_course,
         ),

@@ -5,9 +5,12 @@ import contextlib
 import signal
 import socket
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
+
+from miglab_pool.http.connection_limits import ConnectionLimits, LimitedProtocol
 
 GRACE_S = 5
 KEEP_ALIVE_S = 75  # longer than any client's (httpx: 5 s): who closes first must be who asks
@@ -49,10 +52,18 @@ def bind(host: str, port: int, key: str) -> socket.socket:
     return taken
 
 
-def listener(app: FastAPI) -> Listener:
-    """A server for one application; the hub's proxy says which scheme the browser used."""
+def listener(app: FastAPI, limits: ConnectionLimits | None = None) -> Listener:
+    """A server for one application; the hub's proxy says which scheme the browser used.
+
+    Args:
+        app: the application.
+        limits: of its connections; None for a limit of time alone.
+    """
+    limits = limits or ConnectionLimits()
     config = uvicorn.Config(
         app,
+        http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]
+        backlog=limits.at_once,
         lifespan="off",
         log_level="warning",
         access_log=False,

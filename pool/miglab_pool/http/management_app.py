@@ -9,6 +9,7 @@ from fastapi.responses import PlainTextResponse
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import OPEN
 from miglab_pool.http.errors import install
+from miglab_pool.http.event_streams import SnapshotTexts, Streams
 from miglab_pool.http.examiner import Doctor, Look
 from miglab_pool.http.pages.router import page_router
 from miglab_pool.http.pool_runner import PoolHost
@@ -67,6 +68,7 @@ def management_app(
     app.state.host, app.state.sign_in = host, sign_in
     app.state.timezone, app.state.doctor = timezone, Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
+    app.state.streams, app.state.texts = Streams(), SnapshotTexts()
     install(app, host.metrics.refused)
     return app
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerStatus, Signals
 from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import HubTokens, bearer, server_of
+from miglab_pool.http.access.token_guesses import Guesses
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pool_runner import PoolHost
 from miglab_pool.pool import Pool
@@ -22,7 +23,12 @@ api = APIRouter(prefix="/api", responses=REFUSED)
 
 
 def student_app(
-    host: PoolHost, tokens: HubTokens, board: SignalBoard, *, default_course: str = ""
+    host: PoolHost,
+    tokens: HubTokens,
+    board: SignalBoard,
+    *,
+    default_course: str = "",
+    guesses: Guesses | None = None,
 ) -> FastAPI:
     """The student application over the same pool.
 
@@ -31,6 +37,7 @@ def student_app(
         tokens: say whose server asks.
         board: takes what servers say of themselves.
         default_course: the course of those who are in none.
+        guesses: counts unknown tokens; None for the usual limit.
     """
     app = FastAPI(
         title="miglab pool: student",
@@ -41,7 +48,7 @@ def student_app(
         routes=_routes().routes,
     )
     app.state.host, app.state.tokens, app.state.board = host, tokens, board
-    app.state.default_course = default_course
+    app.state.default_course, app.state.guesses = default_course, guesses or Guesses()
     install(app, host.metrics.refused)
     return app
 
@@ -80,8 +87,12 @@ async def own_server(request: Request) -> Server:
     """
     token = bearer(request)
     tokens: HubTokens = request.app.state.tokens
+    guesses: Guesses = request.app.state.guesses
+    peer = request.client.host if request.client else ""
+    guesses.check(peer)
     model = await tokens.owner(token) if token else None
     if model is None:
+        guesses.count(peer)
         raise DeniedError(401, "not-signed-in", "Send the server's own JUPYTERHUB_API_TOKEN.")
     server = server_of(model)
     if server is None:

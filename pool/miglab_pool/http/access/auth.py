@@ -27,6 +27,7 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.httputil import url_concat
 from tornado.web import HTTPError
 
+from miglab_pool.http.access.pending_sign_in import PendingSignIns
 from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
 from miglab_pool.http.access.sessions import Session, Sessions
 from miglab_pool.http.errors import DeniedError
@@ -106,7 +107,6 @@ class HubTokens:
             oauth_redirect_uri=f"{access.origin}{access.prefix}/oauth_callback",
             access_scopes={access.scope},
             cache_max_age=access.cache_s,
-            oauth_state_max_age=STATE_LIVES_S,
         )
 
     async def owner(self, token: str) -> dict[str, Any] | None:
@@ -157,6 +157,7 @@ class SignIn:
         self.book = book
         self.tokens = tokens or HubTokens(access)
         self.sessions = Sessions()
+        self._pending = PendingSignIns(STATE_LIVES_S)
         self._secret = secret.encode()
         cookie = f"{'__Host-' if access.is_host_only else ''}{access.client_id}"
         self._session_cookie = f"{cookie}-session"
@@ -200,10 +201,10 @@ class SignIn:
         """Send the browser to the hub, with a state that only this browser can bring back."""
         oauth = self.tokens.oauth
         verifier, challenge, method = oauth.generate_pkce_code_challenge()
-        state = oauth.generate_state(next_url=request.url.path, code_verifier=verifier)
+        state, cookie = self._pending.begin(verifier, request.url.path)
         query = {"state": state, "code_challenge": challenge, "code_challenge_method": method}
         answer = RedirectResponse(url_concat(oauth.login_url, query), 302)
-        self._set_cookie(request, answer, self._state_name(state), state, STATE_LIVES_S)
+        self._set_cookie(request, answer, self._state_name(state), cookie, STATE_LIVES_S)
         return answer
 
     async def finish(self, request: Request) -> Response:
@@ -214,18 +215,16 @@ class SignIn:
         """
         state = request.query_params.get("state", "")
         name = self._state_name(state)
-        if not state or not compare_digest(request.cookies.get(name, "").encode(), state.encode()):
+        pending = self._pending.find(state, request.cookies.get(name, ""))
+        if pending is None:
             raise DeniedError(
                 403, "sign-in-failed", "This sign-in began in another browser or too long ago."
             )
-        oauth = self.tokens.oauth
-        next_url, verifier = oauth.get_next_url(state), oauth.get_code_verifier(state)
-        oauth.clear_oauth_state(state)
-        if verifier is None:
-            raise DeniedError(403, "sign-in-failed", "This sign-in is too old. Try again.")
-        token = await self.tokens.token_for_code(request.query_params.get("code", ""), verifier)
+        code = request.query_params.get("code", "")
+        token = await self.tokens.token_for_code(code, pending.verifier)
+        self._pending.serve(state, pending)
         await self._person(token)
-        answer = RedirectResponse(next_url, 303)
+        answer = RedirectResponse(pending.next_url, 303)
         self._set_cookie(request, answer, name, "", 0)
         self._set_cookie(
             request, answer, self._session_cookie, self.sessions.open(token), self.sessions.lives_s

@@ -12,6 +12,7 @@ from fastapi.staticfiles import StaticFiles
 
 from miglab_pool.http.access.dependencies import OPEN, page_needs
 from miglab_pool.http.access.rights import Right
+from miglab_pool.http.event_streams import ONE_STREAM
 from miglab_pool.http.pages import (
     details_page,
     health_page,
@@ -54,7 +55,9 @@ def page_router() -> APIRouter:
     for address, part in PARTS:
         add(address, part)
     add("/layouts/preview", layouts_page.preview, methods=["POST"])
-    router.add_api_route("/live", pool_page.live, response_class=EventSourceResponse)
+    router.add_api_route(
+        "/live", pool_page.live, response_class=EventSourceResponse, dependencies=[ONE_STREAM]
+    )
     router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
     router.mount("/static", StaticFiles(directory=SERVICE / "static"), name="static")
     return router

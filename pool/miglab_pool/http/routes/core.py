@@ -18,6 +18,7 @@ from miglab_pool.http.access.principal import NOWHERE, Asker
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
+from miglab_pool.http.event_streams import ONE_STREAM, SnapshotTexts
 from miglab_pool.http.gpu_metrics import Told
 from miglab_pool.http.pool_runner import PoolHost
 from miglab_pool.pool import Pool
@@ -255,7 +256,7 @@ async def reclaim(
     return [one for one in found if asker.may(Right.EXPLAIN, one.course)]
 
 
-@api.get("/events", response_class=EventSourceResponse)
+@api.get("/events", response_class=EventSourceResponse, dependencies=[ONE_STREAM])
 async def events(asker: Who, host: Host, request: Request) -> AsyncIterator[ServerSentEvent]:
     """A server-sent event ``pool`` with the snapshot, now and after every change.
 
@@ -265,8 +266,8 @@ async def events(asker: Who, host: Host, request: Request) -> AsyncIterator[Serv
     now: Asker | None = asker
     while now is not None and not host.waker.closed:
         seen = host.waker.version
-        snapshot = visible_snapshot(await host.snapshot(), now)
-        yield ServerSentEvent(event="pool", id=str(seen), data=snapshot)
+        texts: SnapshotTexts = request.app.state.texts
+        yield ServerSentEvent(event="pool", id=str(seen), raw_data=await texts.of(host, now))
         now = await _asker_at_next_news(request, host, seen, now)
 
 

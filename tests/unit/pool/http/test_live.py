@@ -117,13 +117,13 @@ async def test_a_lost_role_hides_the_names(
     monkeypatch.setitem(OWNERS, "token", person("ina", STAFF_SCOPE))
     async with asyncio.timeout(5):
         stream = events(asker_from(OWNERS["token"], BOOK), host, from_("token", app))
-        assert "alice" in (await anext(stream)).data.model_dump_json()
+        assert "alice" in (await anext(stream)).raw_data
         tokens.silent = True
-        assert "alice" not in (await anext(stream)).data.model_dump_json()
+        assert "alice" not in (await anext(stream)).raw_data
         tokens.silent = False
-        assert "alice" in (await anext(stream)).data.model_dump_json()
+        assert "alice" in (await anext(stream)).raw_data
         monkeypatch.setitem(OWNERS, "token", person("ina"))
-        assert "alice" not in (await anext(stream)).data.model_dump_json()
+        assert "alice" not in (await anext(stream)).raw_data
         monkeypatch.delitem(OWNERS, "token")
         assert await anext(stream, None) is None
 
@@ -132,11 +132,11 @@ async def test_events_follow_every_change(host: PoolHost, pool: FakePool, app: F
     """The stream says the pool as it is, again after each change, and ends with the service."""
     stream = events(asker_from(OWNERS["bob-token"], BOOK), host, from_("bob-token", app))
     first = await anext(stream)
-    assert first.event == "pool" and "alice" not in first.data.model_dump_json()
+    assert first.event == "pool" and "alice" not in first.raw_data
     following = asyncio.ensure_future(anext(stream))
     await parked(host.waker, following)
     await host.decide(lambda _: pool.request_of_alice())
-    assert len((await following).data.waiting) == 1
+    assert len(json.loads((await following).raw_data)["waiting"]) == 1
     ending = asyncio.ensure_future(anext(stream, None))
     await parked(host.waker, ending)
     host.waker.close()

@@ -1,0 +1,81 @@
+"""Event streams: so many a person, and each view of the pool is written once for all who see it."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from fastapi import Depends, Request
+
+from miglab_api.gpus import PoolSnapshot
+from miglab_pool.http.access.dependencies import Who
+from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.redaction import visible_snapshot
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pool_runner import PoolHost
+
+A_PERSON = 16  # tabs and `miglab pool watch`
+
+
+class SnapshotTexts:
+    """The pool's snapshot as JSON, as each asker may see it.
+
+    It is the snapshot's identity that says whether it is another: of one version there is one.
+    """
+
+    def __init__(self) -> None:
+        self._snapshot: PoolSnapshot | None = None
+        self._texts: dict[Asker, str] = {}
+
+    async def of(self, host: PoolHost, asker: Asker) -> str:
+        """The snapshot of this moment for the asker."""
+        snapshot = await host.snapshot()
+        if snapshot is not self._snapshot:
+            self._snapshot, self._texts = snapshot, {}
+        viewer = replace(asker, xsrf="")  # of two sessions of one person
+        if viewer not in self._texts:
+            self._texts[viewer] = visible_snapshot(snapshot, asker).model_dump_json()
+        return self._texts[viewer]
+
+
+class Streams:
+    """The streams that are open, by whoever reads them.
+
+    Args:
+        a_person: how many each may have.
+    """
+
+    def __init__(self, a_person: int = A_PERSON) -> None:
+        self._a_person = a_person
+        self._now_open: Counter[str] = Counter()
+
+    def open(self, asker: Asker) -> None:
+        """Count one more.
+
+        Raises:
+            DeniedError: 429: these are enough.
+        """
+        if not asker.is_spawner and self._now_open[asker.by] >= self._a_person:
+            raise DeniedError(
+                429,
+                "too-many-streams",
+                f"You follow the pool in {self._a_person} windows already. Close one.",
+            )
+        self._now_open[asker.by] += 1
+
+    def close(self, asker: Asker) -> None:
+        """Count one less."""
+        self._now_open[asker.by] -= 1
+        if not self._now_open[asker.by]:
+            del self._now_open[asker.by]
+
+
+async def _one_stream(asker: Who, request: Request) -> AsyncIterator[None]:
+    streams: Streams = request.app.state.streams
+    streams.open(asker)
+    try:
+        yield
+    finally:
+        streams.close(asker)
+
+
+ONE_STREAM = Depends(_one_stream)

@@ -1,0 +1,114 @@
+"""Event streams and guessed tokens: what one student can cost everybody else."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from miglab_pool.http.access.auth import SignIn, asker_from
+from miglab_pool.http.access.pending_sign_in import PendingSignIns
+from miglab_pool.http.access.token_guesses import A_MINUTE, WINDOW_S, Guesses, ServerTokens
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.event_streams import A_PERSON, SnapshotTexts
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.pool_runner import PoolHost
+
+from .conftest import as_
+from .fakes import ACCESS, BOOK, OWNERS, FakePool
+
+
+@pytest.mark.parametrize("path", ["/api/events", "/live"])
+async def test_a_person_has_so_many_streams(host: PoolHost, sign_in: SignIn, path: str) -> None:
+    """One more is refused, another person is served, and a closed one makes room."""
+    app = management_app(host, sign_in, default_course="everyone")
+    transport = httpx.ASGITransport(app)
+    url = f"http://lab{ACCESS.prefix}"
+    async with httpx.AsyncClient(transport=transport, base_url=url) as client:
+        ask = {name: as_(f"{name}-token") for name in ("alice", "bob")}
+        streams = [
+            asyncio.create_task(client.get(path, headers=ask["alice"])) for _ in range(A_PERSON)
+        ]
+        async with asyncio.timeout(10):
+            while host.waker.waiting < A_PERSON:
+                await asyncio.sleep(0.01)
+        refused = await client.get(path, headers=ask["alice"])
+        assert (refused.status_code, refused.json()["reason"]) == (429, "too-many-streams")
+        streams.append(asyncio.create_task(client.get(path, headers=ask["bob"])))
+        async with asyncio.timeout(10):
+            while host.waker.waiting <= A_PERSON:
+                await asyncio.sleep(0.01)
+        host.waker.close()
+        assert {answer.status_code for answer in await asyncio.gather(*streams)} == {200}
+        assert (await client.get(path, headers=ask["alice"])).status_code == 200
+
+
+async def test_a_view_is_written_once_for_each_version(
+    host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many streams of one person cost what one does; another person sees their own."""
+    texts = SnapshotTexts()
+    alice, bob = (asker_from(OWNERS[f"{name}-token"], BOOK) for name in ("alice", "bob"))
+    first = await texts.of(host, alice)
+    again = await texts.of(host, replace(alice, xsrf="another session"))
+    assert again is first
+    assert await texts.of(host, bob) != first
+    pool.version += 1
+    assert await texts.of(host, alice) is not first
+
+
+class CountingTokens(ServerTokens):
+    """Over a hub that knows no token, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(ACCESS)
+        self.asked = 0
+        self.oauth.user_for_token = self._nobody
+
+    async def _nobody(self, _token: str, **_: Any) -> None:
+        self.asked += 1
+
+
+async def test_what_the_hub_cannot_have_made_is_not_asked_about() -> None:
+    """A server's token has one form; a garbage one costs the hub nothing."""
+    tokens = CountingTokens()
+    for garbage in ("", "x" * 32, "0" * 31, "0" * 33, "A" * 32, "é" * 32):
+        assert await tokens.owner(garbage) is None
+    assert tokens.asked == 0
+    assert await tokens.owner("0123456789abcdef" * 2) is None
+    assert tokens.asked == 1
+
+
+def test_a_peer_that_guesses_is_heard_again_later() -> None:
+    """After so many unknown tokens it waits for the next minute; others do not wait."""
+    at = [0.0]
+    guesses = Guesses(now=lambda: at[0])
+    for _ in range(A_MINUTE):
+        guesses.check("10.0.0.9")
+        guesses.count("10.0.0.9")
+        guesses.count("127.0.0.1")
+    with pytest.raises(DeniedError, match="unknown tokens"):
+        guesses.check("10.0.0.9")
+    guesses.check("10.0.0.8")
+    guesses.check("127.0.0.1")
+    at[0] = WINDOW_S
+    guesses.check("10.0.0.9")
+
+
+def test_a_sign_in_that_nobody_ends_costs_nothing() -> None:
+    """However often somebody begins: the browser keeps it, signed, in time, and for one use."""
+    at = [0.0]
+    signing = PendingSignIns(600, now=lambda: at[0])
+    begun = [signing.begin("verifier", "/services/pool/log") for _ in range(1000)]
+    assert signing._served == {}
+    state, cookie = begun[0]
+    pending = signing.find(state, cookie)
+    assert pending is not None
+    assert (pending.verifier, pending.next_url) == ("verifier", "/services/pool/log")
+    assert signing.find(begun[1][0], cookie) is None
+    assert signing.find(state, "x" + cookie) is None
+    signing.serve(state, pending)
+    assert signing.find(state, cookie) is None
+    at[0] = 600.0
+    assert signing.find(*begun[1]) is None
