@@ -211,6 +211,7 @@ def update_docker(c: Any, settings: Settings) -> None:
     c.MIGDockerSpawner.prefix = settings.lab_id
     c.MIGDockerSpawner.network_name = settings.students.network
     c.MIGDockerSpawner.use_internal_ip = True
+    c.MIGDockerSpawner.disk_gib = settings.students.disk_gib
     c.MIGDockerSpawner.client_kwargs = {"base_url": settings.students.docker_url}
     c.MIGDockerSpawner.shape_limits = {
         shape: {

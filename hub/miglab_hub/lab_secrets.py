@@ -28,6 +28,7 @@ def make_all(settings: Settings) -> None:
     """Make every secret that is missing; those that are there stay."""
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o700)
+    settings.proxy_token.parent.mkdir(mode=0o700, exist_ok=True)
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
         _once(file, lambda: secrets.token_hex(32) + "\n")
     _once(settings.passwords, _passwords)

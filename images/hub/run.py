@@ -15,7 +15,7 @@ from miglab_hub.launch.up import siblings_of
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import Settings, SettingsError, load
 from miglab_spawner.containers.labels import LAB
-from miglab_spawner.containers.networks import ensure_own
+from miglab_spawner.containers.networks import ensure_own, remove_unused
 
 PARTS = ("pool", "hub", "proxy")
 CONTAINERS = tuple(f"miglab-{part}" for part in PARTS)
@@ -30,12 +30,13 @@ def prepare_pool(settings: Settings) -> None:
 
 
 def prepare_hub(settings: Settings) -> None:
-    """Join the lab's containers to the networks of servers that are there already.
+    """Remove networks without a server, and join the lab's containers to those of the others.
 
     A container that was made anew, as by an upgrade, is on none of them, and the servers that
     outlived it could not be reached.
     """
     api = docker.APIClient(base_url=settings.students.docker_url)
+    remove_unused(api, settings.lab_id)
     for network in api.networks(filters={"label": f"{LAB}={settings.lab_id}"}):
         ensure_own(api, network["Name"], settings.lab_id, CONTAINERS)
     api.close()

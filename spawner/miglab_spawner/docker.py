@@ -7,6 +7,8 @@ except that its Docker calls have more than one thread, and the container no GPU
 
 import asyncio
 import inspect
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from typing import Any, TypeVar
 from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
 from dockerspawner import DockerSpawner
 from requests import RequestException
-from traitlets import Bool, Int, List, Unicode, default
+from traitlets import Bool, Float, Int, List, Unicode, default
 
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.endings import why_container_ended
@@ -28,11 +30,13 @@ from miglab_spawner.containers.host_config import (
 from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
 from miglab_spawner.lease_session import Grant
 from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.refusals import NotStarted
 
 _GONE = 404
 _BUSY = 409
 _PAUSE_S = 0.2
 _REMOVAL_TRIES = 100
+_SWEEP_S = 600.0
 
 Answer = TypeVar("Answer")
 
@@ -52,9 +56,22 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
 
     harden = Bool(
         True,
-        help="""Drop all capabilities, allow no new privileges, apply `shape_limits`.
+        help="""Drop all capabilities, allow no new privileges, apply `shape_limits`, allow no swap,
+        limit log, open files and core dumps, and refuse a network on which servers reach one
+        another.
 
-        `extra_host_config` takes over setting by setting; False leaves all of it to the site.
+        `extra_host_config` takes over setting by setting; False leaves all of it to the site, as
+        DockerSpawner does.
+        """,
+    ).tag(config=True)
+
+    disk_gib = Float(
+        0,
+        min=0,
+        help="""What a container may write beside its volumes, GiB; 0: no limit.
+
+        Needs an engine whose file system can: overlay2 on XFS mounted with `pquota`, Btrfs or ZFS.
+        Any other engine refuses to create the container.  Home volumes are not counted.
         """,
     ).tag(config=True)
 
@@ -89,6 +106,7 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
 
     _executor: ThreadPoolExecutor | None = None
     _has_said_remove = False
+    _networks_swept_at = -math.inf
     _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
     _configured_remove: bool | None = None
 
@@ -295,7 +313,12 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
         if not self.harden:
             return {}
         own_cpus = bool(self.cpu_limit) or "nano_cpus" in site_host
-        return soft_host_config(self.limits, own_memory=bool(self.mem_limit), own_cpus=own_cpus)
+        return soft_host_config(
+            self.limits,
+            own_memory=bool(self.mem_limit),
+            own_cpus=own_cpus,
+            disk_gib=self.disk_gib,
+        )
 
     async def _resolved(self, extra: Any) -> dict[str, Any]:
         value = self._eval_if_callable(extra)
@@ -319,7 +342,7 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
 
     @property
     def _own_network(self) -> str:
-        return f"{self.object_name}-net"
+        return f"{self.object_name}{networks.OWN}"
 
     async def _ready_network(self) -> None:
         if self.network_per_server:
@@ -331,6 +354,7 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
                 self.lab_id,
                 self.joined_containers,
             )
+            await self._remove_unused_networks()
         elif networks.is_ours_to_make(self.network_name):
             await self._ready_shared_network()
 
@@ -340,14 +364,33 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
         found = await self._in_thread(
             networks.ensure_shared, self.client, self.network_name, self.lab_id
         )
-        self._checked_networks.add(self.network_name)
-        if not networks.keeps_apart(found):
-            self.log.warning(
-                "On the Docker network %s servers may reach one another: it was made without %s. "
-                "Remove it, and miglab makes it anew, or name another.",
+        if self.harden and not networks.keeps_apart(found):
+            self.log.error(
+                "On the Docker network %s servers reach one another: it was made without %s. "
+                "Remove it, and miglab makes it anew; or name another, or set `harden` to False.",
                 self.network_name,
                 f"{networks.ICC}=false",
             )
+            raise NotStarted(
+                "Your server was not started: on its network other students could reach it. Tell "
+                "your instructor; the hub's log says what to do.",
+                reason="open-network",
+            )
+        self._checked_networks.add(self.network_name)
+
+    async def _remove_unused_networks(self) -> None:
+        """Now and then, whatever stayed behind; a failure delays no start."""
+        cls = MIGDockerSpawner
+        if time.monotonic() - cls._networks_swept_at < _SWEEP_S:
+            return
+        cls._networks_swept_at = time.monotonic()
+        try:
+            removed = await self._in_thread(networks.remove_unused, self.client, self.lab_id)
+        except (APIError, RequestException) as error:
+            self.log.warning("Networks without a server may be left: %s", error)
+        else:
+            if removed:
+                self.log.info("Removed networks without a server: %s", ", ".join(removed))
 
     async def _drop_network(self) -> None:
         if self.network_per_server:

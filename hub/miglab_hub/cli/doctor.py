@@ -1,6 +1,7 @@
 """`miglab doctor`: what is wrong with this lab, and what to do about each finding.
 
-Reads only.  Exit status 0: nothing found; 1: something found; 2: it could not look (no lab.toml).
+Reads only; with `--egress` it also runs a container for a moment.  Exit status 0: nothing found;
+1: something found; 2: it could not look (no lab.toml).
 """
 
 import json
@@ -26,12 +27,23 @@ def doctor(
         Path | None, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    egress: Annotated[
+        bool,
+        typer.Option(
+            "--egress", help="Also try, from a container, what students reach of the host."
+        ),
+    ] = False,
 ) -> None:
     """Look at settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
 
     Exit status 0: all fine; 1: something was found; 2: it could not look.
     """
-    findings = examine(load(config))
+    settings = load(config)
+    findings = examine(settings)
+    if egress:
+        from miglab_hub.egress import examine_egress
+
+        findings += examine_egress(settings)
     if as_json:
         ok = not any(finding.is_wrong for finding in findings)
         print(json.dumps({"ok": ok, "findings": [asdict(finding) for finding in findings]}))

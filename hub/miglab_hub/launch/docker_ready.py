@@ -7,7 +7,7 @@ from docker.errors import DockerException, ImageNotFound  # noqa: TID251 -- as a
 import docker  # noqa: TID251 -- the launcher asks before it starts anything
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_spawner.containers.networks import ensure_shared, gateway
+from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
 
 if TYPE_CHECKING:
     from docker import APIClient  # noqa: TID251 -- as above
@@ -21,7 +21,8 @@ def students_bridge(settings: Settings) -> str:
     """The host's address on the students' network, which is made when missing.
 
     Raises:
-        StartError: no engine, no image, or a network without an address for the host.
+        StartError: no engine, no image, a network that keeps nobody apart, or one
+            without an address for the host.
     """
     url = settings.students.docker_url
     try:
@@ -54,7 +55,14 @@ def _check_image(api: "APIClient", settings: Settings) -> None:
 
 def _bridge(api: "APIClient", settings: Settings) -> str:
     name = settings.students.network
-    address = gateway(ensure_shared(api, name, settings.lab_id))
+    found = ensure_shared(api, name, settings.lab_id)
+    if not keeps_apart(found):
+        raise StartError(
+            f'{settings.file}: students.network: on the Docker network "{name}" students\' servers '
+            f"reach one another (it was made without {ICC}=false): docker network rm {name}, and "
+            "the lab makes it anew, or name another"
+        )
+    address = gateway(found)
     if not address:
         raise StartError(
             f'{settings.file}: students.network: the Docker network "{name}" has no address for '

@@ -103,8 +103,11 @@ class Settings(PoolSettings):
 
     @property
     def proxy_token(self) -> Path:
-        """The file by which the hub proves itself to the proxy."""
-        return self.state / "proxy.token"
+        """The file by which the hub proves itself to the proxy.
+
+        In a folder of its own: a proxy in a container is given that and no other secret.
+        """
+        return self.state / "proxy" / "proxy.token"
 
     @property
     def port_file(self) -> Path:

@@ -133,6 +133,13 @@ class Students(Section):
     network: str = Field(
         "miglab", description="Docker network of the students' containers; made when missing."
     )
+    disk_gib: float = Field(
+        0,
+        ge=0,
+        description="What a container may write beside its home volume, GiB; 0: no limit. Needs "
+        "an engine on overlay2 over XFS mounted with `pquota`, or on Btrfs or ZFS; any other "
+        "refuses to create containers.",
+    )
     notebooks: str = Field(
         "",
         description="Folder of notebooks that local students get copies of; containers have the "

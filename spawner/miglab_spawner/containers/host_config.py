@@ -7,17 +7,28 @@ do not.
 from collections.abc import Mapping
 from typing import Any
 
-from miglab_spawner.containers.limits import Limits
+from miglab_spawner.containers.limits import GIB, Limits
 from miglab_spawner.lease_session import Grant
 
 _CPU_PERIOD_US = 100_000
+_LOG = {"type": "json-file", "config": {"max-size": "10m", "max-file": "3"}}
+_ULIMITS = (
+    {"Name": "nofile", "Soft": 16_384, "Hard": 16_384},
+    {"Name": "core", "Soft": 0, "Hard": 0},
+)
 
 
-def soft_host_config(limits: Limits, *, own_memory: bool, own_cpus: bool) -> dict[str, Any]:
+def soft_host_config(
+    limits: Limits, *, own_memory: bool, own_cpus: bool, disk_gib: float = 0
+) -> dict[str, Any]:
     """Limits and hardening.
+
+    Memory and swap together are as much as memory: no swap.  A log is kept as json-file, which
+    alone has a limit in every engine; its size is what fills the host otherwise.
 
     Args:
         limits: of the shape.
+        disk_gib: what a container may write beside its volumes; 0 for no limit.
         own_memory: the site set ``mem_limit``: ours is left out.
         own_cpus: the site set ``cpu_limit``: ours is left out.
     """
@@ -26,9 +37,13 @@ def soft_host_config(limits: Limits, *, own_memory: bool, own_cpus: bool) -> dic
         "shm_size": limits.shm_bytes,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
+        "log_config": _LOG,
+        "ulimits": list(_ULIMITS),
     }
+    if disk_gib:
+        config["storage_opt"] = {"size": f"{int(disk_gib * GIB)}"}
     if not own_memory:
-        config["mem_limit"] = limits.mem_bytes
+        config["mem_limit"] = config["memswap_limit"] = limits.mem_bytes
     if not own_cpus:
         config["cpu_period"] = _CPU_PERIOD_US
         config["cpu_quota"] = int(limits.cpus * _CPU_PERIOD_US)

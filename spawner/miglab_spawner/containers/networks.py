@@ -9,6 +9,7 @@ Synchronous, over a docker-py ``APIClient``; the spawner calls it from its Docke
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from docker.errors import APIError, NotFound  # noqa: TID251 - one of the rooms that talk to Docker
@@ -17,6 +18,8 @@ from miglab_spawner.containers.labels import LAB
 
 ICC = "com.docker.network.bridge.enable_icc"
 BUILT_IN = frozenset({"", "bridge", "host", "none", "default"})
+OWN = "-net"  # the end of the name of one server's network
+NEW_S = 600.0  # longer than a container takes from its network to its start
 _ALREADY_THERE = (403, 409)
 
 
@@ -66,6 +69,37 @@ def remove_own(api: Any, name: str, lab: str) -> None:
         api.remove_network(name)
     except NotFound:
         return
+
+
+def remove_unused(api: Any, lab: str) -> list[str]:
+    """Remove the networks of servers whose container is gone; the names of those removed.
+
+    The hub removes a server's network when it stops the server, but not where the pool removed the
+    container, or where the hub died in between.  One that is new may wait for its container.
+    """
+    removed = []
+    for found in api.networks(filters={"label": f"{LAB}={lab}"}):
+        name = str(found["Name"])
+        server = name.removesuffix(OWN)
+        if server == name or _age_s(found) < NEW_S or _is_there(api, server):
+            continue
+        remove_own(api, name, lab)
+        removed.append(name)
+    return removed
+
+
+def _is_there(api: Any, container: str) -> bool:
+    try:
+        api.inspect_container(container)
+    except NotFound:
+        return False
+    return True
+
+
+def _age_s(inspected: dict[str, Any]) -> float:
+    """The engine says nanoseconds, which Python does not read."""
+    made = datetime.fromisoformat(f"{inspected['Created'][:19]}+00:00")
+    return (datetime.now(UTC) - made).total_seconds()
 
 
 def keeps_apart(inspected: dict[str, Any]) -> bool:

@@ -1,0 +1,134 @@
+"""What a container may still do to its host: log, swap, open files, disk, networks, egress."""
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import docker
+from miglab_hub.egress import examine_egress
+from miglab_hub.errors import StartError
+from miglab_hub.launch.docker_ready import students_bridge
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_spawner.containers import egress, networks
+from miglab_spawner.containers.host_config import soft_host_config
+from miglab_spawner.containers.limits import GIB, limits_of
+from miglab_spawner.containers.networks import OWN
+
+pytestmark = [pytest.mark.docker, pytest.mark.long]
+
+LAB = "miglab-test"
+LOG_MOST = 31_000_000
+FLOOD = "import os\nline = b'x' * 8191 + b'\\n'\nfor _ in range(12_000): os.write(1, line)"
+SAYS_LIMITS = (
+    "import resource as r\nprint(r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_CORE))"
+)
+
+
+@pytest.fixture
+def lab(engine: docker.DockerClient, tmp_path: Path, base_image: str) -> Settings:
+    """The settings of a lab in containers on this engine."""
+    file = tmp_path / "lab.toml"
+    file.write_text(
+        f"""
+        lab = {{name = "miglab-{uuid.uuid4().hex[:8]}", students_can_act_as_staff = true}}
+        [students]
+        spawner = "docker"
+        image = "{base_image}"
+        network = "miglab-test-{uuid.uuid4().hex[:8]}"
+        [courses.everyone]
+        shapes = ["cpu"]
+        """
+    )
+    return load(file, {})
+
+
+@contextmanager
+def container(engine: docker.DockerClient, image: str, code: str) -> Iterator[Any]:
+    """A container as the spawner makes it, that has run this code."""
+    config = soft_host_config(limits_of("cpu", {}), own_memory=False, own_cpus=False)
+    host = engine.api.create_host_config(**config)
+    made = engine.api.create_container(image, ["python3", "-c", code], host_config=host)
+    try:
+        engine.api.start(made)
+        engine.api.wait(made)
+        yield made
+    finally:
+        engine.api.remove_container(made, force=True)
+
+
+def test_a_log_flood_stays_small(engine: docker.DockerClient, base_image: str) -> None:
+    """A hundred megabytes of output leave three files of ten on the host."""
+    with container(engine, base_image, FLOOD) as made:
+        found = engine.api.inspect_container(made)
+        folder = Path(found["LogPath"]).parent
+        size = sum(file.stat().st_size for file in folder.iterdir() if ".log" in file.name)
+    assert found["State"]["ExitCode"] == 0
+    assert 10_000_000 < size < LOG_MOST
+
+
+def test_no_swap_no_core_and_so_many_files(engine: docker.DockerClient, base_image: str) -> None:
+    """Memory and swap together are the shape's memory."""
+    with container(engine, base_image, SAYS_LIMITS) as made:
+        host = engine.api.inspect_container(made)["HostConfig"]
+        said = engine.api.logs(made).decode().strip()
+    assert host["Memory"] == host["MemorySwap"] == 4 * GIB
+    assert said == "(16384, 16384) (0, 0)"
+
+
+def test_a_network_that_keeps_nobody_apart_stops_the_lab(
+    engine: docker.DockerClient, lab: Settings
+) -> None:
+    """Made by hand, without the option: refused before anything starts, with what to do."""
+    open_to_all = engine.networks.create(lab.students.network)
+    try:
+        with pytest.raises(StartError, match=r"reach one another.*docker network rm"):
+            students_bridge(lab)
+    finally:
+        open_to_all.remove()
+
+
+def test_networks_go_after_their_servers(
+    engine: docker.DockerClient, base_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose container the pool removed goes; one with a stopped server, or a new one, stays."""
+    lab = f"{LAB}-{uuid.uuid4().hex[:8]}"
+    for name in ("left", "stopped"):
+        networks.ensure_own(engine.api, f"{lab}-{name}{OWN}", lab, ())
+    networks.ensure_shared(engine.api, f"{lab}-shared", lab)
+    server = engine.api.create_container(base_image, ["true"], name=f"{lab}-stopped")
+    try:
+        assert networks.remove_unused(engine.api, lab) == []
+        monkeypatch.setattr(networks, "NEW_S", 0.0)
+        assert networks.remove_unused(engine.api, lab) == [f"{lab}-left{OWN}"]
+        there = {each.name for each in engine.networks.list(names=[lab])}
+        assert there == {f"{lab}-stopped{OWN}", f"{lab}-shared"}
+    finally:
+        engine.api.remove_container(server, force=True)
+        for network in engine.networks.list(names=[lab]):
+            network.remove()
+
+
+def test_the_rules_that_doctor_prints_hold(engine: docker.DockerClient, lab: Settings) -> None:
+    """Without them a server reaches the host; with them the probe finds it closed."""
+    if subprocess.run(["iptables", "-S", "DOCKER-USER"], capture_output=True).returncode:
+        pytest.skip("no rights on the engine's firewall")
+    students_bridge(lab)  # with the hub on the host: one network for all
+    (before,) = examine_egress(lab)
+    assert before.is_wrong and f":{lab.pool_port}" in before.found
+    rules = [line for line in before.do.splitlines() if line.startswith("iptables ")]
+    try:
+        for rule in rules:
+            subprocess.run(rule.split(), check=True)
+        (after,) = examine_egress(lab)
+        assert not after.is_wrong, after.found
+    finally:
+        for rule in reversed(rules):
+            undo = rule.replace(" -I ", " -D ").replace(" -A ", " -D ").replace(" -N ", " -X ")
+            subprocess.run(undo.split(), check=False)
+        engine.networks.get(lab.students.network).remove()
+    assert egress.METADATA in after.found
