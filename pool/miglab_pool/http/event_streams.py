@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastapi import Depends, Request
 
 from miglab_api.gpus import PoolSnapshot
-from miglab_pool.http.access.dependencies import Who
+from miglab_pool.http.access.dependencies import who
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.errors import DeniedError
@@ -69,7 +69,9 @@ class Streams:
             del self._now_open[asker.by]
 
 
-async def _one_stream(asker: Who, request: Request) -> AsyncIterator[None]:
+async def _one_stream(request: Request) -> AsyncIterator[None]:
+    """Beside the route's own parameter, which says the right."""
+    asker = await who(request)
     streams: Streams = request.app.state.streams
     streams.open(asker)
     try:
