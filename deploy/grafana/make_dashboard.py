@@ -18,7 +18,7 @@ LAB = 'instance=~"$instance"'
 
 
 @dataclass(frozen=True)
-class Panel:
+class DashboardPanel:
     """One panel.
 
     Attributes:
@@ -46,12 +46,12 @@ def quantile(share: float, metric: str, *labels: str) -> str:
     return f"histogram_quantile({share}, sum by ({by}) (rate({metric}_bucket{{$LAB}}[{RATE}])))"
 
 
-def now(title: str, about: str, query: str, unit: str = "short") -> Panel:
+def now(title: str, about: str, query: str, unit: str = "short") -> DashboardPanel:
     """A single figure, as it is now."""
-    return Panel(title, about, {"": query}, unit, kind="stat", width=4)
+    return DashboardPanel(title, about, {"": query}, unit, kind="stat", width=4)
 
 
-ROWS: dict[str, tuple[Panel, ...]] = {
+ROWS: dict[str, tuple[DashboardPanel, ...]] = {
     "Now": (
         now("Memory slices free", "Of GPUs that answer.", "sum(miglab_memory_slices_free{$LAB})"),
         now("Live leases", "Granted and not over.", "sum(miglab_leases{$LAB}) or vector(0)"),
@@ -74,19 +74,19 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
     ),
     "Who holds, who waits": (
-        Panel(
+        DashboardPanel(
             "Leases by shape",
             "Live leases; other: shapes that no course offers by name.",
             {"{{shape}}": "sum by (shape) (miglab_leases{$LAB})"},
             stack=True,
         ),
-        Panel(
+        DashboardPanel(
             "Leases by state",
             "Warned ones go back soon unless somebody works.",
             {"{{state}}": "sum by (state) (miglab_leases{$LAB})"},
             stack=True,
         ),
-        Panel(
+        DashboardPanel(
             "Waits that ended with a lease",
             "From asking to the grant.",
             {
@@ -95,7 +95,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
             unit="s",
         ),
-        Panel(
+        DashboardPanel(
             "In line beside free memory slices",
             "Both at once for long: a reservation, a big shape, a drained place, or a fault.",
             {
@@ -104,21 +104,21 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "paused": "max(miglab_paused{$LAB})",
             },
         ),
-        Panel(
+        DashboardPanel(
             "Refusals by reason",
             "In the last hour.",
             {"{{reason}}": "sum by (reason) (increase(miglab_refusals_total{$LAB}[1h]))"},
             stack=True,
             width=8,
         ),
-        Panel(
+        DashboardPanel(
             "Tickets that ended without a lease",
             "In the last hour, by reason: who gave up, and who waited too long.",
             {"{{reason}}": "sum by (reason) (increase(miglab_tickets_unserved_total{$LAB}[1h]))"},
             stack=True,
             width=8,
         ),
-        Panel(
+        DashboardPanel(
             "Leases taken back by reason",
             "In the last hour.",
             {"{{reason}}": "sum by (reason) (increase(miglab_reclaims_total{$LAB}[1h]))"},
@@ -127,13 +127,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
     ),
     "Slices": (
-        Panel(
+        DashboardPanel(
             "Slices by state",
             "Quarantined ones are set aside, foreign ones are not the lab's.",
             {"{{state}}": "sum by (state) (miglab_slices{$LAB})"},
             stack=True,
         ),
-        Panel(
+        DashboardPanel(
             "Memory in use",
             "Of each slice; one that cannot be read has no line.",
             {
@@ -142,14 +142,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
             unit="percentunit",
         ),
-        Panel(
+        DashboardPanel(
             "How busy slices are",
             "Where the hardware tells: from Hopper on, and whole GPUs.",
             {"GPU {{gpu}} at {{start}}, {{profile}}": "miglab_slice_activity_ratio{$LAB}"},
             unit="percentunit",
             width=24,
         ),
-        Panel(
+        DashboardPanel(
             "Making a slice",
             "The driver's own time, by profile.",
             {
@@ -158,7 +158,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
             unit="s",
         ),
-        Panel(
+        DashboardPanel(
             "Destroying a slice",
             "The driver's own time, by profile.",
             {
@@ -169,21 +169,21 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
     ),
     "GPUs": (
-        Panel(
+        DashboardPanel(
             "Temperature",
             "Above 85 °C for ten minutes somebody is told.",
             {"GPU {{gpu}}": "miglab_gpu_temperature_celsius{$LAB}"},
             unit="celsius",
             width=8,
         ),
-        Panel(
+        DashboardPanel(
             "Power",
             "Of each GPU.",
             {"GPU {{gpu}}": "miglab_gpu_power_watts{$LAB}"},
             "watt",
             width=8,
         ),
-        Panel(
+        DashboardPanel(
             "Faults",
             "Xid faults since the service began, and uncorrected memory errors since the last "
             "reset.  Those of an application are a student's program, not the GPU.",
@@ -195,20 +195,20 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
     ),
     "The service": (
-        Panel(
+        DashboardPanel(
             "GPU jobs, 95%",
             "From the decision to the ledger, by what was done.",
             {"{{kind}}": quantile(0.95, "miglab_job_seconds", "kind")},
             unit="s",
             width=8,
         ),
-        Panel(
+        DashboardPanel(
             "Rounds that failed",
             "In the last hour; each is tried again.",
             {"{{loop}}": "sum by (loop) (increase(miglab_failed_rounds_total{$LAB}[1h]))"},
             width=8,
         ),
-        Panel(
+        DashboardPanel(
             "Mended by reconcile",
             "In the last hour: where ledger, GPUs and servers disagreed.",
             {"{{about}}": "sum by (about) (increase(miglab_reconcile_repaired_total{$LAB}[1h]))"},
@@ -274,7 +274,7 @@ def _panels() -> Iterator[dict[str, Any]]:
         y += height
 
 
-def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _panel(panel: DashboardPanel, number: int, place: dict[str, int]) -> dict[str, Any]:
     custom = {"fillOpacity": 25 if panel.stack else 5, "lineWidth": 2, "showPoints": "never"}
     if panel.stack:
         custom["stacking"] = {"mode": "normal"}

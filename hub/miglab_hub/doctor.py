@@ -20,7 +20,14 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import DriverMissing, GpuError, GpuLost
 from miglab_pool.gpu.open import open_gpus
-from miglab_pool.views.health_findings import GPU_IS_LOST, Finding, fine, of_gpu, of_pool, wrong
+from miglab_pool.views.health_findings import (
+    GPU_IS_LOST,
+    HealthFinding,
+    fine,
+    of_gpu,
+    of_pool,
+    wrong,
+)
 
 LEAST_FREE_GIB = 5.0
 OLDEST_ENGINE = (19, 3)
@@ -29,10 +36,10 @@ MIG_RIGHTS = Path("/proc/driver/nvidia/capabilities/mig/config")
 DOCKER_TIMEOUT_S = 5
 
 
-Examination = Callable[[Settings], Iterator[Finding]]
+Examination = Callable[[Settings], Iterator[HealthFinding]]
 
 
-def examine(settings: Settings) -> list[Finding]:
+def examine(settings: Settings) -> list[HealthFinding]:
     """Look at everything that lab.toml names."""
     looks: tuple[Examination, ...] = (
         examine_files,
@@ -44,13 +51,13 @@ def examine(settings: Settings) -> list[Finding]:
     return [finding for look in looks for finding in look(settings)]
 
 
-def examine_host(settings: Settings) -> list[Finding]:
+def examine_host(settings: Settings) -> list[HealthFinding]:
     """What the running service cannot know by itself: files, disk, Docker.  May take seconds."""
     looks: tuple[Examination, ...] = (examine_files, examine_disk, examine_docker)
     return [finding for look in looks for finding in look(settings)]
 
 
-def examine_files(settings: Settings) -> Iterator[Finding]:
+def examine_files(settings: Settings) -> Iterator[HealthFinding]:
     """Secrets that others can read, and a state folder that cannot be written."""
     if not settings.state.is_dir():
         yield wrong("state", f"{settings.state} is not there", "start the lab once: ./lab up")
@@ -63,7 +70,7 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
         yield _secret(file)
 
 
-def _secret(file: Path) -> Finding:
+def _secret(file: Path) -> HealthFinding:
     try:
         mode = file.stat().st_mode & 0o777
     except OSError as error:
@@ -74,7 +81,7 @@ def _secret(file: Path) -> Finding:
     return fine("secrets", f"{file.name}, mode {mode:o}")
 
 
-def examine_disk(settings: Settings) -> Iterator[Finding]:
+def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
     """Space where the ledger and the homes lie."""
     folder = next(path for path in (settings.state, *settings.state.parents) if path.exists())
     free_gib = shutil.disk_usage(folder).free / 2**30
@@ -85,7 +92,7 @@ def examine_disk(settings: Settings) -> Iterator[Finding]:
         yield fine("disk", found)
 
 
-def examine_gpus(settings: Settings) -> Iterator[Finding]:
+def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
     """Driver, the listed GPUs, their MIG mode and health, and the right to change slices."""
     try:
         driver = open_gpus(
@@ -108,7 +115,7 @@ def examine_gpus(settings: Settings) -> Iterator[Finding]:
         yield from _rights()
 
 
-def _each_gpu(driver: Driver) -> Iterator[Finding]:
+def _each_gpu(driver: Driver) -> Iterator[HealthFinding]:
     try:
         gpus = driver.gpus()
     except GpuError as error:
@@ -118,7 +125,7 @@ def _each_gpu(driver: Driver) -> Iterator[Finding]:
         yield from of_gpu(gpu, driver.health(gpu.uuid))
 
 
-def _rights() -> Iterator[Finding]:
+def _rights() -> Iterator[HealthFinding]:
     if os.geteuid() == 0 or (MIG_RIGHTS.exists() and os.access(MIG_RIGHTS, os.R_OK)):
         yield fine("permissions", "MIG may be configured")
         return
@@ -126,7 +133,7 @@ def _rights() -> Iterator[Finding]:
     yield wrong("permissions", f"{MIG_RIGHTS} cannot be read: slices cannot be made", do)
 
 
-def examine_docker(settings: Settings) -> Iterator[Finding]:
+def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
     """Engine, image and toolkit, if students are containers."""
     if settings.students.spawner != "docker":
         yield fine("Docker", "not used: students are local processes, no isolation")
@@ -147,14 +154,14 @@ def examine_docker(settings: Settings) -> Iterator[Finding]:
         client.close()
 
 
-def _engine(version: str) -> Finding:
+def _engine(version: str) -> HealthFinding:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < OLDEST_ENGINE:
         return wrong("Docker", f"engine {version}", "install 19.03 or newer: it hands over GPUs")
     return fine("Docker", f"engine {version}")
 
 
-def _image(client: Any, image: str) -> Finding:
+def _image(client: Any, image: str) -> HealthFinding:
     try:
         client.inspect_image(image)
     except docker.errors.ImageNotFound:
@@ -164,7 +171,7 @@ def _image(client: Any, image: str) -> Finding:
     return fine("image", image)
 
 
-def _toolkit(client: Any) -> Finding:
+def _toolkit(client: Any) -> HealthFinding:
     runtimes = client.info().get("Runtimes", {})
     if "nvidia" in runtimes or shutil.which(TOOLKIT_HOOK):
         return fine("toolkit", "NVIDIA container toolkit is there")
@@ -172,7 +179,7 @@ def _toolkit(client: Any) -> Finding:
     return wrong("toolkit", f"{TOOLKIT_HOOK} is not on the PATH", do)
 
 
-def examine_pool(settings: Settings) -> Iterator[Finding]:
+def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
     """The running pool service: its GPUs, what is set aside or foreign, and its invariants."""
     try:
         with PoolApi(settings.pool_url, settings.pool_secret.read_text().strip()) as api:

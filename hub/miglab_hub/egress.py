@@ -13,14 +13,14 @@ from docker.errors import DockerException  # noqa: TID251 - doctor may ask the D
 
 import docker  # noqa: TID251
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.views.health_findings import Finding, fine, wrong
+from miglab_pool.views.health_findings import HealthFinding, fine, wrong
 from miglab_spawner.containers import egress, networks
 
 LONGEST_S = 60
 SSH, HTTP = 22, 80
 
 
-def examine_egress(settings: Settings) -> Iterator[Finding]:
+def examine_egress(settings: Settings) -> Iterator[HealthFinding]:
     """Try the host and the metadata service from a container like a student's."""
     if settings.students.spawner != "docker":
         yield fine("egress", "not tried: students are local processes, no isolation")
@@ -35,7 +35,7 @@ def examine_egress(settings: Settings) -> Iterator[Finding]:
         yield wrong("egress", f"not tried: {error}", "see that the engine runs and has the image")
 
 
-def _tried(api: Any, settings: Settings) -> Finding:
+def _tried(api: Any, settings: Settings) -> HealthFinding:
     with _network(api, settings) as name:
         found = api.inspect_network(name)
         host = networks.gateway(found)

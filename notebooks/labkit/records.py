@@ -183,7 +183,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Look:
+class InterimLook:
     """One of at most three looks at a comparison: the interval seen after so many rounds."""
 
     rounds: int
@@ -200,7 +200,7 @@ class Comparison:
     a: Measurement
     b: Measurement
     band: tuple[float, float]
-    looks: tuple[Look, ...]
+    looks: tuple[InterimLook, ...]
     why: str
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labkit.records import Look, Verdict
+from labkit.records import InterimLook, Verdict
 
 LOOKS = (20, 40, 80)
 LEVEL = 0.983
@@ -93,10 +93,10 @@ def verdict(low: float, high: float, band: tuple[float, float]) -> Verdict:
     return Verdict.UNDECIDED
 
 
-def look(a: Sequence[float], b: Sequence[float], band: tuple[float, float]) -> Look:
+def look(a: Sequence[float], b: Sequence[float], band: tuple[float, float]) -> InterimLook:
     """Judge the rounds measured so far, once."""
     low, high = (float(end) for end in interval(a, b))
-    return Look(len(a), float(ratio(a, b)), low, high, verdict(low, high, band))
+    return InterimLook(len(a), float(ratio(a, b)), low, high, verdict(low, high, band))
 
 
 def judge(
@@ -104,9 +104,9 @@ def judge(
     b: Sequence[float],
     band: tuple[float, float],
     looks: Sequence[int] = LOOKS,
-) -> tuple[Look, ...]:
+) -> tuple[InterimLook, ...]:
     """The looks a comparison was allowed, at fixed rounds, ending at the first decision."""
-    seen: list[Look] = []
+    seen: list[InterimLook] = []
     for rounds in looks:
         if min(len(a), len(b)) < rounds:
             break
@@ -116,7 +116,7 @@ def judge(
     return tuple(seen)
 
 
-def why(looks: Sequence[Look], band: tuple[float, float]) -> str:
+def why(looks: Sequence[InterimLook], band: tuple[float, float]) -> str:
     """The verdict's reason in words."""
     if not looks:
         return f"fewer than {LOOKS[0]} rounds were measured"

@@ -28,7 +28,7 @@ from miglab_spawner.containers.host_config import (
     soft_host_config,
 )
 from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
-from miglab_spawner.lease_session import Grant
+from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.refusals import NotStarted
 
@@ -292,7 +292,7 @@ class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
             self.log.info("Containers with a lease are always removed; `remove` is for the others")
 
     def _adopt_labelled(self, found: dict[str, Any]) -> None:
-        had: Grant | None = from_labels(self.lab_id, found["Config"]["Labels"])
+        had: SavedLease | None = from_labels(self.lab_id, found["Config"]["Labels"])
         if had is not None and (had.user, had.server) == (self.user.name, self.name):
             self.adopt(had, container_holder(found["Id"]))
             self._remove_always()

@@ -25,7 +25,7 @@ from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
 from miglab_api.base import SHAPE_MAX
-from miglab_spawner.backends.pool import PoolError, Refused
+from miglab_spawner.backends.pool import PoolError, RefusedByPool
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.scopes import LEASE_SCOPE
 
@@ -76,7 +76,7 @@ class _ServerHandler(APIHandler):
 
     def refuse(self, error: PoolError) -> None:
         """Finish with the pool's no, or with its silence."""
-        if isinstance(error, Refused):
+        if isinstance(error, RefusedByPool):
             self.answer({"reason": error.reason, "message": error.message}, error.status)
         else:
             log.warning("the pool did not help: %s", error)

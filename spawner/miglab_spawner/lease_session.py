@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Grant:
+class SavedLease:
     """What a server holds: the part of a lease that must survive a hub crash.
 
     Attributes:

@@ -27,12 +27,12 @@ from miglab_spawner.backends.pool import (
     PoolError,
     PoolMisunderstood,
     PoolUnreachable,
-    Refused,
+    RefusedByPool,
 )
-from miglab_spawner.containers.limits import Limits, limits_of
-from miglab_spawner.lease_session import Grant
+from miglab_spawner.containers.limits import ContainerLimits, limits_of
+from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pages import choice, progress, spawn_page, waiting
-from miglab_spawner.pages.choice import Choice, is_cpu
+from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 from miglab_spawner.pages.progress import Note
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
@@ -59,7 +59,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     start_timeout: int
     user_options: dict[str, Any]
 
-    _grant: Grant | None = None
+    _grant: SavedLease | None = None
     _holder = ""
     _course = ""
     _shape = ""
@@ -89,7 +89,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         """The fence: tell the pool who will hold the lease; only then may it be started.
 
         Raises:
-            Refused: the lease is over or another's; the server must not be started.
+            RefusedByPool: the lease is over or another's; the server must not be started.
         """
         if self._grant is None:
             return
@@ -117,16 +117,16 @@ class MIGSpawnerMixin(SpawnerTraits):
         return PoolClient(self.pool_url, self.pool_secret_file)
 
     @property
-    def grant(self) -> Grant | None:
+    def grant(self) -> SavedLease | None:
         """What this server holds now; None without a lease."""
         return self._grant
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ContainerLimits:
         """What this server may use of its host."""
         return limits_of(self._shape or offers_room.CPU, self.shape_limits)
 
-    def adopt(self, grant: Grant, holder: str) -> None:
+    def adopt(self, grant: SavedLease, holder: str) -> None:
         """Take a lease over that a label names: the hub crashed before it saved its state."""
         self._grant, self._holder = grant, holder
 
@@ -174,7 +174,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         """The spawn page: what the pool offers now, or why it offers nothing."""
         try:
             offers, status = await self._offers(), await self._server_status()
-        except Refused as refused:
+        except RefusedByPool as refused:
             page = spawn_page.page_without_pool(refused.message, self._news)
         except PoolError as error:
             self.log.error("Spawn page without the pool: %s", error)
@@ -198,8 +198,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
 
         Raises:
-            Refused: it does not wait (any more), or the pool cannot grant the shape in one step
-                with giving up the place; it waits on.
+            RefusedByPool: it does not wait (any more), or the pool cannot grant the shape in one
+                step with giving up the place; it waits on.
             PoolError: the pool does not answer.
         """
         if self._wait is None:
@@ -213,15 +213,15 @@ class MIGSpawnerMixin(SpawnerTraits):
             The options with which the server is to be started again.
 
         Raises:
-            Refused: nothing is offered (any more).
+            RefusedByPool: nothing is offered (any more).
             PoolError: the pool does not answer.
         """
         ticket = (await self._server_status()).ticket
         if ticket is None:
-            raise Refused("not-offered", "This server waits for nothing.", 409)
+            raise RefusedByPool("not-offered", "This server waits for nothing.", 409)
         if ticket.course not in (*self._groups(), self.default_course):
             why = f"You are not in the course {ticket.course} (any more)."
-            raise Refused("not-in-course", why, 403)
+            raise RefusedByPool("not-in-course", why, 403)
         await self.pool.take(ticket.id)
         saved = self._last_choice().shape
         shape = ticket.shape if not saved or is_cpu(saved) else saved
@@ -246,7 +246,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._is_starting = True
         try:
             return await self._start()
-        except Refused as refused:
+        except RefusedByPool as refused:
             raise self._not_started(refused.message, refused.reason, refused.status) from None
         except PoolMisunderstood as error:
             raise self._no_pool(error, "pool-misunderstood") from error
@@ -353,7 +353,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._note(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
 
-    async def _wanted(self) -> Choice:
+    async def _wanted(self) -> SpawnChoice:
         try:
             asked = choice.parse(self.user_options)
         except choice.BadChoice as error:
@@ -361,8 +361,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         shape = asked.shape or self.default_shape
         if is_cpu(shape):
             known = asked.course in self._groups()
-            return Choice(offers_room.CPU, asked.course if known else self.default_course)
-        return Choice(shape, await self._course_for(shape, asked.course))
+            return SpawnChoice(offers_room.CPU, asked.course if known else self.default_course)
+        return SpawnChoice(shape, await self._course_for(shape, asked.course))
 
     async def _course_for(self, shape: str, asked: str) -> str:
         courses = (await self._offers()).courses if self._groups() else ()
@@ -497,11 +497,11 @@ class MIGSpawnerMixin(SpawnerTraits):
         for lease in await self._own_leases(also=grant):
             await self._release(lease, self._news or "the server ended")
 
-    async def _hear_why(self, grant: Grant) -> None:
+    async def _hear_why(self, grant: SavedLease) -> None:
         """Tell the student, on the next spawn page, why somebody asked for the slice back."""
         try:
             lease = await self.pool.lease(grant.lease)
-        except Refused as refused:
+        except RefusedByPool as refused:
             self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
             return
         if _is_grant(lease, grant) and lease.release_requested_at is not None and lease.reason:
@@ -509,7 +509,7 @@ class MIGSpawnerMixin(SpawnerTraits):
                 f"Your server was stopped, because its slice was asked back: {lease.reason}"
             )
 
-    async def _own_leases(self, also: Grant | None = None) -> list[LeaseView]:
+    async def _own_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
         """This server's leases that have or had a holder; ``also`` one that never had.
 
         A grant without a holder may belong to a place in line that is kept, so it is left alone.
@@ -527,24 +527,24 @@ class MIGSpawnerMixin(SpawnerTraits):
             await self.end_holder(lease.holder)
         try:
             await self.pool.release(lease.id, reason, lease.generation, lease.ledger)
-        except Refused as refused:
+        except RefusedByPool as refused:
             self.log.info("Lease %d needs no release: %s", lease.id, refused)
 
     # Small things.
 
-    def _grant_of(self, lease: int, generation: int, uuids: Any, ledger: str) -> Grant:
-        return Grant(lease, generation, self.user.name, self.name, tuple(uuids), ledger)
+    def _grant_of(self, lease: int, generation: int, uuids: Any, ledger: str) -> SavedLease:
+        return SavedLease(lease, generation, self.user.name, self.name, tuple(uuids), ledger)
 
-    def _last_choice(self) -> Choice:
+    def _last_choice(self) -> SpawnChoice:
         """What this user chose last; empty if nothing was, or nothing that can be read."""
         try:
             return choice.parse(self.user_options)
         except choice.BadChoice:
-            return Choice()
+            return SpawnChoice()
 
-    def _saved_choice(self) -> Choice:
+    def _saved_choice(self) -> SpawnChoice:
         last = self._last_choice()
-        return Choice(last.shape or self.default_shape, last.course)
+        return SpawnChoice(last.shape or self.default_shape, last.course)
 
     def _note(self, pct: int, message: str) -> None:
         self._notes.add(pct, message)
@@ -585,7 +585,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             self.user.db.commit()
 
 
-def _is_grant(lease: LeaseView, grant: Grant) -> bool:
+def _is_grant(lease: LeaseView, grant: SavedLease) -> bool:
     """Whether it is this very lease: a restored ledger gives its numbers once more."""
     return (lease.id, lease.generation) == (grant.lease, grant.generation)
 

@@ -12,7 +12,7 @@ from tests.unit.pool.http.fakes import PREFIX, entry
 from miglab_api.staff import SentMessage
 
 from .people import SCREENSHOTS
-from .test_pool_page import ARGUMENTS, CHROMIUM, Lab
+from .test_pool_page import ARGUMENTS, CHROMIUM, PageLab
 
 pytestmark = [
     pytest.mark.browser,
@@ -31,7 +31,7 @@ DONE = (  # newest first
 Open = Callable[..., Awaitable[Page]]
 
 
-def a_day(lab: Lab, now: float) -> None:
+def a_day(lab: PageLab, now: float) -> None:
     """What staff did on a long day, and two messages that are shown."""
     keys = ("action", "what", "thing", "from_state", "to_state", "reason", "course")
     for number in range(60):
@@ -47,8 +47,8 @@ def a_day(lab: Lab, now: float) -> None:
 
 
 @pytest.fixture
-async def lab() -> AsyncIterator[Lab]:
-    lab = Lab()
+async def lab() -> AsyncIterator[PageLab]:
+    lab = PageLab()
     await lab.start()
     a_day(lab, time.time())
     yield lab
@@ -64,7 +64,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def log(lab: Lab, browser: Browser) -> AsyncIterator[Page]:
+async def log(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     """The page, open to an admin; whatever it logs as an error fails the test."""
     errors: list[str] = []
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
@@ -98,7 +98,7 @@ async def test_nothing_is_cut_off(log: Page) -> None:
         assert await log.evaluate("document.documentElement.scrollWidth") <= width
 
 
-async def test_narrowed_down_by_keyboard(lab: Lab, log: Page) -> None:
+async def test_narrowed_down_by_keyboard(lab: PageLab, log: Page) -> None:
     """A name, a kind by its first letter, Enter: what was chosen stays in the form."""
     await log.get_by_label("Who", exact=True).focus()
     await log.keyboard.type("ilse")
@@ -116,7 +116,7 @@ async def test_narrowed_down_by_keyboard(lab: Lab, log: Page) -> None:
     assert (asked.by, asked.what) == ("ilse", "lease")
 
 
-async def test_the_older_ones_are_a_link_away(lab: Lab, log: Page) -> None:
+async def test_the_older_ones_are_a_link_away(lab: PageLab, log: Page) -> None:
     """It asks for what is older than the last that is shown."""
     await expect(log.get_by_role("row")).to_have_count(51)
     lab.pool.done = lab.pool.done[50:]
@@ -126,7 +126,7 @@ async def test_the_older_ones_are_a_link_away(lab: Lab, log: Page) -> None:
     await expect(log.get_by_role("link", name="The newest")).to_be_visible()
 
 
-async def test_a_message_is_withdrawn_by_keyboard(lab: Lab, log: Page) -> None:
+async def test_a_message_is_withdrawn_by_keyboard(lab: PageLab, log: Page) -> None:
     """Enter, a reason, Enter: it is told, and the message is gone without a reload."""
     await log.evaluate("window.isTheSame = true")
     await log.get_by_role("button", name="Withdraw… the message to everybody").focus()
@@ -142,7 +142,7 @@ async def test_a_message_is_withdrawn_by_keyboard(lab: Lab, log: Page) -> None:
     assert await log.evaluate("window.isTheSame")
 
 
-async def test_the_sheet_is_a_file(lab: Lab, log: Page) -> None:
+async def test_the_sheet_is_a_file(lab: PageLab, log: Page) -> None:
     """The link saves what the page shows."""
     async with log.expect_download() as saving:
         await log.get_by_role("link", name="CSV").click()

@@ -43,7 +43,7 @@ KEY_MS = 50  # a person's speed: each field has reached the kernel before the ne
 QUICK, LONGER, ENDLESS = (8, 6), (20, 60), (100, 5000)  # seconds and samples of each step
 
 
-class Lab:
+class PanelLab:
     """A JupyterLab over one folder."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -81,7 +81,7 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PanelLab]:
     """JupyterLab from this environment, in a home of its own, without a token on loopback."""
     home = tmp_path_factory.mktemp("home")
     port = free_port()
@@ -98,7 +98,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         )
         try:
             wait_until_it_answers(process, f"http://127.0.0.1:{port}/api", home / "jupyter.log")
-            yield Lab(work, f"http://127.0.0.1:{port}")
+            yield PanelLab(work, f"http://127.0.0.1:{port}")
         finally:
             process.terminate()
             process.wait(30)

@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 
-class Lab:
+class PageLab:
     """A page's service over a fake pool, and a browser that is signed in as alice."""
 
     def __init__(self) -> None:
@@ -64,15 +64,15 @@ class Lab:
 
 
 @pytest.fixture
-async def lab() -> AsyncIterator[Lab]:
-    lab = Lab()
+async def lab() -> AsyncIterator[PageLab]:
+    lab = PageLab()
     await lab.start()
     yield lab
     await lab.stop()
 
 
 @pytest.fixture
-async def page(lab: Lab) -> AsyncIterator[Page]:
+async def page(lab: PageLab) -> AsyncIterator[Page]:
     """The page, open; whatever it logs as an error fails the test."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
@@ -98,14 +98,14 @@ async def page(lab: Lab) -> AsyncIterator[Page]:
         assert errors == []
 
 
-async def test_the_page_is_live(lab: Lab, page: Page) -> None:
+async def test_the_page_is_live(lab: PageLab, page: Page) -> None:
     """A change in the pool shows without a reload."""
     assert await page.get_by_text("Nobody waits.").is_visible()
     await lab.host.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
 
 
-async def test_release_by_keyboard(lab: Lab, page: Page) -> None:
+async def test_release_by_keyboard(lab: PageLab, page: Page) -> None:
     """Focus, Enter, a question whose first answer is harmless, on to the other, Enter: released."""
     await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
     await page.keyboard.press("Enter")
@@ -119,7 +119,7 @@ async def test_release_by_keyboard(lab: Lab, page: Page) -> None:
     assert ("release", 1, "person:alice", "released on the pool's page") in lab.pool.calls
 
 
-async def test_escape_keeps_it(lab: Lab, page: Page) -> None:
+async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
     """Escape closes the question and releases nothing; the focus is where it was."""
     button = page.get_by_role("button", name="Extend or release your 1g.5gb")
     await button.focus()
@@ -131,7 +131,7 @@ async def test_escape_keeps_it(lab: Lab, page: Page) -> None:
     assert "release" not in lab.pool.names()
 
 
-async def test_a_change_keeps_focus(lab: Lab, page: Page) -> None:
+async def test_a_change_keeps_focus(lab: PageLab, page: Page) -> None:
     """The keyboard's place survives that the part it is in is replaced."""
     await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
     await lab.host.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ async def test_a_change_keeps_focus(lab: Lab, page: Page) -> None:
     assert await page.evaluate("document.activeElement.id") == "mine-1"
 
 
-async def test_what_does_not_match_steps_back(lab: Lab, page: Page) -> None:
+async def test_what_does_not_match_steps_back(lab: PageLab, page: Page) -> None:
     """What is looked for stays in front, and how much it is is said."""
     await page.get_by_label("Find").fill("in use")
     await page.get_by_text("2 found").wait_for()

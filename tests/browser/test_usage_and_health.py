@@ -22,7 +22,7 @@ from miglab_pool.worker.gpu_health import BY, Happening
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
-from .test_pool_page import ARGUMENTS, CHROMIUM, Lab
+from .test_pool_page import ARGUMENTS, CHROMIUM, PageLab
 
 pytestmark = [
     pytest.mark.browser,
@@ -53,7 +53,7 @@ def a_term(now: float) -> Facts:
     return Facts(tuple(held), tuple(looked), tuple(reclaims), tuple(refusals))
 
 
-def a_fault(lab: Lab, now: float) -> None:
+def a_fault(lab: PageLab, now: float) -> None:
     """A GPU with a fault and its history, a foreign slice, a server that nobody knows."""
     why = "Xid 79: a fault of the GPU or its driver; drain it, look the number up, reset the GPU."
     said = Health(False, 2, (31, 79), 91, 250.4, False, why)
@@ -69,8 +69,8 @@ def a_fault(lab: Lab, now: float) -> None:
 
 
 @pytest.fixture
-async def lab() -> AsyncIterator[Lab]:
-    lab = Lab()
+async def lab() -> AsyncIterator[PageLab]:
+    lab = PageLab()
     await lab.start()
     lab.host._is_reconciled = True
     lab.pool.used = a_term(time.time())
@@ -88,7 +88,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def open_page(lab: Lab, browser: Browser) -> AsyncIterator[Open]:
+async def open_page(lab: PageLab, browser: Browser) -> AsyncIterator[Open]:
     """Opens a page as an admin; whatever it logs as an error fails the test."""
     errors: list[str] = []
 
@@ -191,7 +191,7 @@ async def health(open_page: Open) -> Page:
     return page
 
 
-def cool_down(lab: Lab) -> None:
+def cool_down(lab: PageLab) -> None:
     """One thing less is wrong."""
     lab.pool.said = {"GPU-0": Wellness(time.time(), COOLED)}
 
@@ -207,7 +207,7 @@ async def hide(page: Page, is_hidden: bool) -> None:
     )
 
 
-async def test_what_changes_is_shown(lab: Lab, health: Page) -> None:
+async def test_what_changes_is_shown(lab: PageLab, health: Page) -> None:
     """Without a reload; the keyboard stays where it is, what is open stays open, and it is said."""
     await expect(health.get_by_role("heading", name="3 things to look at")).to_be_visible()
     await health.get_by_text("What is fine").focus()
@@ -220,7 +220,7 @@ async def test_what_changes_is_shown(lab: Lab, health: Page) -> None:
     await expect(health.get_by_text("MIG on: is cut on demand")).to_be_visible()
 
 
-async def test_nobody_looks_at_a_hidden_page(lab: Lab, health: Page) -> None:
+async def test_nobody_looks_at_a_hidden_page(lab: PageLab, health: Page) -> None:
     """It asks nothing while it is hidden, and at once when it is seen again."""
     asked: list[str] = []
     health.on("request", lambda request: asked.append(request.url))
@@ -233,7 +233,7 @@ async def test_nobody_looks_at_a_hidden_page(lab: Lab, health: Page) -> None:
     assert len(asked) == 1
 
 
-async def test_a_silent_pool_is_told(lab: Lab, health: Page) -> None:
+async def test_a_silent_pool_is_told(lab: PageLab, health: Page) -> None:
     """What is shown stays, and is called old until the pool answers again."""
     await health.evaluate(
         "() => { window.kept = fetch; window.fetch = () => Promise.reject(Error('gone')); }"
@@ -255,7 +255,7 @@ async def test_whoever_is_signed_out_signs_in_again(health: Page) -> None:
         await health.clock.run_for(AGAIN_MS)
 
 
-async def test_marked_words_stay_marked(lab: Lab, health: Page) -> None:
+async def test_marked_words_stay_marked(lab: PageLab, health: Page) -> None:
     """Who marks a command to copy it is not disturbed; the next look shows what is new."""
     await health.evaluate("getSelection().selectAllChildren(document.querySelector('.findings'))")
     cool_down(lab)

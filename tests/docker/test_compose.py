@@ -142,7 +142,7 @@ def remove_servers(engine: docker.DockerClient) -> None:
         volume.remove()
 
 
-class Student:
+class HeadlessStudent:
     """A browser without a screen."""
 
     def __init__(self, port: int) -> None:
@@ -178,7 +178,7 @@ def wait_until(said: str, answers, limit_s: float) -> None:
         time.sleep(0.5)
 
 
-def is_up(student: Student) -> bool:
+def is_up(student: HeadlessStudent) -> bool:
     """Whether hub and pool answer through the proxy."""
     try:
         pages = ("/hub/health", f"{student.pool}/api/health")
@@ -194,7 +194,7 @@ def test_a_student_gets_a_slice_over_https(lab: ComposeLab, engine: docker.Docke
     subprocess.run(
         [str(REPOSITORY / "tests/docker/engine"), "simulate", f"{folder}/gpus"], check=True
     )
-    student = Student(lab.port)
+    student = HeadlessStudent(lab.port)
     try:
         wait_until("up", lambda: is_up(student), READY_S)
         student.log_in("ada", password)
@@ -206,7 +206,7 @@ def test_a_student_gets_a_slice_over_https(lab: ComposeLab, engine: docker.Docke
     check_server(lab, engine)
 
 
-def has_server(student: Student) -> bool:
+def has_server(student: HeadlessStudent) -> bool:
     """Whether the hub calls the server ready."""
     servers = student.call("GET", "/users/ada").json()["servers"]
     return any(server["ready"] for server in servers.values())

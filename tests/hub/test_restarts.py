@@ -29,7 +29,7 @@ Held = dict[str, tuple[int, int, tuple[str, ...]]]
 
 
 @dataclass
-class Class:
+class RunningClass:
     """A lab and its students: two hold a slice each, one waits."""
 
     lab: TemporaryLab
@@ -82,10 +82,10 @@ class Class:
 
 
 @pytest.fixture
-def lesson() -> Iterator[Class]:
+def lesson() -> Iterator[RunningClass]:
     """A lesson under way; it ends by ending the lab."""
     with temporary_lab(docker=False, shapes=(SHAPE, "cpu")) as lab:
-        lesson = Class(lab)
+        lesson = RunningClass(lab)
         lesson.begin()
         yield lesson
         for student in lesson.students.values():
@@ -114,7 +114,7 @@ def power_on(lab: TemporaryLab) -> None:
 
 
 @pytest.mark.parametrize("parts", [("hub",), ("pool",), ("hub", "pool")], ids="+".join)
-def test_a_killed_part_disturbs_nobody(lesson: Class, parts: tuple[str, ...]) -> None:
+def test_a_killed_part_disturbs_nobody(lesson: RunningClass, parts: tuple[str, ...]) -> None:
     """Leases, slices, servers and the place in line stay; who waits is served when one leaves."""
     lab = lesson.lab
     held, slices, servers = lesson.held(), lesson.slices(), lab.servers()
@@ -134,7 +134,7 @@ def test_a_killed_part_disturbs_nobody(lesson: Class, parts: tuple[str, ...]) ->
     assert lesson.contradictions() == []
 
 
-def test_the_machine_reboots(lesson: Class) -> None:
+def test_the_machine_reboots(lesson: RunningClass) -> None:
     """Slices and servers are gone: their leases end with a reason, and who waited comes first."""
     lab, before = lesson.lab, lesson.held()
     power_cut(lab)

@@ -14,7 +14,7 @@ import pytest
 
 from miglab_bench.measures.pool import free_ports
 from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn, asker_from, server_of
-from miglab_pool.http.access.principal import Asker, Kind
+from miglab_pool.http.access.principal import Asker, PrincipalKind
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolHost
@@ -229,15 +229,18 @@ async def new_token(browser: httpx.AsyncClient, user: str, **more: object) -> st
 
 
 ASKERS = {
-    "alice": Asker(Kind.PERSON, "alice"),
-    "ina": Asker(Kind.PERSON, "ina", instructs=frozenset(BOOK.courses)),
-    "sam": Asker(Kind.PERSON, "sam", admin=True),
-    "root": Asker(Kind.PERSON, "root", admin=True),
+    "alice": Asker(PrincipalKind.PERSON, "alice"),
+    "ina": Asker(PrincipalKind.PERSON, "ina", instructs=frozenset(BOOK.courses)),
+    "sam": Asker(PrincipalKind.PERSON, "sam", admin=True),
+    "root": Asker(PrincipalKind.PERSON, "root", admin=True),
     "timo": Asker(
-        Kind.PERSON, "timo", assists=frozenset({"everyone"}), course_names=("everyone-assistants",)
+        PrincipalKind.PERSON,
+        "timo",
+        assists=frozenset({"everyone"}),
+        course_names=("everyone-assistants",),
     ),
     "gina": Asker(
-        Kind.PERSON,
+        PrincipalKind.PERSON,
         "gina",
         instructs=frozenset({"ml"}),
         assists=frozenset({"everyone"}),

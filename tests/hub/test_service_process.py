@@ -19,7 +19,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 ASK = {"user": "alice", "server": "", "course": "everyone", "shape": "1g.5gb"}
 
 
-class Service:
+class PoolProcess:
     """One pool service, started and ended as the launcher does it."""
 
     def __init__(self, folder: Path) -> None:
@@ -50,15 +50,15 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    service = Service(tmp_path)
+def service(tmp_path: Path) -> Iterator[PoolProcess]:
+    service = PoolProcess(tmp_path)
     service.start()
     yield service
     if service.process is not None and service.process.poll() is None:
         service.end(signal.SIGKILL)
 
 
-def test_sigterm_ends_it_cleanly(service: Service) -> None:
+def test_sigterm_ends_it_cleanly(service: PoolProcess) -> None:
     """Status 0, soon, though somebody follows the events; the stream ends with it."""
     with service.client() as client, client.stream("GET", "/events") as stream:
         lines = stream.iter_lines()
@@ -67,7 +67,7 @@ def test_sigterm_ends_it_cleanly(service: Service) -> None:
         assert all(not line.startswith("event: error") for line in lines)
 
 
-def test_a_lease_outlives_a_kill(service: Service) -> None:
+def test_a_lease_outlives_a_kill(service: PoolProcess) -> None:
     """After SIGKILL and a new start, lease and place are what they were."""
     with service.client() as client:
         ticket = client.post("/tickets", json=ASK).json()
@@ -82,7 +82,7 @@ def test_a_lease_outlives_a_kill(service: Service) -> None:
     assert (after["uuids"], after["state"]) == (lease["uuids"], "granted")
 
 
-def test_a_second_one_steps_back(service: Service) -> None:
+def test_a_second_one_steps_back(service: PoolProcess) -> None:
     """It ends with status 2 and one line, and the first goes on."""
     command = [sys.executable, "-m", "miglab_hub.service", "--config", str(service.file)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -92,7 +92,7 @@ def test_a_second_one_steps_back(service: Service) -> None:
         assert client.get("/health").json()["ok"]
 
 
-def test_metrics_lie_outside_the_prefix(service: Service) -> None:
+def test_metrics_lie_outside_the_prefix(service: PoolProcess) -> None:
     """What the proxy passes on has no metrics; the listener's root has."""
     settings = service.settings
     below = httpx.get(f"{settings.pool_url}/metrics", trust_env=False)
@@ -112,7 +112,7 @@ def half_requests(address: tuple[str, int], count: int) -> list[socket.socket]:
     return made
 
 
-def test_students_connections_leave_the_spawner_room(service: Service) -> None:
+def test_students_connections_leave_the_spawner_room(service: PoolProcess) -> None:
     """More half requests than the process has descriptors: the spawner is served as ever."""
     service.end(signal.SIGTERM)
     service.start(descriptors=512)

@@ -277,7 +277,7 @@ def test_simulated_slices_are_shown_apart_from_the_device(monkeypatch):
     assert place.devices[0].backend == "cpu"
 
 
-class Pool(http.server.BaseHTTPRequestHandler):
+class ReleasedListener(http.server.BaseHTTPRequestHandler):
     """A student listener whose lease has been released."""
 
     def do_GET(self):
@@ -293,7 +293,7 @@ class Pool(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def released_lease(monkeypatch):
     """The environment of a server whose lease the pool took back."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pool)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ReleasedListener)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv("MIGLAB_API", f"http://127.0.0.1:{server.server_port}")

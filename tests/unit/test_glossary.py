@@ -1,6 +1,7 @@
-"""Glossary and code agree: no *not* word is in what the lab offers to people and programs."""
+"""Glossary and code agree: no *not* word is on the wire, and a class name means one thing."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,15 @@ ON_THE_WIRE = GLOSSARY.split("## Inside")[0]
 
 VERBS = frozenset({"lab.students_can_act_as_staff"})
 """Identifiers in which a word of the column *not* is a verb of everyday English."""
+
+SAME_THING = {
+    "Pool": "the pool, and the table of lab.toml that sets it",
+    "NoProxy": "a hub's configuration without a proxy, in the text of two configurations",
+    "InForce": "what holds at a moment: of a reservation, of a layout",
+}
+"""Class names that occur more than once, each with the reason."""
+
+FOLDERS = ("api", "spawner", "pool", "hub", "bench", "notebooks", "images", "deploy", "tests")
 
 
 def rows(text: str) -> Iterator[list[str]]:
@@ -82,3 +92,20 @@ def test_each_word_stands_once() -> None:
     words = [word.strip() for row in rows(GLOSSARY) for word in row[0].split(",")]
     assert len(words) == len(set(words)) > 50
     assert not {word.replace(" ", "_") for word in words} & not_words()
+
+
+def class_names() -> dict[str, list[str]]:
+    """Where each class is defined."""
+    found = defaultdict(list)
+    for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
+        for name in re.findall(
+            r"^ *class (\w+)[(:]", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            found[name].append(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """A class name occurs once in the repository, or it is known why it does not."""
+    repeated = {name: where for name, where in class_names().items() if len(where) > 1}
+    assert not {name: where for name, where in repeated.items() if name not in SAME_THING}

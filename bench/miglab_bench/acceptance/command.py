@@ -24,7 +24,7 @@ EXPECTED = (CheckFailed, httpx.HTTPError, WebSocketException, OSError)
 
 
 @dataclass(frozen=True)
-class Step:
+class ReportLine:
     """One line of the report: what held or did not, what was seen, how long it took."""
 
     name: str
@@ -37,13 +37,13 @@ class Report:
     """The steps so far, each with the time since the one before."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[ReportLine] = []
         self._began = time.monotonic()
 
     def add(self, name: str, ok: bool, detail: str) -> None:
         """A step is over."""
         now = time.monotonic()
-        self.steps.append(Step(name, ok, detail, round(now - self._began, 1)))
+        self.steps.append(ReportLine(name, ok, detail, round(now - self._began, 1)))
         self._began = now
 
 
@@ -62,7 +62,7 @@ def run_check(*, as_json: bool, docker: bool) -> int:
     return 0 if is_ok else 1
 
 
-def run_steps(*, docker: bool) -> list[Step]:
+def run_steps(*, docker: bool) -> list[ReportLine]:
     """The steps with what came of them; after one that failed, none is tried."""
     report, name = Report(), START
     try:
@@ -78,7 +78,7 @@ def run_steps(*, docker: bool) -> list[Step]:
     return report.steps
 
 
-def _print_table(steps: list[Step]) -> None:
+def _print_table(steps: list[ReportLine]) -> None:
     table = Table("step", "held", "seconds", "seen")
     for step in steps:
         held = "yes" if step.ok else "NO"

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from miglab_bench.class_day.assumptions import BadAssumption, Day, changed, read_file, read_setting
 from miglab_bench.class_day.figures import bounds
-from miglab_bench.class_day.run import POLICIES, Case, run_all
+from miglab_bench.class_day.run import POLICIES, DayCase, run_all
 from miglab_pool.gpu.simulated.models import models
 
 SIZES = (30, 120, 400)
@@ -45,7 +45,7 @@ def bench_class(
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()
     sizes = students or SIZES
-    cases = [Case(day, number, policy, seed) for number in sizes for policy in POLICIES]
+    cases = [DayCase(day, number, policy, seed) for number in sizes for policy in POLICIES]
     outcomes = run_all(cases, jobs)
     rows = [asdict(one.row) for one in outcomes]
     costs = [asdict(one.cost) for one in outcomes]
@@ -77,7 +77,7 @@ def _day(assume: Path | None, values: Iterable[str]) -> Day:
     return day
 
 
-def _how(cases: Sequence[Case], jobs: int, took_s: float) -> str:
+def _how(cases: Sequence[DayCase], jobs: int, took_s: float) -> str:
     gpus = ", ".join(f"{case.gpus} for {case.students}" for case in dict.fromkeys(_sizes(cases)))
     day, seed = cases[0].day, cases[0].seed
     cpu_s = sum(os.times()[:4])  # ours and that of the processes that are over
@@ -90,7 +90,7 @@ def _how(cases: Sequence[Case], jobs: int, took_s: float) -> str:
     )
 
 
-def _sizes(cases: Sequence[Case]) -> list[Case]:
+def _sizes(cases: Sequence[DayCase]) -> list[DayCase]:
     return [dataclasses.replace(case, policy="") for case in cases]
 
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miglab_bench.class_day.assumptions import HOUR_S
-from miglab_bench.class_day.student import Student
+from miglab_bench.class_day.student import DayStudent
 
 LONG_WAIT_S = 1800.0
 USEFUL_RATIO = 1.5
 
 
 @dataclass(frozen=True)
-class Row:
+class PolicyFigures:
     """One policy.
 
     Attributes:
@@ -58,7 +58,7 @@ class Cost:
     interrupted: int
 
 
-def row(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Row:
+def row(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> PolicyFigures:
     """The figures of one day.
 
     Args:
@@ -70,7 +70,7 @@ def row(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Row:
     waits_s = sorted(wait for tally in tallies for wait in tally.waits_s)
     pairs = zip(tallies, sizes, strict=True)
     useful = sum(tally.useful_s * size for tally, size in pairs) / HOUR_S
-    return Row(
+    return PolicyFigures(
         len(students),
         policy,
         round(useful, 1),
@@ -82,7 +82,7 @@ def row(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Row:
     )
 
 
-def cost(policy: str, students: Sequence[Student], sizes: Sequence[int]) -> Cost:
+def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> Cost:
     """What it took; arguments as `row`."""
     tallies = [one.tally for one in students]
     both = list(zip(students, sizes, strict=True))
@@ -115,7 +115,7 @@ class Bound:
     holds: bool
 
 
-def bounds(rows: Sequence[Row]) -> list[Bound]:
+def bounds(rows: Sequence[PolicyFigures]) -> list[Bound]:
     """For each number of students of which all three policies are there."""
     found = []
     for students in dict.fromkeys(one.students for one in rows):

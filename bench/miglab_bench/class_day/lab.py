@@ -128,7 +128,7 @@ class PowerStays(Ledger):
         super().begin(durable=False)
 
 
-class Lab:
+class DayLab:
     """What spawners and the hub do with the pool.
 
     Args:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from miglab_bench.class_day.assumptions import HOUR_S, Day, Spread, Visit
 
 
-class Kind(StrEnum):
+class PhaseKind(StrEnum):
     """What a student does for a while: runs a cell, reads and writes, is away from the page."""
 
     BUSY = "busy"
@@ -27,7 +27,7 @@ class Leave(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class StudentPhase:
     """One thing a student does.
 
     Attributes:
@@ -37,7 +37,7 @@ class Phase:
         is_again: whether it only brings back what was lost.
     """
 
-    kind: Kind
+    kind: PhaseKind
     s: float
     is_open: bool = True
     answers: bool = False
@@ -45,7 +45,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Session:
+class StudentSession:
     """A student comes, works, and leaves.
 
     Attributes:
@@ -61,7 +61,7 @@ class Session:
 
     at: float
     until: float
-    phases: tuple[Phase, ...]
+    phases: tuple[StudentPhase, ...]
     run_s: float
     is_silent: bool
     leave: Leave
@@ -72,7 +72,7 @@ class Session:
     @property
     def wanted_s(self) -> float:
         """For how long something is to run."""
-        return self.run_s + sum(phase.s for phase in self.phases if phase.kind is Kind.BUSY)
+        return self.run_s + sum(phase.s for phase in self.phases if phase.kind is PhaseKind.BUSY)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Plan:
 
     name: str
     profile: str
-    sessions: tuple[Session, ...]
+    sessions: tuple[StudentSession, ...]
 
     @property
     def wanted_s(self) -> float:
@@ -104,7 +104,7 @@ def _plan(day: Day, number: int, seed: int) -> Plan:
     return Plan(f"student-{number:03}", profile, tuple(found))
 
 
-def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> Session:
+def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> StudentSession:
     at = HOUR_S * rng.triangular(visit.from_h, visit.to_h, visit.peak_h)
     until = HOUR_S * visit.until_h
     phases = list(_phases(rng, day, min(draw(rng, visit.work), until - at)))
@@ -112,7 +112,7 @@ def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> 
         more = list(_lunch(rng, day))
         until += sum(phase.s for phase in more)
         phases += more
-    return Session(
+    return StudentSession(
         at=at,
         until=until,
         phases=tuple(phases),
@@ -125,29 +125,33 @@ def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> 
     )
 
 
-def _lunch(rng: random.Random, day: Day) -> Iterator[Phase]:
+def _lunch(rng: random.Random, day: Day) -> Iterator[StudentPhase]:
     is_open = rng.random() < day.pause_open_share
-    yield Phase(Kind.PAUSE, draw(rng, day.lunch), is_open=is_open)
+    yield StudentPhase(PhaseKind.PAUSE, draw(rng, day.lunch), is_open=is_open)
     yield from _phases(rng, day, draw(rng, day.lunch_work))
 
 
-def _phases(rng: random.Random, day: Day, total_s: float) -> Iterator[Phase]:
+def _phases(rng: random.Random, day: Day, total_s: float) -> Iterator[StudentPhase]:
     """Cells, and what is between them, until the time is over."""
     left_s = total_s
     for turn in itertools.count():
-        phase = _between(rng, day) if turn % 2 == 0 else Phase(Kind.BUSY, draw(rng, day.busy))
+        phase = (
+            _between(rng, day)
+            if turn % 2 == 0
+            else StudentPhase(PhaseKind.BUSY, draw(rng, day.busy))
+        )
         if phase.s >= left_s:
             return
         left_s -= phase.s
         yield phase
 
 
-def _between(rng: random.Random, day: Day) -> Phase:
+def _between(rng: random.Random, day: Day) -> StudentPhase:
     if rng.random() >= day.pause_share:
-        return Phase(Kind.THINK, draw(rng, day.think))
+        return StudentPhase(PhaseKind.THINK, draw(rng, day.think))
     is_open = rng.random() < day.pause_open_share
     answers = is_open and rng.random() < day.answer_share
-    return Phase(Kind.PAUSE, draw(rng, day.pause), is_open, answers)
+    return StudentPhase(PhaseKind.PAUSE, draw(rng, day.pause), is_open, answers)
 
 
 def _leave(rng: random.Random, day: Day) -> Leave:

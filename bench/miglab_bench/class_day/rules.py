@@ -5,8 +5,8 @@ from typing import Protocol
 
 from miglab_api.leases import LeaseState
 from miglab_bench.class_day.assumptions import Day
-from miglab_bench.class_day.lab import Lab
-from miglab_bench.class_day.server import Server
+from miglab_bench.class_day.lab import DayLab
+from miglab_bench.class_day.server import DayServer
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
@@ -15,14 +15,14 @@ from miglab_pool.reclaimer.signals import SignalBoard
 class Ender(Protocol):
     """Decides which servers end."""
 
-    def hear(self, at: float, servers: Sequence[Server]) -> None:
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
         """What the servers say."""
 
-    def ends(self, at: float, lab: Lab, servers: Sequence[Server]) -> list[Server]:
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
         """Those that end now."""
 
 
-class Miglab:
+class MiglabReclaimer:
     """The lab's own reclaimer, as it is set without a word in lab.toml."""
 
     def __init__(self) -> None:
@@ -33,13 +33,13 @@ class Miglab:
     def _clock(self) -> float:
         return self._at
 
-    def hear(self, at: float, servers: Sequence[Server]) -> None:
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
         """Every server reports."""
         self._at = at
         for server in servers:
             self._board.take(server.lease, server.signals(at))
 
-    def ends(self, at: float, lab: Lab, servers: Sequence[Server]) -> list[Server]:
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
         """Read the slices, look at every lease, stop what was taken back."""
         self._at = at
         lab.rack.busy = {
@@ -62,10 +62,10 @@ class Culler:
         self._day = day
         self._next_at = day.cull_every_s
 
-    def hear(self, at: float, servers: Sequence[Server]) -> None:
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
         """It asks the hub alone."""
 
-    def ends(self, at: float, lab: Lab, servers: Sequence[Server]) -> list[Server]:
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
         """All that were quiet for too long, every so often."""
         if at < self._next_at:
             return []
@@ -76,9 +76,9 @@ class Culler:
 class Nobody:
     """Servers run until their students stop them."""
 
-    def hear(self, at: float, servers: Sequence[Server]) -> None:
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
         """Nothing."""
 
-    def ends(self, at: float, lab: Lab, servers: Sequence[Server]) -> list[Server]:
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
         """None."""
         return []

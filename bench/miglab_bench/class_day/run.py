@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miglab_bench.class_day.assumptions import HOUR_S, Day
-from miglab_bench.class_day.figures import Cost, Row, cost, row
-from miglab_bench.class_day.lab import Lab
+from miglab_bench.class_day.figures import Cost, PolicyFigures, cost, row
+from miglab_bench.class_day.lab import DayLab
 from miglab_bench.class_day.plan import plans
-from miglab_bench.class_day.rules import Culler, Ender, Miglab, Nobody
-from miglab_bench.class_day.student import Student
+from miglab_bench.class_day.rules import Culler, Ender, MiglabReclaimer, Nobody
+from miglab_bench.class_day.student import DayStudent
 from miglab_pool.gpu.simulated.models import models
 
 POLICIES = ("miglab", "culler", "none")
 ENDERS: Mapping[str, Callable[[Day], Ender]] = {
-    "miglab": lambda _day: Miglab(),
+    "miglab": lambda _day: MiglabReclaimer(),
     "culler": Culler,
     "none": lambda _day: Nobody(),
 }
@@ -25,7 +25,7 @@ AGEING_S = {"culler": 0.0}  # who has aged goes by arrival alone: first come, fi
 
 
 @dataclass(frozen=True)
-class Case:
+class DayCase:
     """A day, who comes, and who ends servers."""
 
     day: Day
@@ -40,14 +40,14 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DayOutcome:
     """What came of one day."""
 
-    row: Row
+    row: PolicyFigures
     cost: Cost
 
 
-def run(case: Case) -> Outcome:
+def run(case: DayCase) -> DayOutcome:
     """Live through the day and draw the figures.
 
     Raises:
@@ -56,10 +56,10 @@ def run(case: Case) -> Outcome:
     students = simulate(case)
     geometry = models()[case.day.model].geometry
     sizes = [geometry.by_name[one.plan.profile].size for one in students]
-    return Outcome(row(case.policy, students, sizes), cost(case.policy, students, sizes))
+    return DayOutcome(row(case.policy, students, sizes), cost(case.policy, students, sizes))
 
 
-def run_all(cases: Sequence[Case], jobs: int) -> list[Outcome]:
+def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayOutcome]:
     """All of them, the longest first, so many at a time; in the order asked."""
     if jobs == 1:
         return [run(case) for case in cases]
@@ -69,7 +69,7 @@ def run_all(cases: Sequence[Case], jobs: int) -> list[Outcome]:
     return [done[case] for case in cases]
 
 
-def simulate(case: Case) -> list[Student]:
+def simulate(case: DayCase) -> list[DayStudent]:
     """Live through the day; the students, with what came of it.
 
     Raises:
@@ -78,8 +78,8 @@ def simulate(case: Case) -> list[Student]:
     day = case.day
     with tempfile.TemporaryDirectory(prefix="miglab-day-") as folder:
         ageing_s = AGEING_S.get(case.policy)
-        lab = Lab(Path(folder), case.gpus, day.model, day.profiles, ageing_s)
-        students = [Student(plan, day) for plan in plans(day, case.students, case.seed)]
+        lab = DayLab(Path(folder), case.gpus, day.model, day.profiles, ageing_s)
+        students = [DayStudent(plan, day) for plan in plans(day, case.students, case.seed)]
         ender = ENDERS[case.policy](day)
         steps = round((day.ends_h - day.begins_h) * HOUR_S / day.step_s)
         for number in range(steps):
@@ -90,7 +90,7 @@ def simulate(case: Case) -> list[Student]:
     return students
 
 
-def _step(lab: Lab, students: list[Student], ender: Ender, before: float, day: Day) -> None:
+def _step(lab: DayLab, students: list[DayStudent], ender: Ender, before: float, day: Day) -> None:
     """From one moment to the next: reports are some seconds old when they are judged."""
     at = before + day.step_s
     heard_at = at - day.report_age_s

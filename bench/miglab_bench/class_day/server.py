@@ -8,7 +8,7 @@ AT_REST = 0.003  # CPU seconds per second of a server that does nothing
 
 
 @dataclass(slots=True)
-class Server:
+class DayServer:
     """A running server; times are seconds since midnight.
 
     Attributes:

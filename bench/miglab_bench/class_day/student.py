@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_bench.class_day.assumptions import Day
-from miglab_bench.class_day.lab import Lab
-from miglab_bench.class_day.plan import Kind, Leave, Phase, Plan, Session
-from miglab_bench.class_day.server import Server
+from miglab_bench.class_day.lab import DayLab
+from miglab_bench.class_day.plan import Leave, PhaseKind, Plan, StudentPhase, StudentSession
+from miglab_bench.class_day.server import DayServer
 
 
 @dataclass
-class Tally:
+class DayTotals:
     """What came of one student's day.
 
     Attributes:
@@ -56,7 +56,7 @@ class _Wait:
     asked_at: float = 0.0
 
 
-class Student:
+class DayStudent:
     """See the module.
 
     Attributes:
@@ -66,12 +66,12 @@ class Student:
 
     def __init__(self, plan: Plan, day: Day) -> None:
         self.plan = plan
-        self.server: Server | None = None
-        self.tally = Tally()
+        self.server: DayServer | None = None
+        self.tally = DayTotals()
         self._day = day
         self._todo = deque(plan.sessions)
-        self._session: Session | None = None
-        self._phases: deque[Phase] = deque()
+        self._session: StudentSession | None = None
+        self._phases: deque[StudentPhase] = deque()
         self._left_s = 0.0  # of the first phase
         self._done_s = 0.0  # what the variables of this session took to compute
         self._run_done_s = 0.0
@@ -89,7 +89,7 @@ class Student:
         if self.server is not None:
             self.server.rest(until)
 
-    def _run_on(self, server: Server, at: float, until: float) -> None:
+    def _run_on(self, server: DayServer, at: float, until: float) -> None:
         """The run that was left alone."""
         seconds = min(server.run_left_s, until - at)
         if seconds <= 0:
@@ -103,7 +103,7 @@ class Student:
     def _go_on(self, at: float, until: float) -> float:
         """Go on with the first phase; returns until when."""
         phase = self._phases[0]
-        if phase.kind is Kind.BUSY and self.server is None:
+        if phase.kind is PhaseKind.BUSY and self.server is None:
             self._wait = _Wait(at, at)  # only now it is seen that the server is gone
             return at
         seconds = min(self._left_s, until - at)
@@ -114,20 +114,20 @@ class Student:
             self._end_phase(phase)
         return at + seconds
 
-    def _end_phase(self, phase: Phase) -> None:
-        if phase.kind is Kind.BUSY and not phase.is_again:
+    def _end_phase(self, phase: StudentPhase) -> None:
+        if phase.kind is PhaseKind.BUSY and not phase.is_again:
             self._done_s += phase.s
         self._phases.popleft()
         self._begin_phase()
 
-    def _spend(self, server: Server, phase: Phase, until: float, seconds: float) -> None:
-        if phase.kind is Kind.PAUSE:
+    def _spend(self, server: DayServer, phase: StudentPhase, until: float, seconds: float) -> None:
+        if phase.kind is PhaseKind.PAUSE:
             server.is_open = phase.is_open
             server.is_busy = False
             return
         server.open_page()
         server.touched_at = until
-        if phase.kind is Kind.THINK:
+        if phase.kind is PhaseKind.THINK:
             server.is_busy = False
             return
         server.ran(until, seconds)
@@ -158,13 +158,13 @@ class Student:
     def _lose(self) -> None:
         """The cell that ran runs anew, after those whose results it needs."""
         first = self._phases[0]
-        if first.kind is Kind.BUSY and not first.is_again:
+        if first.kind is PhaseKind.BUSY and not first.is_again:
             self.tally.useful_s -= first.s - self._left_s
         rest = [phase for phase in self._phases if not phase.is_again]
-        where = next((n for n, phase in enumerate(rest) if phase.kind is Kind.BUSY), len(rest))
+        where = next((n for n, phase in enumerate(rest) if phase.kind is PhaseKind.BUSY), len(rest))
         again_s = min(self._day.redo_most_s, self._day.redo_share * self._done_s)
         if again_s > 0 and where < len(rest):
-            rest.insert(where, Phase(Kind.BUSY, again_s, is_again=True))
+            rest.insert(where, StudentPhase(PhaseKind.BUSY, again_s, is_again=True))
         self._phases = deque(rest)
 
     def _end_server(self, at: float) -> None:
@@ -174,7 +174,7 @@ class Student:
 
     # -- what the student does ----------------------------------------------------------------
 
-    def act(self, at: float, lab: Lab) -> None:
+    def act(self, at: float, lab: DayLab) -> None:
         """Come, ask, answer, give up, leave."""
         if self._session is None:
             self._come(at)
@@ -202,7 +202,7 @@ class Student:
             self.server.touched_at = at
             self.tally.waits_s.append(0.0)
 
-    def _ask(self, at: float, lab: Lab, wait: _Wait, session: Session) -> None:
+    def _ask(self, at: float, lab: DayLab, wait: _Wait, session: StudentSession) -> None:
         if wait.ticket is None:
             if at >= wait.again_at:
                 wait.ticket, wait.asked_at = lab.ask(self.plan.name, self.plan.profile), at
@@ -214,7 +214,7 @@ class Student:
             lab.cancel(wait.ticket, self.plan.name)
             wait.ticket, wait.again_at = None, at + session.retry_s
 
-    def take_offer(self, at: float, lab: Lab) -> None:
+    def take_offer(self, at: float, lab: DayLab) -> None:
         """Start the server if there is a slice for it."""
         wait = self._wait
         if wait is None or wait.ticket is None:
@@ -222,19 +222,19 @@ class Student:
         if lab.attend(wait.ticket) is not TicketState.OFFERED:
             return
         lease, uuids = lab.start(wait.ticket)
-        self.server = Server(lease, uuids, at, told_at=at, touched_at=at)
+        self.server = DayServer(lease, uuids, at, told_at=at, touched_at=at)
         self.tally.waits_s.append(at - wait.since)
         self._wait = None
         self._begin_phase()
 
-    def _answer(self, at: float, lab: Lab, server: Server) -> None:
-        is_there = self._phases[0].kind is Kind.PAUSE and self._phases[0].answers
+    def _answer(self, at: float, lab: DayLab, server: DayServer) -> None:
+        is_there = self._phases[0].kind is PhaseKind.PAUSE and self._phases[0].answers
         if not is_there or lab.lease_state(server.lease) is not LeaseState.WARNED:
             return
         if lab.keepalive(server.lease, self.plan.name):
             server.touched_at = at
 
-    def _leave(self, at: float, lab: Lab, session: Session) -> None:
+    def _leave(self, at: float, lab: DayLab, session: StudentSession) -> None:
         self.give_up(at, lab)
         self._session = None
         self._phases.clear()
@@ -250,7 +250,7 @@ class Student:
             return
         server.leave_page(at, session.tab_s if session.leave is Leave.TAB else 0.0)
 
-    def give_up(self, at: float, lab: Lab) -> None:
+    def give_up(self, at: float, lab: DayLab) -> None:
         """Wait no longer."""
         if self._wait is None:
             return
@@ -260,7 +260,7 @@ class Student:
         self.tally.never_served += 1
         self._wait = None
 
-    def end_day(self, at: float, lab: Lab) -> None:
+    def end_day(self, at: float, lab: DayLab) -> None:
         """Draw the line."""
         self.give_up(at, lab)
         if self.server is not None:

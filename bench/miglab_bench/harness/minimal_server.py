@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 
-class Answer(BaseHTTPRequestHandler):
+class PresenceHandler(BaseHTTPRequestHandler):
     """Says that it is there."""
 
     def do_GET(self) -> None:
@@ -24,4 +24,4 @@ class Answer(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     where = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-    ThreadingHTTPServer((where.hostname or "", where.port or 0), Answer).serve_forever()
+    ThreadingHTTPServer((where.hostname or "", where.port or 0), PresenceHandler).serve_forever()

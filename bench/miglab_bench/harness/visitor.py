@@ -14,7 +14,7 @@ EXPECTED = (CheckFailed, httpx.HTTPError, ValueError)
 
 
 @dataclass
-class Visit:
+class VisitTimes:
     """How it went.
 
     Attributes:
@@ -28,13 +28,13 @@ class Visit:
     requests: list[tuple[str, float]] = field(default_factory=list)
 
 
-class Stopwatch(httpx.BaseTransport):
+class TimingTransport(httpx.BaseTransport):
     """Times what is asked of the hub, but for what waits by design.
 
     Those are the progress, and the spawn form: JupyterHub waits up to a second before it answers.
     """
 
-    def __init__(self, way: httpx.BaseTransport, visit: Visit) -> None:
+    def __init__(self, way: httpx.BaseTransport, visit: VisitTimes) -> None:
         self._way = way
         self._visit = visit
 
@@ -97,10 +97,10 @@ class Visitor(Student):
         raise CheckFailed(f"the progress of {self.name} ended without a server")
 
 
-def visit(url: str, name: str, password: str, shape: str, way: httpx.BaseTransport) -> Visit:
+def visit(url: str, name: str, password: str, shape: str, way: httpx.BaseTransport) -> VisitTimes:
     """One student's visit, whatever comes of it."""
-    seen = Visit()
-    student = Visitor(url, name, password, Stopwatch(way, seen))
+    seen = VisitTimes()
+    student = Visitor(url, name, password, TimingTransport(way, seen))
     try:
         seen.start_s = student.visit(shape)
     except EXPECTED as error:

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from miglab_bench.harness import minimal_server
-from miglab_bench.harness.visitor import Visit, visit
+from miglab_bench.harness.visitor import VisitTimes, visit
 from miglab_bench.measures.pool import TLS, Client, free_ports, p95
 from miglab_hub import lab_secrets
 from miglab_hub.launch.preflight import prepare
@@ -60,7 +60,7 @@ c.MIGLocalSpawner.environment = {{"MIGLAB_BENCH_HUB": {version!r}}}
 
 
 @dataclass(frozen=True)
-class Asked:
+class HubRequest:
     """One kind of request to the hub."""
 
     what: str
@@ -92,7 +92,7 @@ class Measured:
     hub_p95_s: float
     pool_p95_s: float
     pool_requests: int
-    asked: tuple[Asked, ...]
+    asked: tuple[HubRequest, ...]
 
 
 def bench_hub(
@@ -150,7 +150,7 @@ def measure(settings: Settings, students: int, within_s: float) -> Measured:
     password = lab_secrets.read_passwords(settings).student
     begin = time.monotonic()
 
-    def come(number: int) -> Visit:
+    def come(number: int) -> VisitTimes:
         time.sleep(max(0.0, begin + within_s * number / students - time.monotonic()))
         way = httpx.HTTPTransport(verify=TLS)
         return visit(settings.public_url, f"student-{number}", password, SHAPE, way)
@@ -178,7 +178,7 @@ async def _probe(settings: Settings, within_s: float) -> list[float]:
         return [second for each in all_ for second in each.requests_s]
 
 
-def summary(visits: Sequence[Visit], within_s: float, pool_s: Sequence[float]) -> Measured:
+def summary(visits: Sequence[VisitTimes], within_s: float, pool_s: Sequence[float]) -> Measured:
     """The figures of a class."""
     starts = [each.start_s for each in visits if each.start_s is not None]
     by_kind: dict[str, list[float]] = {}
@@ -196,7 +196,7 @@ def summary(visits: Sequence[Visit], within_s: float, pool_s: Sequence[float]) -
         pool_p95_s=round(p95(pool_s), 4),
         pool_requests=len(pool_s),
         asked=tuple(
-            Asked(what, len(each), round(median(each), 3), round(p95(each), 3))
+            HubRequest(what, len(each), round(median(each), 3), round(p95(each), 3))
             for what, each in by_kind.items()
         ),
     )

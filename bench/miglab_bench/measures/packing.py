@@ -25,7 +25,7 @@ class Policy(Protocol):
         """Take back what `take` returned."""
 
 
-class Miglab:
+class MiglabPacking:
     """The pool's decision over live and warm slices: a slice given back stays warm."""
 
     def __init__(self, geometry: Geometry, n_gpus: int) -> None:
@@ -146,7 +146,7 @@ def _choose(geometry: Geometry, score: Callable[[int, int], float]) -> Choose:
 
 
 POLICIES: dict[str, Callable[[Geometry, int], Policy]] = {
-    "miglab": Miglab,
+    "miglab": MiglabPacking,
     "first-fit": first_fit,
     "best-fit": best_fit,
     "mfi-like": mfi_like,

@@ -29,7 +29,7 @@ from miglab_api.holders import process_holder
 from miglab_api.tickets import TicketRequest
 from miglab_bench.measures.pool import free_ports, p95
 from miglab_hub.lab_secrets import read
-from miglab_hub.service.assembly import Parts, assemble
+from miglab_hub.service.assembly import ServiceParts, assemble
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.http.pages.live_parts import Shelves
 from miglab_pool.pool import Pool
@@ -59,7 +59,7 @@ default = "1g.5gb"
 
 
 @dataclass(frozen=True)
-class Row:
+class PageCost:
     """What one kind of work costs.
 
     Attributes:
@@ -81,7 +81,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Answer:
+class TimedAnswer:
     """One answer, and what it took."""
 
     took_s: float
@@ -108,14 +108,14 @@ def bench_page(
     Console().print(_table(rows), how)
 
 
-async def measure(settings: Settings, samples: int) -> list[Row]:
+async def measure(settings: Settings, samples: int) -> list[PageCost]:
     """Fill the pool, then ask."""
     parts = assemble(settings)
     sleepers = [_sleeper() for _ in range(GPUS * SLICES)]
     try:
         await parts.host.start()
         await fill(parts, [process_holder(one.pid) for one in sleepers])
-        visitor = Visitor(parts, settings)
+        visitor = PageViewer(parts, settings)
         for _ in range(WARM_UP):
             await visitor.load()
         loads = [await visitor.load(anew=True) for _ in range(samples)]
@@ -140,7 +140,7 @@ def _sleeper() -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "infinity"])
 
 
-async def fill(parts: Parts, holders: Sequence[str]) -> None:
+async def fill(parts: ServiceParts, holders: Sequence[str]) -> None:
     """Give every slice to a holder, and let `WAITING` wait."""
     host = parts.host
     for number in range(len(holders) + WAITING):
@@ -165,16 +165,16 @@ def _take(pool: Pool, holders: Sequence[str]) -> int:
     return sum(lease.state == "running" for lease in pool.leases())
 
 
-class Visitor:
+class PageViewer:
     """A browser with the page open, as far as the server sees it."""
 
-    def __init__(self, parts: Parts, settings: Settings) -> None:
+    def __init__(self, parts: ServiceParts, settings: Settings) -> None:
         self._parts = parts
         self._prefix = settings.service_prefix
         self._headers = [(b"authorization", f"Bearer {read(settings.pool_secret)}".encode())]
         self._have = ""
 
-    async def load(self, *, anew: bool = False) -> Answer:
+    async def load(self, *, anew: bool = False) -> TimedAnswer:
         """Open the page; ``anew``: as somebody who has not looked before."""
         if anew:
             self._parts.management.state.shelves = Shelves()
@@ -183,7 +183,7 @@ class Visitor:
         self._have = ",".join(f"{name.decode()}.{version.decode()}" for name, version in found)
         return answer
 
-    async def update(self, change: Change, turn: int) -> tuple[Answer, Answer]:
+    async def update(self, change: Change, turn: int) -> tuple[TimedAnswer, TimedAnswer]:
         """Let something change, and ask for what did; what the snapshot cost, and the page."""
         host = self._parts.host
         part, snapshot = await host.decide(lambda pool: (change(pool, turn), _snapshot(pool)))
@@ -194,7 +194,7 @@ class Visitor:
         await self.load()
         return snapshot, answer
 
-    async def _get(self, path: str, query: str = "") -> Answer:
+    async def _get(self, path: str, query: str = "") -> TimedAnswer:
         sent: list[dict[str, Any]] = []
 
         async def send(message: Any) -> None:
@@ -209,7 +209,7 @@ class Visitor:
         took_s, cpu_s = time.perf_counter() - began, time.thread_time() - used
         if sent[0]["status"] != 200:
             raise RuntimeError(f"{path} gave HTTP {sent[0]['status']}")
-        return Answer(took_s, cpu_s, b"".join(message.get("body", b"") for message in sent))
+        return TimedAnswer(took_s, cpu_s, b"".join(message.get("body", b"") for message in sent))
 
     def _scope(self, path: str, query: str) -> dict[str, Any]:
         return {
@@ -228,10 +228,10 @@ class Visitor:
         }
 
 
-def _snapshot(pool: Pool) -> Answer:
+def _snapshot(pool: Pool) -> TimedAnswer:
     began, used = time.perf_counter(), time.thread_time()
     pool.snapshot()
-    return Answer(time.perf_counter() - began, time.thread_time() - used, b"")
+    return TimedAnswer(time.perf_counter() - began, time.thread_time() - used, b"")
 
 
 def _change_gpu(pool: Pool, turn: int) -> str:
@@ -252,15 +252,15 @@ def _change_line(pool: Pool, turn: int) -> str:
     return "line"
 
 
-def _row(what: str, answers: list[Answer]) -> Row:
+def _row(what: str, answers: list[TimedAnswer]) -> PageCost:
     took_ms = [answer.took_s * 1000 for answer in answers]
     cpu_ms = [answer.cpu_s * 1000 for answer in answers]
     size = round(median(len(answer.body) for answer in answers))
     cpu, half, most = (round(ms, 2) for ms in (median(cpu_ms), median(took_ms), p95(took_ms)))
-    return Row(what, cpu, half, most, size, len(answers))
+    return PageCost(what, cpu, half, most, size, len(answers))
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[PageCost]) -> Table:
     table = Table(title="what the pool's page costs the server")
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == "work" else "right", no_wrap=True)

@@ -54,7 +54,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Run:
+class PolicyRun:
     """One policy on one sequence of arrivals."""
 
     policy: str
@@ -64,7 +64,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Row:
+class PolicyMeans:
     """One policy at one load: means over the seeds.
 
     Attributes:
@@ -79,7 +79,7 @@ class Row:
     accepted_weighted: float
 
 
-def arrivals(run: Run, geometry: Geometry, count: int = ARRIVALS) -> list[Arrival]:
+def arrivals(run: PolicyRun, geometry: Geometry, count: int = ARRIVALS) -> list[Arrival]:
     """The arrivals of a run: they depend on mix, load and seed, not on the policy."""
     rng = random.Random(run.seed)  # noqa: S311 -- a simulation, not a secret
     weights = MIXES[run.mix]
@@ -91,7 +91,7 @@ def arrivals(run: Run, geometry: Geometry, count: int = ARRIVALS) -> list[Arriva
 
 
 def simulate(
-    run: Run, geometry: Geometry, count: int = ARRIVALS, warm_up: int = WARM_UP
+    run: PolicyRun, geometry: Geometry, count: int = ARRIVALS, warm_up: int = WARM_UP
 ) -> tuple[float, float]:
     """Accepted fraction, plain and weighted by memory slices, after the first ``warm_up``."""
     policy = POLICIES[run.policy](geometry, N_GPUS)
@@ -117,10 +117,10 @@ def compare(
     seeds: Sequence[int] = SEEDS,
     count: int = ARRIVALS,
     jobs: int = 1,
-) -> list[Row]:
+) -> list[PolicyMeans]:
     """Every policy at every load, on the same arrivals; ``jobs`` runs at a time."""
     cases = [(policy, mix, rho) for mix, rho in loads for policy in policies]
-    runs = [Run(*case, seed) for case in cases for seed in seeds]
+    runs = [PolicyRun(*case, seed) for case in cases for seed in seeds]
     n = len(runs)
     arguments = (runs, [geometry] * n, [count] * n, [count * WARM_UP // ARRIVALS] * n)
     if jobs == 1:
@@ -129,7 +129,7 @@ def compare(
         with ProcessPoolExecutor(jobs) as pool:
             results = list(pool.map(simulate, *arguments))
     return [
-        Row(*case, *map(statistics.fmean, zip(*of_seeds, strict=True)))
+        PolicyMeans(*case, *map(statistics.fmean, zip(*of_seeds, strict=True)))
         for case, of_seeds in zip(cases, _chunks(results, len(seeds)), strict=True)
     ]
 
@@ -193,7 +193,7 @@ def bench_placement(
     console.print(how)
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[PolicyMeans]) -> Table:
     loads = list(dict.fromkeys((row.mix, row.rho) for row in rows))
     table = Table(title="accepted fraction (weighted by memory slices)")
     table.add_column("policy", no_wrap=True)

@@ -53,7 +53,7 @@ default = "1g.5gb"
 
 
 @dataclass(frozen=True)
-class Row:
+class ClientsRow:
     """What one number of clients reached.
 
     Attributes:
@@ -123,7 +123,7 @@ def running_pool(settings: Settings) -> Iterator[None]:
             service.wait()
 
 
-async def measure(settings: Settings, clients: int, seconds: float) -> Row:
+async def measure(settings: Settings, clients: int, seconds: float) -> ClientsRow:
     """Let so many clients ask, take and release for some seconds."""
     began = time.perf_counter()
     async with AsyncExitStack() as opened:
@@ -132,7 +132,7 @@ async def measure(settings: Settings, clients: int, seconds: float) -> Row:
         return _row(all_, None, time.perf_counter() - began)
 
 
-async def measure_class(settings: Settings, within_s: float) -> Row:
+async def measure_class(settings: Settings, within_s: float) -> ClientsRow:
     """Let `STUDENTS` come, each once, and look at what happens until the last has come."""
     async with AsyncExitStack() as opened:
         all_ = [await opened.enter_async_context(Client(settings)) for _ in range(STUDENTS)]
@@ -210,10 +210,10 @@ class Client:
         return said
 
 
-def _row(clients: Sequence[Client], within_s: float | None, took_s: float) -> Row:
+def _row(clients: Sequence[Client], within_s: float | None, took_s: float) -> ClientsRow:
     leases_s = [second for client in clients for second in client.leases_s]
     requests_s = [second for client in clients for second in client.requests_s]
-    return Row(
+    return ClientsRow(
         len(clients),
         within_s,
         round(len(leases_s) / took_s, 1),
@@ -260,7 +260,7 @@ def p95(samples: Sequence[float]) -> float:
     return quantiles(samples, n=20)[-1] if len(samples) > 1 else max(samples, default=0.0)
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[ClientsRow]) -> Table:
     table = Table(title="leases granted and released through the API")
     for column in (
         "clients",

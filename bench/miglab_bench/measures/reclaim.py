@@ -46,7 +46,7 @@ IDLE = [sys.executable, "-c", "import time; time.sleep(3600)"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ReclaimTimes:
     """What was measured, seconds.
 
     Attributes:
@@ -87,7 +87,7 @@ def bench_reclaim(
     Console().print(table, how)
 
 
-async def measure(samples: int, act_s: float, times: Times | None = None) -> Row:
+async def measure(samples: int, act_s: float, times: Times | None = None) -> ReclaimTimes:
     """Take the same slice back so many times, each time for the student who waits.
 
     Args:
@@ -105,9 +105,9 @@ async def measure(samples: int, act_s: float, times: Times | None = None) -> Row
     return _row([total_s for total_s, _ in took], [driver_s for _, driver_s in took])
 
 
-def _row(totals_s: Sequence[float], drivers_s: Sequence[float]) -> Row:
+def _row(totals_s: Sequence[float], drivers_s: Sequence[float]) -> ReclaimTimes:
     beyond_s = [total_s - driver_s for total_s, driver_s in zip(totals_s, drivers_s, strict=True)]
-    return Row(
+    return ReclaimTimes(
         len(totals_s),
         round(median(totals_s), 3),
         _p95(totals_s),
@@ -147,7 +147,7 @@ class TimedDriver:
             self.spent_s += time.perf_counter() - began
 
 
-class Lab:
+class ReclaimLab:
     """The service, and students' servers as processes; stands in for the hub that stops them."""
 
     def __init__(self, driver: TimedDriver, ledger: Ledger, times: Times) -> None:
@@ -212,13 +212,13 @@ def _process() -> subprocess.Popen[bytes]:
 
 
 @asynccontextmanager
-async def running(folder: Path, act_s: float, times: Times) -> AsyncIterator[Lab]:
+async def running(folder: Path, act_s: float, times: Times) -> AsyncIterator[ReclaimLab]:
     """A service of its own over one simulated A100."""
     delays = Delays(act_s, act_s, act_s, act_s)
     SimulatedMachine.create(folder / "gpus", 1, "A100-40GB", delays=delays)
     driver = open_gpus(simulated_state=folder / "gpus")
     ledger = Ledger(folder / "ledger.sqlite")
-    lab = Lab(TimedDriver(driver), ledger, times)
+    lab = ReclaimLab(TimedDriver(driver), ledger, times)
     await lab.host.start()
     try:
         yield lab

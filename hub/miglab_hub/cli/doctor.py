@@ -14,7 +14,7 @@ from rich.console import Console
 
 from miglab_hub.doctor import examine
 from miglab_hub.settings.lab_toml import ENV_CONFIG, load
-from miglab_pool.views.health_findings import Finding
+from miglab_pool.views.health_findings import HealthFinding
 
 FOUND = 1
 
@@ -53,7 +53,7 @@ def doctor(
         raise typer.Exit(FOUND)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[HealthFinding]) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for finding in findings:
         console.print(f"{finding.level.value:<5} {finding.what}: {finding.found}")

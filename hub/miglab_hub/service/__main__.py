@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from miglab_hub.errors import StartError
-from miglab_hub.service.assembly import Parts, assemble
+from miglab_hub.service.assembly import ServiceParts, assemble
 from miglab_hub.settings.lab_toml import Settings, SettingsError, load
 from miglab_pool.gpu.errors import GpuError
 from miglab_pool.http.connection_limits import (
@@ -66,7 +66,7 @@ def _run(settings: Settings) -> int:
     return 0
 
 
-async def _serve(parts: Parts, sockets: list[socket.socket]) -> bool:
+async def _serve(parts: ServiceParts, sockets: list[socket.socket]) -> bool:
     stop = asyncio.Event()
     stop_on_signals(stop)
     descriptors = raise_descriptor_limit()
@@ -88,7 +88,7 @@ async def _serve(parts: Parts, sockets: list[socket.socket]) -> bool:
     return at_rest
 
 
-async def _close_waits(parts: Parts, stop: asyncio.Event) -> None:
+async def _close_waits(parts: ServiceParts, stop: asyncio.Event) -> None:
     """End long-polls and event streams as soon as the service is told to stop."""
     await stop.wait()
     parts.host.waker.close()

@@ -40,7 +40,7 @@ HUB_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Parts:
+class ServiceParts:
     """What runs together in one service process.
 
     Attributes:
@@ -54,7 +54,7 @@ class Parts:
     close: Callable[[], None]
 
 
-def assemble(settings: Settings) -> Parts:
+def assemble(settings: Settings) -> ServiceParts:
     """Open everything; the pool's lock is held by the caller.
 
     Raises:
@@ -88,7 +88,7 @@ def assemble(settings: Settings) -> Parts:
 
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
     host = PoolHost(pool, metrics, _times(settings), end_servers, reclaimer)
-    return Parts(
+    return ServiceParts(
         host,
         management_app(
             host,

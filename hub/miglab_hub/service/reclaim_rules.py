@@ -3,7 +3,7 @@
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.model.closing_times import Closings, class_end, window
 from miglab_pool.reclaimer.activity_states import Bounds
-from miglab_pool.reclaimer.policy import Limits
+from miglab_pool.reclaimer.policy import IdleLimits
 from miglab_pool.reclaimer.rules import Rules
 
 
@@ -13,7 +13,7 @@ def rules_of(settings: Settings) -> Rules:
     return Rules(
         is_enabled=said.enabled,
         is_dry_run=said.dry_run,
-        limits=Limits(
+        limits=IdleLimits(
             idle_s=said.idle_s,
             idle_wanted_s=said.idle_wanted_s,
             holding_factor=said.holding_factor,

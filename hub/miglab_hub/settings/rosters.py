@@ -25,7 +25,7 @@ class RosterError(Exception):
     """A roster cannot be used: the message names file, line, what is wrong and what to do."""
 
 
-class Place(StrEnum):
+class RosterRole(StrEnum):
     """What somebody is in the course."""
 
     STUDENT = "student"
@@ -76,7 +76,7 @@ def parse_roster(raw: bytes, file: str) -> Roster:
     people, faults = _people(rows, user, role)
     if faults:
         raise RosterError("\n".join(_told(file, faults)))
-    return Roster(*(tuple(n for n, place in people.items() if place is one) for one in Place))
+    return Roster(*(tuple(n for n, place in people.items() if place is one) for one in RosterRole))
 
 
 def _decoded(raw: bytes, file: str) -> str:
@@ -132,23 +132,23 @@ Fault = tuple[int, str]
 
 def _people(
     rows: Iterator[tuple[int, list[str]]], user: int, role: int | None
-) -> tuple[dict[str, Place], list[Fault]]:
+) -> tuple[dict[str, RosterRole], list[Fault]]:
     """Everybody with their place, and what is wrong, by line.
 
     To the hub ``Ada`` and ``ada`` are one user.
     """
-    people: dict[str, Place] = {}
+    people: dict[str, RosterRole] = {}
     seen: dict[str, int] = {}
     faults: list[Fault] = []
     for line, row in rows:
         name = _cell(row, user)
-        place = _cell(row, role).lower() or Place.STUDENT
+        place = _cell(row, role).lower() or RosterRole.STUDENT
         fault = _fault(name, place) or _again(name, seen)
         if fault:
             faults.append((line, fault))
             continue
         seen[name.lower()] = line
-        people[name] = Place(place)
+        people[name] = RosterRole(place)
     return people, faults
 
 
@@ -161,8 +161,8 @@ def _fault(name: str, place: str) -> str:
         return "there is no user on this line"
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         return f"{name[:60]!r} is no user name: letters, digits, . _ @ - and spaces inside"
-    if place not in list(Place):
-        return f"{place[:60]!r} is no role: {', '.join(Place)} are"
+    if place not in list(RosterRole):
+        return f"{place[:60]!r} is no role: {', '.join(RosterRole)} are"
     return ""
 
 

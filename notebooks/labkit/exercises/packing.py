@@ -17,7 +17,7 @@ COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
 
 
 @dataclass(frozen=True)
-class Profile:
+class PackingProfile:
     """A kind of slice; `starts` are the memory slices it may begin at."""
 
     name: str
@@ -31,11 +31,11 @@ class Profile:
 A100 = {
     profile.name: profile
     for profile in (
-        Profile("1g.5gb", 1, 1, 14, 4.75, (0, 1, 2, 3, 4, 5, 6)),
-        Profile("2g.10gb", 2, 2, 28, 9.75, (0, 2, 4)),
-        Profile("3g.20gb", 3, 4, 42, 19.62, (0, 4)),
-        Profile("4g.20gb", 4, 4, 56, 19.62, (0,)),
-        Profile("7g.40gb", 7, 8, 98, 39.5, (0,)),
+        PackingProfile("1g.5gb", 1, 1, 14, 4.75, (0, 1, 2, 3, 4, 5, 6)),
+        PackingProfile("2g.10gb", 2, 2, 28, 9.75, (0, 2, 4)),
+        PackingProfile("3g.20gb", 3, 4, 42, 19.62, (0, 4)),
+        PackingProfile("4g.20gb", 4, 4, 56, 19.62, (0,)),
+        PackingProfile("7g.40gb", 7, 8, 98, 39.5, (0,)),
     )
 }
 Packing = Mapping[str, int]
@@ -49,7 +49,7 @@ def truly_fits(packing: Packing) -> bool:
     return _place(sorted(wanted, key=lambda profile: -profile.memory), frozenset())
 
 
-def _place(wanted: list[Profile], taken: frozenset[int]) -> bool:
+def _place(wanted: list[PackingProfile], taken: frozenset[int]) -> bool:
     if not wanted:
         return True
     first, rest = wanted[0], wanted[1:]

@@ -31,7 +31,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
-class Row:
+class MarkRow:
     """One line of the marks: an experiment or an exercise of one student.
 
     Attributes:
@@ -58,7 +58,7 @@ class Row:
     look_at: str = ABSENT
 
 
-def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> list[Row]:
+def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> list[MarkRow]:
     """Judge one experiment's evidence: its one row."""
     faults = consistency.faults(item)
     predicted = item.prediction is not None and item.prediction.at <= item.started
@@ -69,7 +69,7 @@ def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> li
     look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
     good = item.is_students and predicted and not faults and not twins and (read or not has_claim)
     return [
-        Row(
+        MarkRow(
             one.file,
             one.student,
             item.experiment,
@@ -94,9 +94,9 @@ def rows_of(
     one: Submission,
     twins: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
-) -> list[Row]:
+) -> list[MarkRow]:
     """All rows of one zip: experiments, exercises, and what could not be read."""
-    rows: list[Row] = []
+    rows: list[MarkRow] = []
     for name, item in one.evidence.items():
         same = twins.get((one.file, name), ())
         rows += _rows_or_why(one, name, partial(experiment_rows, one, item, same))
@@ -108,7 +108,7 @@ def rows_of(
     return rows + [_unreadable(one, what, why) for what, why in one.problems.items()]
 
 
-def _rows_or_why(one: Submission, item: str, make: Callable[[], list[Row]]) -> list[Row]:
+def _rows_or_why(one: Submission, item: str, make: Callable[[], list[MarkRow]]) -> list[MarkRow]:
     """What could not be judged, whatever the reason, costs its own row and no other."""
     try:
         return make()
@@ -116,14 +116,14 @@ def _rows_or_why(one: Submission, item: str, make: Callable[[], list[Row]]) -> l
         return [_unreadable(one, item, f"cannot be judged: {said(error)}")]
 
 
-def _unreadable(one: Submission, item: str, why: str) -> Row:
-    return Row(one.file, one.student, item, readable=NO, look_at=why)
+def _unreadable(one: Submission, item: str, why: str) -> MarkRow:
+    return MarkRow(one.file, one.student, item, readable=NO, look_at=why)
 
 
-def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) -> list[Row]:
+def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) -> list[MarkRow]:
     """One row an exercise of a notebook."""
     return [
-        Row(
+        MarkRow(
             one.file,
             one.student,
             f"{notebook}: {marked.verdict.removesuffix(grade_code.SUFFIX)}",
@@ -149,14 +149,14 @@ def same_claims(submissions: Sequence[Submission]) -> dict[str, str]:
     }
 
 
-def _with_claim(row: Row, claims: Mapping[str, str]) -> Row:
+def _with_claim(row: MarkRow, claims: Mapping[str, str]) -> MarkRow:
     words = [part for part in (row.look_at, claims.get(row.file)) if part]
     return replace(row, look_at="; ".join(words))
 
 
-def write_csv(rows: Iterable[Row], file: Path) -> None:
+def write_csv(rows: Iterable[MarkRow], file: Path) -> None:
     """The marks, readable by a spreadsheet, in which no student's text becomes a formula."""
-    names = [part.name for part in fields(Row)]
+    names = [part.name for part in fields(MarkRow)]
     with file.open("w", encoding="utf-8-sig", errors="replace", newline="") as target:
         writer = csv.writer(target)
         writer.writerow(names)

@@ -17,7 +17,7 @@ from labkit.machine.device import tier_of
 from labkit.machine.memory import PeakMemory, largest_that_fits
 from labkit.measuring.measure import peak_async, ranks_async
 from labkit.measuring.sharing import Way, share_async
-from labkit.panel.experiment import Report, Step
+from labkit.panel.experiment import MeasuringStep, Report
 from labkit.panel.panel import Panel
 from labkit.panel.runner import nobody_is_there
 from labkit.records import Measurement, RankResults, Tier, now_text
@@ -107,7 +107,7 @@ def together(
     link: str | None = None,
     relative: bool = False,
     **arguments: Any,
-) -> tuple[Step, ...]:
+) -> tuple[MeasuringStep, ...]:
     """One step per spot, all out of one run of a function in a child (or in `n` ranks).
 
     Args:
@@ -122,18 +122,20 @@ def together(
     """
     once, first = _Once(function, n, link, arguments), next(iter(spots))
 
-    def step(label: str, x: float) -> Step:
+    def step(label: str, x: float) -> MeasuringStep:
         async def run(_: Report) -> Point:
             record = await once.record(label, again=label == first)
             base = value(await once.record(first, again=False)) if relative else 1.0
             return Point(x, label, value(record) / base, (record,))
 
-        return Step(label, run, seconds if label == first else 0.0)
+        return MeasuringStep(label, run, seconds if label == first else 0.0)
 
     return tuple(step(label, x) for label, x in spots.items())
 
 
-def computed_step(label: str, x: float, function: Callable[..., float], *given: Any) -> Step:
+def computed_step(
+    label: str, x: float, function: Callable[..., float], *given: Any
+) -> MeasuringStep:
     """A point that is counted or computed, not measured; the evidence says so.
 
     It runs in this process; what the student's code raises becomes a `StudentError`.
@@ -149,7 +151,7 @@ def computed_step(label: str, x: float, function: Callable[..., float], *given: 
     async def run(_: Report) -> Point:
         return Point(x, label, await asyncio.to_thread(computed))
 
-    return Step(label, run, 1.0)
+    return MeasuringStep(label, run, 1.0)
 
 
 def fits_step(
@@ -160,7 +162,7 @@ def fits_step(
     *,
     value: Callable[[int], float],
     **arguments: Any,
-) -> Step:
+) -> MeasuringStep:
     """The largest size that fits in memory, by bisection; each try is a process of its own.
 
     Args:
@@ -193,12 +195,12 @@ def fits_step(
         )
         return Point(x, label, 0.0 if best is None else value(best), (record,))
 
-    return Step(label, run, 3 * BUDGET_S)
+    return MeasuringStep(label, run, 3 * BUDGET_S)
 
 
 def copies_step(
     label: str, x: float, function: Callable[..., Any], way: Way, *, copies: int, **arguments: Any
-) -> Step:
+) -> MeasuringStep:
     """Copies that share a device: draws the calls per second of all of them together.
 
     CPU per copy and each copy's own rate are in the record's `setting`.
@@ -221,7 +223,7 @@ def copies_step(
         )
         return Point(x, label, found.total_per_s, (record,))
 
-    return Step(label, run, BUDGET_S)
+    return MeasuringStep(label, run, BUDGET_S)
 
 
 def wants_optional() -> bool:

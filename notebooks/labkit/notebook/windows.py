@@ -22,7 +22,7 @@ from labkit.errors import ChildTimeout
 from labkit.evidence.evidence import Point
 from labkit.machine.readings import Readings
 from labkit.measuring import sharing
-from labkit.panel.experiment import Report, Step
+from labkit.panel.experiment import MeasuringStep, Report
 from labkit.records import Device, Measurement, Tier, now_text
 from labkit.run.child import Crew
 from labkit.run.jobs import is_quick, make_job
@@ -249,7 +249,7 @@ def _meet(folder: Path, number: int, copies: int, typical_s: float) -> tuple[flo
 
 def gain_step(
     label: str, x: float, function: Callable[..., Any], way: sharing.Way | str, **options: Any
-) -> Step:
+) -> MeasuringStep:
     """A step that draws how much more work all copies do together than one alone.
 
     Args:
@@ -264,7 +264,7 @@ def gain_step(
 
 def crowd_step(
     label: str, x: float, function: Callable[..., Any], way: sharing.Way | str, **options: Any
-) -> Step:
+) -> MeasuringStep:
     """A step that draws how much longer a call takes while neighbours work; see `gain_step`."""
     return _turns_step(label, x, lambda: turns_async(function, way, **options), _crowd_point)
 
@@ -274,13 +274,13 @@ def _turns_step(
     x: float,
     measured: Callable[[], Awaitable[Turns]],
     drawn: Callable[[Turns], tuple[float, Records]],
-) -> Step:
+) -> MeasuringStep:
     async def run(_: Report) -> Point:
         found = await measured()
         value, records = drawn(found)
         return Point(x, label + _bound(found), value, records)
 
-    return Step(label, run, STEP_S)
+    return MeasuringStep(label, run, STEP_S)
 
 
 def _gain_point(found: Turns) -> tuple[float, Records]:

@@ -23,7 +23,7 @@ Report = Callable[[Point], None]
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuringStep:
     """One point to measure; `run` reports unfinished points while it measures."""
 
     label: str
@@ -55,7 +55,7 @@ class Experiment:
     key: str
     title: str
     question: str
-    steps: tuple[Step, ...]
+    steps: tuple[MeasuringStep, ...]
     x_label: str
     y_label: str
     unit: str | None = None
@@ -78,7 +78,7 @@ def timed_step(
     seconds: float = BUDGET_S,
     options: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> Step:
+) -> MeasuringStep:
     """A step that times one function.
 
     Args:
@@ -106,7 +106,7 @@ def timed_step(
         known = {**given, "budget_s": seconds, "arguments": arguments}
         return point(await measure_async(function, on_update=update, readings=readings, **known))
 
-    return Step(label, run, seconds)
+    return MeasuringStep(label, run, seconds)
 
 
 def compared_step(
@@ -119,7 +119,7 @@ def compared_step(
     seconds: float = 2 * BUDGET_S,
     options: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> Step:
+) -> MeasuringStep:
     """A step that compares two functions in turns and draws the ratio of their times."""
 
     async def run(report: Report) -> Point:
@@ -137,7 +137,7 @@ def compared_step(
         known = {**(options or {}), "budget_s": seconds, "arguments": arguments}
         return point(await compare_async(a, b, band=band, on_update=update, **known))
 
-    return Step(label, run, seconds)
+    return MeasuringStep(label, run, seconds)
 
 
 def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:

@@ -22,7 +22,7 @@ from labkit.evidence.prediction import Prediction, Trend, predict
 from labkit.panel.experiment import Experiment, plot_of
 from labkit.panel.plot import table, text_table
 from labkit.panel.plot_svg import render
-from labkit.panel.runner import Runner, State, nobody_is_there
+from labkit.panel.runner import Runner, RunnerState, nobody_is_there
 from labkit.records import Verdict
 
 REDRAW_S = 0.2  # at most five redraws a second
@@ -163,7 +163,7 @@ class Panel:
         self._draw(force=True)
 
     def _changed(self) -> None:
-        self._draw(force=self.runner.state is not State.RUNNING)
+        self._draw(force=self.runner.state is not RunnerState.RUNNING)
 
     def _draw(self, *, force: bool) -> None:
         """Redraw, at most five times a second unless something ended."""
@@ -176,7 +176,7 @@ class Panel:
     @property
     def can_run(self) -> bool:
         """Whether Run is unlocked."""
-        return self._prediction is not None and self.runner.state is not State.RUNNING
+        return self._prediction is not None and self.runner.state is not RunnerState.RUNNING
 
     def svg(self) -> str:
         """The plot as it stands."""
@@ -285,9 +285,9 @@ class _Widgets:
     def update(self, panel: Panel) -> None:
         """Bring every widget up to date; controls are never rebuilt, so the focus stays."""
         runner = panel.runner
-        running = runner.state is State.RUNNING
+        running = runner.state is RunnerState.RUNNING
         self.run.disabled, self.stop.disabled = not panel.can_run, not running
-        self.bar.value = 1.0 if runner.state is State.DONE else runner.progress
+        self.bar.value = 1.0 if runner.state is RunnerState.DONE else runner.progress
         self.bar.description = f"{runner.seconds_left:.0f} s left" if running else "Progress"
         self.plot.value = panel.svg() if runner.shown.points else ""
         self._announce(runner.message)

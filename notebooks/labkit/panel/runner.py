@@ -22,7 +22,7 @@ from labkit.panel.experiment import Experiment
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 
 
-class State(StrEnum):
+class RunnerState(StrEnum):
     """Where a runner is."""
 
     IDLE = "idle"
@@ -48,7 +48,7 @@ class Runner:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.experiment = experiment
-        self.state = State.IDLE
+        self.state = RunnerState.IDLE
         self.message = "Predict first: that unlocks Run."
         self.evidence = self._empty(None, headless=True)
         self._folder, self._on_change = folder, on_change
@@ -101,7 +101,8 @@ class Runner:
         """At most this many seconds remain, by the steps' budgets."""
         left = sum(step.seconds for step in self.experiment.steps[self._step :])
         return max(
-            0.0, left - (time.monotonic() - self._began if self.state is State.RUNNING else 0.0)
+            0.0,
+            left - (time.monotonic() - self._began if self.state is RunnerState.RUNNING else 0.0),
         )
 
     async def run(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
@@ -114,13 +115,13 @@ class Runner:
         Returns:
             The evidence, complete or with the reason why not.
         """
-        if self.state is State.RUNNING:
+        if self.state is RunnerState.RUNNING:
             return self.evidence
         marked = (
             headless or os.environ.get("LAB_HEADLESS") == "1" or os.environ.get("LAB_QUICK") == "1"
         )
         self.evidence = self._empty(prediction, headless=marked)
-        self.state, self._step = State.RUNNING, 0
+        self.state, self._step = RunnerState.RUNNING, 0
         self._task = asyncio.ensure_future(self._steps())
         try:
             await asyncio.wait({self._task})
@@ -136,10 +137,10 @@ class Runner:
 
     def show_recorded(self, recorded: Evidence, prediction: Prediction) -> None:
         """Show a run recorded elsewhere with the student's prediction; it is never saved."""
-        if self.state is State.RUNNING:
+        if self.state is RunnerState.RUNNING:
             return
         self.evidence = replace(recorded, prediction=prediction)
-        self.state = State.IDLE
+        self.state = RunnerState.IDLE
         self._say(f"Recorded on {recorded.replayed_from}, not yours.")
 
     async def _steps(self) -> None:
@@ -171,11 +172,11 @@ class Runner:
         task, kept = self._task, self._live
         self._live = None
         if task is None or task.cancelled():
-            self._end(State.STOPPED, "stopped by hand", kept)
+            self._end(RunnerState.STOPPED, "stopped by hand", kept)
         elif (error := task.exception()) is None:
             self._judge()
         elif isinstance(error, LabError):
-            self._end(State.FAILED, str(error), self._rescued(error, kept))
+            self._end(RunnerState.FAILED, str(error), self._rescued(error, kept))
         else:
             raise error
         self.evidence = replace(self.evidence, ended=now_text())
@@ -193,7 +194,7 @@ class Runner:
             return Point(live.x if live else 0.0, step, error.kept.ratio, records, error.kept)
         return live
 
-    def _end(self, state: State, why: str, kept: Point | None) -> None:
+    def _end(self, state: RunnerState, why: str, kept: Point | None) -> None:
         if kept is not None:
             self._keep(kept)
         self.evidence = replace(self.evidence, stopped=why)
@@ -201,7 +202,7 @@ class Runner:
         self.message = f"{why[0].upper()}{why[1:]}. {self.evidence.samples} samples are kept."
 
     def _judge(self) -> None:
-        self.state = State.DONE
+        self.state = RunnerState.DONE
         check = CHECKS.get(self.experiment.check or "")
         if check is None or self.experiment.data is None:
             self.message = f"Done: {self.evidence.samples} samples on {self.evidence.place}."

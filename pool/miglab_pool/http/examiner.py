@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
 
-from miglab_pool.views.health_findings import Finding, wrong
+from miglab_pool.views.health_findings import HealthFinding, wrong
 
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0
 LIVES_S = 60.0
-Look = Callable[[], list[Finding]]
+Look = Callable[[], list[HealthFinding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Examined:
         looks_for_s: how long the examination under way has lasted; None if there is none.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HealthFinding, ...] = ()
     age_s: float | None = None
     looks_for_s: float | None = None
 
@@ -53,8 +53,8 @@ class Doctor:
         self._clock = clock
         self._patience_s = patience_s
         self._began: float | None = None
-        self._done: asyncio.Future[list[Finding]] | None = None
-        self._found: tuple[float, tuple[Finding, ...]] | None = None
+        self._done: asyncio.Future[list[HealthFinding]] | None = None
+        self._found: tuple[float, tuple[HealthFinding, ...]] | None = None
 
     async def examine(self) -> Examined:
         """What was found, no older than a minute if that can be had in time."""
@@ -78,7 +78,7 @@ class Doctor:
 
         Thread(target=run, name="miglab-doctor", daemon=True).start()
 
-    def _looked(self) -> list[Finding]:
+    def _looked(self) -> list[HealthFinding]:
         """The outer frame of the thread: an examination that fails is a finding."""
         try:
             return self._look()

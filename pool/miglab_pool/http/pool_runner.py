@@ -61,7 +61,7 @@ class Times:
     stop_s: float = 10.0
 
 
-class Drawn(NamedTuple):
+class CachedSnapshot(NamedTuple):
     """The pool at one version, for all who ask."""
 
     version: int
@@ -99,7 +99,7 @@ class PoolHost:
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
         self._forecasts = ThreadPoolExecutor(1, "miglab-forecast")
         self._reports = ThreadPoolExecutor(1, "miglab-report")
-        self._drawn: Drawn | None = None
+        self._drawn: CachedSnapshot | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._gpu_since: float | None = None
         self._failing: set[str] = set()
@@ -129,7 +129,7 @@ class PoolHost:
         """Those who wait, by ticket, as the snapshot has them."""
         return (await self._now()).line
 
-    async def _now(self) -> Drawn:
+    async def _now(self) -> CachedSnapshot:
         asked = self._pool.version
         while self._drawn is None or self._drawn.version < asked:
             if self._drawing is None:
@@ -309,10 +309,10 @@ class PoolHost:
             return None
 
 
-def _drawn(pool: Pool) -> Drawn:
+def _drawn(pool: Pool) -> CachedSnapshot:
     version = pool.version
     snapshot = pool.snapshot()
-    return Drawn(version, snapshot, {ticket.id: ticket for ticket in snapshot.waiting})
+    return CachedSnapshot(version, snapshot, {ticket.id: ticket for ticket in snapshot.waiting})
 
 
 def _turn(pool: Pool) -> int:

@@ -62,7 +62,7 @@ def _routes() -> APIRouter:
 
 
 @dataclass(frozen=True)
-class Server:
+class OwnServer:
     """The server whose token a request carries.
 
     Attributes:
@@ -79,7 +79,7 @@ class Server:
         return f"server:{self.user}/{self.name}"
 
 
-async def own_server(request: Request) -> Server:
+async def own_server(request: Request) -> OwnServer:
     """Which server asks.
 
     Raises:
@@ -97,10 +97,10 @@ async def own_server(request: Request) -> Server:
     server = server_of(model)
     if server is None:
         raise DeniedError(403, "forbidden", "This is not the token of a server.")
-    return Server(*server, tuple(model.get("groups") or [request.app.state.default_course]))
+    return OwnServer(*server, tuple(model.get("groups") or [request.app.state.default_course]))
 
 
-Me = Annotated[Server, Depends(own_server)]
+Me = Annotated[OwnServer, Depends(own_server)]
 
 
 async def own_lease(me: Me, request: Request) -> LeaseView:
@@ -153,7 +153,7 @@ async def server_signals(
     return status
 
 
-async def _server_status(request: Request, me: Server, known: int | None) -> ServerStatus:
+async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
     host: PoolHost = request.app.state.host
 
     def look(pool: Pool) -> ServerStatus:

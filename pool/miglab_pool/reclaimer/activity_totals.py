@@ -12,7 +12,7 @@ HAND_OVER_S = 60.0
 IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
 
-class Tally:
+class ActivityTotals:
     """See the module.
 
     Args:

@@ -31,7 +31,7 @@ class Decision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class IdleLimits:
     """How long one may be idle, all in seconds.
 
     Attributes:
@@ -67,7 +67,7 @@ class LeaseFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LeaseVerdict:
     """The decision.
 
     Attributes:
@@ -94,10 +94,10 @@ def decide(
     reading: Reading,
     lease: LeaseFacts,
     others_wait: int,
-    limits: Limits,
+    limits: IdleLimits,
     ends: Sequence[HardEnd],
     now: float,
-) -> Verdict:
+) -> LeaseVerdict:
     """Decide about one lease.
 
     Args:
@@ -120,10 +120,10 @@ def decide(
     has_worked = (
         judged.activity is Activity.ACTIVE and work_s is not None and work_s <= bounds.stale_s
     )
-    return Verdict(decision, reason, judged.activity, kind, reclaim_at, has_worked, figures)
+    return LeaseVerdict(decision, reason, judged.activity, kind, reclaim_at, has_worked, figures)
 
 
-def idle_limit_s(activity: Activity, others_wait: int, limits: Limits) -> float:
+def idle_limit_s(activity: Activity, others_wait: int, limits: IdleLimits) -> float:
     """How long it may be idle before it is warned."""
     limit_s = limits.idle_wanted_s if others_wait else limits.idle_s
     return limit_s * limits.holding_factor if activity is Activity.IDLE_HOLDING else limit_s
@@ -133,7 +133,7 @@ Answer = tuple[Decision, str, WarningKind | None, float | None]
 
 
 def _by_end(
-    lease: LeaseFacts, ends: Sequence[HardEnd], limits: Limits, now: float
+    lease: LeaseFacts, ends: Sequence[HardEnd], limits: IdleLimits, now: float
 ) -> Answer | None:
     """What the next hard end says; None while it is far."""
     end = min(ends, key=lambda end: end.at, default=None)
@@ -152,7 +152,7 @@ def _by_use(
     lease: LeaseFacts,
     others_wait: int,
     limit_s: float,
-    limits: Limits,
+    limits: IdleLimits,
     now: float,
 ) -> Answer:
     """What its use says."""

@@ -17,9 +17,9 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import PauseKind
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.activity_states import Activity, Reading
-from miglab_pool.reclaimer.activity_totals import Tally
+from miglab_pool.reclaimer.activity_totals import ActivityTotals
 from miglab_pool.reclaimer.closing_times import closed_now, ends_of
-from miglab_pool.reclaimer.policy import Decision, Figure, LeaseFacts, Verdict, decide
+from miglab_pool.reclaimer.policy import Decision, Figure, LeaseFacts, LeaseVerdict, decide
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import NEVER, SignalBoard
 from miglab_pool.views.lease_cases import Case
@@ -97,7 +97,7 @@ class Reclaimer:
         self._count = count
         self._clock = clock
         self._watches: dict[int, _Watch] = {}
-        self._tally = Tally(clock)
+        self._tally = ActivityTotals(clock)
         self._samples = -1
         self._sampled_at = float("-inf")
 
@@ -176,7 +176,7 @@ class Reclaimer:
             computed_age_s if is_told else None,
         )
 
-    def _verdict(self, pool: Pool, case: Case) -> Verdict:
+    def _verdict(self, pool: Pool, case: Case) -> LeaseVerdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
         facts = LeaseFacts(
             held_since=case.held_since,
@@ -218,7 +218,7 @@ class Reclaimer:
             return case
         return replace(case, lease=pool.put_off(case.lease.id, now + left_s, why))
 
-    def _act(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
+    def _act(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         lease = case.lease
         if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
             self._hasten(pool, lease.id, lease.warning, verdict)
@@ -237,14 +237,14 @@ class Reclaimer:
         elif lease.warning is None and verdict.decision is Decision.WARN:
             self._warn(pool, case, watch, verdict)
 
-    def _hasten(self, pool: Pool, lease: int, warning: LeaseWarning, verdict: Verdict) -> None:
+    def _hasten(self, pool: Pool, lease: int, warning: LeaseWarning, verdict: LeaseVerdict) -> None:
         """A person's warning ends no later than what nobody puts off: the lease, class or lab."""
         is_end = verdict.decision is Decision.WARN and verdict.kind is not WarningKind.IDLE
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
             pool.bring_forward(lease, at, verdict.reason)
 
-    def _change(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
+    def _change(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         """The warning there is has no ground any more; perhaps another has."""
         warning = case.lease.warning
         is_idle = warning is not None and warning.kind is WarningKind.IDLE
@@ -253,7 +253,7 @@ class Reclaimer:
         if verdict.decision is Decision.WARN:
             self._warn(pool, case, watch, verdict)
 
-    def _warn(self, pool: Pool, case: Case, watch: _Watch, verdict: Verdict) -> None:
+    def _warn(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
         pool.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
@@ -273,7 +273,7 @@ class Reclaimer:
 
     # -- saying -------------------------------------------------------------------------------
 
-    def _say(self, case: Case, watch: _Watch, verdict: Verdict) -> None:
+    def _say(self, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         """Log a verdict when it changes, and every quarter of an hour while it does not."""
         said = (verdict.decision.value, verdict.activity.value, verdict.kind or "")
         now = self._clock()
@@ -282,7 +282,7 @@ class Reclaimer:
         watch.said, watch.said_at = said, now
         log.info("verdict %s", json.dumps(self._explained(case, verdict).model_dump(mode="json")))
 
-    def _explained(self, case: Case, verdict: Verdict) -> Explanation:
+    def _explained(self, case: Case, verdict: LeaseVerdict) -> Explanation:
         lease = case.lease
         return Explanation(
             lease=lease.id,

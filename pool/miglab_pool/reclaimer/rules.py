@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from miglab_pool.model.closing_times import Closings
-from miglab_pool.reclaimer.policy import Limits
+from miglab_pool.reclaimer.policy import IdleLimits
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How the reclaimer works; `Limits` are the policy's own.
+    """How the reclaimer works; `IdleLimits` are the policy's own.
 
     Attributes:
         is_enabled: without, nobody is warned and nothing is taken back.
@@ -19,5 +19,5 @@ class Rules:
 
     is_enabled: bool = True
     is_dry_run: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: IdleLimits = field(default_factory=IdleLimits)
     closings: Closings = field(default_factory=Closings)

@@ -24,7 +24,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """One thing that was looked at.
 
     Attributes:
@@ -44,17 +44,17 @@ class Finding:
         return self.level is Level.WRONG
 
 
-def fine(what: str, found: str) -> Finding:
+def fine(what: str, found: str) -> HealthFinding:
     """A finding about which nothing is to be done."""
-    return Finding(what, Level.FINE, found)
+    return HealthFinding(what, Level.FINE, found)
 
 
-def wrong(what: str, found: str, do: str) -> Finding:
+def wrong(what: str, found: str, do: str) -> HealthFinding:
     """A finding about which something is to be done."""
-    return Finding(what, Level.WRONG, found, do)
+    return HealthFinding(what, Level.WRONG, found, do)
 
 
-def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[Finding]:
+def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[HealthFinding]:
     """What a GPU says of itself."""
     name = f"GPU {gpu.index}"
     if health.lost:
@@ -69,7 +69,7 @@ def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[Finding]:
     yield _mig_mode(name, gpu)
 
 
-def _mig_mode(name: str, gpu: GpuInfo) -> Finding:
+def _mig_mode(name: str, gpu: GpuInfo) -> HealthFinding:
     if gpu.mig is None and gpu.geometry.profiles:
         return wrong(name, f"{gpu.name}: MIG mode unknown", "see `nvidia-smi -q -d MIG`")
     if gpu.mig != gpu.mig_pending:
@@ -81,7 +81,7 @@ def _mig_mode(name: str, gpu: GpuInfo) -> Finding:
 
 def of_pool(
     snapshot: PoolSnapshot, health: dict[str, Any], contradictions: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[HealthFinding]:
     """What the running service says of itself, of its GPUs and slices."""
     yield from _loops(health)
     yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
@@ -93,7 +93,7 @@ def of_pool(
     yield from _slices(snapshot)
 
 
-def _loops(health: dict[str, Any]) -> Iterator[Finding]:
+def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
     if health["is_stuck"]:
         do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
         yield wrong("pool", "a driver call hangs: no slice is made or destroyed", do)
@@ -108,7 +108,7 @@ def _loops(health: dict[str, Any]) -> Iterator[Finding]:
         yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)
 
 
-def _slices(snapshot: PoolSnapshot) -> Iterator[Finding]:
+def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
     for gpu in snapshot.gpus:
         if gpu.state != "ok":
             do = GPU_IS_LOST if gpu.state == GPU_LOST else "see the driver's messages"

@@ -46,7 +46,7 @@ class PoolMisunderstood(PoolError):
     """An answer that is none of the messages: another version, or not the pool service."""
 
 
-class Refused(PoolError):
+class RefusedByPool(PoolError):
     """The pool's no.
 
     Attributes:
@@ -91,7 +91,7 @@ class PoolClient:
         http: the HTTP client; None for the running loop's shared one.
         pause: waits between two attempts, seconds.
 
-    Every call raises `PoolUnreachable`, `PoolMisunderstood` or `Refused`.
+    Every call raises `PoolUnreachable`, `PoolMisunderstood` or `RefusedByPool`.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ def _understood(answer: TypeAdapter[Answer], response: httpx.Response) -> Answer
         refusal = Refusal.model_validate_json(response.content)
     except ValidationError:
         raise _not_a_refusal(response) from None
-    raise Refused(refusal.reason, refusal.message, response.status_code)
+    raise RefusedByPool(refusal.reason, refusal.message, response.status_code)
 
 
 def _not_a_refusal(response: httpx.Response) -> PoolError:

@@ -7,8 +7,8 @@ do not.
 from collections.abc import Mapping
 from typing import Any
 
-from miglab_spawner.containers.limits import GIB, Limits
-from miglab_spawner.lease_session import Grant
+from miglab_spawner.containers.limits import GIB, ContainerLimits
+from miglab_spawner.lease_session import SavedLease
 
 _CPU_PERIOD_US = 100_000
 _LOG = {"type": "json-file", "config": {"max-size": "10m", "max-file": "3"}}
@@ -19,7 +19,7 @@ _ULIMITS = (
 
 
 def soft_host_config(
-    limits: Limits, *, own_memory: bool, own_cpus: bool, disk_gib: float = 0
+    limits: ContainerLimits, *, own_memory: bool, own_cpus: bool, disk_gib: float = 0
 ) -> dict[str, Any]:
     """Limits and hardening.
 
@@ -50,7 +50,7 @@ def soft_host_config(
     return config
 
 
-def hard_host_config(grant: Grant | None) -> dict[str, Any]:
+def hard_host_config(grant: SavedLease | None) -> dict[str, Any]:
     """What a lease demands: its slices; and no end or restart that we do not see.
 
     ``auto_remove`` would take exit code and out-of-memory mark away with the container; a restart
@@ -67,7 +67,7 @@ def hard_host_config(grant: Grant | None) -> dict[str, Any]:
     }
 
 
-def gpu_environment(env: Mapping[str, str], grant: Grant | None) -> dict[str, str]:
+def gpu_environment(env: Mapping[str, str], grant: SavedLease | None) -> dict[str, str]:
     """The environment with only such GPUs as are leased.
 
     NVIDIA's toolkit honours ``NVIDIA_VISIBLE_DEVICES`` of an image or a configuration: ``void``

@@ -7,7 +7,7 @@ Must not import JupyterHub, Docker or the pool.
 
 from collections.abc import Mapping
 
-from miglab_spawner.lease_session import Grant
+from miglab_spawner.lease_session import SavedLease
 
 LAB = "miglab.lab"
 LEASE = "miglab.lease"
@@ -18,7 +18,7 @@ SLICES = "miglab.slices"
 LEDGER = "miglab.ledger"
 
 
-def to_labels(lab: str, grant: Grant) -> dict[str, str]:
+def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:
     """The labels of a container that is to hold this grant."""
     return {
         LAB: lab,
@@ -31,7 +31,7 @@ def to_labels(lab: str, grant: Grant) -> dict[str, str]:
     }
 
 
-def from_labels(lab: str, labels: Mapping[str, str] | None) -> Grant | None:
+def from_labels(lab: str, labels: Mapping[str, str] | None) -> SavedLease | None:
     """The grant a container's labels name; None if they name none, or another lab's."""
     if not labels or labels.get(LAB) != lab:
         return None
@@ -40,7 +40,7 @@ def from_labels(lab: str, labels: Mapping[str, str] | None) -> Grant | None:
         return None
     uuids = tuple(uuid for uuid in labels.get(SLICES, "").split(",") if uuid)
     user, server = labels.get(USER, ""), labels.get(SERVER, "")
-    return Grant(int(lease), int(generation), user, server, uuids, labels.get(LEDGER, ""))
+    return SavedLease(int(lease), int(generation), user, server, uuids, labels.get(LEDGER, ""))
 
 
 def container_holder(container_id: str) -> str:

@@ -18,7 +18,7 @@ _COUNTED = re.compile(r"^(\d+)x(.+)$")
 
 
 @dataclass(frozen=True)
-class Limits:
+class ContainerLimits:
     """Bytes, cores, processes (with threads) and bytes of /dev/shm."""
 
     mem_bytes: int
@@ -41,7 +41,7 @@ def checked(table: Mapping[str, Mapping[str, float]]) -> None:
                 raise ValueError(f"limits of {shape!r}: {key} must be above 0, not {value}")
 
 
-def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> Limits:
+def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> ContainerLimits:
     """The limits of a shape.
 
     The shape's own row; for ``2x1g.5gb`` without one, twice the row of ``1g.5gb``; for several
@@ -68,7 +68,7 @@ def _times(count: int, row: Mapping[str, float]) -> dict[str, float]:
     return {key: count * value for key, value in row.items()}
 
 
-def _as_limits(row: Mapping[str, float]) -> Limits:
-    return Limits(
+def _as_limits(row: Mapping[str, float]) -> ContainerLimits:
+    return ContainerLimits(
         int(row["mem_gib"] * GIB), row["cpus"], int(row["pids"]), int(row["shm_gib"] * GIB)
     )

@@ -16,7 +16,7 @@ class BadChoice(ValueError):
 
 
 @dataclass(frozen=True)
-class Choice:
+class SpawnChoice:
     """A shape and a course; an empty one means: the default."""
 
     shape: str = ""
@@ -39,13 +39,13 @@ def from_form(formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {key: value for key, value in options.items() if value}
 
 
-def parse(options: Mapping[str, Any]) -> Choice:
+def parse(options: Mapping[str, Any]) -> SpawnChoice:
     """The choice in a server's options, which an API call may have filled with anything.
 
     Raises:
         BadChoice: shape or course is not a short text.
     """
-    return Choice(
+    return SpawnChoice(
         shape=_text(options, "shape", SHAPE_MAX), course=_text(options, "course", COURSE_MAX)
     )
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import likely_wait, place
-from miglab_spawner.pages.choice import Choice, is_cpu
+from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 
 _CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
 
@@ -26,7 +26,7 @@ _templates = Environment(
 
 
 @dataclass(frozen=True)
-class Card:
+class ShapeCard:
     """One choice on the page.
 
     Attributes:
@@ -46,7 +46,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Section:
+class CourseSection:
     """The cards of one course.
 
     Attributes:
@@ -56,7 +56,7 @@ class Section:
 
     title: str
     course: str
-    cards: tuple[Card, ...]
+    cards: tuple[ShapeCard, ...]
     left: tuple[str, ...] = ()
 
 
@@ -70,7 +70,7 @@ class Page:
         place: the place in line, or the offer, that the server still has; empty if it has none.
     """
 
-    sections: tuple[Section, ...]
+    sections: tuple[CourseSection, ...]
     simulated: bool = False
     trouble: str = ""
     news: str = ""
@@ -83,7 +83,7 @@ def render(page: Page) -> str:
 
 
 def page_of(
-    offers: Offers, saved: Choice, news: str = "", ticket: TicketView | None = None
+    offers: Offers, saved: SpawnChoice, news: str = "", ticket: TicketView | None = None
 ) -> Page:
     """The page for what the pool offers; ``saved`` is the student's last choice.
 
@@ -91,7 +91,7 @@ def page_of(
     the first course's default; else no GPU.
     """
     if ticket is not None:
-        saved = Choice(ticket.shape, ticket.course)
+        saved = SpawnChoice(ticket.shape, ticket.course)
     if not offers.courses:
         return page_without_pool("None of your courses offers a GPU.", news)
     course, shape = _preselected(offers.courses, saved)
@@ -106,7 +106,7 @@ def page_of(
 def page_without_pool(why: str, news: str = "") -> Page:
     """The page while there is nothing but “no GPU” to choose."""
     card = _cpu_card(value=CPU, is_chosen=True)
-    return Page((Section("", "", (card,)),), trouble=why, news=news)
+    return Page((CourseSection("", "", (card,)),), trouble=why, news=news)
 
 
 def _place(ticket: TicketView | None) -> str:
@@ -136,7 +136,7 @@ def in_gib(mebibytes: int) -> str:
     return f"{mebibytes / 1024:.2f}".rstrip("0").rstrip(".") + " GiB"
 
 
-def _preselected(courses: Sequence[CourseOffers], saved: Choice) -> tuple[str, str]:
+def _preselected(courses: Sequence[CourseOffers], saved: SpawnChoice) -> tuple[str, str]:
     for each in courses:
         shapes = [CPU, *(offer.shape for offer in each.shapes)]
         if saved.shape in shapes and saved.course in ("", each.course):
@@ -144,14 +144,14 @@ def _preselected(courses: Sequence[CourseOffers], saved: Choice) -> tuple[str, s
     return courses[0].course, courses[0].default
 
 
-def _section(offers: CourseOffers, chosen: str | None, several: bool) -> Section:
+def _section(offers: CourseOffers, chosen: str | None, several: bool) -> CourseSection:
     suffix = f"@{offers.course}" if several else ""
     gpu_offers = [offer for offer in offers.shapes if not is_cpu(offer.shape)]
     if chosen is not None and chosen not in [offer.shape for offer in gpu_offers]:
         chosen = CPU
     cards = [_card(offer, offer.shape + suffix, offer.shape == chosen) for offer in gpu_offers]
     cards.append(_cpu_card(CPU + suffix, chosen == CPU))
-    return Section(
+    return CourseSection(
         offers.title or offers.course,
         "" if several else offers.course,
         tuple(cards),
@@ -173,13 +173,13 @@ def _left(quota: QuotaLeft) -> str:
     return f"{said}; some are back in {in_minutes(quota.more_in_s)}."
 
 
-def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> Card:
+def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> ShapeCard:
     each = " each" if offer.slices > 1 else ""
     facts = f"{offer.sm_count} SMs, {in_gib(offer.memory_mib)} of GPU memory{each}"
     if offer.slices > 1:
         facts = f"{offer.slices} slices, {facts}"
     free = offer.free_now or 0
-    return Card(value, offer.shape, facts, offer.good_for, _now(offer), free > 0, is_chosen)
+    return ShapeCard(value, offer.shape, facts, offer.good_for, _now(offer), free > 0, is_chosen)
 
 
 def _now(offer: ShapeOffer) -> str:
@@ -206,5 +206,5 @@ def _wait(offer: ShapeOffer) -> str:
     return f"The next one ends in {in_minutes(offer.next_end_s)}."
 
 
-def _cpu_card(value: str, is_chosen: bool) -> Card:
-    return Card(value, "No GPU", "", _CPU_GOOD_FOR, "Always free", True, is_chosen)
+def _cpu_card(value: str, is_chosen: bool) -> ShapeCard:
+    return ShapeCard(value, "No GPU", "", _CPU_GOOD_FOR, "Always free", True, is_chosen)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
-from miglab_spawner.backends.pool import PoolError, Refused
+from miglab_spawner.backends.pool import PoolError, RefusedByPool
 from miglab_spawner.pages.choice import is_cpu
 from miglab_spawner.pages.progress import Note, in_line
 from miglab_spawner.pages.spawn_page import in_gib
@@ -19,7 +19,7 @@ from miglab_spawner.pages.spawn_page import in_gib
 NOTHING = ""  # the shape of who gives up
 
 
-class Line(Protocol):
+class TicketQueue(Protocol):
     """What a wait needs of the pool."""
 
     async def attended(self, ticket: int) -> TicketView:
@@ -29,7 +29,7 @@ class Line(Protocol):
         """The ticket for another shape, granted in this step; the old one makes way.
 
         Raises:
-            Refused: it is not free (any more); the old ticket is as it was.
+            RefusedByPool: it is not free (any more); the old ticket is as it was.
         """
 
     async def given_up(self, ticket: int) -> TicketView:
@@ -57,7 +57,9 @@ class Wait:
         kept: the ticket that waits on while the server runs without a GPU; None if none does.
     """
 
-    def __init__(self, line: Line, say: Callable[[Note], None], *, keeps_ticket: bool) -> None:
+    def __init__(
+        self, line: TicketQueue, say: Callable[[Note], None], *, keeps_ticket: bool
+    ) -> None:
         self.ticket: TicketView | None = None
         self.kept: int | None = None
         self._line, self._say, self._keeps_ticket = line, say, keeps_ticket
@@ -81,7 +83,7 @@ class Wait:
         """Go on with this shape instead: `CPU`, another one, or `NOTHING`.
 
         Raises:
-            Refused: nothing waits (any more), or the pool refuses; then it waits on.
+            RefusedByPool: nothing waits (any more), or the pool refuses; then it waits on.
             PoolError: the pool does not answer; it waits on.
         """
         if self.ticket is None or self._wish is not None:
@@ -135,9 +137,9 @@ class Wait:
             self._wish = None
 
 
-def not_waiting() -> Refused:
+def not_waiting() -> RefusedByPool:
     """What is said to a wish that comes too late."""
-    return Refused("not-waiting", "Your server does not wait for a slice (any more).", 409)
+    return RefusedByPool("not-waiting", "Your server does not wait for a slice (any more).", 409)
 
 
 def _size(slices: int, memory_mib: int) -> str:

@@ -36,7 +36,7 @@ SETTINGS = changed(
 )
 
 
-class Way(httpx.AsyncBaseTransport):
+class CuttableTransport(httpx.AsyncBaseTransport):
     """The way to the pool; can be cut, and can be listened to.
 
     Attributes:
@@ -69,7 +69,7 @@ class PoolLab:
         self.secret_file = folder / "pool.secret"
         self.secret_file.write_text(SECRET)
         self.machine = SimulatedMachine.create(folder / "gpus", gpus=1)
-        self.way = Way()
+        self.way = CuttableTransport()
         self.http = httpx.AsyncClient(transport=self.way)
 
     async def start(self) -> None:

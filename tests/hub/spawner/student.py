@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlparse
 
 
-class Answer(BaseHTTPRequestHandler):
+class StudentHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.endswith("/eat"):
             print(len(bytearray(os.urandom(2**20)) * 2**10))
@@ -25,4 +25,4 @@ class Answer(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     where = urlparse(os.environ["JUPYTERHUB_SERVICE_URL"])
     with contextlib.suppress(KeyboardInterrupt):
-        ThreadingHTTPServer((where.hostname or "", where.port or 0), Answer).serve_forever()
+        ThreadingHTTPServer((where.hostname or "", where.port or 0), StudentHandler).serve_forever()

@@ -16,12 +16,12 @@ from miglab_bench.class_day.assumptions import (
     read_file,
     read_setting,
 )
-from miglab_bench.class_day.figures import Row, bounds, jain, quantile
-from miglab_bench.class_day.plan import Kind, Leave, Phase, Plan, Session, plans
+from miglab_bench.class_day.figures import PolicyFigures, bounds, jain, quantile
+from miglab_bench.class_day.plan import Leave, PhaseKind, Plan, StudentPhase, StudentSession, plans
 from miglab_bench.class_day.rules import Culler
-from miglab_bench.class_day.run import POLICIES, Case, Outcome, run
-from miglab_bench.class_day.server import Server
-from miglab_bench.class_day.student import Student
+from miglab_bench.class_day.run import POLICIES, DayCase, DayOutcome, run
+from miglab_bench.class_day.server import DayServer
+from miglab_bench.class_day.student import DayStudent
 from miglab_bench.commands import app
 
 DOCS = Path(__file__).parents[3] / "docs/explanation/class-day.md"
@@ -40,13 +40,13 @@ ROW = {
 
 
 @pytest.fixture(scope="module")
-def day() -> dict[str, Outcome]:
+def day() -> dict[str, DayOutcome]:
     """A lecture and an afternoon of twelve students on one GPU, under every policy."""
-    return {policy: run(Case(SMALL, STUDENTS, policy, 3)) for policy in POLICIES}
+    return {policy: run(DayCase(SMALL, STUDENTS, policy, 3)) for policy in POLICIES}
 
 
-def _session(*phases: Phase, **more: object) -> Session:
-    usual = Session(0, 9e9, phases, 0, False, Leave.CLOSE, 600, 600, 600)
+def _session(*phases: StudentPhase, **more: object) -> StudentSession:
+    usual = StudentSession(0, 9e9, phases, 0, False, Leave.CLOSE, 600, 600, 600)
     return dataclasses.replace(usual, **more)  # type: ignore[arg-type]
 
 
@@ -89,12 +89,12 @@ def test_shares_are_met() -> None:
 # -- the day --------------------------------------------------------------------------------------
 
 
-def test_the_same_day_again(day: dict[str, Outcome]) -> None:
+def test_the_same_day_again(day: dict[str, DayOutcome]) -> None:
     """Everything follows from the seed: the queue, the cuts and every verdict too."""
-    assert run(Case(SMALL, STUDENTS, "miglab", 3)) == day["miglab"]
+    assert run(DayCase(SMALL, STUDENTS, "miglab", 3)) == day["miglab"]
 
 
-def test_ours_serves_more_than_no_reclaim(day: dict[str, Outcome]) -> None:
+def test_ours_serves_more_than_no_reclaim(day: dict[str, DayOutcome]) -> None:
     """What is taken back is used by others, more equally, and the long waits are shorter."""
     ours, none = day["miglab"].row, day["none"].row
     assert ours.useful_slice_hours > none.useful_slice_hours
@@ -103,20 +103,20 @@ def test_ours_serves_more_than_no_reclaim(day: dict[str, Outcome]) -> None:
     assert day["miglab"].cost.never_served < day["none"].cost.never_served
 
 
-def test_nobody_busy_is_cut_off_by_us(day: dict[str, Outcome]) -> None:
+def test_nobody_busy_is_cut_off_by_us(day: dict[str, DayOutcome]) -> None:
     """The reclaimer ends servers, and none on which something runs."""
     assert day["miglab"].cost.ended > 0
     assert day["miglab"].row.unjust_reclaims == 0
 
 
-def test_without_reclaim_nothing_ends(day: dict[str, Outcome]) -> None:
+def test_without_reclaim_nothing_ends(day: dict[str, DayOutcome]) -> None:
     """Nobody's server ends but by its student; so nothing is ever run again."""
     cost = day["none"].cost
     assert (cost.ended, cost.interrupted, cost.redone_slice_hours) == (0, 0, 0.0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_books_balance(day: dict[str, Outcome], policy: str) -> None:
+def test_the_books_balance(day: dict[str, DayOutcome], policy: str) -> None:
     """Useful is what was wanted at most, ran on slices that were held, which there were."""
     row, cost = day[policy].row, day[policy].cost
     assert 0 < row.useful_slice_hours <= cost.wanted_slice_hours
@@ -129,7 +129,7 @@ def test_the_books_balance(day: dict[str, Outcome], policy: str) -> None:
 def test_enough_gpus_make_all_equal() -> None:
     """Where nobody waits, no policy serves more than another could."""
     rich = dataclasses.replace(SMALL, students_per_gpu=1.0, ends_h=12.5, lunch_share=0.0)
-    ours, none = (run(Case(rich, 3, policy, 1)) for policy in ("miglab", "none"))
+    ours, none = (run(DayCase(rich, 3, policy, 1)) for policy in ("miglab", "none"))
     assert ours.row.wait_p95_s == none.row.wait_p95_s == 0
     assert ours.row.useful_slice_hours == none.row.useful_slice_hours
 
@@ -137,16 +137,16 @@ def test_enough_gpus_make_all_equal() -> None:
 # -- a student whose server is taken --------------------------------------------------------------
 
 
-def _at_work(*phases: Phase, **more: object) -> Student:
-    student = Student(Plan("ann", "1g.5gb", (_session(*phases, **more),)), Day())
-    student.server = Server(1, ("MIG-1",), 0, told_at=0, touched_at=0)
+def _at_work(*phases: StudentPhase, **more: object) -> DayStudent:
+    student = DayStudent(Plan("ann", "1g.5gb", (_session(*phases, **more),)), Day())
+    student.server = DayServer(1, ("MIG-1",), 0, told_at=0, touched_at=0)
     student._come(0)
     return student
 
 
 def test_a_cell_that_was_cut_off_counts_for_nothing() -> None:
     """Its time is not useful, the reclaim is unjust, and what it needs runs again first."""
-    student = _at_work(Phase(Kind.BUSY, 100), Phase(Kind.BUSY, 60))
+    student = _at_work(StudentPhase(PhaseKind.BUSY, 100), StudentPhase(PhaseKind.BUSY, 60))
     student.pass_time(0, 130)
     assert student.tally.useful_s == 130
     student.cut_off(130)
@@ -157,7 +157,11 @@ def test_a_cell_that_was_cut_off_counts_for_nothing() -> None:
 
 def test_between_cells_a_reclaim_is_not_unjust_but_costs() -> None:
     """The student goes on reading, notices at the next cell, and has to wait."""
-    student = _at_work(Phase(Kind.BUSY, 100), Phase(Kind.PAUSE, 50), Phase(Kind.BUSY, 60))
+    student = _at_work(
+        StudentPhase(PhaseKind.BUSY, 100),
+        StudentPhase(PhaseKind.PAUSE, 50),
+        StudentPhase(PhaseKind.BUSY, 60),
+    )
     student.pass_time(0, 120)
     student.cut_off(120)
     student.pass_time(120, 200)
@@ -193,10 +197,10 @@ def test_a_run_that_was_cut_off_counts_for_nothing() -> None:
 )
 def test_the_culler_goes_by_last_activity(what: dict[str, object], is_culled: bool) -> None:
     """A page or a message keeps a server for an hour; a run that prints nothing does not."""
-    server = Server(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
+    server = DayServer(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
     for name, value in what.items():
         setattr(server, name, value)
-    student = Student(Plan("ann", "1g.5gb", ()), Day())
+    student = DayStudent(Plan("ann", "1g.5gb", ()), Day())
     student.server = server
     for at in range(0, 5400, 60):
         student.pass_time(at, at + 60)
@@ -207,7 +211,7 @@ def test_the_culler_goes_by_last_activity(what: dict[str, object], is_culled: bo
 
 def test_the_culler_looks_every_half_hour() -> None:
     """Between two looks nothing ends."""
-    server = Server(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
+    server = DayServer(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
     culler = Culler(Day())
     lab: object = None
     found = [bool(culler.ends(at, lab, [server])) for at in (1800, 3570, 3600, 3700, 5400)]  # type: ignore[arg-type]
@@ -240,9 +244,9 @@ def test_quantile(values: list[float], share: float, is_: float) -> None:
 def test_bounds(useful: float, p95: int, unjust: int, holds: bool) -> None:
     """Each of the three breaks alone."""
     rows = [
-        Row(30, "none", 10, 0, 0, 0, 0, 1),
-        Row(30, "culler", 10, 0, 100, 0, 0, 1),
-        Row(30, "miglab", useful, 0, p95, 0, unjust, 1),
+        PolicyFigures(30, "none", 10, 0, 0, 0, 0, 1),
+        PolicyFigures(30, "culler", 10, 0, 100, 0, 0, 1),
+        PolicyFigures(30, "miglab", useful, 0, p95, 0, unjust, 1),
     ]
     assert [one.holds for one in bounds(rows)] == [holds]
 

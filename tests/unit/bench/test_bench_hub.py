@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_bench.commands import app
-from miglab_bench.harness.visitor import Stopwatch, Visit, kind_of, visit
+from miglab_bench.harness.visitor import TimingTransport, VisitTimes, kind_of, visit
 from miglab_bench.measures import hub
 
 VISITS = [
-    Visit(1.0, "", [("GET /hub/login", 0.01), ("POST /hub/login", 0.03)]),
-    Visit(3.0, "", [("GET /hub/login", 0.02), ("POST /hub/login", 0.05)]),
-    Visit(None, "no slice today", [("GET /hub/login", 0.01)]),
+    VisitTimes(1.0, "", [("GET /hub/login", 0.01), ("POST /hub/login", 0.03)]),
+    VisitTimes(3.0, "", [("GET /hub/login", 0.02), ("POST /hub/login", 0.05)]),
+    VisitTimes(None, "no slice today", [("GET /hub/login", 0.01)]),
 ]
 URL = "http://lab"
 FORM = '<input name="shape" value="1g.5gb">'
@@ -39,8 +39,8 @@ def test_what_waits_by_design_is_not_timed(method: str, path: str, kind: str) ->
 
 def test_the_stopwatch_times_the_hub_alone() -> None:
     """Each request to the hub once; one to a server not at all."""
-    seen = Visit()
-    way = Stopwatch(httpx.MockTransport(lambda _: httpx.Response(200)), seen)
+    seen = VisitTimes()
+    way = TimingTransport(httpx.MockTransport(lambda _: httpx.Response(200)), seen)
     with httpx.Client(transport=way, base_url=URL) as client:
         client.get("/hub/login")
         client.get("/user/ada/")
@@ -97,7 +97,7 @@ def test_a_failed_spawn_says_why(way: httpx.MockTransport, why: str) -> None:
 
 def test_the_summary_counts_failures_and_takes_percentiles() -> None:
     """Over all requests, and over each kind; reasons once each."""
-    got = hub.summary([*VISITS, Visit(None, "no slice today")], 60.0, [0.01] * 30)
+    got = hub.summary([*VISITS, VisitTimes(None, "no slice today")], 60.0, [0.01] * 30)
     assert (got.students, got.failed, got.why) == (4, 2, ("no slice today",))
     assert got.start_s == 2.0
     assert got.pool_p95_s == pytest.approx(0.01)
@@ -110,7 +110,7 @@ def test_the_summary_counts_failures_and_takes_percentiles() -> None:
 
 def test_nobody_served_is_a_summary_too() -> None:
     """No sample, no crash."""
-    assert hub.summary([Visit(None, "no")], 1.0, []).failed == 1
+    assert hub.summary([VisitTimes(None, "no")], 1.0, []).failed == 1
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from miglab_bench.commands import app
 from miglab_bench.measures import page
-from miglab_bench.measures.page import Row, measure
+from miglab_bench.measures.page import PageCost, measure
 from miglab_hub.settings.lab_toml import load
 
 
@@ -34,8 +34,8 @@ async def test_each_update_shows_its_change(
 def test_the_answer_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     """As JSON: the rows, and how they were measured; as a table, the figures."""
 
-    async def measured(settings: object, samples: int) -> list[Row]:
-        return [Row("update: a GPU", 1.25, 2.5, 3.75, 5090, samples)]
+    async def measured(settings: object, samples: int) -> list[PageCost]:
+        return [PageCost("update: a GPU", 1.25, 2.5, 3.75, 5090, samples)]
 
     monkeypatch.setattr(page, "measure", measured)
     said = json.loads(CliRunner().invoke(app, ["page", "--json", "--samples", "3"]).stdout)

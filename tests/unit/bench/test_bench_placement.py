@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from miglab_bench.commands import app
 from miglab_bench.measures import placement
-from miglab_bench.measures.packing import POLICIES, Miglab, mfi_like
+from miglab_bench.measures.packing import POLICIES, MiglabPacking, mfi_like
 from miglab_bench.measures.placement import (
     LOADS,
     MIXES,
     PROFILES,
-    Row,
-    Run,
+    PolicyMeans,
+    PolicyRun,
     arrivals,
     compare,
     simulate,
@@ -25,28 +25,28 @@ from miglab_pool.gpu.simulated.models import models
 A100 = models()["A100-40GB"].geometry
 
 
-def _small(**changes: object) -> list[Row]:
+def _small(**changes: object) -> list[PolicyMeans]:
     return compare(A100, seeds=(0, 1), count=4_000, **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def teach() -> dict[str, Row]:
+def teach() -> dict[str, PolicyMeans]:
     """Every policy on the teaching mix at full load."""
     return {row.policy: row for row in _small(loads=[("teach", 1.0)])}
 
 
 def test_same_arrivals_for_every_policy() -> None:
     """Arrivals depend on mix, load and seed alone."""
-    runs = [Run(policy, "teach", 1.0, 3) for policy in POLICIES]
+    runs = [PolicyRun(policy, "teach", 1.0, 3) for policy in POLICIES]
     first = arrivals(runs[0], A100, 50)
     assert all(arrivals(run, A100, 50) == first for run in runs)
-    assert arrivals(Run("miglab", "teach", 1.0, 4), A100, 50) != first
+    assert arrivals(PolicyRun("miglab", "teach", 1.0, 4), A100, 50) != first
 
 
 @pytest.mark.parametrize(("mix", "rho"), list(itertools.product(MIXES, LOADS)))
 def test_load_is_what_was_asked(mix: str, rho: float) -> None:
     """Memory slices asked per mean lifetime, over the memory slices there are, is ρ."""
-    came = arrivals(Run("miglab", mix, rho, 0), A100, 20_000)
+    came = arrivals(PolicyRun("miglab", mix, rho, 0), A100, 20_000)
     asked = sum(A100.by_name[arrival.profile].size * arrival.lifetime for arrival in came)
     assert asked / came[-1].at / 64 == pytest.approx(rho, rel=0.05)
 
@@ -57,7 +57,7 @@ def test_mixes_are_distributions() -> None:
     assert all(sum(mix) == pytest.approx(1) for mix in MIXES.values())
 
 
-def test_ours_accepts_most_slices(teach: dict[str, Row]) -> None:
+def test_ours_accepts_most_slices(teach: dict[str, PolicyMeans]) -> None:
     """On the teaching mix no packing policy accepts more, weighted by slices; repack bounds all."""
     ours = teach["miglab"].accepted_weighted
     others = set(teach) - {"miglab", "repack"}
@@ -65,7 +65,7 @@ def test_ours_accepts_most_slices(teach: dict[str, Row]) -> None:
     assert ours < teach["repack"].accepted_weighted
 
 
-def test_spreading_is_worst(teach: dict[str, Row]) -> None:
+def test_spreading_is_worst(teach: dict[str, PolicyMeans]) -> None:
     """Worst-fit accepts least, plain and weighted."""
     worst = teach["worst-fit"]
     rest = [row for name, row in teach.items() if name != "worst-fit"]
@@ -83,7 +83,7 @@ def test_more_load_is_accepted_less(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_empty_lab_refuses_nothing(policy: str) -> None:
     """With next to no load everything is accepted, so nothing leaks at release."""
-    run = Run(policy, "bimodal", 0.8, 0)
+    run = PolicyRun(policy, "bimodal", 0.8, 0)
     assert simulate(run, A100, count=3, warm_up=0) == (1.0, 1.0)
     lab = POLICIES[policy](A100, 1)
     for _ in range(20):
@@ -95,7 +95,7 @@ def test_an_empty_lab_refuses_nothing(policy: str) -> None:
 
 def test_ours_keeps_slices_warm_and_recuts_them() -> None:
     """What is given back stays warm: reused as it is, or recut for another shape."""
-    lab = Miglab(A100, 1)
+    lab = MiglabPacking(A100, 1)
     held = lab.take("3g.20gb")
     assert held is not None
     lab.give_back(held)
@@ -124,7 +124,7 @@ def test_json_is_the_promised_schema(monkeypatch: pytest.MonkeyPatch) -> None:
         placement,
         "compare",
         lambda geometry, jobs: [
-            Row(p, m, r, 0.9, 0.8) for p in POLICIES for m in MIXES for r in LOADS
+            PolicyMeans(p, m, r, 0.9, 0.8) for p in POLICIES for m in MIXES for r in LOADS
         ],
     )
     result = CliRunner().invoke(app, ["placement", "--json"])
@@ -143,7 +143,7 @@ def test_json_is_the_promised_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_table_says_how_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `--json`: a table with every policy, the decision times, and the method."""
-    rows = [Row(policy, "teach", 1.0, 0.9, 0.8) for policy in POLICIES]
+    rows = [PolicyMeans(policy, "teach", 1.0, 0.9, 0.8) for policy in POLICIES]
     monkeypatch.setattr(placement, "compare", lambda geometry, jobs: rows)
     result = CliRunner().invoke(app, ["placement"])
     assert result.exit_code == 0

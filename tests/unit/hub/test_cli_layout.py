@@ -35,7 +35,7 @@ TO_DO = GpuLayout(
 )  # fmt: skip
 
 
-class Service:
+class AnsweringService:
     """Answers each call with the next answer; keeps what it was asked."""
 
     def __init__(self, *answers: Any) -> None:
@@ -57,7 +57,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, lab: Path, service: Service, *words: str, stdin: str = ""
+    monkeypatch: pytest.MonkeyPatch,
+    lab: Path,
+    service: AnsweringService,
+    *words: str,
+    stdin: str = "",
 ) -> Result:
     monkeypatch.setattr(
         "miglab_hub.pool_api.PoolApi",
@@ -77,7 +81,7 @@ def now(**more: Any) -> dict[str, Any]:
 
 def test_show(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """What is applied, and how each GPU stands; hostile names are text."""
-    result = run(monkeypatch, lab, Service(now()), "show")
+    result = run(monkeypatch, lab, AnsweringService(now()), "show")
     assert result.exit_code == 0, result.output
     layouts, gpus = result.stdout.split("\n\n")
     assert "3g.20gb + 2x1g.5gb" in gpus
@@ -92,18 +96,18 @@ def test_show(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
 def test_show_without_any(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """Nothing applied is said, too."""
     nothing = Layouts(at=0.0, layouts=(), gpus=()).model_dump(mode="json")
-    assert "cut on demand" in run(monkeypatch, lab, Service(nothing), "show").stdout
+    assert "cut on demand" in run(monkeypatch, lab, AnsweringService(nothing), "show").stdout
 
 
 def test_show_as_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """The file goes to standard output and nothing beside it."""
-    result = run(monkeypatch, lab, Service({"text": TEXT}), "show", "--file")
+    result = run(monkeypatch, lab, AnsweringService({"text": TEXT}), "show", "--file")
     assert result.stdout == TEXT
 
 
 def test_diff(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """The text is sent with its name; what would change is a row for each GPU."""
-    service = Service(plain(LayoutDiff(layout="a", gpus=(DONE, TO_DO))))
+    service = AnsweringService(plain(LayoutDiff(layout="a", gpus=(DONE, TO_DO))))
     result = run(monkeypatch, lab, service, "diff", str(file), "--only", "a")
     assert service.asked == [
         ("POST", "/layout/diff", {"text": TEXT, "file": str(file)[-200:], "names": ["a"]})
@@ -114,14 +118,14 @@ def test_diff(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
 
 def test_diff_from_standard_input(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """A dash is standard input."""
-    service = Service([])
+    service = AnsweringService([])
     run(monkeypatch, lab, service, "diff", "-", stdin=TEXT)
     assert service.asked[0][2]["text"] == TEXT
 
 
 def test_apply(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """Without --now nobody is warned; it says for each GPU how it stands."""
-    service = Service(now(warned=[]))
+    service = AnsweringService(now(warned=[]))
     result = run(monkeypatch, lab, service, "apply", str(file), "--reason", "week 1")
     method, path, body = service.asked[0]
     assert (method, path) == ("PUT", "/layout")
@@ -132,7 +136,7 @@ def test_apply(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
 
 def test_apply_now(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """With --now the leases that are warned are named."""
-    service = Service(now(warned=[7]))
+    service = AnsweringService(now(warned=[7]))
     result = run(monkeypatch, lab, service, "apply", str(file), "--now", "--warning", "90s")
     assert (service.asked[0][2]["now"], service.asked[0][2]["warning_s"]) == (True, 90)
     assert result.stdout.splitlines()[0] == "warned: lease 7"
@@ -140,7 +144,7 @@ def test_apply_now(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> No
 
 def test_remove(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """By name, whatever is in it."""
-    service = Service(now())
+    service = AnsweringService(now())
     result = run(monkeypatch, lab, service, "remove", "week 1+2", "--reason", "over")
     assert service.asked[0][:2] == ("DELETE", "/layout/week%201%2B2?reason=over")
     assert result.stdout == "layout week 1+2 is removed\n"
@@ -163,9 +167,9 @@ def test_assert(
 ) -> None:
     """The exit status says whether it conforms; what differs is shown, and that alone."""
     answer = {"conforms": status == 0, "gpus": plain(*gpus)}
-    result = run(monkeypatch, lab, Service(answer), "assert")
+    result = run(monkeypatch, lab, AnsweringService(answer), "assert")
     assert (result.exit_code, says in result.stdout) == (status, True)
-    result = run(monkeypatch, lab, Service(answer), "assert", "--json")
+    result = run(monkeypatch, lab, AnsweringService(answer), "assert", "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (status, answer)
 
 
@@ -174,16 +178,18 @@ def test_assert_waits(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) ->
     paused: list[float] = []
     monkeypatch.setattr("miglab_hub.cli.pool.layout.time.sleep", paused.append)
     no, yes = {"conforms": False, "gpus": plain(TO_DO)}, {"conforms": True, "gpus": plain(DONE)}
-    service = Service(no, no, yes)
+    service = AnsweringService(no, no, yes)
     assert run(monkeypatch, lab, service, "assert", str(file), "--wait", "1h").exit_code == 0
     assert (len(service.asked), len(paused)) == (3, 2)
-    assert run(monkeypatch, lab, Service(no), "assert", str(file)).exit_code == 1
+    assert run(monkeypatch, lab, AnsweringService(no), "assert", str(file)).exit_code == 1
 
 
 def test_what_is_wrong_in_the_file(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """The service's sentence, with file and line, and the status of a refusal."""
     said = {"reason": "bad-layout", "message": "layouts.yaml:2: layouts.a.gpus.all: '9g' …"}
-    result = run(monkeypatch, lab, Service(httpx.Response(422, json=said)), "apply", str(file))
+    result = run(
+        monkeypatch, lab, AnsweringService(httpx.Response(422, json=said)), "apply", str(file)
+    )
     assert isinstance(result.exception, RefusedError)
     assert str(result.exception).startswith("layouts.yaml:2:")
 
@@ -204,7 +210,7 @@ def test_a_file_that_cannot_be_read(
     file = tmp_path / "odd.yaml"
     if raw is not None:
         file.write_bytes(raw)
-    service = Service()
+    service = AnsweringService()
     result = run(monkeypatch, lab, service, "diff", str(file))
     assert isinstance(result.exception, StartError)
     assert "odd.yaml" in str(result.exception) and says in str(result.exception)
@@ -213,4 +219,4 @@ def test_a_file_that_cannot_be_read(
 
 def test_only_needs_a_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """--only chooses from a file; without one it is a mistake."""
-    assert run(monkeypatch, lab, Service(), "assert", "--only", "a").exit_code == 2
+    assert run(monkeypatch, lab, AnsweringService(), "assert", "--only", "a").exit_code == 2

@@ -38,11 +38,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         empty = {**answer, "rows": []} if "1999" in asked[-1] else answer
         return httpx.Response(200, json=empty)
 
-    class Connected(pool_api.PoolApi):
+    class ConnectedToUsage(pool_api.PoolApi):
         def __init__(self, url: str, token: str) -> None:
             super().__init__(url, token, httpx.MockTransport(serve))
 
-    monkeypatch.setattr(pool_api, "PoolApi", Connected)
+    monkeypatch.setattr(pool_api, "PoolApi", ConnectedToUsage)
     monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
     return asked
 

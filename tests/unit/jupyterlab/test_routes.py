@@ -36,7 +36,7 @@ async def pool() -> AsyncIterator[StandIn]:
     await pool.stop()
 
 
-class Server:
+class JupyterServer:
     """A Jupyter Server with the extension, on a port."""
 
     def __init__(self, app: ServerApp) -> None:
@@ -74,9 +74,9 @@ class Server:
 @pytest.fixture
 async def start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: StandIn
-) -> AsyncIterator[Callable[..., Server]]:
+) -> AsyncIterator[Callable[..., JupyterServer]]:
     """Makes a server with the environment a spawner would give it; its loop is not started."""
-    made: list[Server] = []
+    made: list[JupyterServer] = []
     for name in ("JUPYTER_CONFIG_PATH", "MIGLAB_API", "MIGLAB_LEASE", "MIGLAB_SHAPE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
@@ -86,7 +86,7 @@ async def start(
     monkeypatch.setenv("JUPYTERHUB_USER", "ada ß")
     monkeypatch.setenv("JUPYTERHUB_SERVER_NAME", "lab 2")
 
-    def make(**given: str) -> Server:
+    def make(**given: str) -> JupyterServer:
         env = {"MIGLAB_API": pool.url, "MIGLAB_LEASE": "7", "MIGLAB_SHAPE": "1g.5gb"} | given
         for name, value in env.items():
             monkeypatch.setenv(name, value)
@@ -100,7 +100,7 @@ async def start(
         )
         app.config.IdentityProvider.token = TOKEN
         app.initialize(argv=[], new_httpserver=False)
-        made.append(Server(app))
+        made.append(JupyterServer(app))
         return made[-1]
 
     yield make
@@ -117,7 +117,7 @@ async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
     return view
 
 
-async def test_a_round_tells_and_learns(start: Callable[..., Server], pool: StandIn):
+async def test_a_round_tells_and_learns(start: Callable[..., JupyterServer], pool: StandIn):
     """The pool hears of this server, by its own token; the front end hears of the lease."""
     server = start()
     await server.keeper.round()
@@ -130,7 +130,7 @@ async def test_a_round_tells_and_learns(start: Callable[..., Server], pool: Stan
     assert 0 < shown["lease"]["left_s"] <= 600
 
 
-async def test_nobody_else_gets_in(start: Callable[..., Server], pool: StandIn):
+async def test_nobody_else_gets_in(start: Callable[..., JupyterServer], pool: StandIn):
     """Without the server's own authentication no route answers, and nothing is asked."""
     server = start()
     assert (await server.client.get("miglab/api/lease")).status_code == 403
@@ -141,7 +141,7 @@ async def test_nobody_else_gets_in(start: Callable[..., Server], pool: StandIn):
     assert pool.asked == []
 
 
-async def test_a_cookie_alone_changes_nothing(start: Callable[..., Server], pool: StandIn):
+async def test_a_cookie_alone_changes_nothing(start: Callable[..., JupyterServer], pool: StandIn):
     """Another site's form, sent with the browser's cookie, lacks the XSRF token."""
     server = start()
     await server.client.get(f"lab?token={TOKEN}")  # now there is a cookie
@@ -158,7 +158,7 @@ async def test_a_cookie_alone_changes_nothing(start: Callable[..., Server], pool
     [("keepalive", {}, "held"), ("extend", {"by_s": 1800}, "held"), ("release", {}, "ending")],
 )
 async def test_what_a_button_does_is_seen_in_every_tab(
-    start: Callable[..., Server], pool: StandIn, what: str, body: dict[str, Any], state: str
+    start: Callable[..., JupyterServer], pool: StandIn, what: str, body: dict[str, Any], state: str
 ):
     """One acts; the others are told at once, without a round."""
     pool.lease = lease_view(warned=warning())
@@ -174,7 +174,7 @@ async def test_what_a_button_does_is_seen_in_every_tab(
 
 
 async def test_a_refusal_comes_through_in_the_pools_words(
-    start: Callable[..., Server], pool: StandIn
+    start: Callable[..., JupyterServer], pool: StandIn
 ):
     """The person who pressed the button reads why."""
     pool.refuses = Refusal(reason="no-extension", message="It was extended twice.")
@@ -184,7 +184,7 @@ async def test_a_refusal_comes_through_in_the_pools_words(
 
 @pytest.mark.parametrize("body", [{"by_s": "long"}, {"by_s": True}, {"by_s": None}])
 async def test_an_extension_of_nonsense_is_not_passed_on(
-    start: Callable[..., Server], pool: StandIn, body: dict[str, Any]
+    start: Callable[..., JupyterServer], pool: StandIn, body: dict[str, Any]
 ):
     """400, and the pool is not asked."""
     answer = await start().client.post("miglab/api/extend", json=body, headers=MINE)
@@ -193,7 +193,7 @@ async def test_an_extension_of_nonsense_is_not_passed_on(
 
 @pytest.mark.parametrize("status", [429, 502, 503])
 async def test_a_pool_that_restarts_is_said_and_survived(
-    start: Callable[..., Server], pool: StandIn, status: int
+    start: Callable[..., JupyterServer], pool: StandIn, status: int
 ):
     """What was known stays shown with its age; a button says to try again; then all is well."""
     server = start()
@@ -209,7 +209,7 @@ async def test_a_pool_that_restarts_is_said_and_survived(
     assert server.keeper.shown()["problem"] == ""
 
 
-async def test_no_pool_at_all(start: Callable[..., Server], pool: StandIn):
+async def test_no_pool_at_all(start: Callable[..., JupyterServer], pool: StandIn):
     """Nobody listens at the address: known to be silent, nothing else."""
     server = start(MIGLAB_API="http://127.0.0.1:9")
     await server.keeper.round()
@@ -219,7 +219,7 @@ async def test_no_pool_at_all(start: Callable[..., Server], pool: StandIn):
     )
 
 
-async def test_a_token_that_is_not_accepted(start: Callable[..., Server], pool: StandIn):
+async def test_a_token_that_is_not_accepted(start: Callable[..., JupyterServer], pool: StandIn):
     """It is said as such: waiting would not help."""
     pool.broken = 403
     server = start()
@@ -227,7 +227,7 @@ async def test_a_token_that_is_not_accepted(start: Callable[..., Server], pool: 
     assert server.keeper.shown()["problem"] == "refused"
 
 
-async def test_a_lease_that_is_gone(start: Callable[..., Server], pool: StandIn):
+async def test_a_lease_that_is_gone(start: Callable[..., JupyterServer], pool: StandIn):
     """The pool knows of none: the slice was taken back."""
     server = start()
     await server.keeper.round()
@@ -236,7 +236,7 @@ async def test_a_lease_that_is_gone(start: Callable[..., Server], pool: StandIn)
     assert server.keeper.shown()["state"] == "gone"
 
 
-async def test_silent_without_a_pool(start: Callable[..., Server], pool: StandIn):
+async def test_silent_without_a_pool(start: Callable[..., JupyterServer], pool: StandIn):
     """Nothing is sent, nothing is shown, nothing fails; a button says that there is nobody."""
     server = start(MIGLAB_API="", **CPU)
     await server.extension._start_jupyter_server_extension(server.app)
@@ -248,7 +248,7 @@ async def test_silent_without_a_pool(start: Callable[..., Server], pool: StandIn
         assert answer.status_code in (404, 409)
 
 
-async def test_the_loop_starts_with_the_server(start: Callable[..., Server], pool: StandIn):
+async def test_the_loop_starts_with_the_server(start: Callable[..., JupyterServer], pool: StandIn):
     """The first tab learns of the lease without anybody asking; the end of the server ends it."""
     server = start()
     tab = await server.watch(MINE)
@@ -257,7 +257,9 @@ async def test_the_loop_starts_with_the_server(start: Callable[..., Server], poo
     assert (await received(tab))["state"] == "held"
 
 
-async def test_what_a_tab_reports_reaches_the_pool(start: Callable[..., Server], pool: StandIn):
+async def test_what_a_tab_reports_reaches_the_pool(
+    start: Callable[..., JupyterServer], pool: StandIn
+):
     """Unsaved documents and the last key press; what cannot be read is passed over."""
     server = start()
     tab = await server.watch(MINE)
@@ -274,7 +276,9 @@ async def test_what_a_tab_reports_reaches_the_pool(start: Callable[..., Server],
     assert said.browser_age_s >= 4.0
 
 
-async def test_a_tab_that_is_closed_is_not_counted(start: Callable[..., Server], pool: StandIn):
+async def test_a_tab_that_is_closed_is_not_counted(
+    start: Callable[..., JupyterServer], pool: StandIn
+):
     """Nobody is there any more, and nobody is written to."""
     server = start()
     tab = await server.watch(MINE)
@@ -287,7 +291,7 @@ async def test_a_tab_that_is_closed_is_not_counted(start: Callable[..., Server],
     assert pool.told[-1].browsers == 0
 
 
-async def test_a_kernel_is_seen(start: Callable[..., Server], pool: StandIn):
+async def test_a_kernel_is_seen(start: Callable[..., JupyterServer], pool: StandIn):
     """A real kernel manager's answer is understood; the kernel is not touched."""
     server = start()
     models = [{"id": "k", "execution_state": "busy", "last_activity": "t", "connections": 1}]
@@ -301,7 +305,7 @@ async def test_a_kernel_is_seen(start: Callable[..., Server], pool: StandIn):
 
 
 @pytest.fixture
-async def waiting(start: Callable[..., Server], pool: StandIn) -> Server:
+async def waiting(start: Callable[..., JupyterServer], pool: StandIn) -> JupyterServer:
     """A server without a slice whose ticket waits."""
     pool.lease, pool.ticket = None, ticket_view()
     server = start(**CPU)
@@ -313,7 +317,7 @@ def offered(pool: StandIn) -> None:
     pool.ticket = ticket_view(TicketState.OFFERED)
 
 
-async def test_the_place_is_shown_and_kept(waiting: Server, pool: StandIn):
+async def test_the_place_is_shown_and_kept(waiting: JupyterServer, pool: StandIn):
     """Each report attends the ticket, and brings the place and the likely wait."""
     shown = waiting.keeper.shown()
     assert (shown["state"], shown["lease"]) == ("none", None)
@@ -325,7 +329,7 @@ async def test_the_place_is_shown_and_kept(waiting: Server, pool: StandIn):
     assert pool.known == [None, 5]
 
 
-async def test_an_offer_comes_to_every_tab(waiting: Server, pool: StandIn):
+async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn):
     """With how long it is held."""
     tab = await waiting.watch(MINE)
     await received(tab)
@@ -336,7 +340,7 @@ async def test_an_offer_comes_to_every_tab(waiting: Server, pool: StandIn):
     assert 290 < place["left_s"] <= 300
 
 
-async def test_one_click_asks_the_hub(waiting: Server, pool: StandIn):
+async def test_one_click_asks_the_hub(waiting: JupyterServer, pool: StandIn):
     """For this very server; every tab learns where to go."""
     offered(pool)
     tab = await waiting.watch(MINE)
@@ -351,7 +355,7 @@ async def test_one_click_asks_the_hub(waiting: Server, pool: StandIn):
     ]
 
 
-async def test_an_offer_that_just_lapsed(waiting: Server, pool: StandIn):
+async def test_an_offer_that_just_lapsed(waiting: JupyterServer, pool: StandIn):
     """The click is refused in the pool's words, and nothing goes anywhere."""
     pool.refuses = Refusal(reason="not-offered", message="Not taken in time. Ask again.")
     answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
@@ -359,7 +363,7 @@ async def test_an_offer_that_just_lapsed(waiting: Server, pool: StandIn):
     assert waiting.keeper.shown()["moving"] == ""
 
 
-async def test_a_hub_that_restarts_just_then(waiting: Server, pool: StandIn):
+async def test_a_hub_that_restarts_just_then(waiting: JupyterServer, pool: StandIn):
     """The click may be repeated."""
     pool.broken = 503
     answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
@@ -371,7 +375,7 @@ async def test_a_hub_that_restarts_just_then(waiting: Server, pool: StandIn):
 
 
 async def test_other_tabs_save_first(
-    waiting: Server, pool: StandIn, monkeypatch: pytest.MonkeyPatch
+    waiting: JupyterServer, pool: StandIn, monkeypatch: pytest.MonkeyPatch
 ):
     """The hub is asked only when every tab has saved; a tab that cannot is asked about."""
     offered(pool)
@@ -387,7 +391,7 @@ async def test_other_tabs_save_first(
 
 
 async def test_what_nobody_saves_is_asked_about(
-    waiting: Server, pool: StandIn, monkeypatch: pytest.MonkeyPatch
+    waiting: JupyterServer, pool: StandIn, monkeypatch: pytest.MonkeyPatch
 ):
     """Refused with what to do; who then says so goes without it."""
     monkeypatch.setattr("miglab_jupyterlab.keeper.SAVE_S", 0.0)
@@ -403,7 +407,7 @@ async def test_what_nobody_saves_is_asked_about(
 
 
 async def test_a_hub_that_could_not_end_the_server(
-    waiting: Server, pool: StandIn, monkeypatch: pytest.MonkeyPatch
+    waiting: JupyterServer, pool: StandIn, monkeypatch: pytest.MonkeyPatch
 ):
     """After a while the server stops saying that it is about to restart."""
     monkeypatch.setattr("miglab_jupyterlab.keeper.MOVE_S", 0.0)
@@ -416,7 +420,7 @@ async def test_a_hub_that_could_not_end_the_server(
     assert waiting.keeper.shown()["moving"] == ""
 
 
-async def test_a_place_given_up(waiting: Server, pool: StandIn):
+async def test_a_place_given_up(waiting: JupyterServer, pool: StandIn):
     """Nothing is left of it, and nothing is said of how it ended: the person knows."""
     answer = await waiting.client.post("miglab/api/cancel", json={}, headers=MINE)
     assert answer.json()["ticket"] is None
@@ -425,7 +429,7 @@ async def test_a_place_given_up(waiting: Server, pool: StandIn):
     assert waiting.keeper.shown()["ticket"] is None
 
 
-async def test_a_place_that_ended_is_told_until_read(waiting: Server, pool: StandIn):
+async def test_a_place_that_ended_is_told_until_read(waiting: JupyterServer, pool: StandIn):
     """Why, in the pool's words; and one may ask again."""
     pool.ticket = ticket_view(TicketState.EXPIRED, message="Not taken in time.")
     await waiting.keeper.round()
@@ -444,7 +448,7 @@ async def test_a_place_that_ended_is_told_until_read(waiting: Server, pool: Stan
 # -- what staff say ----------------------------------------------------------------------------
 
 
-async def test_messages_are_shown_until_read(start: Callable[..., Server], pool: StandIn):
+async def test_messages_are_shown_until_read(start: Callable[..., JupyterServer], pool: StandIn):
     """With and without a slice, the oldest first, as they were written; reading is for all tabs."""
     pool.messages = (
         message_of(4, "<script>alert(1)</script>"),
@@ -466,7 +470,7 @@ async def test_messages_are_shown_until_read(start: Callable[..., Server], pool:
 
 
 @pytest.mark.parametrize("body", [{"message": "3"}, {"message": True}, {"message": None}])
-async def test_a_message_that_is_none(start: Callable[..., Server], body: dict[str, Any]):
+async def test_a_message_that_is_none(start: Callable[..., JupyterServer], body: dict[str, Any]):
     """400."""
     answer = await start().client.post("miglab/api/read", json=body, headers=MINE)
     assert answer.status_code == 400

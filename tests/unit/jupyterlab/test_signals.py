@@ -8,7 +8,7 @@ import pytest
 
 from miglab_api.leases import Signals
 from miglab_jupyterlab import readings
-from miglab_jupyterlab.signals import MANY, Ages, Reading, Tabs, signals
+from miglab_jupyterlab.signals import MANY, Ages, ServerReading, Tabs, signals
 from miglab_jupyterlab.tabs import OpenTabs
 
 NOBODY = Tabs(open=0, active_age_s=None, unsaved=None)
@@ -18,8 +18,8 @@ def reading(
     kernels: dict[str, tuple[str, object]] | None = None,
     terminals: dict[str, object] | None = None,
     sockets: int = 0,
-) -> Reading:
-    return Reading(kernels or {}, terminals, sockets, cpu_s=1.5)
+) -> ServerReading:
+    return ServerReading(kernels or {}, terminals, sockets, cpu_s=1.5)
 
 
 def test_what_is_sent_is_the_pools_message():

@@ -6,26 +6,28 @@ import pytest
 
 from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.tickets import TicketState
-from miglab_jupyterlab.state import Known, pause_s, shown
+from miglab_jupyterlab.state import KnownStatus, pause_s, shown
 
 from .standin import NOW, lease_view, message, ticket_view, warning
 
 
-def known(view: LeaseView | None, now: float = 100.0, before: Known | None = None) -> Known:
+def known(
+    view: LeaseView | None, now: float = 100.0, before: KnownStatus | None = None
+) -> KnownStatus:
     status = ServerStatus(lease=view).model_dump(mode="json")
-    return (before or Known("1g.5gb")).heard(status, NOW, now)
+    return (before or KnownStatus("1g.5gb")).heard(status, NOW, now)
 
 
 def test_before_the_first_answer_nothing_is_known():
     """The shape is the spawner's word; the rest is not made up."""
-    told = shown(Known("1g.5gb"), 0.0)
+    told = shown(KnownStatus("1g.5gb"), 0.0)
     assert (told["state"], told["shape"]) == ("unknown", "1g.5gb")
     assert (told["lease"], told["warning"]) == (None, None)
 
 
 def test_a_server_without_a_slice():
     """It has none, and none was lost."""
-    assert shown(Known("cpu"), 0.0)["state"] == "none"
+    assert shown(KnownStatus("cpu"), 0.0)["state"] == "none"
 
 
 def test_time_left_is_counted_by_one_clock():
@@ -93,9 +95,9 @@ def test_gone_outlives_a_warning():
     assert shown(gone, 100.0)["warning"] is None
 
 
-def waits(state: TicketState, **more: Any) -> Known:
+def waits(state: TicketState, **more: Any) -> KnownStatus:
     status = ServerStatus(ticket=ticket_view(state, **more), messages=(message(),))
-    return Known("cpu").heard(status.model_dump(mode="json"), NOW, 100.0)
+    return KnownStatus("cpu").heard(status.model_dump(mode="json"), NOW, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_messages_end():
     assert shown(told, 130.0, read={3})["messages"] == []
 
 
-def _after(times: int) -> Known:
+def _after(times: int) -> KnownStatus:
     state = known(lease_view())
     for _ in range(times):
         state = state.no_news("silent")
@@ -146,6 +148,6 @@ def _after(times: int) -> Known:
         (waits(TicketState.EXPIRED), 15),
     ],
 )
-def test_how_soon_the_pool_is_asked_again(state: Known, pause: Any):
+def test_how_soon_the_pool_is_asked_again(state: KnownStatus, pause: Any):
     """Ever later while it is silent, soon while warned whether it answers or not."""
     assert pause_s(state, 15, 5, 60) == pause

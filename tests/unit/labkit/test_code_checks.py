@@ -102,7 +102,7 @@ def test_split_products_are_exact():
     assert not stacked.right
 
 
-class Scaler:
+class DoublingScaler:
     def __init__(self, start=65536.0, factor=0.5):
         self.scale, self._factor, self._good = start, factor, 0
 
@@ -119,8 +119,8 @@ class Scaler:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Scaler(start=0.001), "small scale"),
-        (lambda: Scaler(factor=2.0), "must shrink"),
+        (lambda: DoublingScaler(start=0.001), "small scale"),
+        (lambda: DoublingScaler(factor=2.0), "must shrink"),
         (lambda: object(), "no attribute"),
     ],
 )
@@ -133,4 +133,4 @@ def test_typical_wrong_scalers_are_explained(make, says):
 
 def test_a_dynamic_scaler_passes():
     """It backs off, skips, and grows again."""
-    assert checks.check_loss_scaler(Scaler).right
+    assert checks.check_loss_scaler(DoublingScaler).right

@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from labkit.records import Comparison, Device, Look, Measurement, Tier, Verdict, from_data, to_data
+from labkit.records import (
+    Comparison,
+    Device,
+    InterimLook,
+    Measurement,
+    Tier,
+    Verdict,
+    from_data,
+    to_data,
+)
 
 DEVICE = Device("cuda", "NVIDIA A100", 4864, sms=14, uuid="MIG-1", is_slice=True, cpu_cores=2.0)
 RECORD = Measurement(
@@ -19,7 +28,7 @@ def there_and_back(record):
 
 def test_a_comparison_comes_back_as_it_was():
     """Nested records, enums, tuples and None survive."""
-    look = Look(20, 1.0, 0.9, 1.1, Verdict.UNDECIDED)
+    look = InterimLook(20, 1.0, 0.9, 1.1, Verdict.UNDECIDED)
     record = Comparison(RECORD, RECORD, (0.95, 1.05), (look,), "because")
     assert there_and_back(record) == record
 

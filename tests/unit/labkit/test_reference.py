@@ -23,7 +23,7 @@ RECORDS = (
     evidence.Judgement,
     records.Measurement,
     records.Comparison,
-    records.Look,
+    records.InterimLook,
     records.Device,
 )
 
@@ -73,7 +73,7 @@ def test_every_column_of_the_marks_is_described():
         for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", cell)
     ]
-    assert said == [part.name for part in dataclasses.fields(grading.Row)]
+    assert said == [part.name for part in dataclasses.fields(grading.MarkRow)]
 
 
 @pytest.mark.parametrize("name", [emulate.VARIABLE, fresh.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"])

@@ -19,7 +19,7 @@ def helper(value):
     return value * SIZE
 
 
-class Box:
+class SourceBox:
     def __init__(self, value):
         self.value = value
 
@@ -28,7 +28,7 @@ class Box:
 
 
 def uses_much(value=SIZE):
-    box = Box(value)
+    box = SourceBox(value)
 
     def inner():
         return box.twice() + math.floor(2.5) + HALF

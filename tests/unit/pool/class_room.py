@@ -39,7 +39,7 @@ FAULTS = (
 
 
 @dataclass
-class Server:
+class StartedServer:
     """A server that was really started: what it can reach until it ends."""
 
     lease: LeaseView
@@ -50,7 +50,7 @@ class ClassRoom(World):
     """The world, with actions that a test picks by chance."""
 
     def __init__(self, folder: Path, gpus: int = 2) -> None:
-        self.running: dict[str, Server] = {}
+        self.running: dict[str, StartedServer] = {}
         self.made: dict[str, LeaseView] = {}
         self.foreign: set[tuple[str, str, int]] = set()
         self.drained: dict[int, int | None] = {}
@@ -171,7 +171,7 @@ class ClassRoom(World):
         """Docker's hook refuses a UUID that does not exist."""
         there = {item["uuid"] for _, item in self.on_gpus()}
         if set(lease.uuids) <= there:
-            self.running[holder] = Server(lease)
+            self.running[holder] = StartedServer(lease)
 
     def late_attach(self) -> None:
         """A spawner that slept: it attaches whatever it once was given, and starts if it may."""

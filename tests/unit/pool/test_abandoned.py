@@ -77,7 +77,7 @@ def test_a_container_is_stopped_before_it_is_removed() -> None:
     """As `docker stop`, so that JupyterLab can save; then it is removed."""
     asked: list[str] = []
 
-    class Engine:
+    class EngineOfOneContainer:
         def stop(self, container: str, timeout: int) -> None:
             asked.append(f"stop {container[:2]} {timeout}")
 
@@ -88,5 +88,5 @@ def test_a_container_is_stopped_before_it_is_removed() -> None:
             return {"Id": container}
 
     holder = f"container:{'ab' * 32}"
-    assert not DockerHolders("unix:///none", "lab1", client=Engine()).end(holder)
+    assert not DockerHolders("unix:///none", "lab1", client=EngineOfOneContainer()).end(holder)
     assert asked == ["stop ab 10", "remove ab"]

@@ -114,14 +114,14 @@ EVERY_S = 200.0
 
 
 @dataclass
-class Lease:
+class BackfillLease:
     gpu: str
     placed: Placed
     set_end: float
     ends: float
 
 
-class Lab:
+class BackfillWorld:
     """Students who never cease to come, long leases and short ones, and people who leave early."""
 
     def __init__(self, dice: random.Random, gpus: int, early: float) -> None:
@@ -129,7 +129,7 @@ class Lab:
         self.names = [str(n) for n in range(gpus)]
         self.now, self.number, self.went_ahead = 0.0, 0, 0
         self.line: list[Waiting] = []
-        self.live: list[Lease] = []
+        self.live: list[BackfillLease] = []
         self.promised: dict[int, float] = {}
 
     def step(self) -> None:
@@ -159,7 +159,7 @@ class Lab:
         leaves = self.now + one.lasts_s * self.dice.uniform(1 - self.early, 1.0)
         (choice,) = grant.choices
         made = Placed(choice.profile, choice.placement)
-        self.live.append(Lease(choice.gpu, made, ends, leaves))
+        self.live.append(BackfillLease(choice.gpu, made, ends, leaves))
         if first is not None and one is not first:
             self.went_ahead += self._is_on_aside(first, choice.gpu, made, before)
         return True
@@ -194,7 +194,7 @@ def test_nobody_starves_and_nobody_is_delayed(seed: int, gpus: int, early: float
 
     It is served by then, though the demand is more than the GPUs can ever serve.
     """
-    lab = Lab(random.Random(seed), gpus, early)
+    lab = BackfillWorld(random.Random(seed), gpus, early)
     for _ in range(40):
         lab.step()
     watched = {one.ticket for one in lab.line}
@@ -207,7 +207,7 @@ def test_nobody_starves_and_nobody_is_delayed(seed: int, gpus: int, early: float
 
 def test_short_ones_do_go_ahead() -> None:
     """The simulation above is about something: on the place set aside much is begun."""
-    lab = Lab(random.Random(3), 2, 0.5)
+    lab = BackfillWorld(random.Random(3), 2, 0.5)
     for _ in range(120):
         lab.step()
     assert lab.went_ahead >= 5

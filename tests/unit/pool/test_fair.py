@@ -105,7 +105,7 @@ EVERY_S = 200.0  # somebody comes; so often that the line only grows
 
 
 @dataclass
-class Lease:
+class FairShareLease:
     one: Waiting
     gpu: str
     placed: Placed
@@ -113,14 +113,14 @@ class Lease:
     ends: float
 
 
-class Lab:
+class FairShareWorld:
     """Two A100s on which small leases never cease to be asked for, in simulated time."""
 
     def __init__(self, dice: random.Random, ageing_s: float) -> None:
         self.dice, self.ageing_s = dice, ageing_s
         self.now, self.number = 0.0, 100
         self.line: list[Waiting] = []
-        self.live: list[Lease] = []
+        self.live: list[FairShareLease] = []
         self.used: list[Use] = []
         self.waited: dict[int, float] = {}
 
@@ -150,7 +150,7 @@ class Lab:
         self.waited[one.ticket] = self.now - one.since
         ends = self.now + self.dice.uniform(0.3, 1.0) * LONGEST_S
         made = Placed(choice.profile, choice.placement)
-        self.live.append(Lease(one, choice.gpu, made, self.now, ends))
+        self.live.append(FairShareLease(one, choice.gpu, made, self.now, ends))
         return True
 
     def _ground(self, name: str) -> Ground:
@@ -172,7 +172,7 @@ def test_heavy_user_and_big_shape_wait_a_bounded_time(seed: int, shape: str, siz
     """
     waits = []
     for ageing_s in (AGEING_S, float("inf")):
-        lab = Lab(random.Random(seed), ageing_s)
+        lab = FairShareWorld(random.Random(seed), ageing_s)
         lab.run(-1, 1.5 * HOUR_S)  # every slice is held, and a line has formed
         earlier = len(lab.line)
         lab.line.append(ticket(1, "heavy", profiles=(shape,), since=lab.now, size=size))

@@ -7,7 +7,12 @@ import httpx
 import pytest
 
 from miglab_api.tickets import TicketRequest
-from miglab_spawner.backends.pool import PoolClient, PoolMisunderstood, PoolUnreachable, Refused
+from miglab_spawner.backends.pool import (
+    PoolClient,
+    PoolMisunderstood,
+    PoolUnreachable,
+    RefusedByPool,
+)
 
 ASK = TicketRequest(user="ada", course="ml", shape="1g.5gb")
 TICKET = {
@@ -61,7 +66,7 @@ async def test_a_refusal_keeps_its_words(pool):
     """Reason, message and status reach the spawner as the pool said them."""
     body = {"reason": "queue-full", "message": "200 wait already."}
     client = pool(lambda _: httpx.Response(429, json=body))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedByPool) as refused:
         await client.request(ASK)
     said = refused.value
     assert (said.reason, said.message, said.status) == ("queue-full", "200 wait already.", 429)

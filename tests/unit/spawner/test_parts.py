@@ -12,10 +12,10 @@ from miglab_spawner.containers.host_config import (
     soft_host_config,
 )
 from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
-from miglab_spawner.lease_session import Grant
+from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pages import choice, progress
 
-GRANT = Grant(7, 3, "ada", "", ("MIG-a", "MIG-b"))
+GRANT = SavedLease(7, 3, "ada", "", ("MIG-a", "MIG-b"))
 GIB = 2**30
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
-from miglab_spawner.pages.choice import Choice
+from miglab_spawner.pages.choice import SpawnChoice
 from miglab_spawner.pages.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
 
@@ -49,9 +49,9 @@ class Form(HTMLParser):
         return [radio["value"] for radio in self.radios if "checked" in radio]
 
 
-def form(*courses: CourseOffers, saved: Choice | None = None, **more: str) -> Form:
+def form(*courses: CourseOffers, saved: SpawnChoice | None = None, **more: str) -> Form:
     offers = Offers(simulated=False, courses=courses, paused=more.get("paused", ""))
-    return Form(render(page_of(offers, saved or Choice(), more.get("news", ""))))
+    return Form(render(page_of(offers, saved or SpawnChoice(), more.get("news", ""))))
 
 
 def test_a_card_says_size_use_and_wait():
@@ -83,12 +83,14 @@ def test_several_courses_share_one_group():
 
 def test_the_last_choice_is_chosen_again():
     """What the student had last is preselected while it is still offered."""
-    assert form(ML, ALL, saved=Choice("3g.20gb", "everyone")).chosen == ["3g.20gb@everyone"]
-    assert form(ML, saved=Choice("cpu", "ml")).chosen == ["cpu"]
+    assert form(ML, ALL, saved=SpawnChoice("3g.20gb", "everyone")).chosen == ["3g.20gb@everyone"]
+    assert form(ML, saved=SpawnChoice("cpu", "ml")).chosen == ["cpu"]
 
 
-@pytest.mark.parametrize("saved", [Choice("7g.40gb", "ml"), Choice("1g.5gb", "gone"), Choice()])
-def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: Choice):
+@pytest.mark.parametrize(
+    "saved", [SpawnChoice("7g.40gb", "ml"), SpawnChoice("1g.5gb", "gone"), SpawnChoice()]
+)
+def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
     """A shape or course no longer offered falls back to the default."""
     assert form(ML, saved=saved).chosen == ["1g.5gb"]
 
@@ -126,9 +128,11 @@ def test_news_and_pause_are_shown():
 
 def test_one_click_returns():
     """Beside the news one button sends the form, in which the last choice is chosen; else none."""
-    page = form(ALL, ML, saved=Choice("1g.5gb", "ml"), news="Its slice was asked back: unused.")
+    page = form(
+        ALL, ML, saved=SpawnChoice("1g.5gb", "ml"), news="Its slice was asked back: unused."
+    )
     assert page.buttons == ["submit"] and page.chosen == ["1g.5gb@ml"]
-    assert form(ALL, ML, saved=Choice("1g.5gb", "ml")).buttons == []
+    assert form(ALL, ML, saved=SpawnChoice("1g.5gb", "ml")).buttons == []
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_a_place_that_outlived_its_start(state: TicketState, position: int | Non
         position=position, waiting=5, created_at=0.0,
     )  # fmt: skip
     offers = Offers(simulated=False, courses=(ML, ALL))
-    page = Form(render(page_of(offers, Choice("1g.5gb", "ml"), "", ticket)))
+    page = Form(render(page_of(offers, SpawnChoice("1g.5gb", "ml"), "", ticket)))
     assert words in " ".join(page.words)
     assert page.chosen == ["3g.20gb@everyone"]
     assert page.buttons == ["submit"]

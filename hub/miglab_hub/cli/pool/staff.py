@@ -19,14 +19,14 @@ Needed = Annotated[
 ]
 
 
-class Place(StrEnum):
+class DrainTarget(StrEnum):
     """What can be drained."""
 
     GPU = "gpu"
     SLICE = "slice"
 
 
-Kind = Annotated[Place, typer.Argument(help="What: a gpu or a slice.")]
+Kind = Annotated[DrainTarget, typer.Argument(help="What: a gpu or a slice.")]
 Which = Annotated[str, typer.Argument(help="A GPU's index or UUID; a slice's number.")]
 
 
@@ -62,9 +62,9 @@ def quarantine(
     tell(answer, as_json, lambda: f"slice {slice_id} is set aside: {shown(reason)}")
 
 
-def _path(pool: PoolApi, kind: Place, which: str) -> str:
+def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
     """The API's path of a place; a GPU may be named by its index."""
-    if kind is Place.SLICE:
+    if kind is DrainTarget.SLICE:
         if not which.isdecimal():
             raise typer.BadParameter(f"{which!r} is no slice: `miglab pool status` has their ids.")
         return f"/slices/{which}"

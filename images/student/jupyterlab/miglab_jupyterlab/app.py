@@ -7,9 +7,9 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import Float, default
 
 from miglab_jupyterlab.handlers import routes
-from miglab_jupyterlab.hub import Hub
+from miglab_jupyterlab.hub import HubClient
 from miglab_jupyterlab.keeper import Keeper, Pace
-from miglab_jupyterlab.pool import Pool
+from miglab_jupyterlab.pool import StudentListener
 from miglab_jupyterlab.state import CPU
 
 
@@ -73,15 +73,15 @@ class LeaseExtension(ExtensionApp):
         """The server ends."""
         await self.keeper.stop()
 
-    def _pool(self) -> Pool | None:
+    def _pool(self) -> StudentListener | None:
         url, token = os.environ.get("MIGLAB_API", ""), os.environ.get("JUPYTERHUB_API_TOKEN", "")
-        return Pool(url, token, self.patience_s) if url and token else None
+        return StudentListener(url, token, self.patience_s) if url and token else None
 
-    def _hub(self) -> Hub | None:
+    def _hub(self) -> HubClient | None:
         url, user = (os.environ.get(f"JUPYTERHUB_{name}", "") for name in ("API_URL", "USER"))
         if not url or not user:
             return None
         token, server = (
             os.environ.get(f"JUPYTERHUB_{name}", "") for name in ("API_TOKEN", "SERVER_NAME")
         )
-        return Hub(url, token, self.patience_s, user, server)
+        return HubClient(url, token, self.patience_s, user, server)

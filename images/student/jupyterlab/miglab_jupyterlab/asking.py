@@ -14,15 +14,15 @@ NO_ANSWER = 599  # tornado's
 DATE_S = 1.0  # the header is rounded down; never promise more time than there is
 
 
-class PoolError(Exception):
+class ApiError(Exception):
     """The base of all: what came of asking."""
 
 
-class PoolSilent(PoolError):
+class PoolSilent(ApiError):
     """No answer, or none that can be read; who was asked may be restarting."""
 
 
-class PoolRefused(PoolError):
+class PoolRefused(ApiError):
     """A no.
 
     Attributes:
@@ -44,7 +44,7 @@ class Answer:
     said_at: float
 
 
-class Line:
+class ApiClient:
     """The way to pool or hub.
 
     Args:

@@ -2,10 +2,10 @@
 
 from urllib.parse import quote
 
-from miglab_jupyterlab.asking import Line, PoolSilent
+from miglab_jupyterlab.asking import ApiClient, PoolSilent
 
 
-class Hub(Line):
+class HubClient(ApiClient):
     """The hub's API, at ``JUPYTERHUB_API_URL``.
 
     Args:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from miglab_jupyterlab.asking import Answer, PoolRefused, PoolSilent
-from miglab_jupyterlab.hub import Hub
-from miglab_jupyterlab.pool import Pool
+from miglab_jupyterlab.hub import HubClient
+from miglab_jupyterlab.pool import StudentListener
 from miglab_jupyterlab.readings import process_cpu_s, read
 from miglab_jupyterlab.signals import Ages, signals
-from miglab_jupyterlab.state import Known, pause_s, shown
+from miglab_jupyterlab.state import KnownStatus, pause_s, shown
 from miglab_jupyterlab.tabs import OpenTabs
 
 MOVE_S = 60.0  # a server that is to end has ended by then
@@ -55,8 +55,8 @@ class Keeper:
 
     def __init__(
         self,
-        pool: Pool | None,
-        hub: Hub | None,
+        pool: StudentListener | None,
+        hub: HubClient | None,
         shape: str,
         settings: Mapping[str, Any],
         pace: Pace,
@@ -66,7 +66,7 @@ class Keeper:
         self.tabs = OpenTabs()
         self._pool, self._hub, self._pace = pool, hub, pace
         self._clock, self._log, self._settings = clock, log, settings
-        self._known = Known(shape=shape)
+        self._known = KnownStatus(shape=shape)
         self._read: set[int] = set()
         self._forgotten: set[int] = set()
         self._moving = ""
@@ -225,12 +225,12 @@ class Keeper:
             heard = self._answered(answer).heard(answer.body, answer.said_at, self._clock())
             self._known = heard.without_tickets(self._forgotten)
 
-    def _asked(self) -> Pool:
+    def _asked(self) -> StudentListener:
         if self._pool is None:
             raise NOTHING
         return self._pool
 
-    def _answered(self, answer: Answer) -> Known:
+    def _answered(self, answer: Answer) -> KnownStatus:
         """What is known, by the clock of an answer that came."""
         if self._known.problem:
             self._log.info("miglab: the pool answers again")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from miglab_jupyterlab.asking import Answer, Line
+from miglab_jupyterlab.asking import Answer, ApiClient
 
 
-class Pool(Line):
+class StudentListener(ApiClient):
     """The student listener, at ``MIGLAB_API``."""
 
     async def signals(self, body: Mapping[str, Any], known: int | None) -> Answer:

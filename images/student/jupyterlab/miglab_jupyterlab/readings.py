@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from miglab_jupyterlab.signals import Reading
+from miglab_jupyterlab.signals import ServerReading
 
 try:
     import psutil
@@ -12,7 +12,7 @@ except ImportError:  # the signal is unknown then
     psutil = None
 
 
-def read(settings: Mapping[str, Any], cpu_s: float | None) -> Reading:
+def read(settings: Mapping[str, Any], cpu_s: float | None) -> ServerReading:
     """Look at the managers of a Jupyter Server; on its event loop, for they belong to it.
 
     Args:
@@ -20,7 +20,7 @@ def read(settings: Mapping[str, Any], cpu_s: float | None) -> Reading:
         cpu_s: what `process_cpu_s` said.
     """
     kernels = settings["kernel_manager"].list_kernels()
-    return Reading(
+    return ServerReading(
         kernels={one["id"]: (one["execution_state"], one["last_activity"]) for one in kernels},
         terminals=_terminals(settings),
         sockets=sum(one.get("connections", 0) for one in kernels),

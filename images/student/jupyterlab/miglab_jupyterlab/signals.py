@@ -39,7 +39,7 @@ class Ages:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ServerReading:
     """What one look at the server found.
 
     Attributes:
@@ -70,7 +70,7 @@ class Tabs:
     unsaved: int | None
 
 
-def signals(reading: Reading, tabs: Tabs, ages: Ages, now: float) -> dict[str, Any]:
+def signals(reading: ServerReading, tabs: Tabs, ages: Ages, now: float) -> dict[str, Any]:
     """The body of ``POST /api/lease/signals``.
 
     Args:

@@ -20,7 +20,7 @@ View = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownStatus:
     """The pool's last word, and what came after it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Known:
         """Whether a slice is there for this server, to be restarted with."""
         return self.ticket is not None and _ticket_state(self.ticket) == "offered"
 
-    def heard(self, status: View, pool_at: float, now: float) -> "Known":
+    def heard(self, status: View, pool_at: float, now: float) -> "KnownStatus":
         """The pool told how the server stands (``ServerStatus``)."""
         fresh = replace(self, pool_at=pool_at, heard_at=now, problem="", tried=0)
         fresh = replace(
@@ -68,23 +68,23 @@ class Known:
             return fresh.with_lease(lease)
         return fresh if self.shape == CPU else fresh.without_lease()
 
-    def without_tickets(self, forgotten: Collection[int]) -> "Known":
+    def without_tickets(self, forgotten: Collection[int]) -> "KnownStatus":
         """Not the ticket whose end somebody has read."""
         ticket = self.ticket
         is_old = ticket is not None and ticket["id"] in forgotten
         return replace(self, ticket=None) if is_old else self
 
-    def with_lease(self, lease: View) -> "Known":
+    def with_lease(self, lease: View) -> "KnownStatus":
         """The pool told how the lease stands."""
         gone = lease.get("state") not in LIVE | {ENDING}
         return replace(self, lease=lease, gone=gone, gone_why=str(lease.get("reason", "")))
 
-    def without_lease(self) -> "Known":
+    def without_lease(self) -> "KnownStatus":
         """There is none (any more); what was known of it is kept to be shown."""
         reason = str((self.lease or {}).get("reason", ""))
         return replace(self, gone=True, gone_why=self.gone_why or reason or NO_LEASE)
 
-    def no_news(self, problem: str) -> "Known":
+    def no_news(self, problem: str) -> "KnownStatus":
         """The pool could not be asked; what was known stays, and ages."""
         return replace(self, problem=problem, tried=self.tried + 1)
 
@@ -95,7 +95,7 @@ class Known:
         return at - self.pool_at - (now - self.heard_at)
 
 
-def shown(known: Known, now: float, read: Collection[int] = ()) -> dict[str, Any]:
+def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[str, Any]:
     """What the front end gets.
 
     Args:
@@ -122,7 +122,7 @@ def shown(known: Known, now: float, read: Collection[int] = ()) -> dict[str, Any
     }
 
 
-def _state(known: Known) -> str:
+def _state(known: KnownStatus) -> str:
     if known.shape == CPU and known.lease is None:
         return "none"
     if known.gone:
@@ -132,7 +132,7 @@ def _state(known: Known) -> str:
     return "ending" if known.lease.get("state") == ENDING else "held"
 
 
-def _lease(known: Known, view: View, now: float) -> dict[str, Any]:
+def _lease(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
     slices = view.get("slices") or []
     return {
         "id": view["id"],
@@ -150,7 +150,7 @@ def _lease(known: Known, view: View, now: float) -> dict[str, Any]:
     }
 
 
-def _warning(known: Known, now: float) -> dict[str, Any]:
+def _warning(known: KnownStatus, now: float) -> dict[str, Any]:
     assert known.lease is not None
     warning = known.lease["warning"]
     return {
@@ -161,7 +161,7 @@ def _warning(known: Known, now: float) -> dict[str, Any]:
     }
 
 
-def _ticket(known: Known, view: View, now: float) -> dict[str, Any]:
+def _ticket(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
     """The place: ``waiting``, ``offered`` (``left_s`` is how long yet) or ``over``."""
     state = _ticket_state(view)
     ends_at = view.get("expires_at") if view["state"] == "offered" else None
@@ -182,7 +182,7 @@ def _ticket_state(view: View) -> str:
     return TICKET_STATES.get(str(view.get("state")), "over")
 
 
-def _messages(known: Known, now: float, read: Collection[int]) -> list[dict[str, Any]]:
+def _messages(known: KnownStatus, now: float, read: Collection[int]) -> list[dict[str, Any]]:
     """Staff's messages that are still meant and were not put away, the oldest first."""
     found = [
         {**{name: message[name] for name in ("id", "by", "text")}, "left_s": left_s}
@@ -201,7 +201,7 @@ def _sum_if_known(values: Any) -> float | None:
     return None if not found or None in found else sum(found)
 
 
-def pause_s(known: Known, interval_s: float, warned_s: float, longest_s: float) -> float:
+def pause_s(known: KnownStatus, interval_s: float, warned_s: float, longest_s: float) -> float:
     """How long until the pool is asked again.
 
     Args:

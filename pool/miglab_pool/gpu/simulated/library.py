@@ -14,12 +14,12 @@ import pynvml
 
 from miglab_pool.gpu.simulated import rules
 from miglab_pool.gpu.simulated.nvml_types import handle_number, number
-from miglab_pool.gpu.simulated.rules import Refused
+from miglab_pool.gpu.simulated.rules import NvmlRefusal
 from miglab_pool.gpu.simulated.state import (
     ComputeInstance,
     Gpu,
     GpuInstance,
-    Machine,
+    MachineState,
     StateError,
     StateFile,
 )
@@ -34,7 +34,7 @@ STUCK_POLL_S = 0.02
 def exports(*names: str) -> Callable[[F], F]:
     """Mark a method as NVML's C function of these names.
 
-    The method returns nothing for success and raises ``Refused`` for an error code.
+    The method returns nothing for success and raises ``NvmlRefusal`` for an error code.
     """
 
     def mark(method: F) -> F:
@@ -55,7 +55,7 @@ def handle_of(kind: int, serial: int, first: int = 0, second: int = 0) -> int:
 
 def refuse(code: int) -> None:
     """Answer the call with an error code."""
-    raise Refused(code)
+    raise NvmlRefusal(code)
 
 
 class Library:
@@ -97,7 +97,7 @@ class Library:
             try:
                 self._check(name, arguments)
                 method(*arguments)
-            except Refused as refusal:
+            except NvmlRefusal as refusal:
                 return refusal.code
             except StateError:
                 return int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -140,7 +140,7 @@ class Library:
 
     # -- what handles stand for ---------------------------------------------------------------
 
-    def gpu_of(self, handle: Any, machine: Machine | None = None) -> tuple[int, Gpu]:
+    def gpu_of(self, handle: Any, machine: MachineState | None = None) -> tuple[int, Gpu]:
         """The GPU of a GPU's handle, with its index; refuses a MIG device's."""
         kind, index, *_ = split_handle(handle)
         machine = machine or self.file.read()
@@ -158,16 +158,16 @@ class Library:
         for instance, compute in rules.mig_devices(gpu, self.now()):
             if compute.mig_index == mig_index:
                 return gpu, instance, compute
-        raise Refused(pynvml.NVML_ERROR_NOT_FOUND)
+        raise NvmlRefusal(pynvml.NVML_ERROR_NOT_FOUND)
 
     def mig_of(self, handle: Any) -> tuple[Gpu, GpuInstance, ComputeInstance]:
         """The instances behind a MIG device's handle; refuses a GPU's."""
         gpu, instance, compute = self.device_of(handle)
         if instance is None or compute is None:
-            raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return gpu, instance, compute
 
-    def gpu_at(self, index: int, machine: Machine | None = None) -> tuple[int, Gpu]:
+    def gpu_at(self, index: int, machine: MachineState | None = None) -> tuple[int, Gpu]:
         """The GPU of an index."""
         machine = machine or self.file.read()
         if index >= len(machine.gpus):
@@ -176,7 +176,7 @@ class Library:
         return index, machine.gpus[index]
 
     def instance_of(
-        self, handle: Any, machine: Machine | None = None
+        self, handle: Any, machine: MachineState | None = None
     ) -> tuple[int, Gpu, GpuInstance]:
         """The GPU instance behind its handle."""
         kind, index, gi_id, _ = split_handle(handle)
@@ -186,10 +186,10 @@ class Library:
         for instance in gpu.instances:
             if instance.gi_id == gi_id:
                 return index, gpu, instance
-        raise Refused(pynvml.NVML_ERROR_NOT_FOUND)
+        raise NvmlRefusal(pynvml.NVML_ERROR_NOT_FOUND)
 
     def compute_of(
-        self, handle: Any, machine: Machine | None = None
+        self, handle: Any, machine: MachineState | None = None
     ) -> tuple[int, Gpu, GpuInstance, ComputeInstance]:
         """The compute instance behind its handle."""
         kind, _, _, ci_id = split_handle(handle)
@@ -199,7 +199,7 @@ class Library:
         for compute in instance.compute:
             if compute.ci_id == ci_id:
                 return index, gpu, instance, compute
-        raise Refused(pynvml.NVML_ERROR_NOT_FOUND)
+        raise NvmlRefusal(pynvml.NVML_ERROR_NOT_FOUND)
 
 
 def split_handle(handle: Any) -> tuple[int, int, int, int]:

@@ -11,7 +11,7 @@ import pynvml
 
 from miglab_pool.gpu.simulated import rules
 from miglab_pool.gpu.simulated.models import model_named
-from miglab_pool.gpu.simulated.state import Delays, Fault, Gpu, Machine, Process, StateFile
+from miglab_pool.gpu.simulated.state import Delays, Fault, Gpu, MachineState, Process, StateFile
 from miglab_pool.gpu.simulated.view import describe
 
 DEFAULT_XID = 79
@@ -89,10 +89,10 @@ class SimulatedMachine:
         root = uuid.uuid5(rules.NAMESPACE, seed or str(Path(folder).resolve()))
         made = [Gpu(f"GPU-{uuid.uuid5(root, str(index))}", key, mig, mig) for index in range(gpus)]
         machine = cls(folder)
-        machine._file.create(Machine(made, delays or Delays()))
+        machine._file.create(MachineState(made, delays or Delays()))
         return machine
 
-    def state(self) -> Machine:
+    def state(self) -> MachineState:
         """Everything about it, now; not to be changed."""
         state = self._file.read()
         for gpu in state.gpus:
@@ -217,13 +217,13 @@ class SimulatedMachine:
 
     # -- finding things -----------------------------------------------------------------------
 
-    def _gpu(self, state: Machine, gpu_uuid: str | None) -> Gpu:
+    def _gpu(self, state: MachineState, gpu_uuid: str | None) -> Gpu:
         for gpu in state.gpus:
             if gpu_uuid in (None, gpu.uuid):
                 return gpu
         raise LookupError(f"There is no simulated GPU {gpu_uuid}.")
 
-    def _find(self, state: Machine, on_uuid: str) -> tuple[Gpu, int | None, int | None]:
+    def _find(self, state: MachineState, on_uuid: str) -> tuple[Gpu, int | None, int | None]:
         for gpu in state.gpus:
             if gpu.uuid == on_uuid:
                 return gpu, None, None
@@ -234,38 +234,38 @@ class SimulatedMachine:
         raise LookupError(f"There is no simulated slice or GPU {on_uuid}.")
 
 
-def _lose(state: Machine, gpu: Gpu, xid: int) -> None:
+def _lose(state: MachineState, gpu: Gpu, xid: int) -> None:
     gpu.lost = True
     rules.tell(state, gpu, pynvml.nvmlEventTypeXidCriticalError, DEFAULT_XID)
 
 
-def _stick(state: Machine, gpu: Gpu, xid: int) -> None:
+def _stick(state: MachineState, gpu: Gpu, xid: int) -> None:
     gpu.stuck = True
 
 
-def _raise_xid(state: Machine, gpu: Gpu, xid: int) -> None:
+def _raise_xid(state: MachineState, gpu: Gpu, xid: int) -> None:
     rules.tell(state, gpu, pynvml.nvmlEventTypeXidCriticalError, xid)
 
 
-def _raise_ecc(state: Machine, gpu: Gpu, xid: int) -> None:
+def _raise_ecc(state: MachineState, gpu: Gpu, xid: int) -> None:
     gpu.ecc_errors += 1
     rules.tell(state, gpu, pynvml.nvmlEventTypeDoubleBitEccError, 0)
 
 
-def _leak(state: Machine, gpu: Gpu, xid: int) -> None:
+def _leak(state: MachineState, gpu: Gpu, xid: int) -> None:
     for instance in gpu.instances:
         instance.leaked += 1
 
 
-def _forbid(state: Machine, gpu: Gpu, xid: int) -> None:
+def _forbid(state: MachineState, gpu: Gpu, xid: int) -> None:
     state.may_configure = False
 
 
-def _unload(state: Machine, gpu: Gpu, xid: int) -> None:
+def _unload(state: MachineState, gpu: Gpu, xid: int) -> None:
     state.driver_loaded = False
 
 
-def _repair(state: Machine, gpu: Gpu, xid: int) -> None:
+def _repair(state: MachineState, gpu: Gpu, xid: int) -> None:
     gpu.lost = gpu.stuck = False
     gpu.ecc_errors = 0
     for instance in gpu.instances:
@@ -274,11 +274,11 @@ def _repair(state: Machine, gpu: Gpu, xid: int) -> None:
     state.faults = []
 
 
-def _use_fail_next(state: Machine, gpu: Gpu, xid: int) -> None:
+def _use_fail_next(state: MachineState, gpu: Gpu, xid: int) -> None:
     raise ValueError("'fail' needs a function and a code: use fail_next().")
 
 
-_BREAKS: dict[Break, Callable[[Machine, Gpu, int], None]] = {
+_BREAKS: dict[Break, Callable[[MachineState, Gpu, int], None]] = {
     Break.LOST: _lose,
     Break.STUCK: _stick,
     Break.XID: _raise_xid,

@@ -17,7 +17,7 @@ from miglab_pool.gpu.simulated.library import (
 )
 from miglab_pool.gpu.simulated.nvml_readings import activity_pct
 from miglab_pool.gpu.simulated.nvml_types import number, put, put_handle, target
-from miglab_pool.gpu.simulated.state import Event, Gpu, Process
+from miglab_pool.gpu.simulated.state import Gpu, Process, SimulatedEvent
 
 EVENT_KINDS = (
     pynvml.nvmlEventTypeXidCriticalError
@@ -85,7 +85,7 @@ class EventFunctions(Library):
             self.sleep(pause_s)
             left_s -= pause_s
 
-    def _next_event(self, events: EventSet) -> Event | None:
+    def _next_event(self, events: EventSet) -> SimulatedEvent | None:
         for event in self.file.read().events:
             if event.number > events.last:
                 events.last = event.number
@@ -93,7 +93,7 @@ class EventFunctions(Library):
                     return event
         return None
 
-    def _give_event(self, event: Event, out: Any) -> None:
+    def _give_event(self, event: SimulatedEvent, out: Any) -> None:
         uuids = [gpu.uuid for gpu in self.file.read().gpus]
         put_handle(out, handle_of(GPU, uuids.index(event.gpu_uuid)))  # the first field
         out.eventType, out.eventData = event.kind, event.data

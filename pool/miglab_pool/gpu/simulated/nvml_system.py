@@ -9,7 +9,7 @@ import pynvml
 from miglab_pool.gpu.simulated import rules
 from miglab_pool.gpu.simulated.library import GPU, MIG, Library, exports, handle_of, refuse
 from miglab_pool.gpu.simulated.nvml_types import number, put, put_handle, put_text, target
-from miglab_pool.gpu.simulated.state import Gpu, Machine
+from miglab_pool.gpu.simulated.state import Gpu, MachineState
 
 DRIVER_VERSION = "580.159.04"
 NVML_VERSION = "13.580.159.04"
@@ -85,7 +85,7 @@ class SystemFunctions(Library):
                 return self._give(machine, index, found)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _give(self, machine: Machine, index: int, found: Any) -> None:
+    def _give(self, machine: MachineState, index: int, found: Any) -> None:
         if not 0 <= index < len(machine.gpus):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if machine.gpus[index].lost:

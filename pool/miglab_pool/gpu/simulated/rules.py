@@ -1,6 +1,6 @@
 """The rules by which a simulated GPU is cut.  Pure: a state, a time and a wish in, a new state out.
 
-Every refusal is a ``Refused`` with NVML's error code.  Sources and what was checked against
+Every refusal is a ``NvmlRefusal`` with NVML's error code.  Sources and what was checked against
 hardware: docs/explanation/mig.md.
 """
 
@@ -13,11 +13,11 @@ from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal
 from miglab_pool.gpu.simulated.models import Model, models
 from miglab_pool.gpu.simulated.state import (
     ComputeInstance,
-    Event,
     Gpu,
     GpuInstance,
-    Machine,
+    MachineState,
     Process,
+    SimulatedEvent,
 )
 
 # GPU-instance ids by size: not tied to where the instance lies, the lowest free is not the first
@@ -32,7 +32,7 @@ MOST_EVENTS_KEPT = 256
 NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")
 
 
-class Refused(Exception):
+class NvmlRefusal(Exception):
     """A call that NVML answers with an error code."""
 
     def __init__(self, code: int) -> None:
@@ -49,7 +49,7 @@ def profile_of(gpu: Gpu, profile_id: int) -> Profile:
     """The profile of that NVML id."""
     profile = model_of(gpu).geometry.by_id.get(profile_id)
     if profile is None:
-        raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     return profile
 
 
@@ -79,7 +79,7 @@ def remaining(gpu: Gpu, profile: Profile) -> int:
 
 
 def create_gpu_instance(
-    machine: Machine, gpu: Gpu, profile_id: int, placement: Placement | None, now: float
+    machine: MachineState, gpu: Gpu, profile_id: int, placement: Placement | None, now: float
 ) -> GpuInstance:
     """Make a GPU instance, at the placement or where the driver likes.
 
@@ -91,10 +91,10 @@ def create_gpu_instance(
     legal = legal_placements(model_of(gpu).geometry, profile, placed(gpu))
     if placement is not None:
         if placement not in profile.placements:
-            raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         legal = [place for place in legal if place == placement]
     if not legal:
-        raise Refused(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
+        raise NvmlRefusal(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
     chosen = max(legal)
     ready_at = now + machine.delays.create_gpu_instance_s
     instance = GpuInstance(
@@ -105,19 +105,21 @@ def create_gpu_instance(
     return instance
 
 
-def destroy_gpu_instance(machine: Machine, gpu: Gpu, instance: GpuInstance, now: float) -> None:
+def destroy_gpu_instance(
+    machine: MachineState, gpu: Gpu, instance: GpuInstance, now: float
+) -> None:
     """Destroy a GPU instance that nothing uses any more."""
     may_configure(machine, gpu)
     users = [p for p in gpu.processes if p.gi_id == instance.gi_id]
     if instance.compute or users or instance.leaked or _is_busy(instance, now):
-        raise Refused(pynvml.NVML_ERROR_IN_USE)
+        raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     instance.gone_at = now + machine.delays.destroy_gpu_instance_s
     tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id)
     settle(gpu, now)
 
 
 def create_compute_instance(
-    machine: Machine,
+    machine: MachineState,
     gpu: Gpu,
     instance: GpuInstance,
     profile_id: int,
@@ -128,12 +130,12 @@ def create_compute_instance(
     may_configure(machine, gpu)
     slices = compute_slices_of(gpu, instance, profile_id)
     if _is_busy(instance, now):
-        raise Refused(pynvml.NVML_ERROR_IN_USE)
+        raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     places = compute_starts(gpu, instance, slices)
     if start is not None:
         places = [place for place in places if place == start]
     if not places:
-        raise Refused(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
+        raise NvmlRefusal(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
     compute = ComputeInstance(
         ci_id=_lowest_free({c.ci_id for c in instance.compute}),
         profile_id=profile_id,
@@ -148,13 +150,13 @@ def create_compute_instance(
 
 
 def destroy_compute_instance(
-    machine: Machine, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, now: float
+    machine: MachineState, gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, now: float
 ) -> None:
     """Destroy a compute instance on which no process runs."""
     may_configure(machine, gpu)
     ids = (instance.gi_id, compute.ci_id)
     if any((p.gi_id, p.ci_id) == ids for p in gpu.processes) or _is_busy(compute, now):
-        raise Refused(pynvml.NVML_ERROR_IN_USE)
+        raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     compute.gone_at = now + machine.delays.destroy_compute_instance_s
     tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id, compute.ci_id)
     settle(gpu, now)
@@ -165,9 +167,9 @@ def compute_slices_of(gpu: Gpu, instance: GpuInstance, profile_id: int) -> int:
     whole = profile_of(gpu, instance.profile_id).compute_slices
     slices = COMPUTE_SLICES.get(profile_id)
     if slices is None:
-        raise Refused(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     if slices > whole or (slices == 3 and whole == 4):
-        raise Refused(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        raise NvmlRefusal(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return slices
 
 
@@ -182,7 +184,7 @@ def compute_starts(gpu: Gpu, instance: GpuInstance, slices: int) -> list[int]:
     ]
 
 
-def set_mig_mode(machine: Machine, gpu: Gpu, mode: bool) -> int:
+def set_mig_mode(machine: MachineState, gpu: Gpu, mode: bool) -> int:
     """Ask for a MIG mode; the mode is pending until it is activated.
 
     Returns:
@@ -190,7 +192,7 @@ def set_mig_mode(machine: Machine, gpu: Gpu, mode: bool) -> int:
         on cards before Hopper.
     """
     if not machine.may_configure:
-        raise Refused(pynvml.NVML_ERROR_NO_PERMISSION)
+        raise NvmlRefusal(pynvml.NVML_ERROR_NO_PERMISSION)
     gpu.mig_pending = mode
     if mode == gpu.mig:
         return int(pynvml.NVML_SUCCESS)
@@ -211,7 +213,7 @@ def reset(gpu: Gpu) -> None:
 
 
 def tell(
-    machine: Machine,
+    machine: MachineState,
     gpu: Gpu,
     kind: int,
     data: int,
@@ -220,16 +222,16 @@ def tell(
 ) -> None:
     """Record an event for every event set that listens."""
     machine.events_ever += 1
-    machine.events.append(Event(machine.events_ever, gpu.uuid, kind, data, gi_id, ci_id))
+    machine.events.append(SimulatedEvent(machine.events_ever, gpu.uuid, kind, data, gi_id, ci_id))
     del machine.events[:-MOST_EVENTS_KEPT]
 
 
-def may_configure(machine: Machine, gpu: Gpu) -> None:
+def may_configure(machine: MachineState, gpu: Gpu) -> None:
     """Refuse if MIG is off or the caller may not cut GPUs."""
     if not gpu.mig:
-        raise Refused(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        raise NvmlRefusal(pynvml.NVML_ERROR_NOT_SUPPORTED)
     if not machine.may_configure:
-        raise Refused(pynvml.NVML_ERROR_NO_PERMISSION)
+        raise NvmlRefusal(pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 def mig_devices(gpu: Gpu, now: float) -> Iterator[tuple[GpuInstance, ComputeInstance]]:

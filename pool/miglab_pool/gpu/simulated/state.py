@@ -79,7 +79,7 @@ class Gpu:
 
 
 @dataclass
-class Event:
+class SimulatedEvent:
     """Something event sets hear of; ``kind`` is NVML's event type."""
 
     number: int
@@ -114,7 +114,7 @@ class Delays:
 
 
 @dataclass
-class Machine:
+class MachineState:
     """Everything about a simulated machine."""
 
     gpus: list[Gpu]
@@ -122,7 +122,7 @@ class Machine:
     may_configure: bool = True
     driver_loaded: bool = True
     boots: int = 1
-    events: list[Event] = field(default_factory=list)
+    events: list[SimulatedEvent] = field(default_factory=list)
     events_ever: int = 0
     faults: list[Fault] = field(default_factory=list)
     version: int = STATE_VERSION
@@ -138,10 +138,10 @@ class StateFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "state.json"
         self._lock_path = folder / "lock"
-        self._cached: tuple[int, Machine] | None = None
+        self._cached: tuple[int, MachineState] | None = None
         self._guard = threading.Lock()
 
-    def read(self) -> Machine:
+    def read(self) -> MachineState:
         """The present state; not to be changed.  Parsed anew only when the file was replaced.
 
         The cache keeps the file it read open: as long as it is, no new file can have its inode
@@ -159,7 +159,7 @@ class StateFile:
             return machine
 
     @contextlib.contextmanager
-    def change(self) -> Iterator[Machine]:
+    def change(self) -> Iterator[MachineState]:
         """A copy of the state to change, under the lock; written when the block ends well."""
         with self._locked():
             descriptor = self._open()
@@ -170,7 +170,7 @@ class StateFile:
             yield machine
             self.write(machine)
 
-    def create(self, machine: Machine) -> None:
+    def create(self, machine: MachineState) -> None:
         """Put the first state in place.
 
         Raises:
@@ -182,7 +182,7 @@ class StateFile:
                 raise FileExistsError(f"{self.path} exists: a machine lives there already.")
             self.write(machine)
 
-    def write(self, machine: Machine) -> None:
+    def write(self, machine: MachineState) -> None:
         """Replace the file atomically; the caller holds the lock."""
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".state-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
@@ -226,7 +226,7 @@ class StateFile:
                 f"'miglab sim create --state {self.path.parent}'."
             ) from None
 
-    def _parse(self, descriptor: int) -> Machine:
+    def _parse(self, descriptor: int) -> MachineState:
         text = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         try:
             return machine_from(json.loads(text))
@@ -236,16 +236,16 @@ class StateFile:
             ) from error
 
 
-def machine_from(facts: dict[str, Any]) -> Machine:
+def machine_from(facts: dict[str, Any]) -> MachineState:
     """The machine that ``asdict`` turned into plain values."""
     if facts["version"] != STATE_VERSION:
         raise ValueError(f"version {facts['version']}, this miglab writes {STATE_VERSION}")
     plain = {**facts}
     plain["gpus"] = [_gpu_from(gpu) for gpu in facts["gpus"]]
     plain["delays"] = Delays(**facts["delays"])
-    plain["events"] = [Event(**event) for event in facts["events"]]
+    plain["events"] = [SimulatedEvent(**event) for event in facts["events"]]
     plain["faults"] = [Fault(**fault) for fault in facts["faults"]]
-    return Machine(**plain)
+    return MachineState(**plain)
 
 
 def _gpu_from(facts: dict[str, Any]) -> Gpu:

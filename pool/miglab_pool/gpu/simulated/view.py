@@ -3,10 +3,10 @@
 from typing import Any
 
 from miglab_pool.gpu.simulated import rules
-from miglab_pool.gpu.simulated.state import ComputeInstance, Gpu, GpuInstance, Machine
+from miglab_pool.gpu.simulated.state import ComputeInstance, Gpu, GpuInstance, MachineState
 
 
-def describe(machine: Machine, now: float) -> dict[str, Any]:
+def describe(machine: MachineState, now: float) -> dict[str, Any]:
     """The machine as plain values.
 
     Args:

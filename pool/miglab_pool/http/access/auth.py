@@ -28,7 +28,7 @@ from tornado.httputil import url_concat
 from tornado.web import HTTPError
 
 from miglab_pool.http.access.pending_sign_in import PendingSignIns
-from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
+from miglab_pool.http.access.principal import SPAWNER, Asker, PrincipalKind
 from miglab_pool.http.access.sessions import Session, Sessions
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.model.course_roles import RoleBook
@@ -267,7 +267,7 @@ def asker_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Aske
     name = str(model["name"])
     known_as = name if is_person else ""
     return Asker(
-        kind=Kind.PERSON if is_person else Kind.SERVICE,
+        kind=PrincipalKind.PERSON if is_person else PrincipalKind.SERVICE,
         name=name,
         admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes,
         instructs=book.instructed(known_as, groups, in_all=STAFF_SCOPE in scopes),

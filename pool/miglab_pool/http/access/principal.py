@@ -13,7 +13,7 @@ from miglab_pool.http.errors import DeniedError
 NOWHERE: frozenset[str] = frozenset()
 
 
-class Kind(StrEnum):
+class PrincipalKind(StrEnum):
     """What an asker is."""
 
     SPAWNER = "spawner"
@@ -35,7 +35,7 @@ class Asker:
         course_names: the hub groups it is in.
     """
 
-    kind: Kind
+    kind: PrincipalKind
     name: str = ""
     admin: bool = False
     instructs: frozenset[str] = NOWHERE
@@ -46,7 +46,7 @@ class Asker:
     @property
     def is_spawner(self) -> bool:
         """Whether it is the spawner, or the operator with the spawner's secret."""
-        return self.kind is Kind.SPAWNER
+        return self.kind is PrincipalKind.SPAWNER
 
     @property
     def is_staff(self) -> bool:
@@ -60,7 +60,7 @@ class Asker:
 
     def is_user(self, user: str | None) -> bool:
         """Whether it is this very user: a hub service of the same name is not."""
-        return self.kind is Kind.PERSON and user is not None and user == self.name
+        return self.kind is PrincipalKind.PERSON and user is not None and user == self.name
 
     def roles(self) -> dict[Role, frozenset[str]]:
         """Its roles, and the courses of each."""
@@ -134,4 +134,4 @@ def forbidden(right: Right, course: str = "") -> DeniedError:
     )
 
 
-SPAWNER = Asker(Kind.SPAWNER)
+SPAWNER = Asker(PrincipalKind.SPAWNER)

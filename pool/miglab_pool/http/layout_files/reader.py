@@ -30,16 +30,16 @@ _DAYS = re.compile(rf"({'|'.join(WEEKDAYS)})(?:-({'|'.join(WEEKDAYS)}))?")
 
 
 @dataclass(frozen=True)
-class Spot:
+class FilePosition:
     """Where something stands: file, line and the keys that lead to it."""
 
     file: str
     line: int
     key: str
 
-    def below(self, node: yaml.Node, key: str) -> "Spot":
+    def below(self, node: yaml.Node, key: str) -> "FilePosition":
         """The spot of something within it."""
-        return Spot(self.file, node.start_mark.line + 1, f"{self.key}.{key}".strip("."))
+        return FilePosition(self.file, node.start_mark.line + 1, f"{self.key}.{key}".strip("."))
 
     def __str__(self) -> str:
         return (
@@ -50,7 +50,7 @@ class Spot:
 class LayoutError(Exception):
     """A layout file cannot be used; says where, why, and what would do."""
 
-    def __init__(self, spot: Spot, why: str) -> None:
+    def __init__(self, spot: FilePosition, why: str) -> None:
         super().__init__(f"{spot}{why}")
         self.spot = spot
         self.why = why
@@ -60,26 +60,26 @@ class LayoutError(Exception):
 class Cut:
     """What a file says of some GPUs: which, and into what."""
 
-    spot: Spot
+    spot: FilePosition
     gpus: str
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Wish:
+class LayoutDraft:
     """A layout as the file has it, before it is known which GPUs there are."""
 
-    spot: Spot
+    spot: FilePosition
     name: str
     course: str
     cuts: tuple[Cut, ...]
-    when: tuple[tuple[Spot, LayoutTime], ...] = ()
+    when: tuple[tuple[FilePosition, LayoutTime], ...] = ()
 
 
 # -- reading ------------------------------------------------------------------------------------
 
 
-def read(text: str, file: str) -> list[Wish]:
+def read(text: str, file: str) -> list[LayoutDraft]:
     """The layouts of a file.
 
     Args:
@@ -89,7 +89,7 @@ def read(text: str, file: str) -> list[Wish]:
     Raises:
         LayoutError: it is not such a file.
     """
-    top = Spot(file, 1, "")
+    top = FilePosition(file, 1, "")
     found = _mapping(_document(text, top), top, ("version", "layouts"), ("version", "layouts"))
     spot, node = found["version"]
     if _text(node, spot) != VERSION:
@@ -101,13 +101,13 @@ def read(text: str, file: str) -> list[Wish]:
     return [_wish(name, spot, node) for name, (spot, node) in layouts.items()]
 
 
-def _wish(name: str, spot: Spot, node: yaml.Node) -> Wish:
+def _wish(name: str, spot: FilePosition, node: yaml.Node) -> LayoutDraft:
     found = _mapping(node, spot, LAYOUT_KEYS, ("gpus",))
     where, gpus = found["gpus"]
     cuts = [_cut(key, at, below) for key, (at, below) in _mapping(gpus, where).items()]
     if not cuts:
         raise LayoutError(where, "name a GPU by index or UUID, or write all.")
-    return Wish(
+    return LayoutDraft(
         spot=spot,
         name=name,
         course=_text(found["course"][1], found["course"][0]) if "course" in found else "",
@@ -116,7 +116,7 @@ def _wish(name: str, spot: Spot, node: yaml.Node) -> Wish:
     )
 
 
-def _cut(key: str, spot: Spot, node: yaml.Node) -> Cut:
+def _cut(key: str, spot: FilePosition, node: yaml.Node) -> Cut:
     if isinstance(node, yaml.ScalarNode):
         return Cut(spot, key, _said(layout_plan.parse, node.value, spot))
     names: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ def _cut(key: str, spot: Spot, node: yaml.Node) -> Cut:
     return Cut(spot, key, names)
 
 
-def _times(spot: Spot, node: yaml.Node) -> Iterator[tuple[Spot, LayoutTime]]:
+def _times(spot: FilePosition, node: yaml.Node) -> Iterator[tuple[FilePosition, LayoutTime]]:
     items = _list(node, spot, "times, each with weekdays or date, from, to and tz")
     if not 1 <= len(items) <= LAYOUT_TIMES_MAX:
         raise LayoutError(
@@ -138,7 +138,7 @@ def _times(spot: Spot, node: yaml.Node) -> Iterator[tuple[Spot, LayoutTime]]:
         yield at, _time(at, _mapping(item, at, TIME_KEYS, ("from", "to", "tz")))
 
 
-def _time(spot: Spot, found: Mapping[str, tuple[Spot, yaml.Node]]) -> LayoutTime:
+def _time(spot: FilePosition, found: Mapping[str, tuple[FilePosition, yaml.Node]]) -> LayoutTime:
     if ("weekdays" in found) is ("date" in found):
         raise LayoutError(
             spot, "say either weekdays (mon-fri, or [tue, thu]) or date (2026-12-24)."
@@ -161,7 +161,7 @@ def _time(spot: Spot, found: Mapping[str, tuple[Spot, yaml.Node]]) -> LayoutTime
         raise LayoutError(found[key][0], f"{_brief(values[key])} is not {why}.") from error
 
 
-def _weekdays(spot: Spot, node: yaml.Node) -> tuple[str, ...]:
+def _weekdays(spot: FilePosition, node: yaml.Node) -> tuple[str, ...]:
     parts = [node] if isinstance(node, yaml.ScalarNode) else _list(node, spot, "weekdays")
     days: set[str] = set()
     for part in parts:
@@ -177,30 +177,30 @@ def _weekdays(spot: Spot, node: yaml.Node) -> tuple[str, ...]:
 # -- YAML ---------------------------------------------------------------------------------------
 
 
-def _document(text: str, top: Spot) -> yaml.Node:
+def _document(text: str, top: FilePosition) -> yaml.Node:
     try:
         _check_plain(text, top)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         why = error.problem or error.context or "it cannot be read"
-        raise LayoutError(Spot(top.file, line, ""), f"this is no YAML: {why}.") from error
+        raise LayoutError(FilePosition(top.file, line, ""), f"this is no YAML: {why}.") from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        raise LayoutError(Spot(top.file, line, ""), "this is no YAML: no text.") from error
+        raise LayoutError(FilePosition(top.file, line, ""), "this is no YAML: no text.") from error
     if node is None:
         raise LayoutError(top, f"it is empty; begin with version: {VERSION}.")
     return node
 
 
-def _check_plain(text: str, top: Spot) -> None:
+def _check_plain(text: str, top: FilePosition) -> None:
     """No anchors, tags or second documents, and no deeper than a layout file can be."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
-        spot = Spot(top.file, event.start_mark.line + 1 if event.start_mark else 1, "")
+        spot = FilePosition(top.file, event.start_mark.line + 1 if event.start_mark else 1, "")
         if getattr(event, "anchor", None) or getattr(event, "tag", None):
             raise LayoutError(spot, "anchors, aliases and tags mean nothing here: write it out.")
         if depth > DEEPEST or documents > 1:
@@ -208,13 +208,13 @@ def _check_plain(text: str, top: Spot) -> None:
 
 
 def _mapping(
-    node: yaml.Node, spot: Spot, allowed: Sequence[str] = (), needed: Sequence[str] = ()
-) -> dict[str, tuple[Spot, yaml.Node]]:
+    node: yaml.Node, spot: FilePosition, allowed: Sequence[str] = (), needed: Sequence[str] = ()
+) -> dict[str, tuple[FilePosition, yaml.Node]]:
     """The keys of a mapping, each once, with where they stand; ``allowed`` empty: any key."""
     if not isinstance(node, yaml.MappingNode):
         keys = ", ".join(allowed) or "names"
         raise LayoutError(spot, f"it must be a mapping with the keys {keys}.")
-    found: dict[str, tuple[Spot, yaml.Node]] = {}
+    found: dict[str, tuple[FilePosition, yaml.Node]] = {}
     for key_node, value in node.value:
         key = _text(key_node, spot.below(key_node, "?"))
         at = spot.below(key_node, key if key.isprintable() and len(key) <= 80 else "?")
@@ -229,19 +229,19 @@ def _mapping(
     return found
 
 
-def _list(node: yaml.Node, spot: Spot, what: str) -> list[yaml.Node]:
+def _list(node: yaml.Node, spot: FilePosition, what: str) -> list[yaml.Node]:
     if not isinstance(node, yaml.SequenceNode):
         raise LayoutError(spot, f"it must be a list of {what}.")
     return list(node.value)
 
 
-def _text(node: yaml.Node, spot: Spot) -> str:
+def _text(node: yaml.Node, spot: FilePosition) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise LayoutError(spot, "it must be one word or text.")
     return str(node.value)
 
 
-def _said(parse: Callable[[str], T], text: str, spot: Spot) -> T:
+def _said(parse: Callable[[str], T], text: str, spot: FilePosition) -> T:
     try:
         return parse(text)
     except layout_plan.CutError as error:

@@ -12,12 +12,20 @@ from pydantic import ValidationError
 from miglab_api import wording
 from miglab_api.layouts import LAYOUT_NAME_MAX, LayoutSpec, LayoutTime
 from miglab_pool.decisions.layouts import Cuttable, in_one_clash
-from miglab_pool.http.layout_files.reader import ALL, INDEX, VERSION, Cut, LayoutError, Spot, Wish
+from miglab_pool.http.layout_files.reader import (
+    ALL,
+    INDEX,
+    VERSION,
+    Cut,
+    FilePosition,
+    LayoutDraft,
+    LayoutError,
+)
 from miglab_pool.rules import layout_plan
 from miglab_pool.rules.layout_times import Planned, overlap, rule_of, why_no_time
 
 
-def chosen(wishes: Sequence[Wish], names: Collection[str]) -> list[Wish]:
+def chosen(wishes: Sequence[LayoutDraft], names: Collection[str]) -> list[LayoutDraft]:
     """Those of these names; without names all.
 
     Raises:
@@ -26,13 +34,13 @@ def chosen(wishes: Sequence[Wish], names: Collection[str]) -> list[Wish]:
     there = [wish.name for wish in wishes]
     for name in names:
         if name not in there:
-            spot = Spot(wishes[0].spot.file, 1, "layouts")
+            spot = FilePosition(wishes[0].spot.file, 1, "layouts")
             raise LayoutError(spot, f"there is no layout {name!r}; there are {', '.join(there)}.")
     return [wish for wish in wishes if not names or wish.name in names]
 
 
 def resolve(
-    wishes: Iterable[Wish], gpus: Sequence[Cuttable], courses: Collection[str], at: float
+    wishes: Iterable[LayoutDraft], gpus: Sequence[Cuttable], courses: Collection[str], at: float
 ) -> list[LayoutSpec]:
     """What the wishes mean on these GPUs: each by UUID, profiles by their full names.
 
@@ -58,7 +66,9 @@ def _planned(number: int, spec: LayoutSpec) -> Planned:
     return Planned(number, spec.name, spec.course, spec.gpus, tuple(map(rule_of, spec.when)))
 
 
-def _spec(wish: Wish, gpus: Sequence[Cuttable], courses: Collection[str], at: float) -> LayoutSpec:
+def _spec(
+    wish: LayoutDraft, gpus: Sequence[Cuttable], courses: Collection[str], at: float
+) -> LayoutSpec:
     if wish.course and wish.course not in courses:
         names = ", ".join(sorted(courses)) or "none"
         raise LayoutError(wish.spot, f"there is no course {wish.course!r} here; courses: {names}.")
@@ -77,7 +87,7 @@ def _spec(wish: Wish, gpus: Sequence[Cuttable], courses: Collection[str], at: fl
         raise LayoutError(wish.spot, why) from error
 
 
-def _cuts(wish: Wish, gpus: Sequence[Cuttable]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _cuts(wish: LayoutDraft, gpus: Sequence[Cuttable]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each GPU's cut; one that is named goes before `all`."""
     named: dict[str, Cut] = {}
     for cut in wish.cuts:

@@ -35,7 +35,7 @@ class Details:
 
     title: str
     facts: Facts
-    acts: list[buttons.Act]
+    acts: list[buttons.Action]
 
 
 async def details(request: Request, asker: Who, host: Host, kind: str, thing: str = "") -> Response:
@@ -43,10 +43,10 @@ async def details(request: Request, asker: Who, host: Host, kind: str, thing: st
     held = await host.decide(lambda pool: pool.leases())
     leases = [one for one in held if asker.may(Right.SEE_NAMES, one.course, one.user)]
     snapshot = visible_snapshot(await host.snapshot(), asker)
-    look = Look(snapshot, {lease.id: lease for lease in leases}, asker, time.time())
+    look = VisiblePool(snapshot, {lease.id: lease for lease in leases}, asker, time.time())
     shown = look.at(kind, thing, request.app.state.sign_in.book.courses)
     if shown is None:
-        raise DeniedError(404, "no-such-page", "That is not there any more. Look again.")
+        raise DeniedError(404, "no-such-page", "That is not there any more. VisiblePool again.")
     thought = await _thoughts(host, asker, look.lease_at(kind, thing))
     facts = [*shown.facts, *thought]
     return HTMLResponse(
@@ -64,7 +64,7 @@ async def _thoughts(host: PoolHost, asker: Asker, lease: LeaseView | None) -> Fa
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class VisiblePool:
     """What the asker may see, and how each thing of it is shown.  Pure."""
 
     snapshot: PoolSnapshot

@@ -30,7 +30,7 @@ SERVICE = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NavigationEntry:
     """One entry of the navigation.
 
     Attributes:
@@ -52,12 +52,12 @@ def everybody(_asker: Asker) -> bool:
 
 
 PLACES = (
-    Place("pool", "/", "Pool", everybody),
-    Place("layouts", "/layouts", "Layouts", lambda asker: asker.has(Right.SEE_LAYOUTS)),
-    Place("reservations", "/reservations", "Reservations", everybody),
-    Place("log", "/log", "Log", lambda asker: asker.has(Right.AUDIT)),
-    Place("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
-    Place("health", "/health", "Health", lambda asker: asker.has(Right.HEALTH)),
+    NavigationEntry("pool", "/", "Pool", everybody),
+    NavigationEntry("layouts", "/layouts", "Layouts", lambda asker: asker.has(Right.SEE_LAYOUTS)),
+    NavigationEntry("reservations", "/reservations", "Reservations", everybody),
+    NavigationEntry("log", "/log", "Log", lambda asker: asker.has(Right.AUDIT)),
+    NavigationEntry("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
+    NavigationEntry("health", "/health", "Health", lambda asker: asker.has(Right.HEALTH)),
 )
 
 

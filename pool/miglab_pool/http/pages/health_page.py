@@ -16,7 +16,7 @@ from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pool_runner import PoolHost
 from miglab_pool.http.routes.health import health_of
 from miglab_pool.model.memory import Wellness
-from miglab_pool.views.health_findings import HOT_C, Finding, of_gpu, of_pool
+from miglab_pool.views.health_findings import HOT_C, HealthFinding, of_gpu, of_pool
 from miglab_pool.worker.gpu_health import BY, Condition, Happening
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
@@ -25,7 +25,7 @@ STATES = {"ok": "answers", "unknown": "does not answer", "lost": "lost"}
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuCard:
     """One GPU as the page shows it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HistoryEntry:
     """One line of the history: when, which GPU, who, what."""
 
     at: float
@@ -112,7 +112,7 @@ async def _draw(request: Request, asker: Asker) -> str:
     )
 
 
-def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[Finding]:
+def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
     """What doctor says of GPUs that answer; of the others the pool says more.  Pure."""
     return [
         finding
@@ -122,7 +122,7 @@ def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[Finding]:
     ]
 
 
-def cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[Card]:
+def cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[GpuCard]:
     """Each GPU with what it said last.  Pure."""
     return [
         _card(gpu, condition.infos.get(gpu.uuid), condition.said.get(gpu.uuid), now)
@@ -130,20 +130,20 @@ def cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[Card
     ]
 
 
-def _card(gpu: GpuView, info: GpuInfo | None, said: Wellness | None, now: float) -> Card:
+def _card(gpu: GpuView, info: GpuInfo | None, said: Wellness | None, now: float) -> GpuCard:
     if said is None:
-        return Card(gpu, info, None, None, None, is_hot=False)
+        return GpuCard(gpu, info, None, None, None, is_hot=False)
     heat, xids = said.health.temperature_c, said.health.xids
     told = None if xids is None else tuple((xid, xid in APPLICATION_XIDS) for xid in xids)
     is_hot = heat is not None and heat > HOT_C
-    return Card(gpu, info, said, max(0.0, now - said.at), told, is_hot)
+    return GpuCard(gpu, info, said, max(0.0, now - said.at), told, is_hot)
 
 
-def lines(snapshot: PoolSnapshot, history: Iterable[Happening]) -> list[Line]:
+def lines(snapshot: PoolSnapshot, history: Iterable[Happening]) -> list[HistoryEntry]:
     """The history with GPUs as people call them.  Pure."""
     names = {gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus}
     return [
-        Line(
+        HistoryEntry(
             one.at,
             names.get(one.gpu, one.gpu),
             "" if one.by == BY else one.by.removeprefix("person:"),

@@ -15,7 +15,7 @@ from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.layout_files.resolver import dump
 from miglab_pool.http.pages.drawing.layout_drawing import changes
-from miglab_pool.http.pages.elements.buttons import MAY_REASON, Act
+from miglab_pool.http.pages.elements.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pool_runner import PoolHost
 from miglab_pool.http.routes import layouts
@@ -107,8 +107,8 @@ def _cut(names: tuple[str, ...]) -> str:
     return " + ".join(names)
 
 
-def _remove(one: LayoutView) -> Act:
-    return Act(
+def _remove(one: LayoutView) -> Action:
+    return Action(
         "remove",
         "Remove",
         "Its GPUs are cut on demand again, or by the layout beneath it. Nobody is cut off.",

@@ -37,7 +37,7 @@ class Part(Generic[Drawn]):
     version: str
 
 
-class Shelf:
+class PartsCache:
     """What one viewer was shown last."""
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class Shelves:
 
     def __init__(self, limit: int = VIEWERS) -> None:
         self._limit = limit
-        self._shelves: OrderedDict[object, Shelf] = OrderedDict()
+        self._shelves: OrderedDict[object, PartsCache] = OrderedDict()
 
-    def of(self, asker: Asker) -> Shelf:
+    def of(self, asker: Asker) -> PartsCache:
         """The viewer's: the same for all their browsers, another when their rights are."""
         key = (asker.kind, asker.name, asker.admin, asker.instructs, asker.assists)
-        shelf = self._shelves.pop(key, None) or Shelf()
+        shelf = self._shelves.pop(key, None) or PartsCache()
         self._shelves[key] = shelf
         while len(self._shelves) > self._limit:
             self._shelves.popitem(last=False)

@@ -18,7 +18,7 @@ from miglab_pool.http.access.dependencies import Host, needs
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.elements.buttons import MAY_REASON, Act
+from miglab_pool.http.pages.elements.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.elements.wording import left, moment, second
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.log_query import KINDS, Wanted, question, sheet_query, wanted_of
@@ -33,7 +33,7 @@ GONE = "That message is not shown any more. Look again."
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogEntry:
     """One thing that was done, as the page shows it.
 
     Attributes:
@@ -92,7 +92,7 @@ def _address(wanted: Wanted, before: int | None) -> str:
     return urlencode(replace(wanted, before=before).as_query())
 
 
-def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[Line]:
+def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[LogEntry]:
     """The entries in words.  Pure.
 
     Args:
@@ -100,7 +100,7 @@ def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[Line]
         names: what people call a GPU, by its UUID.
     """
     return [
-        Line(
+        LogEntry(
             one.at,
             called(one.by),
             _thing(one, names),
@@ -163,8 +163,8 @@ async def message_details(
     return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
 
 
-def _withdraw(message: SentMessage) -> Act:
-    return Act(
+def _withdraw(message: SentMessage) -> Action:
+    return Action(
         "withdraw",
         "Withdraw",
         "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",

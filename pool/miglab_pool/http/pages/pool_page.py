@@ -22,7 +22,7 @@ from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.drawing.gpu_drawing import WORDS, Doings, draw, kept_on, sums
 from miglab_pool.http.pages.drawing.queue_table import head_of, line_of
 from miglab_pool.http.pages.frame import render, render_part, shown
-from miglab_pool.http.pages.live_parts import Part, Shelf, Shelves
+from miglab_pool.http.pages.live_parts import Part, PartsCache, Shelves
 from miglab_pool.http.pool_runner import PoolHost
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.activity_states import Activity
@@ -86,7 +86,7 @@ def _own(pool: Pool, asker: Asker) -> list[LeaseView]:
     return pool.leases(asker.name) if asker.is_user(asker.name) else []
 
 
-def _shelf(request: Request, asker: Asker) -> Shelf:
+def _shelf(request: Request, asker: Asker) -> PartsCache:
     state = request.app.state
     if not hasattr(state, "shelves"):
         state.shelves = Shelves()
@@ -95,7 +95,7 @@ def _shelf(request: Request, asker: Asker) -> Shelf:
 
 
 def parts_of(
-    shelf: Shelf,
+    shelf: PartsCache,
     snapshot: PoolSnapshot,
     own: Sequence[LeaseView],
     asker: Asker,

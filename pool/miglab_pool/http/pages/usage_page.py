@@ -14,7 +14,7 @@ from miglab_pool.http.pages.drawing import usage_plots
 from miglab_pool.http.pages.elements.wording import short
 from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pool_runner import PoolHost
-from miglab_pool.http.routes.usage import FIRST_DAY, Asked, told
+from miglab_pool.http.routes.usage import FIRST_DAY, UsageQuery, told
 from miglab_pool.views.usage_period import DAY, BadPeriod, days, period_of
 from miglab_pool.views.usage_report import Period
 
@@ -58,7 +58,7 @@ async def _draw(request: Request, asker: Asker) -> str:
     )
 
 
-def _wanted(request: Request) -> tuple[Asked, str]:
+def _wanted(request: Request) -> tuple[UsageQuery, str]:
     """What the address asks for; what cannot be read is said, and the last four weeks are shown."""
     zone = ZoneInfo(request.app.state.timezone)
     now = time.time()
@@ -70,7 +70,7 @@ def _wanted(request: Request) -> tuple[Asked, str]:
     except BadPeriod as error:
         problem = str(error)
         first, last = days(None, None, today)
-    return Asked(first, last, by, period_of(first, last, zone, now)), problem
+    return UsageQuery(first, last, by, period_of(first, last, zone, now)), problem
 
 
 def day(text: str | None) -> dt.date | None:
@@ -90,11 +90,11 @@ def day(text: str | None) -> dt.date | None:
     return found
 
 
-def _query(wanted: Asked) -> dict[str, str]:
+def _query(wanted: UsageQuery) -> dict[str, str]:
     return {"since": f"{wanted.since}", "until": f"{wanted.until}", "by": wanted.by.value}
 
 
-def _spans(wanted: Asked) -> list[tuple[str, str, bool]]:
+def _spans(wanted: UsageQuery) -> list[tuple[str, str, bool]]:
     """Shorter and longer periods up to the same day: words, address, and whether it is shown."""
     found = []
     for length, words in SPANS:

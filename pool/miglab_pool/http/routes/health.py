@@ -9,7 +9,7 @@ from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pool_runner import PoolHost
 
 
-class Health(WireModel):
+class ServiceHealth(WireModel):
     """How the pool is.
 
     Attributes:
@@ -33,15 +33,15 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 
 
 @router.get("/health", dependencies=[OPEN])
-async def health(host: Host) -> Health:
+async def health(host: Host) -> ServiceHealth:
     """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
     return health_of(host, await host.snapshot())
 
 
-def health_of(host: PoolHost, snapshot: PoolSnapshot) -> Health:
+def health_of(host: PoolHost, snapshot: PoolSnapshot) -> ServiceHealth:
     """How the pool is, by a snapshot of it."""
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
-    return Health(
+    return ServiceHealth(
         ok=not (troubled or host.is_stuck or host.failing or host.unknown_to_hub)
         and host.is_reconciled,
         gpus=len(snapshot.gpus),

@@ -30,7 +30,7 @@ from miglab_pool.http.access.dependencies import Host, needs
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.layout_files.reader import LayoutError, Wish, read
+from miglab_pool.http.layout_files.reader import LayoutDraft, LayoutError, read
 from miglab_pool.http.layout_files.resolver import chosen, dump, resolve
 from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
@@ -99,7 +99,7 @@ async def remove(
 @router.post("/assert")
 async def conforms(request: AssertRequest, asker: Viewer, host: Host) -> Asserted:
     """Whether the GPUs are cut so: every slice wanted is there and usable, and no other."""
-    wishes: Sequence[Wish] = ()
+    wishes: Sequence[LayoutDraft] = ()
     if request.text is not None:
         wishes = await _wishes(request.text, request.file, request.names)
 
@@ -117,7 +117,7 @@ async def conforms(request: AssertRequest, asker: Viewer, host: Host) -> Asserte
 # -- from the text to what the pool knows -------------------------------------------------------
 
 
-async def _wishes(text: str, file: str, names: Sequence[str]) -> list[Wish]:
+async def _wishes(text: str, file: str, names: Sequence[str]) -> list[LayoutDraft]:
     """The layouts of a file, read beside everything else, as a long one takes its time."""
     try:
         return chosen(await asyncio.to_thread(read, text, file), names)
@@ -125,7 +125,7 @@ async def _wishes(text: str, file: str, names: Sequence[str]) -> list[Wish]:
         raise _bad(error) from error
 
 
-def _specs(pool: Pool, wishes: Iterable[Wish]) -> list[LayoutSpec]:
+def _specs(pool: Pool, wishes: Iterable[LayoutDraft]) -> list[LayoutSpec]:
     try:
         return resolve(wishes, pool.cuttable(), pool.settings.courses.keys(), pool.now)
     except LayoutError as error:

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/usage", responses=REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UsageQuery:
     """What is asked for.
 
     Attributes:
@@ -45,7 +45,7 @@ class Asked:
 
 async def asked(
     request: Request, since: Day = None, until: Day = None, by: GroupBy = GroupBy.COURSE
-) -> Asked:
+) -> UsageQuery:
     """The days that a request names, in the lab's time zone; without any the last four weeks.
 
     Raises:
@@ -58,11 +58,11 @@ async def asked(
         first, last = days(since, until, today)
     except BadPeriod as error:
         raise DeniedError(422, "bad-input", str(error)) from error
-    return Asked(first, last, by, period_of(first, last, zone, now))
+    return UsageQuery(first, last, by, period_of(first, last, zone, now))
 
 
 async def told(
-    asker: Asker, host: PoolHost, wanted: Asked, more: Callable[[Facts, Period], T]
+    asker: Asker, host: PoolHost, wanted: UsageQuery, more: Callable[[Facts, Period], T]
 ) -> tuple[UsageReport, T]:
     """The report of the courses whose usage the asker may see, and something else of its facts.
 
@@ -81,7 +81,7 @@ async def told(
 async def usage(
     asker: Annotated[Asker, needs(Right.SEE_USAGE)],
     host: Host,
-    wanted: Annotated[Asked, Depends(asked)],
+    wanted: Annotated[UsageQuery, Depends(asked)],
     format: Literal["json", "csv"] = "json",
 ) -> UsageReport | Response:
     """Slice-hours, waits, idle share, reclaims and refusals of the courses that one may see."""

@@ -13,7 +13,7 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
 
-class Clock:
+class SleepClock:
     """Time that passes when someone sleeps; ``while_asleep`` is called in the middle of it."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Clock:
 class Machine:
     """One simulated machine: its outside, pynvml's functions over it, and a driver."""
 
-    def __init__(self, folder: Path, model: str, clock: Clock, mig: bool = True) -> None:
+    def __init__(self, folder: Path, model: str, clock: SleepClock, mig: bool = True) -> None:
         self.clock = clock
         made = SimulatedMachine.create(folder, 2, model, mig=mig, seed="test")
         self.outside = SimulatedMachine(made.folder, now=clock.now)
@@ -71,18 +71,18 @@ class Machine:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock() -> SleepClock:
     """A clock at 1000 s."""
-    return Clock()
+    return SleepClock()
 
 
 @pytest.fixture
-def a100(tmp_path: Path, clock: Clock) -> Iterator[Machine]:
+def a100(tmp_path: Path, clock: SleepClock) -> Iterator[Machine]:
     """Two A100-40GB, MIG on."""
     yield Machine(tmp_path, "A100-40GB", clock)
 
 
 @pytest.fixture
-def h100(tmp_path: Path, clock: Clock) -> Iterator[Machine]:
+def h100(tmp_path: Path, clock: SleepClock) -> Iterator[Machine]:
     """Two H100, MIG on."""
     yield Machine(tmp_path, "H100", clock)

@@ -9,7 +9,7 @@ import pytest
 from miglab_pool.gpu.nvml.activity import _is_share
 from miglab_pool.gpu.readings import SliceReading
 
-from .conftest import Clock, Machine
+from .conftest import Machine, SleepClock
 
 ONE = "1g"
 
@@ -42,7 +42,7 @@ def test_an_a100_does_not_tell(a100: Machine) -> None:
 
 
 @pytest.mark.parametrize("model", ["A100-40GB", "H100"])
-def test_a_whole_gpu_tells(tmp_path: Path, clock: Clock, model: str) -> None:
+def test_a_whole_gpu_tells(tmp_path: Path, clock: SleepClock, model: str) -> None:
     """With MIG off older cards tell their utilisation, newer ones what GPM says."""
     machine = Machine(tmp_path, model, clock, mig=False)
     machine.outside.add_process(machine.uuid, 41, 100, activity_pct=70)

@@ -11,7 +11,7 @@ from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
-from .conftest import Clock, Machine
+from .conftest import Machine, SleepClock
 
 ONE, TWO, THREE, FOUR, SEVEN, MEDIA, DOUBLE = 19, 14, 9, 5, 0, 20, 15
 
@@ -177,7 +177,7 @@ def test_ids_are_not_starts(a100: Machine) -> None:
 
 
 @pytest.mark.parametrize(("model", "most"), [("A100-40GB", 7), ("A30", 4), ("H200", 7)])
-def test_whole_gpu_in_smallest_slices(tmp_path, clock: Clock, model: str, most: int) -> None:
+def test_whole_gpu_in_smallest_slices(tmp_path, clock: SleepClock, model: str, most: int) -> None:
     """Every memory slice a 1g can have takes one, and its MIG device is found by UUID."""
     machine = Machine(tmp_path, model, clock)
     smallest = machine.driver.gpus()[0].geometry.profiles[0]

@@ -10,7 +10,7 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.simulated.state import Delays
 
-from .conftest import Clock, Machine
+from .conftest import Machine, SleepClock
 
 ONE, THREE = 19, 9
 ON, OFF = 1, 0
@@ -53,7 +53,7 @@ def test_mode_is_not_activated_while_in_use(h100: Machine) -> None:
     assert _mode(h100) == [ON, OFF]
 
 
-def test_gpu_with_mig_off_is_not_cut(tmp_path: Path, clock: Clock) -> None:
+def test_gpu_with_mig_off_is_not_cut(tmp_path: Path, clock: SleepClock) -> None:
     """Creation is NOT_SUPPORTED with MIG off; reading profiles is not."""
     machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
     with pytest.raises(pynvml.NVMLError_NotSupported):
@@ -117,7 +117,9 @@ def test_utilisation_of_a_slice_is_not_supported(h100: Machine) -> None:
             h100.nvml.nvmlDeviceGetUtilizationRates(device)
 
 
-def test_utilisation_of_a_whole_gpu_is_that_of_its_processes(tmp_path: Path, clock: Clock) -> None:
+def test_utilisation_of_a_whole_gpu_is_that_of_its_processes(
+    tmp_path: Path, clock: SleepClock
+) -> None:
     """With MIG off there is a number."""
     machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
     machine.outside.add_process(machine.uuid, 41, 100, activity_pct=70)

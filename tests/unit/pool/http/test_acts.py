@@ -8,19 +8,19 @@ import pytest
 from miglab_api.gpus import GpuView, SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.http.access.principal import Asker, Kind
-from miglab_pool.http.pages.elements.buttons import Act, on_lease, on_pool, on_ticket
+from miglab_pool.http.access.principal import Asker, PrincipalKind
+from miglab_pool.http.pages.elements.buttons import Action, on_lease, on_pool, on_ticket
 from miglab_pool.http.pages.elements.gpu_buttons import on_gpu, on_slice
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view
 
 ML = frozenset({"ml"})
-ADMIN = Asker(Kind.PERSON, "root", admin=True)
-INSTRUCTOR = Asker(Kind.PERSON, "ilse", instructs=ML)
-ASSISTANT = Asker(Kind.PERSON, "timo", assists=ML)
-OTHER = Asker(Kind.PERSON, "vera", instructs=frozenset({"vision"}))
-ALICE = Asker(Kind.PERSON, "alice")
+ADMIN = Asker(PrincipalKind.PERSON, "root", admin=True)
+INSTRUCTOR = Asker(PrincipalKind.PERSON, "ilse", instructs=ML)
+ASSISTANT = Asker(PrincipalKind.PERSON, "timo", assists=ML)
+OTHER = Asker(PrincipalKind.PERSON, "vera", instructs=frozenset({"vision"}))
+ALICE = Asker(PrincipalKind.PERSON, "alice")
 LEASE = lease_view(1, "alice", ends_at=5000.0, extensions_left=2, extension_s=3600.0)
 GPU = GpuView(
     index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True, state="ok"
@@ -35,7 +35,7 @@ def ticket(**more: object) -> TicketView:
     return TicketView(**(values | more))
 
 
-def keys(found: Sequence[Act]) -> list[str]:
+def keys(found: Sequence[Action]) -> list[str]:
     return [act.key for act in found]
 
 
@@ -134,7 +134,7 @@ def test_the_words_say_what_happens_to_whom() -> None:
     assert drain.says.startswith("bob runs on")
 
 
-def every_act() -> list[Act]:
+def every_act() -> list[Action]:
     """One of each that a site admin or a student can find."""
     states = [slice_view(1, 0, state=state) for state in SliceState]
     drained = slice_view(1, 0, draining="dust")
@@ -148,7 +148,7 @@ def every_act() -> list[Act]:
 
 @pytest.mark.parametrize("act", every_act(), ids=lambda act: f"{act.key} {act.path}")
 async def test_the_api_takes_what_the_form_sends(
-    client: httpx.AsyncClient, pool: FakePool, act: Act
+    client: httpx.AsyncClient, pool: FakePool, act: Action
 ) -> None:
     """There is such a route, and it understands every key; what the pool says is another matter."""
     pool.request_of_alice()
@@ -158,7 +158,7 @@ async def test_the_api_takes_what_the_form_sends(
     assert answer.status_code < 300 or answer.status_code == 409, answer.text
 
 
-def sent(act: Act) -> dict[str, object] | None:
+def sent(act: Action) -> dict[str, object] | None:
     """What details.js makes of the form as it opens, with words where words are needed."""
     if act.method == "DELETE":
         return None

@@ -16,7 +16,7 @@ HALF = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 LONG = b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
 
 
-class Student:
+class ConnectedStudent:
     """A listener with limits, and connections to it."""
 
     def __init__(self, limits: ConnectionLimits, taken: socket.socket) -> None:
@@ -32,7 +32,7 @@ class Student:
 
 
 @pytest.fixture
-async def student() -> AsyncIterator[Student]:
+async def student() -> AsyncIterator[ConnectedStudent]:
     """Two connections a peer, and a fifth of a second for a request."""
     limits = ConnectionLimits(in_all=9, a_peer=2, request_s=0.2, is_shared=lambda _: False)
     app, stop = FastAPI(), asyncio.Event()
@@ -48,7 +48,7 @@ async def student() -> AsyncIterator[Student]:
         async with asyncio.timeout(10):
             while not server.started:
                 await asyncio.sleep(0)
-            yield Student(limits, taken)
+            yield ConnectedStudent(limits, taken)
             stop.set()
             await serving
 
@@ -62,7 +62,9 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.mark.parametrize("say", [b"", HALF, LONG], ids=["nothing", "half a head", "half a body"])
-async def test_a_connection_without_a_whole_request_is_closed(student: Student, say: bytes) -> None:
+async def test_a_connection_without_a_whole_request_is_closed(
+    student: ConnectedStudent, say: bytes
+) -> None:
     """After its time, without an answer, and its place is free again."""
     reader, writer = await student.connect(say)
     assert await ended(reader) == b""
@@ -70,14 +72,14 @@ async def test_a_connection_without_a_whole_request_is_closed(student: Student, 
     writer.close()
 
 
-async def test_a_second_request_that_stays_half_is_closed(student: Student) -> None:
+async def test_a_second_request_that_stays_half_is_closed(student: ConnectedStudent) -> None:
     """A whole request buys no more than its answer."""
     reader, writer = await student.connect(WHOLE + HALF)
     assert (await ended(reader)).count(b"200 OK") == 1
     writer.close()
 
 
-async def test_a_peer_has_its_share(student: Student) -> None:
+async def test_a_peer_has_its_share(student: ConnectedStudent) -> None:
     """The third connection is closed at once; when one ends, the next is served."""
     held = [await student.connect(WHOLE) for _ in range(2)]
     for reader, _ in held:

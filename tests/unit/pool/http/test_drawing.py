@@ -3,11 +3,11 @@
 import pytest
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
-from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
+from miglab_pool.http.access.principal import SPAWNER, Asker, PrincipalKind
 from miglab_pool.http.pages.drawing.gpu_drawing import (
     WORDS,
+    BoxMark,
     Doings,
-    Mark,
     boxes,
     draw,
     kept_on,
@@ -16,7 +16,7 @@ from miglab_pool.http.pages.drawing.gpu_drawing import (
 
 from .fakes import slice_view
 
-ALICE = Asker(Kind.PERSON, "alice")
+ALICE = Asker(PrincipalKind.PERSON, "alice")
 NOTHING = Doings()
 
 
@@ -71,8 +71,8 @@ def test_who_runs_on_a_reserved_place_runs_on() -> None:
     view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "eva", course="vision"))
     drawn = boxes(view, [kept(0, 1), kept(1, 1)], SPAWNER, NOTHING)
     assert [(box.mark, box.note) for box in drawn[:2]] == [
-        (Mark.LEASED, "then for vision"),
-        (Mark.LEASED, ""),
+        (BoxMark.LEASED, "then for vision"),
+        (BoxMark.LEASED, ""),
     ]
 
 
@@ -88,12 +88,12 @@ def test_draining() -> None:
 @pytest.mark.parametrize(
     ("doings", "mark"),
     [
-        (NOTHING, Mark.LEASED),
-        (Doings(idle={1}), Mark.IDLE),
-        (Doings(idle={1}, warned={1}), Mark.ENDING),
+        (NOTHING, BoxMark.LEASED),
+        (Doings(idle={1}), BoxMark.IDLE),
+        (Doings(idle={1}, warned={1}), BoxMark.ENDING),
     ],
 )
-def test_what_a_lease_does(doings: Doings, mark: Mark) -> None:
+def test_what_a_lease_does(doings: Doings, mark: BoxMark) -> None:
     """In use, idle, or warned."""
     assert boxes(gpu(slice_view(1, 0, "bob")), [], SPAWNER, doings)[0].mark is mark
 
@@ -106,7 +106,7 @@ def test_every_other_state_has_its_mark(state: SliceState) -> None:
 
 def test_every_mark_has_a_word_of_its_own() -> None:
     """What is told apart by colour is told apart by word."""
-    assert set(WORDS) == set(Mark) and len(set(WORDS.values())) == len(Mark)
+    assert set(WORDS) == set(BoxMark) and len(set(WORDS.values())) == len(BoxMark)
 
 
 def test_names_and_memory() -> None:

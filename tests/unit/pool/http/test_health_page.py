@@ -16,7 +16,7 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pages.health_page import STALE_S, cards, lines, of_gpus, orphans, strangers
 from miglab_pool.http.pool_runner import PoolHost
 from miglab_pool.model.memory import Wellness
-from miglab_pool.views.health_findings import Finding, fine, of_gpu, wrong
+from miglab_pool.views.health_findings import HealthFinding, fine, of_gpu, wrong
 from miglab_pool.worker.gpu_health import BY, Condition, Happening
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
@@ -108,7 +108,7 @@ def test_strangers_and_orphans() -> None:
 # The examination.
 
 
-class Clock:
+class SteppedClock:
     at = 100.0
 
     def __call__(self) -> float:
@@ -117,9 +117,9 @@ class Clock:
 
 async def test_an_examination_is_kept_for_a_minute() -> None:
     """Whoever asks again at once gets the same; a minute later it is looked anew."""
-    clock, looks = Clock(), [0]
+    clock, looks = SteppedClock(), [0]
 
-    def look() -> list[Finding]:
+    def look() -> list[HealthFinding]:
         looks[0] += 1
         return [fine("disk", f"look {looks[0]}")]
 
@@ -134,9 +134,9 @@ async def test_an_examination_is_kept_for_a_minute() -> None:
 
 async def test_one_that_hangs_holds_up_nobody() -> None:
     """The page comes, says how long it has hung, and begins no second one."""
-    clock, looks, let_go = Clock(), [0], threading.Event()
+    clock, looks, let_go = SteppedClock(), [0], threading.Event()
 
-    def look() -> list[Finding]:
+    def look() -> list[HealthFinding]:
         looks[0] += 1
         let_go.wait(10)
         return [fine("disk", "at last")]
@@ -154,7 +154,7 @@ async def test_one_that_hangs_holds_up_nobody() -> None:
 async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> None:
     """What went wrong is said, and in the log."""
 
-    def look() -> list[Finding]:
+    def look() -> list[HealthFinding]:
         raise OSError("no such disk")
 
     found = (await Doctor(look).examine()).findings

@@ -1,7 +1,7 @@
 """A GPU before and after a layout: no gap, each run with its fate, the sum in words."""
 
 from miglab_api.layouts import GpuLayout, LayoutDrain, PlacedSlice
-from miglab_pool.http.pages.drawing.layout_drawing import Change, changes
+from miglab_pool.http.pages.drawing.layout_drawing import GpuChange, changes
 
 from .fakes import slice_view
 from .test_drawing import gpu
@@ -18,7 +18,7 @@ def place(profile: str, start: int, size: int) -> PlacedSlice:
     return PlacedSlice(profile=profile, start=start, size=size)
 
 
-def change(**more: object) -> Change:
+def change(**more: object) -> GpuChange:
     """The one GPU: bob on a 2g.10gb, a free 1g.5gb, one that is not the lab's."""
     view = gpu(
         slice_view(1, 0, "bob", size=2, profile="2g.10gb"),

@@ -1,9 +1,9 @@
 """Parts are drawn anew when what they are made of is another, and for each viewer."""
 
-from miglab_pool.http.access.principal import Asker, Kind
-from miglab_pool.http.pages.live_parts import AGED_S, Part, Shelf, Shelves
+from miglab_pool.http.access.principal import Asker, PrincipalKind
+from miglab_pool.http.pages.live_parts import AGED_S, Part, PartsCache, Shelves
 
-ALICE = Asker(Kind.PERSON, "alice")
+ALICE = Asker(PrincipalKind.PERSON, "alice")
 
 
 class Counter:
@@ -17,13 +17,13 @@ class Counter:
         return type("Line", (), {"rows": [], "shapes": []})
 
 
-def part(shelf: Shelf, made_of: object, draw: Counter, now: float = 0.0) -> Part[object]:
-    return shelf.part("line", "part_line.html", made_of, draw, now)
+def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> Part[object]:
+    return shelf.part("line", "part_queue.html", made_of, draw, now)
 
 
 def test_the_same_is_not_drawn_again() -> None:
     """What compares equal is the same, though it is another object."""
-    shelf, draw = Shelf(), Counter()
+    shelf, draw = PartsCache(), Counter()
     first = part(shelf, [1, 2], draw)
     assert part(shelf, [1, 2], draw) is first
     assert draw.times == 1
@@ -33,7 +33,7 @@ def test_the_same_is_not_drawn_again() -> None:
 
 def test_words_about_time_do_not_grow_old() -> None:
     """After half a minute it is drawn again; with the same HTML it has the same version."""
-    shelf, draw = Shelf(), Counter()
+    shelf, draw = PartsCache(), Counter()
     first = part(shelf, [1], draw)
     again = part(shelf, [1], draw, AGED_S + 1)
     assert (draw.times, again.version) == (2, first.version)
@@ -42,12 +42,12 @@ def test_words_about_time_do_not_grow_old() -> None:
 def test_everybody_has_their_own() -> None:
     """The same name with another role is another viewer; another browser of theirs is not."""
     shelves = Shelves()
-    assert shelves.of(ALICE) is shelves.of(Asker(Kind.PERSON, "alice", xsrf="other"))
+    assert shelves.of(ALICE) is shelves.of(Asker(PrincipalKind.PERSON, "alice", xsrf="other"))
     others = [
-        Asker(Kind.PERSON, "alice", admin=True),
-        Asker(Kind.PERSON, "alice", assists=frozenset({"ml"})),
-        Asker(Kind.SERVICE, "alice"),
-        Asker(Kind.PERSON, "bob"),
+        Asker(PrincipalKind.PERSON, "alice", admin=True),
+        Asker(PrincipalKind.PERSON, "alice", assists=frozenset({"ml"})),
+        Asker(PrincipalKind.SERVICE, "alice"),
+        Asker(PrincipalKind.PERSON, "bob"),
     ]
     assert all(shelves.of(other) is not shelves.of(ALICE) for other in others)
 
@@ -56,10 +56,10 @@ def test_there_is_an_end_to_shelves() -> None:
     """Who has not looked for the longest time gives way."""
     shelves = Shelves(limit=2)
     first = shelves.of(ALICE)
-    shelves.of(Asker(Kind.PERSON, "bob"))
+    shelves.of(Asker(PrincipalKind.PERSON, "bob"))
     assert shelves.of(ALICE) is first
-    shelves.of(Asker(Kind.PERSON, "carla"))
+    shelves.of(Asker(PrincipalKind.PERSON, "carla"))
     assert shelves.of(ALICE) is first
-    shelves.of(Asker(Kind.PERSON, "dora"))
-    shelves.of(Asker(Kind.PERSON, "emil"))
+    shelves.of(Asker(PrincipalKind.PERSON, "dora"))
+    shelves.of(Asker(PrincipalKind.PERSON, "emil"))
     assert shelves.of(ALICE) is not first

@@ -28,7 +28,7 @@ ASK = {"user": "alice", "server": "", "course": "ml", "shape": "3g.20gb"}
 HOLDER = "container:" + "a" * 64
 
 
-class FakeHolders:
+class LivingHolders:
     """Containers that are alive until told."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class FakeHolders:
 
 
 @pytest.fixture
-def holders() -> FakeHolders:
-    return FakeHolders()
+def holders() -> LivingHolders:
+    return LivingHolders()
 
 
 @pytest.fixture
@@ -58,7 +58,9 @@ def clock() -> list[float]:
 
 
 @pytest.fixture
-async def host(tmp_path: Path, holders: FakeHolders, clock: list[float]) -> AsyncIterator[PoolHost]:
+async def host(
+    tmp_path: Path, holders: LivingHolders, clock: list[float]
+) -> AsyncIterator[PoolHost]:
     SimulatedMachine.create(tmp_path / "gpus", 1, "A100-40GB")
     driver = open_gpus(simulated_state=tmp_path / "gpus")
     ledger = Ledger(tmp_path / "ledger.sqlite")
@@ -113,7 +115,7 @@ async def until_empty(spawner: httpx.AsyncClient, host: PoolHost) -> None:
 
 
 async def test_from_asking_to_an_empty_gpu(
-    spawner: httpx.AsyncClient, host: PoolHost, holders: FakeHolders
+    spawner: httpx.AsyncClient, host: PoolHost, holders: LivingHolders
 ) -> None:
     """A student's lease lives until its holder is gone, and then nothing is left on the GPU."""
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 201
@@ -134,7 +136,7 @@ async def test_from_asking_to_an_empty_gpu(
 
 
 async def test_a_server_that_nobody_says_has_ended(
-    spawner: httpx.AsyncClient, host: PoolHost, holders: FakeHolders
+    spawner: httpx.AsyncClient, host: PoolHost, holders: LivingHolders
 ) -> None:
     """Killed behind everybody's back: noticed by the holders' own timer, and the GPU is empty."""
     await leased(spawner)
@@ -173,7 +175,7 @@ async def test_metrics_of_a_lease(spawner: httpx.AsyncClient) -> None:
         'miglab_leases{shape="3g.20gb",state="running"} 1.0',
         'miglab_slices{state="leased"} 1.0',
         'miglab_wait_seconds_count{shape="3g.20gb"} 1.0',
-        'miglab_act_seconds_count{kind="create"} 1.0',
+        'miglab_job_seconds_count{kind="create"} 1.0',
         'miglab_gpus{state="ok"} 1.0',
     ):
         assert line in metrics

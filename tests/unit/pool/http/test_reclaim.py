@@ -19,7 +19,7 @@ from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.activity_states import Bounds
-from miglab_pool.reclaimer.policy import Limits
+from miglab_pool.reclaimer.policy import IdleLimits
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
@@ -37,10 +37,10 @@ QUIET = {
     "unsaved": 0,
     "cpu_s": 1.0,
 }
-LIMITS = Limits(idle_s=1000, idle_wanted_s=100, warning_s=60, bounds=Bounds(90, 600))
+LIMITS = IdleLimits(idle_s=1000, idle_wanted_s=100, warning_s=60, bounds=Bounds(90, 600))
 
 
-class Lab:
+class ReclaimService:
     """The service with a reclaimer that looks when the test says so; every clock is the test's."""
 
     def __init__(self, folder: Path) -> None:
@@ -94,15 +94,15 @@ class Lab:
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
-    lab = Lab(tmp_path)
+async def lab(tmp_path: Path) -> AsyncIterator[ReclaimService]:
+    lab = ReclaimService(tmp_path)
     await lab.host.start()
     yield lab
     await lab.close()
 
 
 @pytest.fixture
-async def server(lab: Lab) -> AsyncIterator[httpx.AsyncClient]:
+async def server(lab: ReclaimService) -> AsyncIterator[httpx.AsyncClient]:
     """Alice's server on the student listener."""
     transport = httpx.ASGITransport(student_app(lab.host, FakeTokens(ACCESS), lab.board))
     async with httpx.AsyncClient(
@@ -112,7 +112,7 @@ async def server(lab: Lab) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def staff(lab: Lab) -> AsyncIterator[httpx.AsyncClient]:
+async def staff(lab: ReclaimService) -> AsyncIterator[httpx.AsyncClient]:
     """The management listener."""
     app = management_app(
         lab.host, SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS)), default_course="everyone"
@@ -123,7 +123,7 @@ async def staff(lab: Lab) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_from_a_report_to_the_next_in_line(
-    lab: Lab, server: httpx.AsyncClient, staff: httpx.AsyncClient
+    lab: ReclaimService, server: httpx.AsyncClient, staff: httpx.AsyncClient
 ) -> None:
     """Warned in the answer to a report; kept by "still here"; then taken back for who waits."""
     number = await lab.start("alice")
@@ -156,7 +156,7 @@ async def test_from_a_report_to_the_next_in_line(
 
 
 async def test_explained_to_staff(
-    lab: Lab, server: httpx.AsyncClient, staff: httpx.AsyncClient
+    lab: ReclaimService, server: httpx.AsyncClient, staff: httpx.AsyncClient
 ) -> None:
     """With figures and ages for staff; students are told of their own by their server only."""
     await lab.start("alice")

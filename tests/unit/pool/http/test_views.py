@@ -7,18 +7,18 @@ import pytest
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.http.access.principal import SPAWNER, Asker, Kind
+from miglab_pool.http.access.principal import SPAWNER, Asker, PrincipalKind
 from miglab_pool.http.access.redaction import visible_reservation, visible_snapshot
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, reservation_view, slice_view
 
 SECRETS = ("victor", "vision", "MIG-2", "a word to victor", "victors-lab")
-ILSE = Asker(Kind.PERSON, "ilse", instructs=frozenset({"ml"}))
-TIMO = Asker(Kind.PERSON, "timo", assists=frozenset({"ml"}))
-ALICE = Asker(Kind.PERSON, "alice", course_names=("ml",))
-ROOT = Asker(Kind.PERSON, "root", admin=True)
-ILSE_IN_VISION = Asker(Kind.PERSON, "victor", instructs=frozenset({"ml"}))
+ILSE = Asker(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}))
+TIMO = Asker(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"}))
+ALICE = Asker(PrincipalKind.PERSON, "alice", course_names=("ml",))
+ROOT = Asker(PrincipalKind.PERSON, "root", admin=True)
+ILSE_IN_VISION = Asker(PrincipalKind.PERSON, "victor", instructs=frozenset({"ml"}))
 
 
 def ticket(number: int, user: str, course: str) -> TicketView:

@@ -12,11 +12,11 @@ from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.reclaimer.activity_states import HOLDING_MIB, Activity, Bounds, Reading, judge
 from miglab_pool.reclaimer.hard_ends import HardEnd
-from miglab_pool.reclaimer.policy import Decision, LeaseFacts, Limits, Verdict, decide
+from miglab_pool.reclaimer.policy import Decision, IdleLimits, LeaseFacts, LeaseVerdict, decide
 from miglab_pool.reclaimer.signals import NEVER, Known
 
 NOW = 1_800_000_000.0
-LIMITS = Limits(
+LIMITS = IdleLimits(
     idle_s=7200, idle_wanted_s=900, holding_factor=2, warning_s=300, bounds=Bounds(90, 3600)
 )
 HELD = LeaseFacts(held_since=NOW - 100_000)
@@ -45,7 +45,7 @@ def verdict(
     others_wait: int = 0,
     ends: tuple[HardEnd, ...] = (),
     now: float = NOW,
-) -> Verdict:
+) -> LeaseVerdict:
     return decide(known, reading, lease, others_wait, LIMITS, ends, now)
 
 
@@ -271,7 +271,7 @@ leases = st.builds(
 AGES = ("execution_age_s", "terminal_age_s", "browser_age_s", "cpu_age_s")
 
 
-def is_unknown(said: Verdict) -> bool:
+def is_unknown(said: LeaseVerdict) -> bool:
     return said.activity is Activity.UNKNOWN
 
 

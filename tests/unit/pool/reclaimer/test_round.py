@@ -17,21 +17,21 @@ from miglab_api.tickets import TicketState
 from miglab_pool.model.closing_times import Closings, class_end, window
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.activity_states import Activity, Bounds, Reading
-from miglab_pool.reclaimer.policy import Decision, Limits
+from miglab_pool.reclaimer.policy import Decision, IdleLimits
 from miglab_pool.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.views.lease_cases import Case
 
-LIMITS = Limits(
+LIMITS = IdleLimits(
     idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, bounds=Bounds(90, 600)
 )
 POOL = changed(SETTINGS, warning_s=120, keepalive_s=300, keepalives=2, attend_grace_s=1e6)
 STEP_S = 15.0
 
 
-class Lab(World):
+class ReclaimWorld(World):
     """A lab whose reclaimer looks every 15 s, and servers that report as often unless silent."""
 
     def __init__(
@@ -92,15 +92,15 @@ class Lab(World):
         return one
 
 
-MakeLab = Callable[..., Lab]
+MakeLab = Callable[..., ReclaimWorld]
 
 
 @pytest.fixture
 def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
-    labs: list[Lab] = []
+    labs: list[ReclaimWorld] = []
 
-    def make(settings: PoolSettings = POOL, **more: object) -> Lab:
-        labs.append(Lab(tmp_path, settings, **more))  # type: ignore[arg-type]
+    def make(settings: PoolSettings = POOL, **more: object) -> ReclaimWorld:
+        labs.append(ReclaimWorld(tmp_path, settings, **more))  # type: ignore[arg-type]
         return labs[-1]
 
     yield make
@@ -110,15 +110,15 @@ def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
 
 
 @pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
+def lab(make_lab: MakeLab) -> ReclaimWorld:
     return make_lab()
 
 
-def steps(lab: Lab, lease: LeaseView) -> list[str]:
+def steps(lab: ReclaimWorld, lease: LeaseView) -> list[str]:
     return [row["to_state"] for row in reversed(lab.ledger.history("lease", str(lease.id)))]
 
 
-def test_unused_is_warned_then_taken_back(lab: Lab) -> None:
+def test_unused_is_warned_then_taken_back(lab: ReclaimWorld) -> None:
     """Idle → warned → releasing, each with its reason in the ledger, and counted."""
     lease = lab.run("ada")
     lab.live(990)
@@ -222,7 +222,7 @@ def test_what_staff_take_back_first_is_not_put_off(
     assert lab.pool.lease(lease.id).warning == before
 
 
-def test_sooner_when_others_wait(lab: Lab) -> None:
+def test_sooner_when_others_wait(lab: ReclaimWorld) -> None:
     """With somebody waiting for it the limit is the short one, and the view says so."""
     leases = [lab.run(f"student{n}") for n in range(7)]
     lab.busy = {lease.id for lease in leases[1:]}
@@ -232,7 +232,7 @@ def test_sooner_when_others_wait(lab: Lab) -> None:
     assert [lab.state(lease) for lease in leases] == ["warned", *["running"] * 6]
 
 
-def test_nobody_waits_any_more(lab: Lab) -> None:
+def test_nobody_waits_any_more(lab: ReclaimWorld) -> None:
     """When the one who waited has left the warning ends."""
     leases = [lab.run(f"student{n}") for n in range(7)]
     lab.busy = {lease.id for lease in leases[1:]}
@@ -243,7 +243,7 @@ def test_nobody_waits_any_more(lab: Lab) -> None:
     assert lab.state(leases[0]) is LeaseState.RUNNING
 
 
-def test_nothing_is_taken_for_whom_it_does_not_help(lab: Lab) -> None:
+def test_nothing_is_taken_for_whom_it_does_not_help(lab: ReclaimWorld) -> None:
     """Who waits while the pool is paused, or for another kind of room, shrinks no limit."""
     lease = lab.run("ada")
     lab.ask("ada", "7g.40gb", server="mine")
@@ -254,7 +254,7 @@ def test_nothing_is_taken_for_whom_it_does_not_help(lab: Lab) -> None:
     assert lab.pool.lease(lease.id).others_wait == 0
 
 
-def test_activity_ends_a_warning(lab: Lab) -> None:
+def test_activity_ends_a_warning(lab: ReclaimWorld) -> None:
     """A cell that runs after the warning keeps the slice."""
     lease = lab.run("ada")
     lab.live(1020)
@@ -266,7 +266,7 @@ def test_activity_ends_a_warning(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RUNNING
 
 
-def test_what_each_lease_was_doing_at_the_last_look(lab: Lab) -> None:
+def test_what_each_lease_was_doing_at_the_last_look(lab: ReclaimWorld) -> None:
     """Active, idle and unknown are told apart for the page; a lease that is over is left out."""
     active, idle, silent = (lab.run(name) for name in ("ada", "bob", "cy"))
     lab.busy.add(active.id)
@@ -282,7 +282,7 @@ def test_what_each_lease_was_doing_at_the_last_look(lab: Lab) -> None:
     assert idle.id not in lab.reclaimer.activities()
 
 
-def test_still_here_counts_so_often(lab: Lab) -> None:
+def test_still_here_counts_so_often(lab: ReclaimWorld) -> None:
     """It ends the warning for a while, twice; then work must be seen, and it counts anew."""
     lease = lab.run("ada")
     lab.live(1020)
@@ -303,7 +303,7 @@ def test_still_here_counts_so_often(lab: Lab) -> None:
     assert (lab.state(lease), lab.told("ada").keepalives) == (LeaseState.RUNNING, 0)
 
 
-def test_forged_activity_is_bounded(lab: Lab) -> None:
+def test_forged_activity_is_bounded(lab: ReclaimWorld) -> None:
     """A server that always says it is busy keeps an empty slice no longer than the bound."""
     lease = lab.run("ada")
     lab.busy = {lease.id}
@@ -315,7 +315,7 @@ def test_forged_activity_is_bounded(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RELEASING
 
 
-def test_use_of_the_slice_begins_the_bound_anew(lab: Lab) -> None:
+def test_use_of_the_slice_begins_the_bound_anew(lab: ReclaimWorld) -> None:
     """It counts from when something was last on the slice, and only while that can be read."""
     lease = lab.run("ada")
     lab.busy = {lease.id}
@@ -331,7 +331,7 @@ def test_use_of_the_slice_begins_the_bound_anew(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RUNNING
 
 
-def test_busy_with_a_process_is_left_alone(lab: Lab) -> None:
+def test_busy_with_a_process_is_left_alone(lab: ReclaimWorld) -> None:
     """The same with a process on the slice is a student who computes."""
     lease = lab.run("ada")
     lab.hold(lease)
@@ -340,7 +340,7 @@ def test_busy_with_a_process_is_left_alone(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RUNNING
 
 
-def test_a_held_slice_has_longer(lab: Lab) -> None:
+def test_a_held_slice_has_longer(lab: ReclaimWorld) -> None:
     """A process that does nothing is not busy, and what would be lost has twice as long."""
     lease = lab.run("ada")
     lab.hold(lease)
@@ -351,7 +351,7 @@ def test_a_held_slice_has_longer(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.WARNED
 
 
-def test_a_silent_server_is_left_alone(lab: Lab) -> None:
+def test_a_silent_server_is_left_alone(lab: ReclaimWorld) -> None:
     """A server that does not report is unknown: kept, and a warning it has stands and stays."""
     lease, other = lab.run("ada"), lab.run("bob")
     lab.silent = {lease.id}
@@ -366,7 +366,7 @@ def test_a_silent_server_is_left_alone(lab: Lab) -> None:
     assert lab.state(other) is LeaseState.RELEASING
 
 
-def test_an_old_reading_is_unknown(lab: Lab) -> None:
+def test_an_old_reading_is_unknown(lab: ReclaimWorld) -> None:
     """While the GPU thread hangs nothing is known of any slice, and nothing taken back."""
     lab.run("ada")
     lab.live(900)
@@ -377,7 +377,7 @@ def test_an_old_reading_is_unknown(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("jump_s", [7 * 24 * 3600.0, -3000.0])
-def test_clock_jumps(lab: Lab, jump_s: float) -> None:
+def test_clock_jumps(lab: ReclaimWorld, jump_s: float) -> None:
     """A wall clock that jumps neither makes anybody idle nor shortens or lengthens a warning."""
     lab.busy = {1}
     lease, other = lab.run("ada"), lab.run("bob")
@@ -396,7 +396,7 @@ def test_clock_jumps(lab: Lab, jump_s: float) -> None:
         assert lab.state(other) is LeaseState.RELEASING
 
 
-def test_a_restart_in_mid_warning(lab: Lab) -> None:
+def test_a_restart_in_mid_warning(lab: ReclaimWorld) -> None:
     """The warning outlives the pool and begins anew; nothing is taken before servers report."""
     lease = lab.run("ada")
     lab.live(1020)
@@ -415,7 +415,7 @@ def test_a_restart_in_mid_warning(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RELEASING
 
 
-def test_a_restart_gives_time_to_answer(lab: Lab) -> None:
+def test_a_restart_gives_time_to_answer(lab: ReclaimWorld) -> None:
     """A pool that comes back after the warning's end gives the whole warning again."""
     lease = lab.run("ada")
     lab.live(1020)
@@ -428,7 +428,7 @@ def test_a_restart_gives_time_to_answer(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RELEASING
 
 
-def test_stays_outlive_a_restart(lab: Lab) -> None:
+def test_stays_outlive_a_restart(lab: ReclaimWorld) -> None:
     """What was said before a restart still counts, and is still counted."""
     lease = lab.run("ada")
     lab.live(1020)
@@ -438,7 +438,7 @@ def test_stays_outlive_a_restart(lab: Lab) -> None:
     assert (lab.state(lease), lab.told("ada").keepalives) == (LeaseState.RUNNING, 1)
 
 
-def test_unsaved_documents_hold_it_up(lab: Lab) -> None:
+def test_unsaved_documents_hold_it_up(lab: ReclaimWorld) -> None:
     """The end of a warning waits for documents to be saved, but not for ever."""
     lease = lab.run("ada")
     lab.unsaved = 1
@@ -524,7 +524,7 @@ def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixt
     ]  # fmt: skip
 
 
-def test_switched_off_ends_warnings(lab: Lab) -> None:
+def test_switched_off_ends_warnings(lab: ReclaimWorld) -> None:
     """Who was warned before it was switched off is told that it is over."""
     lease = lab.run("ada")
     lab.live(1020)
@@ -534,7 +534,7 @@ def test_switched_off_ends_warnings(lab: Lab) -> None:
     assert lab.state(lease) is LeaseState.RUNNING
 
 
-def test_what_is_over_is_forgotten(lab: Lab) -> None:
+def test_what_is_over_is_forgotten(lab: ReclaimWorld) -> None:
     """Neither signals nor watches outlive their lease."""
     lease = lab.run("ada")
     lab.live(30)
@@ -543,7 +543,7 @@ def test_what_is_over_is_forgotten(lab: Lab) -> None:
     assert len(lab.board) == 0 and lab.reclaimer.explain(lab.pool) == []
 
 
-def reserve(lab: Lab, course: str, from_time: str, to_time: str) -> None:
+def reserve(lab: ReclaimWorld, course: str, from_time: str, to_time: str) -> None:
     request = ReservationRequest(
         course=course, shape="1g.5gb", count=7, date=date(1970, 1, 13),
         from_time=from_time, to_time=to_time, tz="UTC",
@@ -606,7 +606,7 @@ def test_idle_counts_from_when_it_last_computed(make_lab: MakeLab) -> None:
     assert 1950 < float(lab.told("ada").figures["gpu_computed_age_s"] or 0) < 2150
 
 
-def test_an_a100_tells_no_activity(lab: Lab) -> None:
+def test_an_a100_tells_no_activity(lab: ReclaimWorld) -> None:
     """It is unknown there, and said to be."""
     lease = lab.run("ada")
     lab.machine.add_process(lease.uuids[0], 4242, 900, activity_pct=40)
@@ -626,7 +626,7 @@ def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
 
 
 def test_one_that_changed_does_not_hold_up_the_others(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: ReclaimWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lease that refuses is left as it is; the next is looked at in the same round."""
     first, other = lab.run("ada"), lab.run("bob")

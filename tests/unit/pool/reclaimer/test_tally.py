@@ -1,7 +1,7 @@
 """How long leases worked and did nothing, as the reclaimer saw it, ends up in the ledger."""
 
 from miglab_pool.reclaimer.activity_states import Activity
-from miglab_pool.reclaimer.activity_totals import HAND_OVER_S, Tally
+from miglab_pool.reclaimer.activity_totals import HAND_OVER_S, ActivityTotals
 from miglab_pool.transactions.activity import Spent
 
 from .test_round import MakeLab, make_lab
@@ -12,7 +12,7 @@ __all__ = ["make_lab"]
 def test_it_is_handed_over_once_a_minute() -> None:
     """Each second is counted once; between two hand-overs nothing is due."""
     now = [0.0]
-    tally = Tally(lambda: now[0])
+    tally = ActivityTotals(lambda: now[0])
     for activity in (Activity.ACTIVE, Activity.IDLE_FREE, Activity.IDLE_HOLDING, Activity.UNKNOWN):
         tally.add(1, activity, 10.0)
     assert tally.due() == []

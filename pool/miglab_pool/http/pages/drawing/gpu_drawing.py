@@ -15,7 +15,7 @@ from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.wording import amount
 
 
-class Mark(StrEnum):
+class BoxMark(StrEnum):
     """What a run of memory slices is: `WORDS` is what is read, the name picks the pattern."""
 
     FREE = "free"
@@ -32,21 +32,21 @@ class Mark(StrEnum):
 
 
 WORDS = {
-    Mark.FREE: "free",
-    Mark.LEASED: "in use",
-    Mark.IDLE: "idle",
-    Mark.ENDING: "warned",
-    Mark.MAKING: "being made",
-    Mark.SCRUBBING: "being cleared",
-    Mark.DRAINING: "draining",
-    Mark.RESERVED: "reserved",
-    Mark.QUARANTINED: "set aside",
-    Mark.FOREIGN: "not the lab's",
-    Mark.UNCUT: "not cut",
+    BoxMark.FREE: "free",
+    BoxMark.LEASED: "in use",
+    BoxMark.IDLE: "idle",
+    BoxMark.ENDING: "warned",
+    BoxMark.MAKING: "being made",
+    BoxMark.SCRUBBING: "being cleared",
+    BoxMark.DRAINING: "draining",
+    BoxMark.RESERVED: "reserved",
+    BoxMark.QUARANTINED: "set aside",
+    BoxMark.FOREIGN: "not the lab's",
+    BoxMark.UNCUT: "not cut",
 }
 """The word that is drawn; the legend's order."""
 
-AVAILABLE = frozenset({Mark.FREE, Mark.UNCUT})
+AVAILABLE = frozenset({BoxMark.FREE, BoxMark.UNCUT})
 
 
 class Doings(NamedTuple):
@@ -85,7 +85,7 @@ class Box:
 
     start: int
     size: int
-    mark: Mark
+    mark: BoxMark
     what: str
     note: str = ""
     who: str = ""
@@ -151,14 +151,14 @@ def kept_on(gpu: GpuView, kept: Sequence[ReservedSlot]) -> list[ReservedSlot]:
 
 def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
     """The figures above the drawing: how many, and what."""
-    marks: Counter[Mark] = Counter()
+    marks: Counter[BoxMark] = Counter()
     free = 0
     for drawing in drawings:
         for box in drawing.boxes:
             marks[box.mark] += box.size
             free += box.size if box.mark in AVAILABLE and not drawing.trouble else 0
-    held = marks[Mark.LEASED] + marks[Mark.IDLE] + marks[Mark.ENDING]
-    idle = [(marks[Mark.IDLE], "of them idle")] if marks[Mark.IDLE] else []
+    held = marks[BoxMark.LEASED] + marks[BoxMark.IDLE] + marks[BoxMark.ENDING]
+    idle = [(marks[BoxMark.IDLE], "of them idle")] if marks[BoxMark.IDLE] else []
     return [(free, "memory slices free"), (held, "in use"), *idle, (waiting, "waiting")]
 
 
@@ -179,7 +179,7 @@ def boxes(gpu: GpuView, kept: Sequence[ReservedSlot], asker: Asker, doings: Doin
 def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[ReservedSlot]) -> Iterator[Box]:
     """Memory that is not cut, in runs that are reserved or not."""
     if gpu.draining:
-        yield Box(start, end - start, Mark.DRAINING, "–")
+        yield Box(start, end - start, BoxMark.DRAINING, "–")
         return
     position = start
     for place in kept:
@@ -187,11 +187,11 @@ def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[ReservedSlot]) -> 
         if first >= last:
             continue
         if first > position:
-            yield Box(position, first - position, Mark.UNCUT, "–")
-        yield Box(first, last - first, Mark.RESERVED, "not cut yet", course=place.course)
+            yield Box(position, first - position, BoxMark.UNCUT, "–")
+        yield Box(first, last - first, BoxMark.RESERVED, "not cut yet", course=place.course)
         position = last
     if position < end:
-        yield Box(position, end - position, Mark.UNCUT, "–")
+        yield Box(position, end - position, BoxMark.UNCUT, "–")
 
 
 def _box(
@@ -208,7 +208,7 @@ def _box(
         address=_address(item, asker),
     )
     if item.lease is None:
-        is_kept = drawn.mark is Mark.RESERVED and place is not None
+        is_kept = drawn.mark is BoxMark.RESERVED and place is not None
         return replace(drawn, note=item.why, course=place.course if is_kept and place else "")
     return replace(
         drawn,
@@ -234,23 +234,23 @@ def _next(item: SliceView, gpu: GpuView, place: ReservedSlot | None) -> str:
 
 
 _AS_IT_IS = {
-    SliceState.MAKING: Mark.MAKING,
-    SliceState.SCRUBBING: Mark.SCRUBBING,
-    SliceState.QUARANTINED: Mark.QUARANTINED,
-    SliceState.FOREIGN: Mark.FOREIGN,
+    SliceState.MAKING: BoxMark.MAKING,
+    SliceState.SCRUBBING: BoxMark.SCRUBBING,
+    SliceState.QUARANTINED: BoxMark.QUARANTINED,
+    SliceState.FOREIGN: BoxMark.FOREIGN,
 }
 
 
-def _mark(item: SliceView, gpu: GpuView, place: ReservedSlot | None, doings: Doings) -> Mark:
+def _mark(item: SliceView, gpu: GpuView, place: ReservedSlot | None, doings: Doings) -> BoxMark:
     if item.state in _AS_IT_IS:
         return _AS_IT_IS[item.state]
     if item.state is SliceState.FREE and (gpu.draining or item.draining):
-        return Mark.DRAINING
+        return BoxMark.DRAINING
     if item.state is SliceState.FREE:
-        return Mark.RESERVED if place else Mark.FREE
+        return BoxMark.RESERVED if place else BoxMark.FREE
     if item.lease in doings.warned:
-        return Mark.ENDING
-    return Mark.IDLE if item.lease in doings.idle else Mark.LEASED
+        return BoxMark.ENDING
+    return BoxMark.IDLE if item.lease in doings.idle else BoxMark.LEASED
 
 
 def holder(item: SliceView, asker: Asker) -> str:

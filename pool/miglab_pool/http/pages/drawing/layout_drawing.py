@@ -26,7 +26,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GpuChange:
     """One GPU, before and after.
 
     Attributes:
@@ -49,14 +49,14 @@ class Change:
     blocked: tuple[str, ...] = ()
 
 
-def changes(layouts: Iterable[GpuLayout], gpus: Sequence[GpuView], at: float) -> list[Change]:
+def changes(layouts: Iterable[GpuLayout], gpus: Sequence[GpuView], at: float) -> list[GpuChange]:
     """Each GPU against what is asked of it; one that is not there any more is left out."""
     there = {gpu.uuid: gpu for gpu in gpus}
     return [_change(one, there[one.gpu], at) for one in layouts if one.gpu in there]
 
 
-def _change(one: GpuLayout, gpu: GpuView, at: float) -> Change:
-    return Change(
+def _change(one: GpuLayout, gpu: GpuView, at: float) -> GpuChange:
+    return GpuChange(
         gpu.index,
         gpu.memory_slices,
         one.layout,

@@ -14,7 +14,7 @@ from miglab_pool.http.pages.elements.wording import wait_short
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QueueRow:
     """One place in line.
 
     Attributes:
@@ -39,10 +39,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueueTable:
     """Who waits, the next in front; ``shapes``: how many for each, the most wanted first."""
 
-    rows: list[Row]
+    rows: list[QueueRow]
     shapes: list[tuple[str, int]]
 
 
@@ -67,9 +67,9 @@ class Head:
     pool_button: str
 
 
-def line_of(waiting: Sequence[TicketView], asker: Asker) -> Line:
+def line_of(waiting: Sequence[TicketView], asker: Asker) -> QueueTable:
     """The line as the page shows it."""
-    return Line(rows(waiting, asker), by_shape(waiting))
+    return QueueTable(rows(waiting, asker), by_shape(waiting))
 
 
 def head_of(
@@ -92,14 +92,14 @@ def _pool_button(asker: Asker) -> str:
     return " or ".join(word for right, word in words.items() if asker.has(right))
 
 
-def rows(waiting: Sequence[TicketView], asker: Asker) -> list[Row]:
+def rows(waiting: Sequence[TicketView], asker: Asker) -> list[QueueRow]:
     """The line, the next in front."""
     return [_row(ticket, asker) for ticket in waiting]
 
 
-def _row(ticket: TicketView, asker: Asker) -> Row:
+def _row(ticket: TicketView, asker: Asker) -> QueueRow:
     is_own = asker.is_user(ticket.user)
-    return Row(
+    return QueueRow(
         ticket.id,
         "now" if ticket.position is None else str(ticket.position),
         "you" if is_own else ticket.user or "somebody",

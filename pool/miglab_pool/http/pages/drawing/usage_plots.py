@@ -20,7 +20,7 @@ OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class PlotBox:
     """A filled place.
 
     Attributes:
@@ -47,7 +47,7 @@ class Columns:
         words: the picture in a sentence.
     """
 
-    boxes: tuple[Box, ...]
+    boxes: tuple[PlotBox, ...]
     ticks: tuple[tuple[float, str], ...]
     labels: tuple[tuple[float, str], ...]
     legend: tuple[tuple[str, str], ...]
@@ -85,7 +85,7 @@ def _boxes(
     named: dict[str, str],
     hours: dict[tuple[str, str], float],
     top: float,
-) -> tuple[Box, ...]:
+) -> tuple[PlotBox, ...]:
     room = (100 - LEFT) / len(all_weeks)
     found = []
     for number, week in enumerate(all_weeks):
@@ -96,7 +96,7 @@ def _boxes(
                 y = _height(below + used, top)
                 words = f"{week}, {course}: {say(used)} slice-hours"
                 x, height = LEFT + (number + 0.15) * room, _height(below, top) - y
-                found.append(Box(kind, _cut(x), y, _cut(0.7 * room), _cut(height), words))
+                found.append(PlotBox(kind, _cut(x), y, _cut(0.7 * room), _cut(height), words))
                 below += used
     return tuple(found)
 

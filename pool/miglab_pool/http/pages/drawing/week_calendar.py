@@ -46,7 +46,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class CalendarDay:
     """One day of the week; ``lanes``: how many blocks lie side by side at most."""
 
     date: dt.date
@@ -64,7 +64,7 @@ class Week:
         to_hour: the hour after the last.
     """
 
-    days: tuple[Day, ...]
+    days: tuple[CalendarDay, ...]
     from_hour: int
     to_hour: int
     zone: str
@@ -151,7 +151,7 @@ def _state(one: ReservationView, time: Occurrence, now: float) -> ReservationSta
     return ReservationState.OVER if time.ends_at <= now else ReservationState.PLANNED
 
 
-def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> Day:
+def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> CalendarDay:
     """The blocks in lanes: each in the first that is free where it begins."""
     ends: list[int] = []
     placed = []
@@ -160,4 +160,4 @@ def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> Day:
         lane = min(next(free, len(ends)), MOST_LANES - 1)
         ends[lane : lane + 1] = [block.first + block.quarters]
         placed.append(replace(block, lane=lane))
-    return Day(date, is_today, tuple(placed), max(1, len(ends)))
+    return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)))

@@ -49,7 +49,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Action:
     """One thing that can be done.
 
     Attributes:
@@ -82,13 +82,13 @@ MAY_REASON = Field("reason", "Why (kept with your name; may be empty)", is_neede
 # -- leases -------------------------------------------------------------------------------------
 
 
-def on_lease(lease: LeaseView, asker: Asker) -> list[Act]:
+def on_lease(lease: LeaseView, asker: Asker) -> list[Action]:
     """What the asker may do to a lease."""
     if lease.state in OVER:
         return []
     if asker.is_user(lease.user):
         return [*_extend_own(lease), _release_own(lease)]
-    found: list[Act] = []
+    found: list[Action] = []
     if asker.may(Right.MESSAGE, lease.course):
         found.append(_message(lease.user, lease.server, to=f"{lease.user}, in JupyterLab"))
     if asker.may(Right.EXTEND, lease.course):
@@ -98,12 +98,12 @@ def on_lease(lease: LeaseView, asker: Asker) -> list[Act]:
     return found
 
 
-def _extend_own(lease: LeaseView) -> Iterable[Act]:
+def _extend_own(lease: LeaseView) -> Iterable[Action]:
     if lease.ends_at is None or not lease.extensions_left:
         return
     more = in_words(lease.extension_s)
     left = lease.extensions_left - 1
-    yield Act(
+    yield Action(
         "extend",
         f"Extend by {more}",
         f"Your {lease.shape} ends {more} later. After that you may extend it "
@@ -115,8 +115,8 @@ def _extend_own(lease: LeaseView) -> Iterable[Act]:
     )
 
 
-def _release_own(lease: LeaseView) -> Act:
-    return Act(
+def _release_own(lease: LeaseView) -> Action:
+    return Action(
         "release",
         "Release",
         f"Your server stops, and your {lease.shape} is free for others. {KEPT}",
@@ -128,7 +128,7 @@ def _release_own(lease: LeaseView) -> Act:
     )
 
 
-def _extend(lease: LeaseView) -> Iterable[Act]:
+def _extend(lease: LeaseView) -> Iterable[Action]:
     is_warned = lease.warning is not None and lease.warning.kind in (
         WarningKind.STAFF,
         WarningKind.IDLE,
@@ -137,7 +137,7 @@ def _extend(lease: LeaseView) -> Iterable[Act]:
     if lease.ends_at is None and not is_warned:
         return
     ends = "" if lease.ends_at is None else "The lease ends so much later. "
-    yield Act(
+    yield Action(
         "extend",
         "Give more time",
         f"{lease.user} keeps {lease.shape}. {ends}It does not count as one of their extensions, "
@@ -150,10 +150,10 @@ def _extend(lease: LeaseView) -> Iterable[Act]:
     )
 
 
-def _reclaim(lease: LeaseView) -> Act:
+def _reclaim(lease: LeaseView) -> Action:
     waits = lease.others_wait
     gain = f" {waits} in line could use it." if waits else " Nobody in line needs it just now."
-    return Act(
+    return Action(
         "reclaim",
         "Take back",
         f"{lease.user} reads your reason in JupyterLab and can save, not refuse. Then the server "
@@ -170,11 +170,11 @@ def _reclaim(lease: LeaseView) -> Act:
 # -- the line, and all --------------------------------------------------------------------------
 
 
-def on_ticket(ticket: TicketView, asker: Asker) -> list[Act]:
+def on_ticket(ticket: TicketView, asker: Asker) -> list[Action]:
     """What the asker may do to a place in line."""
     is_own = asker.is_user(ticket.user)
     who = "you" if is_own else str(ticket.user)
-    found: list[Act] = []
+    found: list[Action] = []
     if asker.may(Right.NEXT, ticket.course):
         found += _next(ticket, who)
     if not is_own and asker.may(Right.MESSAGE, ticket.course):
@@ -182,7 +182,7 @@ def on_ticket(ticket: TicketView, asker: Asker) -> list[Act]:
     if asker.may(Right.RELEASE, ticket.course, ticket.user):
         whose = "your" if is_own else f"{who}'s"
         found.append(
-            Act(
+            Action(
                 "cancel",
                 "Give up the place" if is_own else "Take out of the line",
                 f"The place for {ticket.shape} is lost; whoever waits behind moves up.",
@@ -196,14 +196,14 @@ def on_ticket(ticket: TicketView, asker: Asker) -> list[Act]:
     return found
 
 
-def _next(ticket: TicketView, who: str) -> Iterable[Act]:
+def _next(ticket: TicketView, who: str) -> Iterable[Action]:
     path = f"tickets/{ticket.id}/next"
     if ticket.is_next:
         says = f"{who} waits again at the place that course, use and age give."
         done = f"{who} is in line again."
-        yield Act("back", "Put back in line", says, "Put back", done, path, "DELETE")
+        yield Action("back", "Put back in line", says, "Put back", done, path, "DELETE")
     elif ticket.position is not None:
-        yield Act(
+        yield Action(
             "next",
             "Give the next slice",
             f"{who} gets the next {ticket.shape} that is free, before everybody else who waits. "
@@ -216,9 +216,9 @@ def _next(ticket: TicketView, who: str) -> Iterable[Act]:
         )
 
 
-def on_pool(paused: str, courses: Sequence[str], asker: Asker) -> list[Act]:
+def on_pool(paused: str, courses: Sequence[str], asker: Asker) -> list[Action]:
     """What the asker may do to all at once."""
-    found: list[Act] = []
+    found: list[Action] = []
     mine = [course for course in courses if asker.may(Right.MESSAGE, course)]
     if mine:
         found.append(_message_course(mine))
@@ -231,8 +231,8 @@ def on_pool(paused: str, courses: Sequence[str], asker: Asker) -> list[Act]:
     return found
 
 
-def _pause() -> Act:
-    return Act(
+def _pause() -> Action:
+    return Action(
         "pause",
         "Pause new leases",
         "Nobody gets a slice until you resume; who waits keeps the place. What runs, runs on.",
@@ -243,17 +243,17 @@ def _pause() -> Act:
     )
 
 
-def _resume(paused: str) -> Act:
+def _resume(paused: str) -> Action:
     says = f"It is paused: {paused} Leases are granted again, the first in line first."
-    return Act("resume", "Resume", says, "Resume", "Leases are granted again.", "pool/resume")
+    return Action("resume", "Resume", says, "Resume", "Leases are granted again.", "pool/resume")
 
 
-def _message(user: str, server: str | None, to: str) -> Act:
+def _message(user: str, server: str | None, to: str) -> Action:
     fixed = {"to_user": user} if server is None else {"to_user": user, "to_server": server}
     return _note("message", "Message", to, fixed)
 
 
-def _message_course(courses: Sequence[str]) -> Act:
+def _message_course(courses: Sequence[str]) -> Action:
     options = tuple((name, name) for name in courses)
     choice = Field("to_course", "Course", "choice", options=options)
     whom = "Everybody of the course who has a server"
@@ -262,8 +262,8 @@ def _message_course(courses: Sequence[str]) -> Act:
 
 def _note(
     key: str, title: str, whom: str, fixed: Mapping[str, str], fields: tuple[Field, ...] = ()
-) -> Act:
-    return Act(
+) -> Action:
+    return Action(
         key,
         title,
         f"{whom} reads it in JupyterLab, with your name, for as long as you say. "

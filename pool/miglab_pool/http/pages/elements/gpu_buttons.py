@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_pool.http.access.principal import Asker
 from miglab_pool.http.access.rights import Right
-from miglab_pool.http.pages.elements.buttons import MAY_REASON, REASON, Act, Field
+from miglab_pool.http.pages.elements.buttons import MAY_REASON, REASON, Action, Field
 
 DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 
 
-def on_slice(item: SliceView, gpu: GpuView, asker: Asker) -> list[Act]:
+def on_slice(item: SliceView, gpu: GpuView, asker: Asker) -> list[Action]:
     """What the asker may do to a slice, whoever holds it."""
-    found: list[Act] = []
+    found: list[Action] = []
     if asker.may(Right.DRAIN, gpu.course) and item.profile != "full" and not gpu.draining:
         found += _drain_slice(item)
     if asker.may(Right.QUARANTINE):
@@ -31,7 +31,7 @@ def on_slice(item: SliceView, gpu: GpuView, asker: Asker) -> list[Act]:
     return found
 
 
-def _drain_slice(item: SliceView) -> Iterable[Act]:
+def _drain_slice(item: SliceView) -> Iterable[Action]:
     if item.draining:
         yield _to_slice(
             item, "undrain", "End draining", "Its place takes leases again.", fields=(MAY_REASON,)
@@ -43,7 +43,7 @@ def _drain_slice(item: SliceView) -> Iterable[Act]:
         )
 
 
-def _set_aside(item: SliceView) -> Iterable[Act]:
+def _set_aside(item: SliceView) -> Iterable[Action]:
     if item.state is SliceState.FREE:
         yield _to_slice(
             item,
@@ -68,8 +68,8 @@ def _to_slice(
     says: str,
     fields: tuple[Field, ...] = (REASON,),
     is_grave: bool = False,
-) -> Act:
-    return Act(
+) -> Action:
+    return Action(
         key,
         title,
         says,
@@ -91,7 +91,7 @@ def _state(item: SliceView) -> str:
     return "draining" if item.draining and item.state in DRAINABLE else item.state.value
 
 
-def on_gpu(gpu: GpuView, asker: Asker) -> list[Act]:
+def on_gpu(gpu: GpuView, asker: Asker) -> list[Action]:
     """What the asker may do to a whole GPU."""
     if not asker.may(Right.DRAIN, gpu.course):
         return []
@@ -105,7 +105,7 @@ def on_gpu(gpu: GpuView, asker: Asker) -> list[Act]:
     return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON)]
 
 
-def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, why: Field) -> Act:
+def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, why: Field) -> Action:
     fixed = {"seen": "draining" if gpu.draining else gpu.state}
     path = f"gpus/{gpu.uuid}/{key}"
-    return Act(key, title, says, title, done, path, fields=(why,), fixed=fixed)
+    return Action(key, title, says, title, done, path, fields=(why,), fixed=fixed)
