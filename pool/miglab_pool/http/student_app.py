@@ -4,6 +4,8 @@ The only listener of the pool that students' containers reach.  A request carrie
 hub token; the hub says which server that is.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
@@ -16,8 +18,12 @@ from miglab_pool.http.access.auth import HubTokens, bearer, server_of
 from miglab_pool.http.access.token_guesses import Guesses
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.model.token_bucket import TokenBuckets, TooOften
 from miglab_pool.pool import Pool
-from miglab_pool.reclaimer.signals import SignalBoard, TooOften
+from miglab_pool.reclaimer.signals import SignalBoard
+
+WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
+WRITES_PER_S = 0.1  # and then so many per second
 
 api = APIRouter(prefix="/api", responses=REFUSED)
 
@@ -29,6 +35,7 @@ def student_app(
     *,
     default_course: str = "",
     guesses: Guesses | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """The student application over the same pool.
 
@@ -38,6 +45,7 @@ def student_app(
         board: takes what servers say of themselves.
         default_course: the course of those who are in none.
         guesses: counts unknown tokens; None for the usual limit.
+        clock: seconds that never jump.
     """
     app = FastAPI(
         title="miglab pool: student",
@@ -49,6 +57,7 @@ def student_app(
     )
     app.state.host, app.state.tokens, app.state.board = host, tokens, board
     app.state.default_course, app.state.guesses = default_course, guesses or Guesses()
+    app.state.writes = TokenBuckets(WRITES_BURST, WRITES_PER_S, clock)
     install(app, host.metrics.refused)
     return app
 
@@ -101,6 +110,25 @@ async def own_server(request: Request) -> OwnServer:
 
 
 Me = Annotated[OwnServer, Depends(own_server)]
+
+
+async def own_writer(me: Me, request: Request) -> OwnServer:
+    """The server that asks, if its student has not just asked for a great many changes.
+
+    Raises:
+        Refused: they have (429); each change is a row in the ledger, for good.
+    """
+    writes: TokenBuckets = request.app.state.writes
+    try:
+        writes.spend(me.user)
+    except TooOften:
+        raise DeniedError(
+            429, "too-often", "That was a lot at once. Wait a minute, then try again."
+        ) from None
+    return me
+
+
+Writer = Annotated[OwnServer, Depends(own_writer)]
 
 
 async def own_lease(me: Me, request: Request) -> LeaseView:
@@ -176,14 +204,14 @@ def _note(request: Request, lease: LeaseView, said: Signals) -> None:
 
 
 @api.post("/ticket/cancel")
-async def cancel(me: Me, request: Request) -> TicketView:
+async def cancel(me: Writer, request: Request) -> TicketView:
     """Give up the place in line, or what was offered."""
     host: PoolHost = request.app.state.host
     return await host.decide(lambda pool: pool.cancel_of(me.user, me.name, me.by))
 
 
 @api.post("/ticket/requeue")
-async def requeue(me: Me, ask: RequeueRequest, request: Request) -> TicketView:
+async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketView:
     """Join the queue once more for what an own ticket, now over, had asked for."""
     host: PoolHost = request.app.state.host
     courses = {*me.courses, request.app.state.default_course}
@@ -191,21 +219,21 @@ async def requeue(me: Me, ask: RequeueRequest, request: Request) -> TicketView:
 
 
 @api.post("/lease/keepalive")
-async def keepalive(own: Own, me: Me, request: Request) -> LeaseView:
+async def keepalive(own: Own, me: Writer, request: Request) -> LeaseView:
     """Say "I am still here": it ends a warning about an unused slice, so often without work."""
     host: PoolHost = request.app.state.host
     return await host.decide(lambda pool: pool.keepalive(own.id, me.by))
 
 
 @api.post("/lease/extend")
-async def extend(own: Own, me: Me, ask: ExtendRequest, request: Request) -> LeaseView:
+async def extend(own: Own, me: Writer, ask: ExtendRequest, request: Request) -> LeaseView:
     """Ask for more time."""
     host: PoolHost = request.app.state.host
     return await host.decide(lambda pool: pool.extend(own.id, ask.by_s, me.by))
 
 
 @api.post("/lease/release")
-async def release(own: Own, me: Me, ask: ReleaseRequest, request: Request) -> LeaseView:
+async def release(own: Own, me: Writer, ask: ReleaseRequest, request: Request) -> LeaseView:
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
     host: PoolHost = request.app.state.host
     return await host.decide(lambda pool: pool.release(own.id, me.by, ask.reason))

@@ -470,13 +470,6 @@ class Ledger:
         )
         return int(self._read(query)[0]["n"])
 
-    def tickets_without_reason(self) -> list[int]:
-        """The tickets that ended badly and do not say why; there should be none."""
-        columns = tables.tickets.c
-        ended = columns.state.in_(("cancelled", "refused", "expired"))
-        silent = (columns.reason == "") | (columns.message == "")
-        return [row["id"] for row in self._read(select(columns.id).where(ended & silent))]
-
     def read(self, query: Any) -> Sequence[Any]:
         """The answer of any query over `tables`, row by row; changes nothing."""
         return self._read(query)

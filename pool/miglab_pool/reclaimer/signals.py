@@ -9,17 +9,14 @@ the pool.
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from miglab_api.leases import KernelSignal, Signals
+from miglab_pool.model.token_bucket import TokenBuckets
 
 BURST = 10.0  # reports at once: a page that loads, a "still here", a saved document
 PER_S = 0.5  # and then so many per second; a server pushes one every 15 s
 NEVER = math.inf
-
-
-class TooOften(Exception):
-    """A server reports more often than it may; what it said was not taken in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,6 @@ class _Entry:
     signals: Signals | None = None
     cpu_pct: float | None = None
     cpu_busy_at: float = -math.inf
-    tokens: float = BURST
-    asked_at: float = field(default=-math.inf)
 
 
 class SignalBoard:
@@ -79,6 +74,7 @@ class SignalBoard:
         self._cpu_busy_pct = cpu_busy_pct
         self._clock = clock
         self._entries: dict[int, _Entry] = {}
+        self._buckets = TokenBuckets(BURST, PER_S, clock)
 
     def take(self, lease: int, signals: Signals) -> None:
         """Take in a report.
@@ -91,8 +87,8 @@ class SignalBoard:
             TooOften: it reports faster than any need.
         """
         now = self._clock()
+        self._buckets.spend(lease)
         entry = self._entries.setdefault(lease, _Entry(now))
-        _spend(entry, now)
         entry.cpu_pct = _cpu_pct(entry, signals, now)
         if entry.cpu_pct is not None and entry.cpu_pct >= self._cpu_busy_pct:
             entry.cpu_busy_at = now
@@ -112,14 +108,6 @@ class SignalBoard:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-
-def _spend(entry: _Entry, now: float) -> None:
-    entry.tokens = min(BURST, entry.tokens + max(0.0, now - entry.asked_at) * PER_S)
-    entry.asked_at = now
-    if entry.tokens < 1:
-        raise TooOften
-    entry.tokens -= 1
 
 
 def _cpu_pct(entry: _Entry, signals: Signals, now: float) -> float | None:

@@ -2,10 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import select
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
+from miglab_pool.ledger import tables
+from miglab_pool.ledger.reading import reading
 from miglab_pool.model.gpu import clash
 from miglab_pool.state.store import Store
 
@@ -80,11 +85,19 @@ def _reasons(store: Store) -> Iterator[str]:
     for gpu in store.state.gpus.values():
         if gpu.state != "ok" and not gpu.why:
             yield f"5: GPU {gpu.uuid} is {gpu.state}, and does not say why"
-    for number in store.ledger.tickets_without_reason():
-        yield f"5: ticket {number} ended, and does not say why"
     for ticket in store.state.tickets.values():
         if ticket.state in (TicketState.OFFERED, TicketState.TAKEN) and ticket.lease is None:
             yield f"1: ticket {ticket.id} is {ticket.state}, and has no lease"
+
+
+def ended_without_reason(ledger: Path) -> list[str]:
+    """5: the tickets that ended badly and do not say why; read from the ledger's file alone."""
+    columns = tables.tickets.c
+    ended = columns.state.in_(("cancelled", "refused", "expired"))
+    silent = (columns.reason == "") | (columns.message == "")
+    with reading(ledger) as connection:
+        numbers = connection.execute(select(columns.id).where(ended & silent)).scalars()
+        return [f"5: ticket {number} ended, and does not say why" for number in numbers]
 
 
 def _warnings(store: Store) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, literal_column, select
+from sqlalchemy import ColumnElement, Select, literal_column, not_, select
 
 from miglab_api.staff import AuditEntry
 from miglab_pool.ledger.reading import reading
@@ -33,7 +33,7 @@ class Question:
         what: the kind of thing.
         thing: which one.
         courses: only what belongs to one of these.
-        is_all: also what nobody did by hand.
+        is_all: also what nobody did by hand, and what students did in their own servers.
         limit: the newest so many.
     """
 
@@ -59,6 +59,8 @@ def query(asked: Question) -> Select[Any]:
         wanted.append(columns.at < asked.until)
     if asked.before is not None:
         wanted.append(columns.id < asked.before)
+    if asked.by is None and not asked.is_all:
+        wanted.append(not_(columns.by.startswith("server:")))
     if asked.by is not None:
         names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
         servers = columns.by.startswith(f"server:{asked.by}/", autoescape=True)

@@ -41,7 +41,8 @@ async def audit(
 ) -> list[AuditEntry] | Response:
     """What people did, the newest first; of the own courses alone.
 
-    ``everything`` is also what the pool, the spawner and the reclaimer did by themselves.
+    What students did in their own servers is told to who asks ``by`` whom, or for ``everything``,
+    which is also what the pool, the spawner and the reclaimer did by themselves.
     """
     asked = Question(
         since=since,

@@ -239,7 +239,7 @@ async def pool_now(asker: Who, host: Host) -> PoolSnapshot:
 @api.get("/invariants")
 async def invariants(_: Annotated[Asker, needs(Right.HEALTH)], host: Host) -> list[str]:
     """What contradicts the pool's invariants, in words; empty is well."""
-    return await host.decide(lambda pool: pool.check_invariants())
+    return await host.read(lambda pool: pool.check_invariants())
 
 
 @api.get("/reclaim")

@@ -6,6 +6,7 @@ import pytest
 from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import TicketRequest, TicketState
+from miglab_pool.http.student_app import WRITES_BURST
 from miglab_pool.reclaimer.signals import SignalBoard
 
 from .conftest import as_
@@ -202,3 +203,17 @@ async def test_a_place_given_up_and_asked_for_again(
     assert ("cancel", number, "server:alice/") in pool.calls
     await student.post("/api/ticket/requeue", json={"ticket": number}, headers=as_("alice-server"))
     assert pool.calls[-1] == ("requeue", "alice", "", number, ("everyone",))
+
+
+async def test_a_student_cannot_fill_the_ledger(student: httpx.AsyncClient, pool: FakePool) -> None:
+    """So many changes at once, whichever server asks and whatever for; others are not held up."""
+    answers = [
+        await student.post("/api/lease/keepalive", headers=as_("alice-server")) for _ in range(40)
+    ]
+    taken = sum(answer.status_code == 200 for answer in answers)
+    assert WRITES_BURST <= taken < WRITES_BURST + 5
+    assert answers[-1].json()["reason"] == "too-often"
+    for path in ("/api/ticket/cancel", "/api/lease/release"):
+        answer = await student.post(path, json={}, headers=as_("alice-lab2"))
+        assert answer.status_code == 429
+    assert len(pool.calls) == taken

@@ -1,0 +1,22 @@
+"""The audit: what students do in their own servers does not push out what staff did."""
+
+from miglab_pool.views.audit import Question, read
+
+from .conftest import World
+
+
+def test_students_acts_are_told_by_name_or_with_everything(world: World) -> None:
+    """440 newest entries of which 438 were one student's were no audit."""
+    world.pool.pause("Repairs.", "person:ina")
+    world.pool.resume("person:ina")
+    for _ in range(20):
+        world.ask("mallory")
+        world.pool.cancel_of("mallory", "", "server:mallory/")
+    path = world.ledger.path
+
+    def who(**asked: object) -> set[str]:
+        return {one.by for one in read(path, Question(**asked))}  # type: ignore[arg-type]
+
+    assert who() == {"person:ina"}
+    assert who(by="mallory") == {"server:mallory/"}
+    assert who(is_all=True) >= {"person:ina", "server:mallory/"}
