@@ -17,7 +17,7 @@ from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pages.drawing.gpu_drawing import WORDS
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 CHROMIUM = os.environ.get("MIGLAB_CHROMIUM", "/usr/bin/chromium")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -45,7 +45,7 @@ async def pool() -> BigPool:
 @pytest.fixture
 async def open_page(pool: BigPool) -> AsyncIterator[Open]:
     """Open the pool's page as a site admin, in a window of some size; its errors fail the test."""
-    host = PoolHost(pool, Metrics(), reclaimer=Idlers())  # type: ignore[arg-type]
+    host = PoolRunner(pool, Metrics(), reclaimer=Idlers())  # type: ignore[arg-type]
     sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
     app = management_app(host, sign_in, default_course="everyone", notices=("simulated GPUs",))
     port = free_ports()

@@ -23,7 +23,7 @@ from miglab_bench.measures.pool import free_ports
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 CHROMIUM = os.environ.get("MIGLAB_CHROMIUM", "/usr/bin/chromium")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -46,7 +46,7 @@ class PageLab:
         self.url = f"http://localhost:{self.port}{PREFIX}/"
 
     async def start(self) -> None:
-        self.host = PoolHost(self.pool, Metrics())  # type: ignore[arg-type]
+        self.host = PoolRunner(self.pool, Metrics())  # type: ignore[arg-type]
         app = management_app(
             self.host, self.sign_in, default_course="everyone", notices=("simulated GPUs",)
         )

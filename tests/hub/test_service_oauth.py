@@ -14,10 +14,10 @@ import pytest
 
 from miglab_bench.measures.pool import free_ports
 from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn, asker_from, server_of
-from miglab_pool.http.access.principal import Asker, PrincipalKind
+from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.model.course_roles import CourseStaff, RoleBook
 
 BOOK = RoleBook({"everyone": CourseStaff(), "ml": CourseStaff()})
@@ -137,7 +137,7 @@ class _NoPool:
 @pytest.fixture
 async def pool(access: HubAccess) -> AsyncIterator[httpx.AsyncClient]:
     """The service, signed up with the real hub."""
-    host = PoolHost(_NoPool(), Metrics())  # type: ignore[arg-type]
+    host = PoolRunner(_NoPool(), Metrics())  # type: ignore[arg-type]
     app = management_app(host, SignIn(access, "s" * 32, BOOK), default_course="everyone")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://lab") as client:
@@ -229,17 +229,17 @@ async def new_token(browser: httpx.AsyncClient, user: str, **more: object) -> st
 
 
 ASKERS = {
-    "alice": Asker(PrincipalKind.PERSON, "alice"),
-    "ina": Asker(PrincipalKind.PERSON, "ina", instructs=frozenset(BOOK.courses)),
-    "sam": Asker(PrincipalKind.PERSON, "sam", admin=True),
-    "root": Asker(PrincipalKind.PERSON, "root", admin=True),
-    "timo": Asker(
+    "alice": Principal(PrincipalKind.PERSON, "alice"),
+    "ina": Principal(PrincipalKind.PERSON, "ina", instructs=frozenset(BOOK.courses)),
+    "sam": Principal(PrincipalKind.PERSON, "sam", admin=True),
+    "root": Principal(PrincipalKind.PERSON, "root", admin=True),
+    "timo": Principal(
         PrincipalKind.PERSON,
         "timo",
         assists=frozenset({"everyone"}),
         course_names=("everyone-assistants",),
     ),
-    "gina": Asker(
+    "gina": Principal(
         PrincipalKind.PERSON,
         "gina",
         instructs=frozenset({"ml"}),
@@ -251,7 +251,7 @@ ASKERS = {
 
 @pytest.mark.parametrize("asker", ASKERS.values(), ids=ASKERS)
 async def test_a_token_on_the_command_line(
-    browser: httpx.AsyncClient, access: HubAccess, asker: Asker
+    browser: httpx.AsyncClient, access: HubAccess, asker: Principal
 ) -> None:
     """A person's own hub token says who it is, and its roles, by scope and by group."""
     await log_in(browser, asker.name)

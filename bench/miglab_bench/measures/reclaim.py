@@ -34,7 +34,7 @@ from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.state import Delays
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
@@ -155,7 +155,7 @@ class ReclaimLab:
         self._driver = driver
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
         pool = Pool(PoolSettings(courses=rules), ledger, cast(Driver, driver), ProcessHolders())
-        self.host = PoolHost(pool, Metrics(), times, self._end_servers)
+        self.host = PoolRunner(pool, Metrics(), times, self._end_servers)
 
     async def start(self, user: str) -> LeaseView:
         """Ask, wait, take, attach, run."""
@@ -199,7 +199,7 @@ class ReclaimLab:
         await self.host.decide(lambda pool: pool.attach(number, generation, holder))
         return lease
 
-    async def _end_servers(self, host: PoolHost) -> None:
+    async def _end_servers(self, host: PoolRunner) -> None:
         for lease in await host.decide(lambda pool: pool.leases()):
             server = self._servers.get(lease.id)
             if lease.state is LeaseState.RELEASING and server is not None:

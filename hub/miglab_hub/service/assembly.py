@@ -21,7 +21,7 @@ from miglab_pool.http.access.auth import HubAccess, SignIn
 from miglab_pool.http.access.token_guesses import ServerTokens
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.file import LedgerError
 from miglab_pool.ledger.ledger import Ledger
@@ -47,7 +47,7 @@ class ServiceParts:
         close: gives back what was opened; to be called last.
     """
 
-    host: PoolHost
+    host: PoolRunner
     management: FastAPI
     student: FastAPI
     hub: httpx.AsyncClient
@@ -75,7 +75,7 @@ def assemble(settings: Settings) -> ServiceParts:
     pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
 
-    async def end_servers(host: PoolHost) -> None:
+    async def end_servers(host: PoolRunner) -> None:
         leases = await host.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
         await ender.ask(leases)
         host.unknown_to_hub = ender.unknown
@@ -87,7 +87,7 @@ def assemble(settings: Settings) -> ServiceParts:
         driver.close()
 
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
-    host = PoolHost(pool, metrics, _times(settings), end_servers, reclaimer)
+    host = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
     return ServiceParts(
         host,
         management_app(

@@ -8,10 +8,10 @@ from fastapi import Depends, Request
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_pool.http.access.dependencies import who
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 A_PERSON = 16  # tabs and `miglab pool watch`
 
@@ -24,9 +24,9 @@ class SnapshotTexts:
 
     def __init__(self) -> None:
         self._snapshot: PoolSnapshot | None = None
-        self._texts: dict[Asker, str] = {}
+        self._texts: dict[Principal, str] = {}
 
-    async def of(self, host: PoolHost, asker: Asker) -> str:
+    async def of(self, host: PoolRunner, asker: Principal) -> str:
         """The snapshot of this moment for the asker."""
         snapshot = await host.snapshot()
         if snapshot is not self._snapshot:
@@ -48,7 +48,7 @@ class Streams:
         self._a_person = a_person
         self._now_open: Counter[str] = Counter()
 
-    def open(self, asker: Asker) -> None:
+    def open(self, asker: Principal) -> None:
         """Count one more.
 
         Raises:
@@ -62,7 +62,7 @@ class Streams:
             )
         self._now_open[asker.by] += 1
 
-    def close(self, asker: Asker) -> None:
+    def close(self, asker: Principal) -> None:
         """Count one less."""
         self._now_open[asker.by] -= 1
         if not self._now_open[asker.by]:

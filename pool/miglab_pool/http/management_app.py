@@ -12,7 +12,7 @@ from miglab_pool.http.errors import install
 from miglab_pool.http.event_streams import SnapshotTexts, Streams
 from miglab_pool.http.examiner import Doctor, Look
 from miglab_pool.http.pages.router import page_router
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes.audit import router as audit_router
 from miglab_pool.http.routes.core import api, metrics
 from miglab_pool.http.routes.health import router as health_router
@@ -38,7 +38,7 @@ ROUTERS = (
 
 
 def management_app(
-    host: PoolHost,
+    host: PoolRunner,
     sign_in: SignIn,
     *,
     default_course: str,

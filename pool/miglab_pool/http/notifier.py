@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Waker:
+class Notifier:
     """A version number that can be waited on, from one event loop.
 
     Attributes:

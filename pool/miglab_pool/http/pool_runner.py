@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.tickets import TicketView
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.notifier import Waker
+from miglab_pool.http.notifier import Notifier
 from miglab_pool.worker.jobs import ActKind
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class CachedSnapshot(NamedTuple):
     line: Mapping[int, TicketView]
 
 
-class PoolHost:
+class PoolRunner:
     """The one way to the pool for everything in this process.
 
     Attributes:
@@ -85,10 +85,10 @@ class PoolHost:
         pool: Pool,
         metrics: Metrics,
         times: Times | None = None,
-        end_servers: Callable[[PoolHost], Awaitable[None]] | None = None,
+        end_servers: Callable[[PoolRunner], Awaitable[None]] | None = None,
         reclaimer: Reclaimer | None = None,
     ) -> None:
-        self.waker = Waker(pool.version)
+        self.waker = Notifier(pool.version)
         self.metrics = metrics
         self._pool = pool
         self._times = times or Times()

@@ -17,7 +17,7 @@ from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import HubTokens, bearer, server_of
 from miglab_pool.http.access.token_guesses import Guesses
 from miglab_pool.http.errors import REFUSED, DeniedError, install
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.model.token_bucket import TokenBuckets, TooOften
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.signals import SignalBoard
@@ -29,7 +29,7 @@ api = APIRouter(prefix="/api", responses=REFUSED)
 
 
 def student_app(
-    host: PoolHost,
+    host: PoolRunner,
     tokens: HubTokens,
     board: SignalBoard,
     *,
@@ -137,7 +137,7 @@ async def own_lease(me: Me, request: Request) -> LeaseView:
     Raises:
         Refused: as `own_server`; no lease (404).
     """
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     lease = await host.decide(lambda pool: pool.lease_of(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
@@ -182,7 +182,7 @@ async def server_signals(
 
 
 async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
 
     def look(pool: Pool) -> ServerStatus:
         messages = pool.messages_for(me.user, me.name, me.courses)
@@ -206,14 +206,14 @@ def _note(request: Request, lease: LeaseView, said: Signals) -> None:
 @api.post("/ticket/cancel")
 async def cancel(me: Writer, request: Request) -> TicketView:
     """Give up the place in line, or what was offered."""
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     return await host.decide(lambda pool: pool.cancel_of(me.user, me.name, me.by))
 
 
 @api.post("/ticket/requeue")
 async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketView:
     """Join the queue once more for what an own ticket, now over, had asked for."""
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     courses = {*me.courses, request.app.state.default_course}
     return await host.decide(lambda pool: pool.requeue(me.user, me.name, ask.ticket, courses))
 
@@ -221,21 +221,21 @@ async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketVi
 @api.post("/lease/keepalive")
 async def keepalive(own: Own, me: Writer, request: Request) -> LeaseView:
     """Say "I am still here": it ends a warning about an unused slice, so often without work."""
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     return await host.decide(lambda pool: pool.keepalive(own.id, me.by))
 
 
 @api.post("/lease/extend")
 async def extend(own: Own, me: Writer, ask: ExtendRequest, request: Request) -> LeaseView:
     """Ask for more time."""
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     return await host.decide(lambda pool: pool.extend(own.id, ask.by_s, me.by))
 
 
 @api.post("/lease/release")
 async def release(own: Own, me: Writer, ask: ReleaseRequest, request: Request) -> LeaseView:
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     return await host.decide(lambda pool: pool.release(own.id, me.by, ask.reason))
 
 

@@ -14,7 +14,7 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.http.access.auth import HubAccess, SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.course_roles import RoleBook
 from miglab_pool.model.holders import Holders
@@ -77,7 +77,7 @@ class PoolLab:
         self.driver = open_gpus(simulated_state=self.folder / "gpus")
         self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.pool = Pool(self.settings, self.ledger, self.driver, AnyHolders(self.kinds))
-        self.host = PoolHost(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
+        self.host = PoolRunner(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
         access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
         app = management_app(
             self.host, SignIn(access, SECRET, RoleBook()), default_course="everyone"

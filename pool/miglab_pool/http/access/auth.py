@@ -28,7 +28,7 @@ from tornado.httputil import url_concat
 from tornado.web import HTTPError
 
 from miglab_pool.http.access.pending_sign_in import PendingSignIns
-from miglab_pool.http.access.principal import SPAWNER, Asker, PrincipalKind
+from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.access.sessions import Session, Sessions
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.model.course_roles import RoleBook
@@ -163,7 +163,7 @@ class SignIn:
         self._session_cookie = f"{cookie}-session"
         self._state_cookie = f"{cookie}-state"
 
-    async def asker(self, request: Request) -> Asker:
+    async def asker(self, request: Request) -> Principal:
         """Who asks.
 
         Raises:
@@ -180,7 +180,7 @@ class SignIn:
         self._check_xsrf(request, session)
         return await self._person(session.token, session.xsrf)
 
-    async def _person(self, token: str, xsrf: str = "") -> Asker:
+    async def _person(self, token: str, xsrf: str = "") -> Principal:
         model = await self.tokens.owner(token)
         if model is None:
             raise _nobody()
@@ -256,7 +256,7 @@ def bearer(request: Request) -> str | None:
     return match[1] if match else None
 
 
-def asker_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Asker:
+def asker_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Principal:
     """The asker that the hub's description of a token's owner stands for.
 
     A hub admin, or who has `ADMIN_SCOPE`, is site admin; who has `STAFF_SCOPE` instructs every
@@ -266,7 +266,7 @@ def asker_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Aske
     scopes, groups = model.get("scopes", ()), tuple(model.get("groups", ()))
     name = str(model["name"])
     known_as = name if is_person else ""
-    return Asker(
+    return Principal(
         kind=PrincipalKind.PERSON if is_person else PrincipalKind.SERVICE,
         name=name,
         admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes,

@@ -2,7 +2,7 @@
 
 Every route has one parameter or dependency made by `needs` (a page: by `page_needs`), or is marked
 `OPEN`; a test refuses a route that has neither.  It refuses who has the right over nothing at all;
-whether the right reaches what is asked for, the route finds out with `Asker.require`.
+whether the right reaches what is asked for, the route finds out with `Principal.require`.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.principal import Asker, forbidden
+from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 
-async def who(request: Request) -> Asker:
+async def who(request: Request) -> Principal:
     """Whoever asks; refuses nobody in particular."""
     sign_in: SignIn = request.app.state.sign_in
     return await sign_in.asker(request)
@@ -28,7 +28,7 @@ class Needs:
 
     right: Right
 
-    async def __call__(self, request: Request) -> Asker:
+    async def __call__(self, request: Request) -> Principal:
         """Who asks.
 
         Raises:
@@ -71,12 +71,12 @@ def page_needs(right: Right) -> Any:
     return Depends(PageNeeds(right))
 
 
-async def _host(request: Request) -> PoolHost:  # async: FastAPI gives a plain one a thread
-    host: PoolHost = request.app.state.host
+async def _host(request: Request) -> PoolRunner:  # async: FastAPI gives a plain one a thread
+    host: PoolRunner = request.app.state.host
     return host
 
 
 OPEN = Depends(Open())
-Who = Annotated[Asker, needs(Right.SEE_POOL)]
-Spawner = Annotated[Asker, needs(Right.SPAWN)]
-Host = Annotated[PoolHost, Depends(_host)]
+Who = Annotated[Principal, needs(Right.SEE_POOL)]
+Spawner = Annotated[Principal, needs(Right.SPAWN)]
+Host = Annotated[PoolRunner, Depends(_host)]

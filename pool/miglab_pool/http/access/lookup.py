@@ -6,13 +6,13 @@ do this is told who may (403).
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.pool import Pool
 
 
-def ticket_for(pool: Pool, asker: Asker, number: int, right: Right) -> TicketView:
+def ticket_for(pool: Pool, asker: Principal, number: int, right: Right) -> TicketView:
     """The ticket, if the asker has the right over it.
 
     Raises:
@@ -26,7 +26,7 @@ def ticket_for(pool: Pool, asker: Asker, number: int, right: Right) -> TicketVie
     return found
 
 
-def lease_for(pool: Pool, asker: Asker, number: int, right: Right) -> LeaseView:
+def lease_for(pool: Pool, asker: Principal, number: int, right: Right) -> LeaseView:
     """The lease, if the asker has the right over it.
 
     Raises:

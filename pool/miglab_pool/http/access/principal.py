@@ -22,7 +22,7 @@ class PrincipalKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Principal:
     """One authenticated asker.
 
     Attributes:
@@ -134,4 +134,4 @@ def forbidden(right: Right, course: str = "") -> DeniedError:
     )
 
 
-SPAWNER = Asker(PrincipalKind.SPAWNER)
+SPAWNER = Principal(PrincipalKind.SPAWNER)

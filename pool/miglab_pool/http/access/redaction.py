@@ -3,11 +3,11 @@
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.reservations import ReservationView
 from miglab_api.tickets import TicketView
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 
 
-def visible_snapshot(snapshot: PoolSnapshot, asker: Asker) -> PoolSnapshot:
+def visible_snapshot(snapshot: PoolSnapshot, asker: Principal) -> PoolSnapshot:
     """The snapshot with everything removed that names somebody whom the asker may not see.
 
     Everybody sees every slice's place, profile and state.  Name, server, course and UUID one sees
@@ -23,21 +23,21 @@ def visible_snapshot(snapshot: PoolSnapshot, asker: Asker) -> PoolSnapshot:
     )
 
 
-def visible_ticket(ticket: TicketView, asker: Asker) -> TicketView:
+def visible_ticket(ticket: TicketView, asker: Principal) -> TicketView:
     """The ticket, without its owner and what was said to the owner if the asker may not see it."""
     if asker.may(Right.SEE_NAMES, ticket.course, ticket.user):
         return ticket
     return ticket.model_copy(update={"user": None, "server": None, "course": "", "message": ""})
 
 
-def visible_gpu(gpu: GpuView, asker: Asker) -> GpuView:
+def visible_gpu(gpu: GpuView, asker: Principal) -> GpuView:
     """The GPU, with what the asker may see of each of its slices."""
     return gpu.model_copy(
         update={"slices": tuple(visible_slice(item, asker) for item in gpu.slices)}
     )
 
 
-def visible_slice(item: SliceView, asker: Asker) -> SliceView:
+def visible_slice(item: SliceView, asker: Principal) -> SliceView:
     """The slice, without its holder if the asker may not see whom."""
     is_nobodys = item.lease is None and item.user is None
     if asker.may(Right.SEE_NAMES, item.course, item.user) or (is_nobodys and asker.is_staff):
@@ -47,7 +47,7 @@ def visible_slice(item: SliceView, asker: Asker) -> SliceView:
     )
 
 
-def visible_reservation(one: ReservationView, asker: Asker) -> ReservationView:
+def visible_reservation(one: ReservationView, asker: Principal) -> ReservationView:
     """The reservation; who made it and what for, those alone see who could have made it."""
     if asker.may(Right.SEE_NAMES, one.course):
         return one

@@ -12,14 +12,14 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_api.wording import likely_wait
 from miglab_pool.http.access.dependencies import Host, Who
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.elements import buttons, gpu_buttons
 from miglab_pool.http.pages.elements.wording import amount, in_words
 from miglab_pool.http.pages.frame import render_part
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 Facts = list[tuple[str, str]]
 
@@ -54,7 +54,7 @@ async def details(request: Request, asker: Who, host: Host, kind: str, thing: st
     )
 
 
-async def _thoughts(host: PoolHost, asker: Asker, lease: LeaseView | None) -> Facts:
+async def _thoughts(host: PoolRunner, asker: Principal, lease: LeaseView | None) -> Facts:
     """What the reclaimer thinks of a lease."""
     reclaimer = host.reclaimer
     if lease is None or reclaimer is None or not asker.may(Right.SEE_NAMES, lease.course):
@@ -69,7 +69,7 @@ class VisiblePool:
 
     snapshot: PoolSnapshot
     leases: dict[int, LeaseView]
-    asker: Asker
+    asker: Principal
     now: float
 
     def at(self, kind: str, thing: str, courses: Iterable[str]) -> Details | None:

@@ -3,7 +3,7 @@
 A page is a handler that calls `shown` with a function that draws it for whoever asks::
 
     async def page(request: Request) -> Response:
-        async def draw(asker: Asker) -> str:
+        async def draw(asker: Principal) -> str:
             return render("usage.html", request, asker, "usage", rows=...)
 
         return await shown(request, draw)
@@ -20,7 +20,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.principal import Asker, forbidden
+from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.elements.wording import in_words, iso, left, left_short, since
@@ -43,10 +43,10 @@ class NavigationEntry:
     key: str
     path: str
     title: str
-    is_open: Callable[[Asker], bool]
+    is_open: Callable[[Principal], bool]
 
 
-def everybody(_asker: Asker) -> bool:
+def everybody(_asker: Principal) -> bool:
     """Open to all who are signed in."""
     return True
 
@@ -78,7 +78,7 @@ def _environment() -> Environment:
 TEMPLATES = _environment()
 
 
-async def shown(request: Request, draw: Callable[[Asker], Awaitable[str]]) -> Response:
+async def shown(request: Request, draw: Callable[[Principal], Awaitable[str]]) -> Response:
     """A page for whoever asks; whoever is not signed in is sent to the hub first, then back here.
 
     Args:
@@ -98,7 +98,9 @@ async def shown(request: Request, draw: Callable[[Asker], Awaitable[str]]) -> Re
         return failed(request, refused, asker)
 
 
-def render(template: str, request: Request, asker: Asker, here: str = "", **values: object) -> str:
+def render(
+    template: str, request: Request, asker: Principal, here: str = "", **values: object
+) -> str:
     """A template, with what every page needs.
 
     Args:
@@ -119,7 +121,7 @@ def render_part(template: str, **values: object) -> str:
 
 
 def failed(
-    request: Request, refused: DeniedError, asker: Asker | None = None, again: str = ""
+    request: Request, refused: DeniedError, asker: Principal | None = None, again: str = ""
 ) -> Response:
     """The page that says why there is none, and leads to ``again`` or the same address."""
     request.app.state.host.metrics.refused(refused.reason)
@@ -137,7 +139,7 @@ async def callback(request: Request) -> Response:
         return failed(request, refused, again=f"{sign_in.access.prefix}/")
 
 
-def _frame(request: Request, asker: Asker | None, here: str) -> dict[str, object]:
+def _frame(request: Request, asker: Principal | None, here: str) -> dict[str, object]:
     access = request.app.state.sign_in.access
     return {
         "prefix": access.prefix,

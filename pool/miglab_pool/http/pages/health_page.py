@@ -9,11 +9,11 @@ from fastapi import Request, Response
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_pool.gpu.nvml.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import GpuInfo
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.examiner import Doctor
 from miglab_pool.http.pages.elements.wording import short
 from miglab_pool.http.pages.frame import render, shown
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes.health import health_of
 from miglab_pool.model.memory import Wellness
 from miglab_pool.views.health_findings import HOT_C, HealthFinding, of_gpu, of_pool
@@ -78,8 +78,8 @@ async def page(request: Request) -> Response:
     return await shown(request, lambda asker: _draw(request, asker))
 
 
-async def _draw(request: Request, asker: Asker) -> str:
-    host: PoolHost = request.app.state.host
+async def _draw(request: Request, asker: Principal) -> str:
+    host: PoolRunner = request.app.state.host
     doctor: Doctor = request.app.state.doctor
     examined = await doctor.examine()
     condition = await host.decide(lambda pool: pool.condition())

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from miglab_api.layouts import Layouts, LayoutState, LayoutText, LayoutTime, LayoutView
 from miglab_pool.http.access.dependencies import Host, needs
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
@@ -17,10 +17,10 @@ from miglab_pool.http.layout_files.resolver import dump
 from miglab_pool.http.pages.drawing.layout_drawing import changes
 from miglab_pool.http.pages.elements.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.frame import render, render_part, shown
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes import layouts
 
-Viewer = Annotated[Asker, needs(Right.SEE_LAYOUTS)]
+Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
 STATE_WORDS = {
     LayoutState.PLANNED: "planned",
     LayoutState.IN_FORCE: "in force",
@@ -49,8 +49,8 @@ async def page(request: Request) -> Response:
     return await shown(request, lambda asker: _draw(request, asker))
 
 
-async def _draw(request: Request, asker: Asker) -> str:
-    host: PoolHost = request.app.state.host
+async def _draw(request: Request, asker: Principal) -> str:
+    host: PoolRunner = request.app.state.host
     found = layouts.visible(await host.decide(lambda pool: pool.layouts()), asker)
     snapshot = visible_snapshot(await host.snapshot(), asker)
     return render(

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from markupsafe import Markup
 
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.pages.frame import render_part
 
 VIEWERS = 64
@@ -77,7 +77,7 @@ class Shelves:
         self._limit = limit
         self._shelves: OrderedDict[object, PartsCache] = OrderedDict()
 
-    def of(self, asker: Asker) -> PartsCache:
+    def of(self, asker: Principal) -> PartsCache:
         """The viewer's: the same for all their browsers, another when their rights are."""
         key = (asker.kind, asker.name, asker.admin, asker.instructs, asker.assists)
         shelf = self._shelves.pop(key, None) or PartsCache()

@@ -15,14 +15,14 @@ from fastapi.responses import HTMLResponse
 
 from miglab_api.staff import AuditEntry, SentMessage
 from miglab_pool.http.access.dependencies import Host, needs
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.elements.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.elements.wording import left, moment, second
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.log_query import KINDS, Wanted, question, sheet_query, wanted_of
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes import messages
 from miglab_pool.http.routes.audit import courses_of
 from miglab_pool.rules.audit_wording import called, did
@@ -58,8 +58,8 @@ async def page(request: Request) -> Response:
     return await shown(request, lambda asker: _draw(request, asker))
 
 
-async def _draw(request: Request, asker: Asker) -> str:
-    host: PoolHost = request.app.state.host
+async def _draw(request: Request, asker: Principal) -> str:
+    host: PoolRunner = request.app.state.host
     zone = ZoneInfo(request.app.state.timezone)
     wanted, problem = wanted_of(request.query_params)
     asked = question(wanted, courses_of(asker, wanted.course), zone, ROWS + 1)
@@ -130,7 +130,7 @@ def _states(one: AuditEntry) -> str:
 # Messages.
 
 
-async def _messages(asker: Asker, host: PoolHost) -> Sequence[tuple[SentMessage, str, bool]]:
+async def _messages(asker: Principal, host: PoolRunner) -> Sequence[tuple[SentMessage, str, bool]]:
     """What is shown now: each message, to whom, and whether the asker may withdraw it."""
     found = await messages.messages(asker, host) if asker.has(Right.MESSAGE) else []
     return [(one, to_whom(one), messages.may_end(asker, one)) for one in found]
@@ -145,7 +145,7 @@ def to_whom(message: SentMessage) -> str:
 
 
 async def message_details(
-    asker: Annotated[Asker, needs(Right.MESSAGE)], host: Host, thing: str
+    asker: Annotated[Principal, needs(Right.MESSAGE)], host: Host, thing: str
 ) -> Response:
     """One message, with the form that withdraws it; what is not shown (any more) is 404."""
     found = await messages.messages(asker, host)

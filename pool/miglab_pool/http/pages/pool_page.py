@@ -16,14 +16,14 @@ from fastapi.sse import ServerSentEvent
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_pool.http.access.dependencies import Host, Who, who
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.drawing.gpu_drawing import WORDS, Doings, draw, kept_on, sums
 from miglab_pool.http.pages.drawing.queue_table import head_of, line_of
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.live_parts import Part, PartsCache, Shelves
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.activity_states import Activity
 
@@ -35,7 +35,7 @@ IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 async def page(request: Request) -> Response:
     """The whole page."""
 
-    async def draw_page(asker: Asker) -> str:
+    async def draw_page(asker: Principal) -> str:
         parts = {part.name: part for part in await pool_parts(request, asker)}
         return render("pool.html", request, asker, "pool", parts=parts, words=WORDS)
 
@@ -72,9 +72,9 @@ async def _still_there(request: Request) -> bool:
     return True
 
 
-async def pool_parts(request: Request, asker: Asker) -> list[Part[Any]]:
+async def pool_parts(request: Request, asker: Principal) -> list[Part[Any]]:
     """Every part of the page, as it is now."""
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     own, warned = await host.decide(lambda pool: (_own(pool, asker), pool.warned()))
     snapshot = visible_snapshot(await host.snapshot(), asker)
     activity = host.reclaimer.activities() if host.reclaimer else {}
@@ -82,11 +82,11 @@ async def pool_parts(request: Request, asker: Asker) -> list[Part[Any]]:
     return parts_of(_shelf(request, asker), snapshot, own, asker, doings, time.time())
 
 
-def _own(pool: Pool, asker: Asker) -> list[LeaseView]:
+def _own(pool: Pool, asker: Principal) -> list[LeaseView]:
     return pool.leases(asker.name) if asker.is_user(asker.name) else []
 
 
-def _shelf(request: Request, asker: Asker) -> PartsCache:
+def _shelf(request: Request, asker: Principal) -> PartsCache:
     state = request.app.state
     if not hasattr(state, "shelves"):
         state.shelves = Shelves()
@@ -98,7 +98,7 @@ def parts_of(
     shelf: PartsCache,
     snapshot: PoolSnapshot,
     own: Sequence[LeaseView],
-    asker: Asker,
+    asker: Principal,
     doings: Doings,
     now: float,
 ) -> list[Part[Any]]:

@@ -13,13 +13,13 @@ from fastapi.responses import HTMLResponse
 from miglab_api.offers import CourseOffers
 from miglab_api.reservations import WEEKDAYS, ReservationView
 from miglab_pool.http.access.dependencies import Host, Who, needs
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_reservation
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.drawing.week_calendar import STATE_WORDS, monday_of, week
 from miglab_pool.http.pages.frame import render, render_part, shown
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.model.schedule import is_zone
 
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -31,8 +31,8 @@ async def page(request: Request, monday: str = "", zone: str = "") -> Response:
     return await shown(request, lambda asker: _draw(request, asker, monday, zone))
 
 
-async def _draw(request: Request, asker: Asker, day: str, zone: str) -> str:
-    host: PoolHost = request.app.state.host
+async def _draw(request: Request, asker: Principal, day: str, zone: str) -> str:
+    host: PoolRunner = request.app.state.host
     found = await host.decide(lambda pool: pool.reservations())
     seen = [visible_reservation(one, asker) for one in found]
     zone = zone if is_zone(zone) else usual_zone(seen)
@@ -81,7 +81,7 @@ def _date(text: str, now: float, zone: str) -> dt.date:
 
 
 async def new_reservation(
-    request: Request, asker: Annotated[Asker, needs(Right.RESERVE)], host: Host
+    request: Request, asker: Annotated[Principal, needs(Right.RESERVE)], host: Host
 ) -> Response:
     """The form that makes a reservation."""
     offers = await _offers(request, asker, host)
@@ -106,12 +106,12 @@ async def reservation_details(request: Request, asker: Who, host: Host, thing: s
     return HTMLResponse(html)
 
 
-def _courses(request: Request, asker: Asker) -> list[str]:
+def _courses(request: Request, asker: Principal) -> list[str]:
     courses = request.app.state.sign_in.book.courses
     return [name for name in courses if asker.may(Right.RESERVE, name)]
 
 
-async def _offers(request: Request, asker: Asker, host: PoolHost) -> list[CourseOffers]:
+async def _offers(request: Request, asker: Principal, host: PoolRunner) -> list[CourseOffers]:
     courses = _courses(request, asker)
     return list((await host.decide(lambda pool: pool.offers(courses, None))).courses)
 

@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 from fastapi import Request, Response
 
 from miglab_api.usage import GroupBy, UsageReport
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.drawing import usage_plots
 from miglab_pool.http.pages.elements.wording import short
 from miglab_pool.http.pages.frame import render, shown
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes.usage import FIRST_DAY, UsageQuery, told
 from miglab_pool.views.usage_period import DAY, BadPeriod, days, period_of
 from miglab_pool.views.usage_report import Period
@@ -33,8 +33,8 @@ async def page(request: Request) -> Response:
     return await shown(request, lambda asker: _draw(request, asker))
 
 
-async def _draw(request: Request, asker: Asker) -> str:
-    host: PoolHost = request.app.state.host
+async def _draw(request: Request, asker: Principal) -> str:
+    host: PoolRunner = request.app.state.host
     wanted, problem = _wanted(request)
     found, columns = await told(asker, host, wanted, usage_plots.weeks)
     is_all = asker.courses(Right.SEE_USAGE) is None
@@ -104,7 +104,7 @@ def _spans(wanted: UsageQuery) -> list[tuple[str, str, bool]]:
     return found
 
 
-async def _share(host: PoolHost, found: UsageReport, period: Period) -> float | None:
+async def _share(host: PoolRunner, found: UsageReport, period: Period) -> float | None:
     """What was used of all that the GPUs of today could have given."""
     snapshot = await host.snapshot()
     hours = (period.until - period.since) / 3600

@@ -10,7 +10,7 @@ from miglab_api.base import COURSE_MAX, USER_MAX
 from miglab_api.spreadsheet import sheet
 from miglab_api.staff import AuditEntry
 from miglab_pool.http.access.dependencies import Host, needs
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.ledger.ledger import LARGEST_ID
@@ -26,7 +26,7 @@ Word = Annotated[str | None, Query(max_length=USER_MAX + 10)]
 
 @router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=list[AuditEntry])
 async def audit(
-    asker: Annotated[Asker, needs(Right.AUDIT)],
+    asker: Annotated[Principal, needs(Right.AUDIT)],
     host: Host,
     since: When = None,
     until: When = None,
@@ -62,7 +62,7 @@ async def audit(
     return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
 
 
-def courses_of(asker: Asker, course: str | None) -> frozenset[str] | None:
+def courses_of(asker: Principal, course: str | None) -> frozenset[str] | None:
     """Of which courses the asker is told: of this one, or of all whose audit they may read.
 
     Returns:

@@ -14,13 +14,13 @@ from miglab_api.offers import Offers
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import Host, Spawner, Who, needs, who
 from miglab_pool.http.access.lookup import lease_for, ticket_for
-from miglab_pool.http.access.principal import NOWHERE, Asker
+from miglab_pool.http.access.principal import NOWHERE, Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.event_streams import ONE_STREAM, SnapshotTexts
 from miglab_pool.http.gpu_metrics import Told
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.round import Explanation
 
@@ -54,7 +54,7 @@ async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response
 @api.get("/tickets/{ticket_id}")
 async def wait_for(
     ticket_id: int,
-    asker: Annotated[Asker, needs(Right.SEE_NAMES)],
+    asker: Annotated[Principal, needs(Right.SEE_NAMES)],
     host: Host,
     wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
 ) -> TicketView:
@@ -69,7 +69,7 @@ async def wait_for(
 
 @api.delete("/tickets/{ticket_id}")
 async def cancel(
-    ticket_id: int, asker: Annotated[Asker, needs(Right.RELEASE)], host: Host
+    ticket_id: int, asker: Annotated[Principal, needs(Right.RELEASE)], host: Host
 ) -> TicketView:
     """Give up a place in the queue."""
 
@@ -89,19 +89,19 @@ async def take(ticket_id: int, _: Spawner, host: Host) -> LeaseView:
     return lease
 
 
-def _attends(asker: Asker, ticket: TicketView) -> bool:
+def _attends(asker: Principal, ticket: TicketView) -> bool:
     """Whether the asker's question keeps the place: the owner's and the spawner's do."""
     return asker.is_spawner or asker.is_user(ticket.user)
 
 
-def _looked_after(pool: Pool, asker: Asker, ticket_id: int) -> TicketView:
+def _looked_after(pool: Pool, asker: Principal, ticket_id: int) -> TicketView:
     ticket = None if asker.is_spawner else ticket_for(pool, asker, ticket_id, Right.SEE_NAMES)
     if ticket is None or _attends(asker, ticket):
         ticket = pool.attend(ticket_id)
     return ticket
 
 
-async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketView:
+async def _changed(host: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
     """Wait until the ticket is another than ``first``; for those in line by the snapshot alone.
 
     The first estimate is news, later ones are told with the next answer.
@@ -132,7 +132,7 @@ async def _changed(host: PoolHost, first: TicketView, wait_s: float) -> TicketVi
 
 @api.get("/leases")
 async def leases(
-    asker: Annotated[Asker, needs(Right.SEE_NAMES)],
+    asker: Annotated[Principal, needs(Right.SEE_NAMES)],
     host: Host,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
 ) -> list[LeaseView]:
@@ -145,7 +145,7 @@ async def leases(
 
 @api.get("/leases/{lease_id}")
 async def lease(
-    lease_id: int, asker: Annotated[Asker, needs(Right.SEE_NAMES)], host: Host
+    lease_id: int, asker: Annotated[Principal, needs(Right.SEE_NAMES)], host: Host
 ) -> LeaseView:
     """One lease."""
     return await host.decide(lambda pool: lease_for(pool, asker, lease_id, Right.SEE_NAMES))
@@ -169,7 +169,7 @@ async def running(lease_id: int, request: Fence, _: Spawner, host: Host) -> Leas
 async def release(
     lease_id: int,
     request: ReleaseRequest,
-    asker: Annotated[Asker, needs(Right.RELEASE)],
+    asker: Annotated[Principal, needs(Right.RELEASE)],
     host: Host,
 ) -> LeaseView:
     """Ask for a lease back; it is freed once its holder is confirmed gone."""
@@ -188,7 +188,7 @@ async def release(
 async def extend(
     lease_id: int,
     request: ExtendRequest,
-    asker: Annotated[Asker, needs(Right.EXTEND)],
+    asker: Annotated[Principal, needs(Right.EXTEND)],
     host: Host,
 ) -> LeaseView:
     """Ask for more time; staff give more than a holder may take, into nothing that is reserved."""
@@ -237,14 +237,14 @@ async def pool_now(asker: Who, host: Host) -> PoolSnapshot:
 
 
 @api.get("/invariants")
-async def invariants(_: Annotated[Asker, needs(Right.HEALTH)], host: Host) -> list[str]:
+async def invariants(_: Annotated[Principal, needs(Right.HEALTH)], host: Host) -> list[str]:
     """What contradicts the pool's invariants, in words; empty is well."""
     return await host.read(lambda pool: pool.check_invariants())
 
 
 @api.get("/reclaim")
 async def reclaim(
-    asker: Annotated[Asker, needs(Right.EXPLAIN)],
+    asker: Annotated[Principal, needs(Right.EXPLAIN)],
     host: Host,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
 ) -> list[Explanation]:
@@ -263,7 +263,7 @@ async def events(asker: Who, host: Host, request: Request) -> AsyncIterator[Serv
     Before each event, and at least every half minute, the hub is asked again who asks (it believes
     its last answer for as long again): a lost role hides the names, a sign-out ends the stream.
     """
-    now: Asker | None = asker
+    now: Principal | None = asker
     while now is not None and not host.waker.closed:
         seen = host.waker.version
         texts: SnapshotTexts = request.app.state.texts
@@ -272,8 +272,8 @@ async def events(asker: Who, host: Host, request: Request) -> AsyncIterator[Serv
 
 
 async def _asker_at_next_news(
-    request: Request, host: PoolHost, seen: int, shown_to: Asker
-) -> Asker | None:
+    request: Request, host: PoolRunner, seen: int, shown_to: Principal
+) -> Principal | None:
     """Wait for a change of the pool or of the asker's rights; None if they may see nothing now."""
     while True:
         await host.waker.beyond(seen, LONGEST_POLL_S)
@@ -282,7 +282,7 @@ async def _asker_at_next_news(
             return now
 
 
-async def _again(request: Request, before: Asker) -> Asker | None:
+async def _again(request: Request, before: Principal) -> Principal | None:
     """Whoever asks, asked anew; without a role while the hub is silent, as it may be lost."""
     try:
         return await who(request)
@@ -293,7 +293,7 @@ async def _again(request: Request, before: Asker) -> Asker | None:
 
 async def metrics(request: Request) -> Response:
     """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
-    host: PoolHost = request.app.state.host
+    host: PoolRunner = request.app.state.host
     held = await host.decide(lambda pool: pool.leases())
     host.metrics.gpu_call_s.set(host.gpu_call_s)
     said = await host.decide(lambda pool: pool.wellness())

@@ -6,7 +6,7 @@ from miglab_api.base import WireModel
 from miglab_api.gpus import PoolSnapshot
 from miglab_pool.http.access.dependencies import OPEN, Host
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 
 class ServiceHealth(WireModel):
@@ -38,7 +38,7 @@ async def health(host: Host) -> ServiceHealth:
     return health_of(host, await host.snapshot())
 
 
-def health_of(host: PoolHost, snapshot: PoolSnapshot) -> ServiceHealth:
+def health_of(host: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
     """How the pool is, by a snapshot of it."""
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
     return ServiceHealth(

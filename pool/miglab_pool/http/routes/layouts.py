@@ -27,7 +27,7 @@ from miglab_api.layouts import (
 )
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_pool.http.access.dependencies import Host, needs
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.layout_files.reader import LayoutDraft, LayoutError, read
@@ -35,8 +35,8 @@ from miglab_pool.http.layout_files.resolver import chosen, dump, resolve
 from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
 
-Viewer = Annotated[Asker, needs(Right.SEE_LAYOUTS)]
-Cutter = Annotated[Asker, needs(Right.PARTITION)]
+Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
+Cutter = Annotated[Principal, needs(Right.PARTITION)]
 
 router = APIRouter(prefix="/api/layout", responses=REFUSED)
 
@@ -139,7 +139,7 @@ def _bad(error: LayoutError) -> Refused:
 # -- rights -------------------------------------------------------------------------------------
 
 
-def _check_rights(pool: Pool, asker: Asker, specs: Iterable[LayoutSpec]) -> None:
+def _check_rights(pool: Pool, asker: Principal, specs: Iterable[LayoutSpec]) -> None:
     """Refuse who may not cut one of the GPUs, or give it to that course."""
     there = {one.name: one for one in pool.layouts().layouts}
     indexes = {gpu.uuid: gpu.index for gpu in pool.cuttable()}
@@ -152,7 +152,7 @@ def _check_rights(pool: Pool, asker: Asker, specs: Iterable[LayoutSpec]) -> None
 
 
 def _ask_back(
-    pool: Pool, asker: Asker, gpus: Iterable[GpuLayout], request: ApplyRequest
+    pool: Pool, asker: Principal, gpus: Iterable[GpuLayout], request: ApplyRequest
 ) -> Iterator[int]:
     """Warn the leases in the way that the asker may end; the others run on."""
     for gpu in gpus:
@@ -163,7 +163,7 @@ def _ask_back(
                 yield drain.lease
 
 
-def _may_end(pool: Pool, asker: Asker, drain: LayoutDrain) -> bool:
+def _may_end(pool: Pool, asker: Principal, drain: LayoutDrain) -> bool:
     """Whether it is held by somebody who can be asked, and was not asked yet."""
     lease = pool.lease(drain.lease)
     is_held = lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)
@@ -171,19 +171,19 @@ def _may_end(pool: Pool, asker: Asker, drain: LayoutDrain) -> bool:
     return is_held and not is_asked and asker.may(Right.RELEASE, lease.course)
 
 
-def visible(found: Layouts, asker: Asker) -> Layouts:
+def visible(found: Layouts, asker: Principal) -> Layouts:
     """The layouts without the names of those whom the asker may not see."""
     return found.model_copy(update={"gpus": _visible(found.gpus, asker)})
 
 
-def _visible(gpus: Iterable[GpuLayout], asker: Asker) -> tuple[GpuLayout, ...]:
+def _visible(gpus: Iterable[GpuLayout], asker: Principal) -> tuple[GpuLayout, ...]:
     return tuple(
         gpu.model_copy(update={"drains": tuple(_visible_drain(one, asker) for one in gpu.drains)})
         for gpu in gpus
     )
 
 
-def _visible_drain(drain: LayoutDrain, asker: Asker) -> LayoutDrain:
+def _visible_drain(drain: LayoutDrain, asker: Principal) -> LayoutDrain:
     if asker.may(Right.SEE_NAMES, drain.course, drain.user):
         return drain
     return drain.model_copy(update={"user": None, "course": ""})

@@ -7,13 +7,13 @@ from fastapi import APIRouter, Query
 from miglab_api.base import REASON_MAX
 from miglab_api.staff import MessageRequest, SentMessage
 from miglab_pool.http.access.dependencies import Host, needs
-from miglab_pool.http.access.principal import Asker, forbidden
+from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.pool import Pool
 
 router = APIRouter(prefix="/api/messages", responses=REFUSED)
-Sender = Annotated[Asker, needs(Right.MESSAGE)]
+Sender = Annotated[Principal, needs(Right.MESSAGE)]
 
 
 @router.post("", status_code=201)
@@ -59,12 +59,12 @@ async def end(
     return await host.decide(decision)
 
 
-def may_end(asker: Asker, message: SentMessage) -> bool:
+def may_end(asker: Principal, message: SentMessage) -> bool:
     """Whether the asker may end it: it is their own, or to a course of theirs."""
     return message.by == asker.by or asker.may(Right.MESSAGE, message.to_course)
 
 
-def _check_addressee(pool: Pool, asker: Asker, request: MessageRequest) -> None:
+def _check_addressee(pool: Pool, asker: Principal, request: MessageRequest) -> None:
     """Refuse who is neither of the asker's course nor holds or waits for anything there."""
     if request.to_user is None:
         asker.require(Right.MESSAGE, request.to_course)
@@ -83,6 +83,6 @@ def _check_addressee(pool: Pool, asker: Asker, request: MessageRequest) -> None:
         )
 
 
-def _may_see(asker: Asker, message: SentMessage) -> bool:
+def _may_see(asker: Principal, message: SentMessage) -> bool:
     is_for_all = message.to_user is None and message.to_course is None
     return is_for_all or message.by == asker.by or asker.may(Right.MESSAGE, message.to_course)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from miglab_api.base import REASON_MAX
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_pool.http.access.dependencies import Host, Who, needs
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_reservation
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
@@ -25,7 +25,7 @@ async def reservations(asker: Who, host: Host) -> list[ReservationView]:
 
 @router.post("", status_code=201)
 async def reserve(
-    request: ReservationRequest, asker: Annotated[Asker, needs(Right.RESERVE)], host: Host
+    request: ReservationRequest, asker: Annotated[Principal, needs(Right.RESERVE)], host: Host
 ) -> ReservationView:
     """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
     asker.require(Right.RESERVE, request.course)
@@ -36,7 +36,7 @@ async def reserve(
 async def change(
     reservation_id: int,
     request: ReservationRequest,
-    asker: Annotated[Asker, needs(Right.RESERVE)],
+    asker: Annotated[Principal, needs(Right.RESERVE)],
     host: Host,
 ) -> ReservationView:
     """Reserve otherwise; if that clashes or cannot be, it stays as it was."""
@@ -52,7 +52,7 @@ async def change(
 @router.delete("/{reservation_id}")
 async def unreserve(
     reservation_id: int,
-    asker: Annotated[Asker, needs(Right.RESERVE)],
+    asker: Annotated[Principal, needs(Right.RESERVE)],
     host: Host,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> ReservationView:
@@ -65,7 +65,7 @@ async def unreserve(
     return await host.decide(decision)
 
 
-def _check_right(pool: Pool, asker: Asker, number: int) -> None:
+def _check_right(pool: Pool, asker: Principal, number: int) -> None:
     """Refuse whoever may not reserve for the course whose it is; what is over, the pool refuses."""
     found = next((one for one in pool.reservations() if one.id == number), None)
     if found is not None:

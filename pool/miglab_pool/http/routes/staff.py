@@ -16,7 +16,7 @@ from miglab_api.staff import ActionRequest, ReclaimRequest, UndoRequest
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.dependencies import Host, needs
 from miglab_pool.http.access.lookup import lease_for, ticket_for
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_gpu, visible_slice
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
@@ -25,8 +25,8 @@ from miglab_pool.pool import Pool
 router = APIRouter(prefix="/api", responses=REFUSED)
 NOTHING_SAID = UndoRequest()
 
-Drainer = Annotated[Asker, needs(Right.DRAIN)]
-Guard = Annotated[Asker, needs(Right.QUARANTINE)]
+Drainer = Annotated[Principal, needs(Right.DRAIN)]
+Guard = Annotated[Principal, needs(Right.QUARANTINE)]
 
 
 class PauseRequest(WireModel):
@@ -44,7 +44,7 @@ class PauseRequest(WireModel):
 
 @router.post("/pool/pause")
 async def pause(
-    request: PauseRequest, asker: Annotated[Asker, needs(Right.PAUSE)], host: Host
+    request: PauseRequest, asker: Annotated[Principal, needs(Right.PAUSE)], host: Host
 ) -> PoolSnapshot:
     """No new leases until `resume`; what runs, runs on."""
     await host.decide(lambda pool: pool.pause(request.why, asker.by))
@@ -52,7 +52,7 @@ async def pause(
 
 
 @router.post("/pool/resume")
-async def resume(asker: Annotated[Asker, needs(Right.PAUSE)], host: Host) -> PoolSnapshot:
+async def resume(asker: Annotated[Principal, needs(Right.PAUSE)], host: Host) -> PoolSnapshot:
     """Grant leases again."""
     await host.decide(lambda pool: pool.resume(asker.by))
     return await host.snapshot()
@@ -139,7 +139,7 @@ async def clear(
 @router.post("/slices/{slice_id}/adopt")
 async def adopt(
     slice_id: int,
-    asker: Annotated[Asker, needs(Right.ADOPT)],
+    asker: Annotated[Principal, needs(Right.ADOPT)],
     host: Host,
     request: UndoRequest = NOTHING_SAID,
 ) -> SliceView:
@@ -156,7 +156,7 @@ async def adopt(
 async def reclaim(
     lease_id: int,
     request: ReclaimRequest,
-    asker: Annotated[Asker, needs(Right.RELEASE)],
+    asker: Annotated[Principal, needs(Right.RELEASE)],
     host: Host,
 ) -> LeaseView:
     """Take a lease back, its holder warned first, or with ``warning_s`` 0 at once."""
@@ -178,7 +178,7 @@ async def reclaim(
 async def put_in_front(
     ticket_id: int,
     request: ActionRequest,
-    asker: Annotated[Asker, needs(Right.NEXT)],
+    asker: Annotated[Principal, needs(Right.NEXT)],
     host: Host,
 ) -> TicketView:
     """Give somebody in line the next slices that fit; reservations in force go before."""
@@ -192,7 +192,7 @@ async def put_in_front(
 
 @router.delete("/tickets/{ticket_id}/next")
 async def put_back(
-    ticket_id: int, asker: Annotated[Asker, needs(Right.NEXT)], host: Host
+    ticket_id: int, asker: Annotated[Principal, needs(Right.NEXT)], host: Host
 ) -> TicketView:
     """Give somebody in line the own place again."""
 

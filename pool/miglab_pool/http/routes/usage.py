@@ -12,10 +12,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from miglab_api.spreadsheet import as_csv, file_name
 from miglab_api.usage import GroupBy, UsageReport
 from miglab_pool.http.access.dependencies import Host, needs
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.views.usage_period import BadPeriod, days, make, period_of
 from miglab_pool.views.usage_report import Facts, Period
@@ -62,7 +62,7 @@ async def asked(
 
 
 async def told(
-    asker: Asker, host: PoolHost, wanted: UsageQuery, more: Callable[[Facts, Period], T]
+    asker: Principal, host: PoolRunner, wanted: UsageQuery, more: Callable[[Facts, Period], T]
 ) -> tuple[UsageReport, T]:
     """The report of the courses whose usage the asker may see, and something else of its facts.
 
@@ -79,7 +79,7 @@ async def told(
 
 @router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=UsageReport)
 async def usage(
-    asker: Annotated[Asker, needs(Right.SEE_USAGE)],
+    asker: Annotated[Principal, needs(Right.SEE_USAGE)],
     host: Host,
     wanted: Annotated[UsageQuery, Depends(asked)],
     format: Literal["json", "csv"] = "json",

@@ -8,7 +8,7 @@ import pytest
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.student_app import student_app
 from miglab_pool.reclaimer.signals import SignalBoard
 
@@ -31,8 +31,8 @@ def pool() -> FakePool:
 
 
 @pytest.fixture
-async def host(pool: FakePool) -> AsyncIterator[PoolHost]:
-    host = PoolHost(pool, Metrics({"1g.5gb"}))  # type: ignore[arg-type]
+async def host(pool: FakePool) -> AsyncIterator[PoolRunner]:
+    host = PoolRunner(pool, Metrics({"1g.5gb"}))  # type: ignore[arg-type]
     host._is_reconciled = True  # as after start, but without its timers
     yield host
     await host.stop()
@@ -49,7 +49,7 @@ def sign_in(tokens: FakeTokens) -> SignIn:
 
 
 @pytest.fixture
-async def client(host: PoolHost, sign_in: SignIn) -> AsyncIterator[httpx.AsyncClient]:
+async def client(host: PoolRunner, sign_in: SignIn) -> AsyncIterator[httpx.AsyncClient]:
     """The management listener."""
     app = management_app(
         host,
@@ -69,7 +69,7 @@ def board() -> SignalBoard:
 
 @pytest.fixture
 async def student(
-    host: PoolHost, tokens: FakeTokens, board: SignalBoard
+    host: PoolRunner, tokens: FakeTokens, board: SignalBoard
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The student listener."""
     transport = httpx.ASGITransport(student_app(host, tokens, board, default_course="everyone"))

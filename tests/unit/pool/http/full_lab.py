@@ -14,7 +14,7 @@ from miglab_pool.gpu.readings import GpuInfo
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.student_app import student_app
 from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.round import Reclaimer
@@ -35,7 +35,7 @@ CLASS = ReservationRequest(
 def apps(pool: Pool) -> tuple[FastAPI, FastAPI]:
     """The management and the student application over a pool."""
     board = SignalBoard()
-    host = PoolHost(pool, Metrics({"1g.5gb"}), reclaimer=Reclaimer(Rules(), board))
+    host = PoolRunner(pool, Metrics({"1g.5gb"}), reclaimer=Reclaimer(Rules(), board))
     host._is_reconciled = True  # as after start, but without its timers
     tokens = FakeTokens(ACCESS)
     sign_in = SignIn(ACCESS, SECRET, BOOK, tokens)

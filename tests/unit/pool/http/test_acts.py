@@ -8,7 +8,7 @@ import pytest
 from miglab_api.gpus import GpuView, SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.http.access.principal import Asker, PrincipalKind
+from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.pages.elements.buttons import Action, on_lease, on_pool, on_ticket
 from miglab_pool.http.pages.elements.gpu_buttons import on_gpu, on_slice
 
@@ -16,11 +16,11 @@ from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view
 
 ML = frozenset({"ml"})
-ADMIN = Asker(PrincipalKind.PERSON, "root", admin=True)
-INSTRUCTOR = Asker(PrincipalKind.PERSON, "ilse", instructs=ML)
-ASSISTANT = Asker(PrincipalKind.PERSON, "timo", assists=ML)
-OTHER = Asker(PrincipalKind.PERSON, "vera", instructs=frozenset({"vision"}))
-ALICE = Asker(PrincipalKind.PERSON, "alice")
+ADMIN = Principal(PrincipalKind.PERSON, "root", admin=True)
+INSTRUCTOR = Principal(PrincipalKind.PERSON, "ilse", instructs=ML)
+ASSISTANT = Principal(PrincipalKind.PERSON, "timo", assists=ML)
+OTHER = Principal(PrincipalKind.PERSON, "vera", instructs=frozenset({"vision"}))
+ALICE = Principal(PrincipalKind.PERSON, "alice")
 LEASE = lease_view(1, "alice", ends_at=5000.0, extensions_left=2, extension_s=3600.0)
 GPU = GpuView(
     index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True, state="ok"
@@ -49,7 +49,7 @@ def keys(found: Sequence[Action]) -> list[str]:
         (ALICE, ["extend", "release"]),
     ],
 )
-def test_who_may_do_what_to_a_lease(asker: Asker, may: list[str]) -> None:
+def test_who_may_do_what_to_a_lease(asker: Principal, may: list[str]) -> None:
     """As the table of rights says; one's own lease is released, not taken back."""
     assert keys(on_lease(LEASE, asker)) == may
 
@@ -64,7 +64,7 @@ def test_who_may_do_what_to_a_lease(asker: Asker, may: list[str]) -> None:
         (ALICE, ["cancel"]),
     ],
 )
-def test_who_may_do_what_to_a_place_in_line(asker: Asker, may: list[str]) -> None:
+def test_who_may_do_what_to_a_place_in_line(asker: Principal, may: list[str]) -> None:
     """Who was put in front can be put back instead."""
     assert keys(on_ticket(ticket(), asker)) == may
     assert ("back" in keys(on_ticket(ticket(is_next=True), asker))) is ("next" in may)

@@ -9,7 +9,7 @@ import pytest
 
 from miglab_api.spreadsheet import BOM
 from miglab_api.staff import SentMessage
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_
 from .fakes import FakePool, entry
@@ -76,7 +76,7 @@ async def test_a_holder_extends_as_a_holder(client: httpx.AsyncClient, pool: Fak
 
 
 async def test_what_is_taken_back_at_once_is_counted(
-    client: httpx.AsyncClient, host: PoolHost
+    client: httpx.AsyncClient, host: PoolRunner
 ) -> None:
     """A reclaim by staff is a reclaim; one that only warns is counted when it is one."""
     counted = host.metrics.registry.get_sample_value

@@ -3,7 +3,7 @@
 import pytest
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
-from miglab_pool.http.access.principal import SPAWNER, Asker, PrincipalKind
+from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.pages.drawing.gpu_drawing import (
     WORDS,
     BoxMark,
@@ -16,7 +16,7 @@ from miglab_pool.http.pages.drawing.gpu_drawing import (
 
 from .fakes import slice_view
 
-ALICE = Asker(PrincipalKind.PERSON, "alice")
+ALICE = Principal(PrincipalKind.PERSON, "alice")
 NOTHING = Doings()
 
 

@@ -14,7 +14,7 @@ from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.examiner import LIVES_S, Doctor
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pages.health_page import STALE_S, cards, lines, of_gpus, orphans, strangers
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.model.memory import Wellness
 from miglab_pool.views.health_findings import HealthFinding, fine, of_gpu, wrong
 from miglab_pool.worker.gpu_health import BY, Condition, Happening
@@ -166,7 +166,7 @@ async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.fixture
-def sick(pool: FakePool, host: PoolHost) -> FakePool:
+def sick(pool: FakePool, host: PoolRunner) -> FakePool:
     """One GPU with a fault, a foreign slice, an orphan, a contradiction."""
     faults = Health(False, 2, (31, 79), 91, 250.4, False, "Xid 79: drain it.")
     pool.infos, pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(NOW, faults)}
@@ -192,7 +192,7 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
 
 
 async def test_what_has_the_focus_has_a_name(
-    client: httpx.AsyncClient, sick: FakePool, host: PoolHost
+    client: httpx.AsyncClient, sick: FakePool, host: PoolRunner
 ) -> None:
     """A part that is replaced can give the keyboard's place back only to what has an id."""
     page = (await client.get("/health", headers=as_("admin-token"))).text
@@ -217,7 +217,7 @@ async def test_who_has_no_health_page(client: httpx.AsyncClient, token: str) -> 
 
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_hostile_text_stays_text(
-    client: httpx.AsyncClient, sick: FakePool, host: PoolHost, text: str
+    client: httpx.AsyncClient, sick: FakePool, host: PoolRunner, text: str
 ) -> None:
     """What a driver, a container or a person wrote is shown and not run."""
     sick.said = {"GPU-0": Wellness(NOW, Health(False, 1, (79,), 40, 60.0, False, text))}
@@ -231,7 +231,7 @@ async def test_hostile_text_stays_text(
     assert " style=" not in page and "<script" not in page.split("<main")[1]
 
 
-async def test_the_host_is_examined_for_the_page(host: PoolHost, sign_in: SignIn) -> None:
+async def test_the_host_is_examined_for_the_page(host: PoolRunner, sign_in: SignIn) -> None:
     """What is wrong with disk or Docker is on the page, with what to do."""
     app = management_app(
         host, sign_in, default_course="x", look=lambda: [wrong("disk", "it is full", "make room")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.worker.jobs import Act, ActKind
 
 from .fakes import FakePool
@@ -75,7 +75,7 @@ class PoolStuckInADriverCall(FakePool):
 async def test_each_act_on_its_thread() -> None:
     """What touches GPUs runs on one thread, what asks after holders on another."""
     pool = PoolWithActs()
-    host = PoolHost(pool, Metrics())  # type: ignore[arg-type]
+    host = PoolRunner(pool, Metrics())  # type: ignore[arg-type]
     await host.start()
     async with asyncio.timeout(5):
         await pool.done.wait()
@@ -91,7 +91,7 @@ async def test_a_failed_turn_does_not_end_the_turns() -> None:
     """An unexpected error is counted and logged, and the next turn is taken."""
     pool = PoolWhoseTurnFailsOnce()
     pool.loop, pool.fourth = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
-    host = PoolHost(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
+    host = PoolRunner(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
     await host.start()
     async with asyncio.timeout(5):
         await pool.fourth.wait()  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ class PoolWhoseTurnsFail(FakePool):
 async def test_a_loop_that_fails_is_known_until_it_succeeds() -> None:
     """The host says which loop's last round failed; the next good one ends that."""
     pool = PoolWhoseTurnsFail()
-    host = PoolHost(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
+    host = PoolRunner(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
     assert not host.is_reconciled
     await host.start()
     assert host.is_reconciled
@@ -131,7 +131,7 @@ async def test_a_loop_that_fails_is_known_until_it_succeeds() -> None:
 async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None:
     """While the driver hangs, snapshots and turns go on, and the service can still end."""
     pool = PoolStuckInADriverCall()
-    host = PoolHost(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01, stuck_s=0.0))  # type: ignore[arg-type]
+    host = PoolRunner(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01, stuck_s=0.0))  # type: ignore[arg-type]
     await host.start()
     await asyncio.get_running_loop().run_in_executor(None, pool.entered.wait, 5)
     pool.version += 1
@@ -146,7 +146,7 @@ async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None
 
 async def test_who_asks_while_the_service_ends_is_refused_not_cancelled() -> None:
     """A request is answered or refused: a cancellation would end the asker's task, not its call."""
-    host = PoolHost(FakePool(), Metrics())  # type: ignore[arg-type]
+    host = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
     go_on = threading.Event()
     early = asyncio.create_task(host.decide(lambda _: go_on.wait(10)))
     await asyncio.sleep(0)
@@ -162,7 +162,7 @@ async def test_who_asks_while_the_service_ends_is_refused_not_cancelled() -> Non
 async def test_holders_are_asked_after_on_their_thread() -> None:
     """A slow engine is asked on the holders' thread, by a timer of its own."""
     pool = PoolThatAsksAfterHolders()
-    host = PoolHost(pool, Metrics(), Times(holders_s=0.001))  # type: ignore[arg-type]
+    host = PoolRunner(pool, Metrics(), Times(holders_s=0.001))  # type: ignore[arg-type]
     await host.start()
     async with asyncio.timeout(5):
         await pool.asked.wait()
@@ -174,10 +174,10 @@ async def test_servers_are_ended() -> None:
     """The reclaimer is asked again and again whether a server must end."""
     asked = asyncio.Event()
 
-    async def end_servers(host: PoolHost) -> None:
+    async def end_servers(host: PoolRunner) -> None:
         asked.set()
 
-    host = PoolHost(FakePool(), Metrics(), Times(turn_s=0.001), end_servers)  # type: ignore[arg-type]
+    host = PoolRunner(FakePool(), Metrics(), Times(turn_s=0.001), end_servers)  # type: ignore[arg-type]
     await host.start()
     async with asyncio.timeout(5):
         await asked.wait()

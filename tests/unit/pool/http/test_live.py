@@ -11,8 +11,8 @@ from fastapi import FastAPI, Request
 from miglab_api.tickets import TicketState
 from miglab_pool.http import management_app
 from miglab_pool.http.access.auth import STAFF_SCOPE, SignIn, asker_from
-from miglab_pool.http.notifier import Waker
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.notifier import Notifier
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes import core as management
 from miglab_pool.http.routes.core import events
 
@@ -20,7 +20,7 @@ from .conftest import as_
 from .fakes import BOOK, OWNERS, SECRET, FakePool, FakeTokens, person
 
 
-async def parked(waker: Waker, task: asyncio.Task[Any]) -> None:
+async def parked(waker: Notifier, task: asyncio.Task[Any]) -> None:
     """Let everything run until the task waits for the waker."""
     async with asyncio.timeout(5):
         while not waker.waiting:
@@ -29,7 +29,7 @@ async def parked(waker: Waker, task: asyncio.Task[Any]) -> None:
 
 
 async def test_a_poll_answers_when_the_place_changes(
-    client: httpx.AsyncClient, host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ticket moves from second to first, and the poll answers."""
     monkeypatch.setattr(management, "PLACE_REST_S", 0.0)
@@ -43,7 +43,7 @@ async def test_a_poll_answers_when_the_place_changes(
 
 
 async def test_a_place_is_told_with_rests_and_an_offer_at_once(
-    client: httpx.AsyncClient, host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that moves does not wake everybody in it each time; who is served hears it at once."""
     monkeypatch.setattr(management, "PLACE_REST_S", 10.0)
@@ -58,7 +58,7 @@ async def test_a_place_is_told_with_rests_and_an_offer_at_once(
 
 
 async def test_a_poll_sleeps_through_other_changes(
-    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+    client: httpx.AsyncClient, host: PoolRunner, pool: FakePool
 ) -> None:
     """A change that is not about the ticket does not answer; its cancellation does."""
     pool.request_of_alice()
@@ -71,7 +71,7 @@ async def test_a_poll_sleeps_through_other_changes(
 
 
 async def test_a_poll_ends_with_its_time_and_with_the_service(
-    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+    client: httpx.AsyncClient, host: PoolRunner, pool: FakePool
 ) -> None:
     """Without a change the ticket is answered as it is."""
     pool.request_of_alice()
@@ -105,12 +105,12 @@ def from_(token: str, app: FastAPI) -> Request:
 
 
 @pytest.fixture
-def app(host: PoolHost, sign_in: SignIn) -> FastAPI:
+def app(host: PoolRunner, sign_in: SignIn) -> FastAPI:
     return management_app.management_app(host, sign_in, default_course="everyone")
 
 
 async def test_a_lost_role_hides_the_names(
-    host: PoolHost, app: FastAPI, tokens: FakeTokens, monkeypatch: pytest.MonkeyPatch
+    host: PoolRunner, app: FastAPI, tokens: FakeTokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights are asked again while nothing happens: names vanish, a sign-out ends the stream."""
     monkeypatch.setattr(management, "LONGEST_POLL_S", 0.001)
@@ -128,7 +128,7 @@ async def test_a_lost_role_hides_the_names(
         assert await anext(stream, None) is None
 
 
-async def test_events_follow_every_change(host: PoolHost, pool: FakePool, app: FastAPI) -> None:
+async def test_events_follow_every_change(host: PoolRunner, pool: FakePool, app: FastAPI) -> None:
     """The stream says the pool as it is, again after each change, and ends with the service."""
     stream = events(asker_from(OWNERS["bob-token"], BOOK), host, from_("bob-token", app))
     first = await anext(stream)
@@ -143,7 +143,7 @@ async def test_events_follow_every_change(host: PoolHost, pool: FakePool, app: F
     assert await ending is None
 
 
-async def test_events_over_http(client: httpx.AsyncClient, host: PoolHost) -> None:
+async def test_events_over_http(client: httpx.AsyncClient, host: PoolRunner) -> None:
     """On the wire: the event's name and one line of JSON."""
     stream = asyncio.create_task(client.get("/api/events", headers=as_("bob-token")))
     await parked(host.waker, stream)
@@ -155,7 +155,7 @@ async def test_events_over_http(client: httpx.AsyncClient, host: PoolHost) -> No
     assert json.loads(fields["data"])["gpus"][0]["index"] == 0
 
 
-async def test_many_waiters_one_snapshot(host: PoolHost, pool: FakePool) -> None:
+async def test_many_waiters_one_snapshot(host: PoolRunner, pool: FakePool) -> None:
     """However many ask, the pool is looked at once for each of its versions."""
     await asyncio.gather(*(host.snapshot() for _ in range(50)))
     assert pool.calls == [("snapshot",)]
@@ -165,7 +165,7 @@ async def test_many_waiters_one_snapshot(host: PoolHost, pool: FakePool) -> None
 
 
 async def test_a_poll_waits_while_slices_are_made(
-    client: httpx.AsyncClient, host: PoolHost, pool: FakePool
+    client: httpx.AsyncClient, host: PoolRunner, pool: FakePool
 ) -> None:
     """Between the line and the offer the poll waits too, and answers with the offer."""
     pool.request_of_alice()

@@ -11,7 +11,7 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_pool.gpu.readings import Health
 from miglab_pool.http.gpu_metrics import Told
 from miglab_pool.http.metrics import FOUND, Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.model.memory import Wellness
 from miglab_pool.worker.inspect_gpu import Finding
 
@@ -121,7 +121,7 @@ def test_the_drivers_times_are_by_profile() -> None:
     assert got["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
 
 
-async def test_findings_are_those_of_the_last_round(host: PoolHost, pool: FakePool) -> None:
+async def test_findings_are_those_of_the_last_round(host: PoolRunner, pool: FakePool) -> None:
     """What is open is a state, what was mended is counted; a healed round says zero."""
     found = [Finding("holder", "container:1", "nobody's"), Finding("slice", "3", "gone", "noted")]
     pool.findings = found

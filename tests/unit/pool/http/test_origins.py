@@ -11,7 +11,7 @@ from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, F
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 HUB, OWN = "https://lab.test", "https://pool--service.lab.test"
 
@@ -20,7 +20,7 @@ HUB, OWN = "https://lab.test", "https://pool--service.lab.test"
 def client() -> httpx.AsyncClient:
     """A browser at the service of a lab with per-user domains."""
     access = replace(ACCESS, hub_origin=HUB, origin=OWN)
-    host = PoolHost(FakePool(), Metrics())  # type: ignore[arg-type]
+    host = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
     sign_in = SignIn(access, SECRET, BOOK, FakeTokens(access))
     app = management_app(host, sign_in, default_course="everyone", notices=())
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"{OWN}{PREFIX}")

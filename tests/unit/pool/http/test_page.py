@@ -11,11 +11,11 @@ from markupsafe import escape
 
 from miglab_api.gpus import SliceState
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.http.access.principal import SPAWNER, Asker
+from miglab_pool.http.access.principal import SPAWNER, Principal
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import pool_page
 from miglab_pool.http.pages.elements.wording import in_words, short, wait_short
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view
@@ -170,7 +170,7 @@ def listener(refusals: list[str]) -> Any:
     """A browser that the hub knows once, and then refuses for these reasons, one each time."""
     told = iter(["", *refusals])
 
-    async def asker(_: object) -> Asker:
+    async def asker(_: object) -> Principal:
         if reason := next(told, ""):
             raise DeniedError(401, reason, "Sign in.")
         return SPAWNER
@@ -180,7 +180,7 @@ def listener(refusals: list[str]) -> Any:
 
 
 async def test_who_signed_out_is_told_no_more(
-    host: PoolHost, monkeypatch: pytest.MonkeyPatch
+    host: PoolRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub is asked again before each event; its silence ends nothing."""
     monkeypatch.setattr(pool_page, "REST_S", 0.0)
@@ -196,7 +196,7 @@ async def test_an_endless_number_is_no_lease(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_browser_is_told_of_changes(
-    host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event at once and after each change, with a number in it; the end with the service."""
     monkeypatch.setattr(pool_page, "REST_S", 0.0)

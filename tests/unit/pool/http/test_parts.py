@@ -1,9 +1,9 @@
 """Parts are drawn anew when what they are made of is another, and for each viewer."""
 
-from miglab_pool.http.access.principal import Asker, PrincipalKind
+from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.pages.live_parts import AGED_S, Part, PartsCache, Shelves
 
-ALICE = Asker(PrincipalKind.PERSON, "alice")
+ALICE = Principal(PrincipalKind.PERSON, "alice")
 
 
 class Counter:
@@ -42,12 +42,12 @@ def test_words_about_time_do_not_grow_old() -> None:
 def test_everybody_has_their_own() -> None:
     """The same name with another role is another viewer; another browser of theirs is not."""
     shelves = Shelves()
-    assert shelves.of(ALICE) is shelves.of(Asker(PrincipalKind.PERSON, "alice", xsrf="other"))
+    assert shelves.of(ALICE) is shelves.of(Principal(PrincipalKind.PERSON, "alice", xsrf="other"))
     others = [
-        Asker(PrincipalKind.PERSON, "alice", admin=True),
-        Asker(PrincipalKind.PERSON, "alice", assists=frozenset({"ml"})),
-        Asker(PrincipalKind.SERVICE, "alice"),
-        Asker(PrincipalKind.PERSON, "bob"),
+        Principal(PrincipalKind.PERSON, "alice", admin=True),
+        Principal(PrincipalKind.PERSON, "alice", assists=frozenset({"ml"})),
+        Principal(PrincipalKind.SERVICE, "alice"),
+        Principal(PrincipalKind.PERSON, "bob"),
     ]
     assert all(shelves.of(other) is not shelves.of(ALICE) for other in others)
 
@@ -56,10 +56,10 @@ def test_there_is_an_end_to_shelves() -> None:
     """Who has not looked for the longest time gives way."""
     shelves = Shelves(limit=2)
     first = shelves.of(ALICE)
-    shelves.of(Asker(PrincipalKind.PERSON, "bob"))
+    shelves.of(Principal(PrincipalKind.PERSON, "bob"))
     assert shelves.of(ALICE) is first
-    shelves.of(Asker(PrincipalKind.PERSON, "carla"))
+    shelves.of(Principal(PrincipalKind.PERSON, "carla"))
     assert shelves.of(ALICE) is first
-    shelves.of(Asker(PrincipalKind.PERSON, "dora"))
-    shelves.of(Asker(PrincipalKind.PERSON, "emil"))
+    shelves.of(Principal(PrincipalKind.PERSON, "dora"))
+    shelves.of(Principal(PrincipalKind.PERSON, "emil"))
     assert shelves.of(ALICE) is not first

@@ -15,7 +15,7 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings, Tuning
@@ -60,7 +60,7 @@ def clock() -> list[float]:
 @pytest.fixture
 async def host(
     tmp_path: Path, holders: LivingHolders, clock: list[float]
-) -> AsyncIterator[PoolHost]:
+) -> AsyncIterator[PoolRunner]:
     SimulatedMachine.create(tmp_path / "gpus", 1, "A100-40GB")
     driver = open_gpus(simulated_state=tmp_path / "gpus")
     ledger = Ledger(tmp_path / "ledger.sqlite")
@@ -68,7 +68,7 @@ async def host(
     tuning = Tuning(probe_s=0.0, keep_warm=False)
     settings = PoolSettings(courses=rules, pool=PoolTable(lease_s=100.0), tuning=tuning)
     pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
-    host = PoolHost(
+    host = PoolRunner(
         pool, Metrics({"3g.20gb"}), Times(turn_s=0.01, act_s=0.01, holders_s=0.01, reconcile_s=3600)
     )
     await host.start()
@@ -80,7 +80,7 @@ async def host(
 
 
 @pytest.fixture
-async def spawner(host: PoolHost) -> AsyncIterator[httpx.AsyncClient]:
+async def spawner(host: PoolRunner) -> AsyncIterator[httpx.AsyncClient]:
     sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
     transport = httpx.ASGITransport(management_app(host, sign_in, default_course="everyone"))
     async with httpx.AsyncClient(
@@ -105,7 +105,7 @@ async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
     return running
 
 
-async def until_empty(spawner: httpx.AsyncClient, host: PoolHost) -> None:
+async def until_empty(spawner: httpx.AsyncClient, host: PoolRunner) -> None:
     """Wait until no slice is left."""
     while True:
         seen = host.waker.version
@@ -115,7 +115,7 @@ async def until_empty(spawner: httpx.AsyncClient, host: PoolHost) -> None:
 
 
 async def test_from_asking_to_an_empty_gpu(
-    spawner: httpx.AsyncClient, host: PoolHost, holders: LivingHolders
+    spawner: httpx.AsyncClient, host: PoolRunner, holders: LivingHolders
 ) -> None:
     """A student's lease lives until its holder is gone, and then nothing is left on the GPU."""
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 201
@@ -136,7 +136,7 @@ async def test_from_asking_to_an_empty_gpu(
 
 
 async def test_a_server_that_nobody_says_has_ended(
-    spawner: httpx.AsyncClient, host: PoolHost, holders: LivingHolders
+    spawner: httpx.AsyncClient, host: PoolRunner, holders: LivingHolders
 ) -> None:
     """Killed behind everybody's back: noticed by the holders' own timer, and the GPU is empty."""
     await leased(spawner)
@@ -146,7 +146,7 @@ async def test_a_server_that_nobody_says_has_ended(
     assert (await spawner.get("/api/leases")).json() == []
 
 
-async def test_time_is_up(spawner: httpx.AsyncClient, host: PoolHost, clock: list[float]) -> None:
+async def test_time_is_up(spawner: httpx.AsyncClient, host: PoolRunner, clock: list[float]) -> None:
     """A lease past its end is asked back, with words for the student, and freed by no clock."""
     lease = await leased(spawner)
     clock[0] += 99
@@ -198,7 +198,7 @@ async def test_two_instructors_at_once(spawner: httpx.AsyncClient) -> None:
 
 
 async def test_a_warning_by_staff_ends_in_a_release(
-    spawner: httpx.AsyncClient, host: PoolHost, clock: list[float]
+    spawner: httpx.AsyncClient, host: PoolRunner, clock: list[float]
 ) -> None:
     """The service takes the lease back when its time has come, in the instructor's name."""
     lease = await leased(spawner)

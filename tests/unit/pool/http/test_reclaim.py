@@ -14,7 +14,7 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost, Times
+from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
@@ -62,7 +62,7 @@ class ReclaimService:
             Rules(limits=LIMITS), self.board, self.metrics.reclaimed, lambda: self.ticks
         )
         times = Times(turn_s=0.01, act_s=0.01, reconcile_s=3600, sample_s=3600, reclaim_s=3600)
-        self.host = PoolHost(pool, self.metrics, times, None, self.reclaimer)
+        self.host = PoolRunner(pool, self.metrics, times, None, self.reclaimer)
 
     async def look(self, seconds: float = 0.0) -> None:
         """Let time pass for every clock, read the GPUs, and look at all leases."""
@@ -179,7 +179,7 @@ async def test_the_service_looks_by_itself() -> None:
         def round(self, pool: object) -> None:
             loop.call_soon_threadsafe(looked.set)
 
-    host = PoolHost(FakePool(), Metrics(), Times(reclaim_s=0.01), None, Looks())  # type: ignore[arg-type]
+    host = PoolRunner(FakePool(), Metrics(), Times(reclaim_s=0.01), None, Looks())  # type: ignore[arg-type]
     await host.start()
     async with asyncio.timeout(10):
         await looked.wait()

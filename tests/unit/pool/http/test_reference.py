@@ -11,7 +11,7 @@ from miglab_pool.http import management_app, student_app
 from miglab_pool.http.errors import REASONS
 from miglab_pool.http.gpu_metrics import GPU_STATES
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes import (
     audit,
     core,
@@ -89,7 +89,7 @@ def test_every_state_of_a_gpu_is_counted() -> None:
     assert states == set(GPU_STATES) == {"ok", "unknown", "lost"}
 
 
-def test_the_openapi_description_is_whole(host: PoolHost, sign_in: object) -> None:
+def test_the_openapi_description_is_whole(host: PoolRunner, sign_in: object) -> None:
     """Both applications describe themselves, refusals included."""
     app: FastAPI = management_app.management_app(host, sign_in, default_course="x")  # type: ignore[arg-type]
     paths = app.openapi()["paths"]

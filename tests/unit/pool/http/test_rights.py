@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 
 from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, asker_from
 from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
-from miglab_pool.http.access.principal import SPAWNER, Asker, PrincipalKind
+from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.access.reference import table
 from miglab_pool.http.access.rights import DOES, TABLE, Right
 from miglab_pool.http.errors import DeniedError
@@ -24,10 +24,10 @@ from .fakes import BOOK, person
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 ASKERS = {
     "spawner": SPAWNER,
-    "admin": Asker(PrincipalKind.PERSON, "root", admin=True),
-    "instructor": Asker(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"})),
-    "assistant": Asker(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"})),
-    "student": Asker(PrincipalKind.PERSON, "alice", course_names=("ml",)),
+    "admin": Principal(PrincipalKind.PERSON, "root", admin=True),
+    "instructor": Principal(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"})),
+    "assistant": Principal(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"})),
+    "student": Principal(PrincipalKind.PERSON, "alice", course_names=("ml",)),
 }
 # A thing: its course, whose it is.
 OWN_COURSE, OTHER, NO_COURSE, OWN = ("ml", "bob"), ("vision", "bob"), ("", None), ("vision", "self")
@@ -99,7 +99,7 @@ def test_courses_of_a_right() -> None:
 
 def test_a_role_in_each_course() -> None:
     """Instructor of one, assistant of another, student of a third: each reaches its own."""
-    asker = Asker(
+    asker = Principal(
         PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}), assists=frozenset({"vision"}),
         course_names=("text",),
     )  # fmt: skip

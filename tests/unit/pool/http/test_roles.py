@@ -12,7 +12,7 @@ from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.errors import LONGEST_BODY
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_
 from .fakes import PREFIX, SECRET, FakePool, FakeTokens, reservation_view
@@ -303,7 +303,7 @@ async def test_a_silent_hub_is_not_a_no(
 
 
 async def test_health_is_not_ok_while_rounds_fail(
-    client: httpx.AsyncClient, host: PoolHost
+    client: httpx.AsyncClient, host: PoolRunner
 ) -> None:
     """A pool whose loop fails, or that has compared nothing yet, does not call itself well."""
     assert (await client.get("/api/health")).json()["ok"]
@@ -325,7 +325,7 @@ class PoolThatBreaks(FakePool):
 
 async def test_what_nobody_foresaw_is_a_refusal_too(sign_in: SignIn) -> None:
     """500 with reason, what to do and the headers; counted, and without the error's own words."""
-    host = PoolHost(PoolThatBreaks(), Metrics())  # type: ignore[arg-type]
+    host = PoolRunner(PoolThatBreaks(), Metrics())  # type: ignore[arg-type]
     app = management_app(host, sign_in, default_course="everyone")
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
@@ -344,5 +344,5 @@ async def test_health_names_nobody(client: httpx.AsyncClient, pool: FakePool) ->
     answer = await client.get("/api/health")
     assert answer.json() == {
         "ok": False, "gpus": 1, "gpus_troubled": 1, "is_stuck": False,
-        "is_reconciled": True, "failing": [],
+        "is_reconciled": True, "failing": [], "unknown_to_hub": 0,
     }  # fmt: skip

@@ -13,14 +13,14 @@ from miglab_pool.http.access.token_guesses import A_MINUTE, WINDOW_S, Guesses, S
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.event_streams import A_PERSON, SnapshotTexts
 from miglab_pool.http.management_app import management_app
-from miglab_pool.http.pool_runner import PoolHost
+from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_
 from .fakes import ACCESS, BOOK, OWNERS, FakePool
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/live"])
-async def test_a_person_has_so_many_streams(host: PoolHost, sign_in: SignIn, path: str) -> None:
+async def test_a_person_has_so_many_streams(host: PoolRunner, sign_in: SignIn, path: str) -> None:
     """One more is refused, another person is served, and a closed one makes room."""
     app = management_app(host, sign_in, default_course="everyone")
     transport = httpx.ASGITransport(app)
@@ -45,7 +45,7 @@ async def test_a_person_has_so_many_streams(host: PoolHost, sign_in: SignIn, pat
 
 
 async def test_a_view_is_written_once_for_each_version(
-    host: PoolHost, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many streams of one person cost what one does; another person sees their own."""
     texts = SnapshotTexts()

@@ -7,18 +7,18 @@ import pytest
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.http.access.principal import SPAWNER, Asker, PrincipalKind
+from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.access.redaction import visible_reservation, visible_snapshot
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, reservation_view, slice_view
 
 SECRETS = ("victor", "vision", "MIG-2", "a word to victor", "victors-lab")
-ILSE = Asker(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}))
-TIMO = Asker(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"}))
-ALICE = Asker(PrincipalKind.PERSON, "alice", course_names=("ml",))
-ROOT = Asker(PrincipalKind.PERSON, "root", admin=True)
-ILSE_IN_VISION = Asker(PrincipalKind.PERSON, "victor", instructs=frozenset({"ml"}))
+ILSE = Principal(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}))
+TIMO = Principal(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"}))
+ALICE = Principal(PrincipalKind.PERSON, "alice", course_names=("ml",))
+ROOT = Principal(PrincipalKind.PERSON, "root", admin=True)
+ILSE_IN_VISION = Principal(PrincipalKind.PERSON, "victor", instructs=frozenset({"ml"}))
 
 
 def ticket(number: int, user: str, course: str) -> TicketView:
@@ -46,7 +46,7 @@ def snapshot() -> PoolSnapshot:
     return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
 
 
-def seen_by(asker: Asker) -> PoolSnapshot:
+def seen_by(asker: Principal) -> PoolSnapshot:
     return visible_snapshot(snapshot(), asker)
 
 
@@ -55,7 +55,7 @@ def slices(of: PoolSnapshot) -> tuple[SliceView, ...]:
 
 
 @pytest.mark.parametrize("asker", [ILSE, TIMO], ids=["instructor", "assistant"])
-def test_staff_see_their_own_course(asker: Asker) -> None:
+def test_staff_see_their_own_course(asker: Principal) -> None:
     """Names, servers and UUIDs of the own course; of another nothing that names anybody."""
     seen = seen_by(asker)
     assert slices(seen)[0] == slices(snapshot())[0]
@@ -65,7 +65,7 @@ def test_staff_see_their_own_course(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize("asker", [ILSE, TIMO, ALICE])
-def test_of_others_one_sees_place_and_state(asker: Asker) -> None:
+def test_of_others_one_sees_place_and_state(asker: Principal) -> None:
     """Profile, place, state and how long yet; a place in line without whose it is."""
     seen = seen_by(asker)
     other = slices(seen)[1]
@@ -93,7 +93,7 @@ def test_an_instructor_who_is_a_student_elsewhere_sees_their_own_there() -> None
 
 
 @pytest.mark.parametrize("asker", [ROOT, SPAWNER], ids=["admin", "spawner"])
-def test_admins_and_the_spawner_see_all(asker: Asker) -> None:
+def test_admins_and_the_spawner_see_all(asker: Principal) -> None:
     """Nothing is taken away."""
     assert seen_by(asker) == snapshot()
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.wording import amount
 
@@ -124,7 +124,7 @@ class Drawing:
     opens: str = ""
 
 
-def draw(gpu: GpuView, kept: Sequence[ReservedSlot], doings: Doings, asker: Asker) -> Drawing:
+def draw(gpu: GpuView, kept: Sequence[ReservedSlot], doings: Doings, asker: Principal) -> Drawing:
     """One GPU, with the places on it that are kept."""
     memory = f"{round(gpu.memory_mib / 1024)} GiB"
     about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
@@ -162,7 +162,9 @@ def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
     return [(free, "memory slices free"), (held, "in use"), *idle, (waiting, "waiting")]
 
 
-def boxes(gpu: GpuView, kept: Sequence[ReservedSlot], asker: Asker, doings: Doings) -> list[Box]:
+def boxes(
+    gpu: GpuView, kept: Sequence[ReservedSlot], asker: Principal, doings: Doings
+) -> list[Box]:
     """The GPU from its first memory slice to its last, without a gap."""
     drawn: list[Box] = []
     position = 0
@@ -195,7 +197,7 @@ def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[ReservedSlot]) -> 
 
 
 def _box(
-    item: SliceView, gpu: GpuView, kept: Sequence[ReservedSlot], asker: Asker, doings: Doings
+    item: SliceView, gpu: GpuView, kept: Sequence[ReservedSlot], asker: Principal, doings: Doings
 ) -> Box:
     place = _place_at(item, kept)
     drawn = Box(
@@ -253,7 +255,7 @@ def _mark(item: SliceView, gpu: GpuView, place: ReservedSlot | None, doings: Doi
     return BoxMark.IDLE if item.lease in doings.idle else BoxMark.LEASED
 
 
-def holder(item: SliceView, asker: Asker) -> str:
+def holder(item: SliceView, asker: Principal) -> str:
     """Who holds a slice, as the asker may name them."""
     if asker.is_user(item.user):
         return "you"
@@ -262,7 +264,7 @@ def holder(item: SliceView, asker: Asker) -> str:
     return f"{item.user} ({item.server})" if item.server else item.user
 
 
-def _address(item: SliceView, asker: Asker) -> str:
+def _address(item: SliceView, asker: Principal) -> str:
     return f"slice/{item.slice_id}" if asker.is_staff or asker.is_user(item.user) else ""
 
 

@@ -8,7 +8,7 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import likely_wait
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.wording import wait_short
 
@@ -67,13 +67,13 @@ class Head:
     pool_button: str
 
 
-def line_of(waiting: Sequence[TicketView], asker: Asker) -> QueueTable:
+def line_of(waiting: Sequence[TicketView], asker: Principal) -> QueueTable:
     """The line as the page shows it."""
     return QueueTable(rows(waiting, asker), by_shape(waiting))
 
 
 def head_of(
-    snapshot: PoolSnapshot, own: Sequence[LeaseView], asker: Asker, sums: list[tuple[int, str]]
+    snapshot: PoolSnapshot, own: Sequence[LeaseView], asker: Principal, sums: list[tuple[int, str]]
 ) -> Head:
     """What stands above, as the page shows it."""
     is_waiting = any(asker.is_user(ticket.user) for ticket in snapshot.waiting)
@@ -87,17 +87,17 @@ def head_of(
     )
 
 
-def _pool_button(asker: Asker) -> str:
+def _pool_button(asker: Principal) -> str:
     words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
     return " or ".join(word for right, word in words.items() if asker.has(right))
 
 
-def rows(waiting: Sequence[TicketView], asker: Asker) -> list[QueueRow]:
+def rows(waiting: Sequence[TicketView], asker: Principal) -> list[QueueRow]:
     """The line, the next in front."""
     return [_row(ticket, asker) for ticket in waiting]
 
 
-def _row(ticket: TicketView, asker: Asker) -> QueueRow:
+def _row(ticket: TicketView, asker: Principal) -> QueueRow:
     is_own = asker.is_user(ticket.user)
     return QueueRow(
         ticket.id,
@@ -118,7 +118,7 @@ def by_shape(waiting: Sequence[TicketView]) -> list[tuple[str, int]]:
     return Counter(ticket.shape for ticket in waiting).most_common()
 
 
-def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], asker: Asker) -> str:
+def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], asker: Principal) -> str:
     """One sentence about the asker, which a screen reader is told when it changes."""
     own = [lease for lease in leases if asker.is_user(lease.user)]
     if own:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketView
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.wording import in_words
 
@@ -82,7 +82,7 @@ MAY_REASON = Field("reason", "Why (kept with your name; may be empty)", is_neede
 # -- leases -------------------------------------------------------------------------------------
 
 
-def on_lease(lease: LeaseView, asker: Asker) -> list[Action]:
+def on_lease(lease: LeaseView, asker: Principal) -> list[Action]:
     """What the asker may do to a lease."""
     if lease.state in OVER:
         return []
@@ -170,7 +170,7 @@ def _reclaim(lease: LeaseView) -> Action:
 # -- the line, and all --------------------------------------------------------------------------
 
 
-def on_ticket(ticket: TicketView, asker: Asker) -> list[Action]:
+def on_ticket(ticket: TicketView, asker: Principal) -> list[Action]:
     """What the asker may do to a place in line."""
     is_own = asker.is_user(ticket.user)
     who = "you" if is_own else str(ticket.user)
@@ -216,7 +216,7 @@ def _next(ticket: TicketView, who: str) -> Iterable[Action]:
         )
 
 
-def on_pool(paused: str, courses: Sequence[str], asker: Asker) -> list[Action]:
+def on_pool(paused: str, courses: Sequence[str], asker: Principal) -> list[Action]:
     """What the asker may do to all at once."""
     found: list[Action] = []
     mine = [course for course in courses if asker.may(Right.MESSAGE, course)]

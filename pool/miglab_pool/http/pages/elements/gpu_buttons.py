@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 
 from miglab_api.gpus import GpuView, SliceState, SliceView
-from miglab_pool.http.access.principal import Asker
+from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.buttons import MAY_REASON, REASON, Action, Field
 
 DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 
 
-def on_slice(item: SliceView, gpu: GpuView, asker: Asker) -> list[Action]:
+def on_slice(item: SliceView, gpu: GpuView, asker: Principal) -> list[Action]:
     """What the asker may do to a slice, whoever holds it."""
     found: list[Action] = []
     if asker.may(Right.DRAIN, gpu.course) and item.profile != "full" and not gpu.draining:
@@ -91,7 +91,7 @@ def _state(item: SliceView) -> str:
     return "draining" if item.draining and item.state in DRAINABLE else item.state.value
 
 
-def on_gpu(gpu: GpuView, asker: Asker) -> list[Action]:
+def on_gpu(gpu: GpuView, asker: Principal) -> list[Action]:
     """What the asker may do to a whole GPU."""
     if not asker.may(Right.DRAIN, gpu.course):
         return []
