@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")
@@ -18,6 +19,9 @@ TAIL_LINES = 60
 DOCKER = "tests/docker"
 FIRST = ("docker", "browser", "hub", "notebooks")
 """The folders of tests that wait for labs and kernels; the short ones then fill what is left."""
+
+settings.register_profile("lab", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("lab")  # the machine may be busy with other tests; the clock says nothing
 
 
 def kinds(node: pytest.Item | pytest.Collector) -> set[str]:
