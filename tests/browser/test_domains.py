@@ -193,6 +193,7 @@ def test_people_find_everything_on_its_host(
     port, student = lab.settings.lab.port, new_page()
     assert start_server(student, lab, "alice") == f"https://alice.{DOMAIN}:{port}"
     expect(student.locator("#jp-main-dock-panel")).to_be_visible()
+    expect(student.locator(".miglab-status")).to_contain_text("1g.5gb")
     staff = new_page()
     sign_in_as_staff(staff, lab, "instructor")
     staff.get_by_role("button", name="Services").click()
