@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.tickets import TicketView
+from miglab_pool import settings
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.notifier import Notifier
 from miglab_pool.worker.jobs import ActKind
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+_POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning()
 T = TypeVar("T")
 HOLDER_ACTS = frozenset({ActKind.PROBE})
 FORECAST_REST = 10  # times what a forecast took: so it costs at most a tenth of one core
@@ -52,12 +54,12 @@ class Times:
 
     turn_s: float = 1.0
     act_s: float = 0.25
-    holders_s: float = 2.0
-    reconcile_s: float = 15.0
+    holders_s: float = _POOL.holders_s
+    reconcile_s: float = _POOL.reconcile_s
     sample_s: float = 5.0
     estimate_s: float = 3.0
-    reclaim_s: float = 5.0
-    stuck_s: float = 30.0
+    reclaim_s: float = _RECLAIM.every_s
+    stuck_s: float = _TUNING.stuck_s
     stop_s: float = 10.0
 
 

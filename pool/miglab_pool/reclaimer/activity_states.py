@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from miglab_pool.reclaimer.signals import Known
+from miglab_pool.settings import Reclaim
 
 HOLDING_MIB = 128  # an empty slice shows a few MiB of its own, one CUDA context takes hundreds
 
@@ -35,6 +36,8 @@ class Reading:
         is_computing: whether that is more than a GPU at rest.
         computed_age_s: since they were last seen computing; infinite if it is told and they never
             were; None if unknown.
+        is_the_holders: whether what is on the slice is its holder's, so that an empty one says
+            something of the holder; never so on a simulated GPU.
     """
 
     processes: int | None = None
@@ -43,6 +46,7 @@ class Reading:
     activity_pct: float | None = None
     is_computing: bool = False
     computed_age_s: float | None = None
+    is_the_holders: bool = True
 
     @property
     def is_free(self) -> bool:
@@ -50,24 +54,6 @@ class Reading:
         memory_mib = self.memory_used_mib
         is_empty = memory_mib is not None and memory_mib < HOLDING_MIB
         return self.processes == 0 and is_empty and not self.is_computing
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What counts, and for how long.
-
-    Attributes:
-        stale_s: what a server said longer ago is not known any more.
-        unused_s: how long a page that is looked at, or activity beside an empty slice, counts.
-        believes_empty: whether a slice without processes says anything of its holder; one of a
-            simulated GPU never has the holder's.
-        gpu_busy_pct: what a GPU at rest stays at or below.
-    """
-
-    stale_s: float = 90.0
-    unused_s: float = 3600.0
-    believes_empty: bool = True
-    gpu_busy_pct: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,43 +75,43 @@ class Judged:
     empty_s: float | None = None
 
 
-def judge(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) -> Judged:
+def judge(known: Known | None, reading: Reading, held_s: float, limits: Reclaim) -> Judged:
     """What the lease is doing.
 
     Args:
         known: what the server said; None if it said nothing.
         reading: what NVML says.
         held_s: how long the lease is held; nobody is idle longer than that.
-        bounds: what counts.
+        limits: what counts, and for how long: [reclaim].
     """
-    if known is None or known.age_s > bounds.stale_s:
-        return _by_gpu_alone(known, reading, held_s, bounds)
+    if known is None or known.age_s > limits.stale_s:
+        return _by_gpu_alone(known, reading, held_s, limits)
     work_age_s, missing = _work(known, reading)
     if reading.processes is None:
         missing = missing or "NVML does not tell what is on the slice"
     # Who has run nothing yet came with the lease: until then looking counts from its begin.
     since_s = min(work_age_s, max(0.0, held_s))
-    claimed_s = None if missing else _claimed_idle_s(known, since_s, bounds)
+    claimed_s = None if missing else _claimed_idle_s(known, since_s, limits)
     if claimed_s is None and not missing:
         missing = "its server does not tell whether somebody uses the page"
-    idle_s = _idle_s(claimed_s, reading, held_s, bounds)
-    if idle_s is None and work_age_s <= bounds.stale_s:
+    idle_s = _idle_s(claimed_s, reading, held_s, limits)
+    if idle_s is None and work_age_s <= limits.stale_s:
         idle_s = min(work_age_s, max(0.0, held_s))  # what is known is enough: it works
     if idle_s is None:
         return Judged(Activity.UNKNOWN, unknown=missing)
     is_by_slice = claimed_s is None or idle_s > claimed_s
     return Judged(
-        _state(idle_s, reading, bounds),
+        _state(idle_s, reading, limits),
         idle_s,
         None if missing else work_age_s,
         empty_s=reading.free_for_s if is_by_slice and reading.is_free else None,
     )
 
 
-def _by_gpu_alone(known: Known | None, reading: Reading, held_s: float, bounds: Bounds) -> Judged:
+def _by_gpu_alone(known: Known | None, reading: Reading, held_s: float, limits: Reclaim) -> Judged:
     """Of a server that is silent: a GPU that computes is in use, everything else is unknown."""
     age_s = reading.computed_age_s
-    if age_s is not None and age_s <= bounds.stale_s:
+    if age_s is not None and age_s <= limits.stale_s:
         return Judged(Activity.ACTIVE, min(age_s, max(0.0, held_s)), age_s)
     why = "has not reported" if known is None else f"last reported {known.age_s:.0f} s ago"
     return Judged(Activity.UNKNOWN, unknown=f"its server {why}")
@@ -154,31 +140,31 @@ def _work(known: Known, reading: Reading) -> tuple[float, str]:
     return work_age_s, ""
 
 
-def _claimed_idle_s(known: Known, work_age_s: float, bounds: Bounds) -> float | None:
+def _claimed_idle_s(known: Known, work_age_s: float, limits: Reclaim) -> float | None:
     """How long it is idle by what the server says; being looked at counts for `unused_s`.
 
     Is it not known whether somebody looks, that matters only as long as it could count.
     """
-    least_s = work_age_s - bounds.unused_s
+    least_s = work_age_s - limits.unused_s
     if known.browser_age_s is not None:
         return max(min(work_age_s, known.browser_age_s), least_s)
-    if work_age_s <= bounds.stale_s:
+    if work_age_s <= limits.stale_s:
         return work_age_s
-    return least_s if least_s > bounds.stale_s else None
+    return least_s if least_s > limits.stale_s else None
 
 
 def _idle_s(
-    claimed_s: float | None, reading: Reading, held_s: float, bounds: Bounds
+    claimed_s: float | None, reading: Reading, held_s: float, limits: Reclaim
 ) -> float | None:
     """With an empty slice, whatever is said (or left unsaid) shields it for `unused_s`."""
-    is_bounded = reading.is_free and bounds.believes_empty
-    least_s = reading.free_for_s - bounds.unused_s if is_bounded else 0.0
+    is_bounded = reading.is_free and reading.is_the_holders
+    least_s = reading.free_for_s - limits.unused_s if is_bounded else 0.0
     if claimed_s is None and least_s <= 0:
         return None
     return max(0.0, min(max(claimed_s or 0.0, least_s), held_s))
 
 
-def _state(idle_s: float, reading: Reading, bounds: Bounds) -> Activity:
-    if idle_s <= bounds.stale_s:
+def _state(idle_s: float, reading: Reading, limits: Reclaim) -> Activity:
+    if idle_s <= limits.stale_s:
         return Activity.ACTIVE
     return Activity.IDLE_FREE if reading.is_free else Activity.IDLE_HOLDING

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from miglab_api.leases import WarningKind
-from miglab_pool.reclaimer.activity_states import Activity, Bounds, Judged, Reading, judge
+from miglab_pool.reclaimer.activity_states import Activity, Judged, Reading, judge
 from miglab_pool.reclaimer.hard_ends import KEPT, HardEnd
 from miglab_pool.reclaimer.signals import Known
+from miglab_pool.settings import Reclaim
 
 LEAD = 1.25  # of a warning's length: a look that comes late must not put the end itself off
 SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
@@ -28,25 +29,6 @@ class Decision(StrEnum):
     KEEP = "keep"
     WARN = "warn"
     RECLAIM = "reclaim"
-
-
-@dataclass(frozen=True, slots=True)
-class IdleLimits:
-    """How long one may be idle, all in seconds.
-
-    Attributes:
-        idle_s: nobody waits for it.
-        idle_wanted_s: others wait for it.
-        holding_factor: so many times as long with something on the slice: that would be lost.
-        warning_s: from the warning to the reclaim.
-        bounds: what counts as activity.
-    """
-
-    idle_s: float = 7200.0
-    idle_wanted_s: float = 900.0
-    holding_factor: float = 2.0
-    warning_s: float = 300.0
-    bounds: Bounds = field(default_factory=Bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,7 @@ def decide(
     reading: Reading,
     lease: LeaseFacts,
     others_wait: int,
-    limits: IdleLimits,
+    limits: Reclaim,
     ends: Sequence[HardEnd],
     now: float,
 ) -> LeaseVerdict:
@@ -105,25 +87,25 @@ def decide(
         reading: what NVML says of its slices.
         lease: the lease.
         others_wait: how many wait for what it would free.
-        limits: the site's.
+        limits: [reclaim].
         ends: the hard ends that are set for it.
         now: seconds since the epoch.
     """
-    judged = judge(known, reading, now - lease.held_since, limits.bounds)
+    judged = judge(known, reading, now - lease.held_since, limits)
     limit_s = idle_limit_s(judged.activity, others_wait, limits)
     figures = _figures(known, reading, judged, others_wait, limit_s)
     answer = _by_end(lease, ends, limits, now)
     if answer is None:
         answer = _by_use(known, judged, lease, others_wait, limit_s, limits, now)
     decision, reason, kind, reclaim_at = answer
-    work_s, bounds = judged.work_age_s, limits.bounds
+    work_s = judged.work_age_s
     has_worked = (
-        judged.activity is Activity.ACTIVE and work_s is not None and work_s <= bounds.stale_s
+        judged.activity is Activity.ACTIVE and work_s is not None and work_s <= limits.stale_s
     )
     return LeaseVerdict(decision, reason, judged.activity, kind, reclaim_at, has_worked, figures)
 
 
-def idle_limit_s(activity: Activity, others_wait: int, limits: IdleLimits) -> float:
+def idle_limit_s(activity: Activity, others_wait: int, limits: Reclaim) -> float:
     """How long it may be idle before it is warned."""
     limit_s = limits.idle_wanted_s if others_wait else limits.idle_s
     return limit_s * limits.holding_factor if activity is Activity.IDLE_HOLDING else limit_s
@@ -133,7 +115,7 @@ Answer = tuple[Decision, str, WarningKind | None, float | None]
 
 
 def _by_end(
-    lease: LeaseFacts, ends: Sequence[HardEnd], limits: IdleLimits, now: float
+    lease: LeaseFacts, ends: Sequence[HardEnd], limits: Reclaim, now: float
 ) -> Answer | None:
     """What the next hard end says; None while it is far."""
     end = min(ends, key=lambda end: end.at, default=None)
@@ -152,7 +134,7 @@ def _by_use(
     lease: LeaseFacts,
     others_wait: int,
     limit_s: float,
-    limits: IdleLimits,
+    limits: Reclaim,
     now: float,
 ) -> Answer:
     """What its use says."""

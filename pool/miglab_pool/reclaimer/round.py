@@ -104,7 +104,7 @@ class Reclaimer:
     @property
     def is_acting(self) -> bool:
         """Whether verdicts are acted on."""
-        return self.rules.is_enabled and not self.rules.is_dry_run
+        return self.rules.limits.enabled and not self.rules.limits.dry_run
 
     def round(self, pool: Pool) -> None:
         """Look at every lease in use once."""
@@ -162,9 +162,9 @@ class Reclaimer:
     def _reading(self, case: Case) -> Reading:
         watch = self._watches.get(case.lease.id)
         if self._clock() - self._sampled_at > READING_LIVES_S or watch is None:
-            return Reading()
+            return Reading(is_the_holders=self.rules.shows_holders)
         share = case.activity_pct
-        is_computing = share is not None and share > self.rules.limits.bounds.gpu_busy_pct
+        is_computing = share is not None and share > self.rules.limits.gpu_busy_pct
         computed_age_s = 0.0 if is_computing else self._clock() - watch.computed_at
         is_told = share is not None or computed_age_s < NEVER
         return Reading(
@@ -174,6 +174,7 @@ class Reclaimer:
             share,
             is_computing,
             computed_age_s if is_told else None,
+            self.rules.shows_holders,
         )
 
     def _verdict(self, pool: Pool, case: Case) -> LeaseVerdict:

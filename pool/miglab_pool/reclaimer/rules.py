@@ -3,21 +3,19 @@
 from dataclasses import dataclass, field
 
 from miglab_pool.model.closing_times import Closings
-from miglab_pool.reclaimer.policy import IdleLimits
+from miglab_pool.settings import Reclaim
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How the reclaimer works; `IdleLimits` are the policy's own.
+    """How the reclaimer works.
 
     Attributes:
-        is_enabled: without, nobody is warned and nothing is taken back.
-        is_dry_run: decide and say, and do nothing.
-        limits: how long one may be idle.
+        limits: [reclaim] as lab.toml has it.
+        shows_holders: whether the GPUs show what the holders run; simulated ones do not.
         closings: when classes end and when the lab is closed.
     """
 
-    is_enabled: bool = True
-    is_dry_run: bool = False
-    limits: IdleLimits = field(default_factory=IdleLimits)
+    limits: Reclaim = field(default_factory=Reclaim)
+    shows_holders: bool = True
     closings: Closings = field(default_factory=Closings)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from miglab_api.leases import KernelSignal, Signals
 from miglab_pool.model.token_bucket import TokenBuckets
+from miglab_pool.settings import Reclaim
 
 BURST = 10.0  # reports at once: a page that loads, a "still here", a saved document
 PER_S = 0.5  # and then so many per second; a server pushes one every 15 s
@@ -69,7 +70,9 @@ class SignalBoard:
     """
 
     def __init__(
-        self, cpu_busy_pct: float = 10.0, clock: Callable[[], float] = time.monotonic
+        self,
+        cpu_busy_pct: float = Reclaim().cpu_busy_pct,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cpu_busy_pct = cpu_busy_pct
         self._clock = clock

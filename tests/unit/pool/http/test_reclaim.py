@@ -18,8 +18,6 @@ from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
-from miglab_pool.reclaimer.activity_states import Bounds
-from miglab_pool.reclaimer.policy import IdleLimits
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
@@ -37,7 +35,7 @@ QUIET = {
     "unsaved": 0,
     "cpu_s": 1.0,
 }
-LIMITS = IdleLimits(idle_s=1000, idle_wanted_s=100, warning_s=60, bounds=Bounds(90, 600))
+LIMITS = Reclaim(idle_s=1000, idle_wanted_s=100, warning_s=60, stale_s=90, unused_s=600)
 
 
 class ReclaimService:

@@ -1,6 +1,5 @@
 """The ends that come whatever anybody does, as people write them."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +9,6 @@ from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.model.closing_times import BadTime, Closings, class_end, window
 from miglab_pool.reclaimer.closing_times import closed_now, ends_of
-from miglab_pool.reclaimer.rules import Rules
 
 TUESDAY = datetime(2026, 11, 24, tzinfo=UTC)
 
@@ -103,14 +101,6 @@ def test_settings_are_checked(table: dict[str, object], words: str) -> None:
         Settings.model_validate(whole)
 
 
-def test_the_defaults_are_the_policys() -> None:
-    """Without a word in lab.toml of it the reclaimer works as its own defaults say."""
-    gpus = {"simulated": False, "uuids": ["GPU-1"]}
-    whole = {"gpus": gpus, "courses": {"everyone": {"shapes": ["cpu"]}}}
-    rules = rules_of(Settings.model_validate(whole))
-    assert replace(rules, closings=Closings()) == Rules()
-
-
 def test_settings_become_rules() -> None:
     """What lab.toml says reaches the policy, in its own words."""
     rules = rules_of(
@@ -125,10 +115,10 @@ def test_settings_become_rules() -> None:
             }
         )
     )  # fmt: skip
-    assert rules.is_enabled and rules.is_dry_run
+    assert rules.limits.enabled and rules.limits.dry_run
     limits = rules.limits
     assert (limits.idle_s, limits.idle_wanted_s, limits.holding_factor) == (50, 20, 3)
-    assert (limits.warning_s, limits.bounds.unused_s, limits.bounds.stale_s) == (10, 70, 30)
+    assert (limits.warning_s, limits.unused_s, limits.stale_s) == (10, 70, 30)
     assert closed_now(rules.closings, at(5)) and not closed_now(rules.closings, at(7))
     (end,) = ends_of("everyone", at(8), None, Closings(classes=rules.closings.classes))
     assert end.at == at(11)

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from miglab_api.leases import WarningKind
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import load
-from miglab_pool.reclaimer.activity_states import HOLDING_MIB, Activity, Bounds, Reading, judge
+from miglab_pool.reclaimer.activity_states import HOLDING_MIB, Activity, Reading, judge
 from miglab_pool.reclaimer.hard_ends import HardEnd
-from miglab_pool.reclaimer.policy import Decision, IdleLimits, LeaseFacts, LeaseVerdict, decide
+from miglab_pool.reclaimer.policy import Decision, LeaseFacts, LeaseVerdict, decide
 from miglab_pool.reclaimer.signals import NEVER, Known
+from miglab_pool.settings import Reclaim
 
 NOW = 1_800_000_000.0
-LIMITS = IdleLimits(
-    idle_s=7200, idle_wanted_s=900, holding_factor=2, warning_s=300, bounds=Bounds(90, 3600)
+LIMITS = Reclaim(
+    idle_s=7200, idle_wanted_s=900, holding_factor=2, warning_s=300, stale_s=90, unused_s=3600
 )
 HELD = LeaseFacts(held_since=NOW - 100_000)
 WARNED = replace(HELD, warning=WarningKind.IDLE, reclaim_at=NOW - 20)
@@ -94,14 +95,14 @@ def verdict(
 )
 def test_states(known: Known | None, reading: Reading, activity: Activity) -> None:
     """Anything that works makes it active; anything missing that could work makes it unknown."""
-    assert judge(known, reading, 100_000, LIMITS.bounds).activity is activity
+    assert judge(known, reading, 100_000, LIMITS).activity is activity
 
 
 def test_nobody_is_idle_longer_than_the_lease() -> None:
     """An absurd age is cut at the lease's own: a new lease is never idle."""
-    judged = judge(idle(1e8), HOLDS, 60, LIMITS.bounds)
+    judged = judge(idle(1e8), HOLDS, 60, LIMITS)
     assert (judged.activity, judged.idle_s) == (Activity.ACTIVE, 60)
-    assert judge(idle(1e8), HOLDS, -3600, LIMITS.bounds).idle_s == 0
+    assert judge(idle(1e8), HOLDS, -3600, LIMITS).idle_s == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_who_writes_and_has_run_nothing_yet_uses_the_slice(
     """No kernel was ever started: being at the page counts from the lease's begin, for its time."""
     writes = idle(NEVER, kernels=0, browsers=1, browser_age_s=2.0)
     for reading in (EMPTY, replace(EMPTY, free_for_s=held_s)):
-        assert judge(writes, reading, held_s, LIMITS.bounds).activity is activity
+        assert judge(writes, reading, held_s, LIMITS).activity is activity
 
 
 # -- unused ---------------------------------------------------------------------------------------
@@ -357,8 +358,8 @@ def test_unknown_takes_nothing(
 def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, others: int) -> None:
     """Whatever a server reports: with nothing on the slice it is warned in the end."""
     limit_s = LIMITS.idle_wanted_s if others else LIMITS.idle_s
-    empty = Reading(0, 3, free_for_s=LIMITS.bounds.unused_s + limit_s)
-    fresh = replace(known, age_s=min(known.age_s, LIMITS.bounds.stale_s))
+    empty = Reading(0, 3, free_for_s=LIMITS.unused_s + limit_s)
+    fresh = replace(known, age_s=min(known.age_s, LIMITS.stale_s))
     said = verdict(fresh, empty, others_wait=others)
     assert said.decision is Decision.WARN
     assert said.reason.startswith("Nothing has ")
@@ -380,10 +381,10 @@ def test_an_empty_simulated_slice_says_nothing_of_who_computes() -> None:
     """Where students' processes are never on the slice, what the server says decides alone."""
     long_empty = replace(EMPTY, free_for_s=20_000)
     busy = idle(5, busy=True)
-    simulated = replace(LIMITS, bounds=replace(LIMITS.bounds, believes_empty=False))
+    simulated = replace(long_empty, is_the_holders=False)
     assert verdict(busy, long_empty).decision is Decision.WARN
-    assert decide(busy, long_empty, HELD, 3, simulated, (), NOW).decision is Decision.KEEP
-    assert decide(idle(20_000), long_empty, HELD, 3, simulated, (), NOW).decision is Decision.WARN
+    assert verdict(busy, simulated).decision is Decision.KEEP
+    assert verdict(idle(20_000), simulated).decision is Decision.WARN
 
 
 @pytest.mark.parametrize("is_simulated", [True, False])
@@ -394,4 +395,4 @@ def test_only_real_gpus_are_believed_to_show_who_computes(
     file = tmp_path / "lab.toml"
     gpus = "simulated = true" if is_simulated else 'simulated = false\nuuids = ["GPU-1"]'
     file.write_text(f'[gpus]\n{gpus}\n[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n')
-    assert rules_of(load(file, {})).limits.bounds.believes_empty is not is_simulated
+    assert rules_of(load(file, {})).shows_holders is not is_simulated

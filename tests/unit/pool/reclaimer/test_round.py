@@ -16,17 +16,19 @@ from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.model.closing_times import Closings, class_end, window
 from miglab_pool.model.refused import Refused
-from miglab_pool.reclaimer.activity_states import Activity, Bounds, Reading
-from miglab_pool.reclaimer.policy import Decision, IdleLimits
+from miglab_pool.reclaimer.activity_states import Activity, Reading
+from miglab_pool.reclaimer.policy import Decision
 from miglab_pool.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import SignalBoard
-from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.settings import Course, PoolSettings, Reclaim
 from miglab_pool.views.lease_cases import Case
 
-LIMITS = IdleLimits(
-    idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, bounds=Bounds(90, 600)
+LIMITS = Reclaim(
+    idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, stale_s=90, unused_s=600
 )
+DRY_RUN = LIMITS.model_copy(update={"dry_run": True})
+DISABLED = LIMITS.model_copy(update={"enabled": False})
 POOL = changed(SETTINGS, warning_s=120, keepalive_s=300, keepalives=2, attend_grace_s=1e6)
 STEP_S = 15.0
 
@@ -42,7 +44,7 @@ class ReclaimWorld(World):
         **rules: object,
     ) -> None:
         self.ticks = 100.0
-        self.rules = Rules(limits=LIMITS, **rules)  # type: ignore[arg-type]
+        self.rules = Rules(**{"limits": LIMITS, **rules})  # type: ignore[arg-type]
         self.reclaims: list[str] = []
         self.busy: set[int] = set()
         self.silent: set[int] = set()
@@ -137,7 +139,7 @@ def test_unused_is_warned_then_taken_back(lab: ReclaimWorld) -> None:
     assert lab.reclaims == ["idle"]
 
 
-@pytest.mark.parametrize("rules", [{}, {"is_dry_run": True}, {"is_enabled": False}])
+@pytest.mark.parametrize("rules", [{}, {"limits": DRY_RUN}, {"limits": DISABLED}])
 def test_what_staff_ask_back_is_none_of_the_policys(
     make_lab: MakeLab, rules: dict[str, bool]
 ) -> None:
@@ -208,7 +210,7 @@ def test_the_lease_ends_before_staffs_warning(make_lab: MakeLab) -> None:
         lab.pool.extend(lease.id, 300, "ada")
 
 
-@pytest.mark.parametrize("rules", [{}, {"is_dry_run": True}, {"is_enabled": False}])
+@pytest.mark.parametrize("rules", [{}, {"limits": DRY_RUN}, {"limits": DISABLED}])
 def test_what_staff_take_back_first_is_not_put_off(
     make_lab: MakeLab, rules: dict[str, bool]
 ) -> None:
@@ -511,7 +513,7 @@ def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
 
 def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixture) -> None:
     """It decides and logs, and neither warns nor takes anything back."""
-    lab = make_lab(is_dry_run=True)
+    lab = make_lab(limits=DRY_RUN)
     lease = lab.run("ada")
     caplog.clear()  # of what other loggers said, whose levels are not ours
     with caplog.at_level(logging.INFO, "miglab_pool.reclaimer.round"):
@@ -528,7 +530,7 @@ def test_switched_off_ends_warnings(lab: ReclaimWorld) -> None:
     """Who was warned before it was switched off is told that it is over."""
     lease = lab.run("ada")
     lab.live(1020)
-    lab.rules = replace(lab.rules, is_enabled=False)
+    lab.rules = replace(lab.rules, limits=DISABLED)
     lab.crash()
     lab.live(15)
     assert lab.state(lease) is LeaseState.RUNNING
