@@ -25,7 +25,7 @@ from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
 from miglab_api.base import SHAPE_MAX
-from miglab_spawner.backends.pool import PoolError, RefusedByPool
+from miglab_spawner.backends.base import PoolError, RefusedByPool
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.scopes import LEASE_SCOPE
 

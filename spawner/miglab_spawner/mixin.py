@@ -22,13 +22,14 @@ from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.offers import Offers
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_spawner import scopes
-from miglab_spawner.backends.pool import (
-    PoolClient,
+from miglab_spawner.backends.base import (
+    Backend,
     PoolError,
     PoolMisunderstood,
     PoolUnreachable,
     RefusedByPool,
 )
+from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pages import choice, progress, spawn_page, waiting
@@ -112,8 +113,8 @@ class MIGSpawnerMixin(SpawnerTraits):
             self.log.warning("Lease %d runs, but the pool: %s", self._grant.lease, error)
 
     @property
-    def pool(self) -> PoolClient:
-        """The pool's client."""
+    def pool(self) -> Backend:
+        """Whoever hands out the slices: the lab's pool."""
         return PoolClient(self.pool_url, self.pool_secret_file)
 
     @property

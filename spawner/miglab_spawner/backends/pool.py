@@ -17,6 +17,12 @@ from miglab_api.leases import AttachRequest, Fence, LeaseView, ReleaseRequest, S
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.refusals import Refusal
 from miglab_api.tickets import TicketRequest, TicketView
+from miglab_spawner.backends.base import (
+    PoolError,
+    PoolMisunderstood,
+    PoolUnreachable,
+    RefusedByPool,
+)
 
 ANSWER_TIMEOUT_S = 15.0
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
@@ -32,34 +38,6 @@ _SERVER_STATUS = TypeAdapter(ServerStatus)
 _shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
     weakref.WeakKeyDictionary()
 )
-
-
-class PoolError(Exception):
-    """The base of what can go wrong between spawner and pool."""
-
-
-class PoolUnreachable(PoolError):
-    """No answer: the pool service is not running, too slow, or not at this address."""
-
-
-class PoolMisunderstood(PoolError):
-    """An answer that is none of the messages: another version, or not the pool service."""
-
-
-class RefusedByPool(PoolError):
-    """The pool's no.
-
-    Attributes:
-        reason: a short word for machines.
-        message: the same in words that the student can act on.
-        status: the HTTP status.
-    """
-
-    def __init__(self, reason: str, message: str, status: int) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.reason = reason
-        self.message = message
-        self.status = status
 
 
 def shared_http() -> httpx.AsyncClient:
@@ -91,7 +69,7 @@ class PoolClient:
         http: the HTTP client; None for the running loop's shared one.
         pause: waits between two attempts, seconds.
 
-    Every call raises `PoolUnreachable`, `PoolMisunderstood` or `RefusedByPool`.
+    A `Backend`: every call raises `PoolUnreachable`, `PoolMisunderstood` or `RefusedByPool`.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
-from miglab_spawner.backends.pool import PoolError, RefusedByPool
+from miglab_spawner.backends.base import PoolError, RefusedByPool
 from miglab_spawner.pages.choice import is_cpu
 from miglab_spawner.pages.progress import Note, in_line
 from miglab_spawner.pages.spawn_page import in_gib

@@ -10,7 +10,8 @@ from traitlets.config import Config
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_spawner import hub_pages
 from miglab_spawner import mixin as mig_spawner
-from miglab_spawner.backends.pool import PoolClient, PoolUnreachable
+from miglab_spawner.backends.base import PoolUnreachable
+from miglab_spawner.backends.pool import PoolClient
 
 from .lab import PoolLab
 

@@ -7,12 +7,8 @@ import httpx
 import pytest
 
 from miglab_api.tickets import TicketRequest
-from miglab_spawner.backends.pool import (
-    PoolClient,
-    PoolMisunderstood,
-    PoolUnreachable,
-    RefusedByPool,
-)
+from miglab_spawner.backends.base import PoolMisunderstood, PoolUnreachable, RefusedByPool
+from miglab_spawner.backends.pool import PoolClient
 
 ASK = TicketRequest(user="ada", course="ml", shape="1g.5gb")
 TICKET = {

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import TicketState, TicketView
-from miglab_spawner.backends.pool import PoolUnreachable, RefusedByPool
+from miglab_spawner.backends.base import PoolUnreachable, RefusedByPool
 from miglab_spawner.pages.waiting import NOTHING, Wait
 
 
