@@ -6,7 +6,7 @@ Each benchmark is a module of its own with one function, registered here.
 import typer
 
 from miglab_bench.class_day import command as class_day
-from miglab_bench.measures import hub, labkit, page, placement, pool, reclaim, spawn
+from miglab_bench.measures import decisions, hub, labkit, page, placement, pool, reclaim, spawn
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -17,6 +17,7 @@ def bench() -> None:
 
 
 app.command("placement")(placement.bench_placement)
+app.command("decisions")(decisions.bench_decisions)
 app.command("pool")(pool.bench_pool)
 app.command("page")(page.bench_page)
 app.command("labkit")(labkit.bench_labkit)

@@ -8,7 +8,6 @@ service's worker performs, one at a time.  After every restart: `reconcile` firs
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.layouts import LayoutDiff, Layouts, LayoutSpec
@@ -19,8 +18,6 @@ from miglab_api.staff import StaffMessage
 from miglab_api.tickets import TicketRequest, TicketView
 from miglab_pool.decisions import alternatives, offers, queue
 from miglab_pool.decisions import layouts as layouts_room
-from miglab_pool.decisions.demand import Demand
-from miglab_pool.decisions.extensions import Lengthening
 from miglab_pool.decisions.forecast import estimate, gather
 from miglab_pool.decisions.layouts import Cuttable
 from miglab_pool.gpu.driver import Driver
@@ -32,10 +29,10 @@ from miglab_pool.settings import PoolSettings
 from miglab_pool.staff import Staff
 from miglab_pool.state import invariants
 from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 from miglab_pool.transactions import (
     activity,
     grants,
-    layout_cuts,
     layouts,
     leases,
     requests,
@@ -81,17 +78,17 @@ class Pool:
         self.settings = settings
         self.store = Store(settings, ledger, now, simulated=driver.simulated)
         self.worker = Worker(self.store, driver, holders)
-        layouts.look(self.store, now())
-        self._snapshots = pool_views.Snapshots(self.store)
-        self._offers = offers.Shelf(self.store)
-        self._demand = Demand(self.store)
-        self._lengthening = Lengthening(self.store)
-        self.staff = Staff(self.store, self._view)
+        self.staff = Staff(self.store, self._lease)
 
     @property
     def version(self) -> int:
         """Grows with every change; what waits for news waits for it to grow."""
-        return self.store.version
+        return self.view.version
+
+    @property
+    def view(self) -> PoolView:
+        """The pool now, for any thread: what every answer is made from."""
+        return self.store.current
 
     # -- tickets ------------------------------------------------------------------------------
 
@@ -107,7 +104,7 @@ class Pool:
         with self.store.lock:
             ticket = requests.request(self.store, request)
             self._ask_after_old_holder(request)
-            return pool_views.ticket_view(self.store, ticket)
+            return pool_views.ticket_view(self.view, ticket)
 
     def _ask_after_old_holder(self, request: TicketRequest) -> None:
         """A server that asks again has ended: look whether its last holder is gone, now."""
@@ -124,19 +121,18 @@ class Pool:
     def attend(self, ticket_id: int) -> TicketView:
         """Keep the place, and see how it stands."""
         with self.store.lock:
-            return pool_views.ticket_view(self.store, tickets.attend(self.store, ticket_id))
+            return pool_views.ticket_view(self.view, tickets.attend(self.store, ticket_id))
 
     def ticket(self, ticket_id: int) -> TicketView:
         """See how it stands, without keeping the place."""
         with self.store.lock:
-            return pool_views.ticket_view(self.store, tickets.find(self.store, ticket_id))
+            return pool_views.ticket_view(self.view, tickets.find(self.store, ticket_id))
 
     def cancel(self, ticket_id: int, by: str, reason: str = "") -> TicketView:
         """Give up the place or the offer; a ticket that is over stays as it is."""
         with self.store.lock:
-            return pool_views.ticket_view(
-                self.store, tickets.cancel(self.store, ticket_id, by, reason)
-            )
+            row = tickets.cancel(self.store, ticket_id, by, reason)
+            return pool_views.ticket_view(self.view, row)
 
     def take(self, ticket_id: int) -> LeaseView:
         """Accept the offer.  The slices exist; asking again gives the same lease.
@@ -145,7 +141,8 @@ class Pool:
             Refused: there is no offer (any more).
         """
         with self.store.lock:
-            return pool_views.lease_view(self.store, tickets.take(self.store, ticket_id))
+            row = tickets.take(self.store, ticket_id)
+            return pool_views.lease_view(self.view, row)
 
     # -- one server ---------------------------------------------------------------------------
 
@@ -158,20 +155,21 @@ class Pool:
             lease = servers.held(self.store, user, server)
             ticket = servers.attended(self.store, user, server, known)
             return ServerStatus(
-                lease=None if lease is None else self._view(lease),
-                ticket=None if ticket is None else pool_views.ticket_view(self.store, ticket),
+                lease=None if lease is None else self._lease(lease),
+                ticket=None if ticket is None else pool_views.ticket_view(self.view, ticket),
             )
 
     def alternatives(self, ticket_id: int) -> list[ShapeOffer]:
         """What who waits could have at once instead, by giving up the place; empty: nothing."""
-        with self.store.lock:
-            ticket = tickets.find(self.store, ticket_id)
-            courses = self._offers.get([ticket.course]).courses if ticket.is_queued else ()
-            return [
-                one
-                for each in courses
-                for one in alternatives.free_instead(self.store, ticket, each)
-            ]
+        view = self.view
+        ticket = view.tickets.get(ticket_id)
+        if ticket is None:
+            with self.store.lock:
+                ticket = tickets.find(self.store, ticket_id)
+        courses = offers.offers(view, [ticket.course]).courses if ticket.is_queued else ()
+        return [
+            one for course in courses for one in alternatives.free_instead(view, ticket, course)
+        ]
 
     def cancel_of(self, user: str, server: str, by: str) -> TicketView:
         """Give up the place or the offer of a server.
@@ -212,7 +210,7 @@ class Pool:
             Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
         """
         with self.store.lock:
-            return self._view(leases.attach(self.store, lease_id, generation, holder, ledger))
+            return self._lease(leases.attach(self.store, lease_id, generation, holder, ledger))
 
     def running(self, lease_id: int, fence: Fence | None = None) -> LeaseView:
         """The attached holder was started.
@@ -221,7 +219,7 @@ class Pool:
             Refused: ``stale-lease``; another lease has that number now, or it is over.
         """
         with self.store.lock:
-            return self._view(leases.running(self.store, lease_id, fence))
+            return self._lease(leases.running(self.store, lease_id, fence))
 
     def release(self, lease_id: int, by: str, reason: str, fence: Fence | None = None) -> LeaseView:
         """Ask for a lease back.  Its slices are free once the holder is confirmed gone.
@@ -230,7 +228,7 @@ class Pool:
             Refused: ``stale-lease``; another lease has that number now.
         """
         with self.store.lock:
-            return self._view(leases.release(self.store, lease_id, by, reason, fence))
+            return self._lease(leases.release(self.store, lease_id, by, reason, fence))
 
     def extend(self, lease_id: int, by_s: float, by: str) -> LeaseView:
         """Put off the end.
@@ -239,12 +237,11 @@ class Pool:
             Refused: ``no-extension``, with why.
         """
         with self.store.lock:
-            return self._view(leases.extend(self.store, lease_id, by_s, by))
+            return self._lease(leases.extend(self.store, lease_id, by_s, by))
 
     def cases(self) -> list[Case]:
         """The leases in use, as the reclaimer looks at them."""
-        with self.store.lock:
-            return lease_cases.cases(self.store, self._view)
+        return lease_cases.cases(self.view)
 
     @property
     def samples(self) -> int:
@@ -258,22 +255,22 @@ class Pool:
             Refused: the lease is not in use, or warned already.
         """
         with self.store.lock:
-            return self._view(warnings.warn(self.store, lease_id, kind, reason, reclaim_at))
+            return self._lease(warnings.warn(self.store, lease_id, kind, reason, reclaim_at))
 
     def end_warning(self, lease_id: int, by: str, reason: str) -> LeaseView:
         """The holder keeps the lease; without a warning nothing happens."""
         with self.store.lock:
-            return self._view(warnings.end_warning(self.store, lease_id, by, reason))
+            return self._lease(warnings.end_warning(self.store, lease_id, by, reason))
 
     def put_off(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
         """Give a warned holder until ``reclaim_at``."""
         with self.store.lock:
-            return self._view(warnings.put_off(self.store, lease_id, reclaim_at, reason))
+            return self._lease(warnings.put_off(self.store, lease_id, reclaim_at, reason))
 
     def bring_forward(self, lease_id: int, reclaim_at: float, reason: str) -> LeaseView:
         """Let a warning by staff end at ``reclaim_at`` already, if that is sooner."""
         with self.store.lock:
-            return self._view(warnings.bring_forward(self.store, lease_id, reclaim_at, reason))
+            return self._lease(warnings.bring_forward(self.store, lease_id, reclaim_at, reason))
 
     def worked(self, lease_id: int) -> None:
         """Work was seen on the lease: "I am still here" counts anew."""
@@ -287,55 +284,57 @@ class Pool:
             Refused: ``no-keepalive``, with why.
         """
         with self.store.lock:
-            return self._view(warnings.stay(self.store, lease_id, by))
+            return self._lease(warnings.stay(self.store, lease_id, by))
 
     def lease(self, lease_id: int) -> LeaseView:
         """One lease, live or over."""
         with self.store.lock:
-            return self._view(leases.find(self.store, lease_id))
+            return self._lease(leases.find(self.store, lease_id))
 
     def leases(self, user: str | None = None) -> list[LeaseView]:
         """The live leases, of one user or of all."""
-        with self.store.lock:
-            rows = list(self.store.state.leases.values())
-            return [self._view(row) for row in rows if user is None or row.user == user]
+        view = self.view
+        mine = (row for row in view.leases.values() if user is None or row.user == user)
+        return [pool_views.full_lease_view(view, row) for row in mine]
+
+    def brief_leases(self) -> list[LeaseView]:
+        """The live leases, without who waits for them and by how much each may be extended."""
+        view = self.view
+        return [pool_views.lease_view(view, row) for row in view.leases.values()]
 
     def warned(self) -> frozenset[int]:
         """The leases whose holders are warned, by id."""
-        with self.store.lock:
-            rows = self.store.state.leases.values()
-            return frozenset(row.id for row in rows if row.state == LeaseState.WARNED)
+        rows = self.view.leases.values()
+        return frozenset(row.id for row in rows if row.state == LeaseState.WARNED)
 
     def lease_of(self, user: str, server: str) -> LeaseView | None:
         """The live lease of one server."""
-        with self.store.lock:
-            rows = self.store.state.leases.values()
-            mine = [row for row in rows if (row.user, row.server) == (user, server)]
-            return self._view(mine[-1]) if mine else None
+        view = self.view
+        mine = [row for row in view.leases.values() if (row.user, row.server) == (user, server)]
+        return pool_views.full_lease_view(view, mine[-1]) if mine else None
 
     def due(self) -> list[LeaseView]:
         """The leases whose server should be stopped now: past their end, or their slice is lost.
 
         The pool frees nothing by this: it waits until the holder is gone.
         """
-        with self.store.lock:
-            return [self._view(row) for row in leases.due(self.store)]
+        view = self.view
+        return [pool_views.lease_view(view, row) for row in leases.due(view)]
 
-    def _view(self, row: LeaseRow) -> LeaseView:
-        most_s = self._lengthening.most_s(row) if row.is_held else None
-        return pool_views.lease_view(self.store, row, self._demand.others(row), most_s)
+    def _lease(self, row: LeaseRow) -> LeaseView:
+        slices = (self.store.ledger.find_slice(number) for number in row.slices)
+        rows = [item for item in slices if item is not None]
+        return pool_views.full_lease_view(self.view, row, rows)
 
     # -- what there is ------------------------------------------------------------------------
 
     def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
         """The spawn page's data for these courses, with what this user's quotas leave."""
-        with self.store.lock:
-            return self._offers.get(courses, user)
+        return offers.offers(self.view, courses, user)
 
     def snapshot(self) -> PoolSnapshot:
         """The pool as it is, from memory; the same object until something changes."""
-        with self.store.lock:
-            return self._snapshots.get()
+        return pool_views.snapshot(self.view)
 
     def sample(self) -> None:
         """Read memory and processes of every slice; the worker's, like `perform`."""
@@ -383,10 +382,16 @@ class Pool:
             reservations.note_phases(self.store, tx)
             end_old_notes(self.store, tx)
             layouts.note_phases(self.store, tx)
-            grants.match(self.store, tx)
-            layout_cuts.cut(self.store, tx)
+            grants.grant_all(self.store, tx)
+            grants.cut_for_layouts(self.store, tx)
+        self._note_what_time_changed()
+
+    def _note_what_time_changed(self) -> None:
+        """Time alone moves people in line and brings layouts: that is a change like any other."""
         with self.store.lock:
-            queue.note_moves(self.store)
+            before, now = self.store.published, self.store.view()
+            if before.version == now.version and _by_time(before) != _by_time(now):
+                self.store.changed()
 
     def next_act(self, kinds: Iterable[ActKind] = ALL_KINDS) -> Act | None:
         """What must be done next to a GPU or holder; None when nothing is due.
@@ -415,15 +420,17 @@ class Pool:
         return ask_after_holders(self.worker)
 
     def estimate(self) -> None:
-        """Work out anew how long those in line will wait; long, so the lock is held only to look.
+        """Work out anew how long those in line will wait; long, and off the lock.
 
         The dice are the same each time: figures move only when what they are made of has moved.
         """
+        scene, newcomers = gather.look(self.view)
+        said = estimate.forecast(scene, random.Random(0))  # noqa: S311 -- no secret
+        now = gather.kept(scene, newcomers, said)
         with self.store.lock:
-            scene, newcomers = gather.look(self.store)
-        found = estimate.forecast(scene, random.Random(0))  # noqa: S311 -- no secret
-        with self.store.lock:
-            gather.keep(self.store, scene, newcomers, found)
+            before, self.store.forecast = self.store.forecast, now
+            if gather.is_news(before, now):
+                self.store.changed()
 
     # -- staff -----------------------------------------------------------------------------------
 
@@ -442,10 +449,8 @@ class Pool:
             Refused: with the reason, which is in the ledger too.
         """
         with self.store.lock:
-            check = partial(layouts_room.check_reserved, self.store)
-            return pool_views.reservation_view(
-                self.store, reservations.make(self.store, asked, by, check)
-            )
+            row = reservations.make(self.store, asked, by)
+            return pool_views.reservation_view(self.view, row)
 
     def change_reservation(
         self, number: int, asked: ReservationRequest, by: str
@@ -456,16 +461,12 @@ class Pool:
             Refused: with the reason, which is in the ledger too.
         """
         with self.store.lock:
-            check = partial(layouts_room.check_reserved, self.store)
-            row = reservations.change(self.store, number, asked, by, check)
-            return pool_views.reservation_view(self.store, row)
+            row = reservations.change(self.store, number, asked, by)
+            return pool_views.reservation_view(self.view, row)
 
     def reservations(self) -> list[ReservationView]:
         """Those in force or ahead, the next in front."""
-        with self.store.lock:
-            rows = self.store.state.reservations.values()
-            found = [pool_views.reservation_view(self.store, row) for row in rows]
-            return sorted(found, key=lambda one: (one.starts_at or 0.0, one.id))
+        return pool_views.reservations(self.view)
 
     def unreserve(self, number: int, by: str, reason: str = "") -> ReservationView:
         """Cancel a reservation; leases drawn from it live on.
@@ -475,7 +476,7 @@ class Pool:
         """
         with self.store.lock:
             row = reservations.cancel(self.store, number, by, reason)
-            return pool_views.reservation_view(self.store, row)
+            return pool_views.reservation_view(self.view, row)
 
     # -- layouts ------------------------------------------------------------------------------
 
@@ -486,13 +487,11 @@ class Pool:
 
     def cuttable(self) -> list[Cuttable]:
         """The GPUs that a layout may name, and how each can be cut."""
-        with self.store.lock:
-            return layouts_room.cuttable(self.store)
+        return layouts_room.cuttable(self.view)
 
     def layouts(self) -> Layouts:
         """What was applied, and how each GPU stands to what is in force on it."""
-        with self.store.lock:
-            return layout_views.layouts(self.store)
+        return layout_views.layouts(self.view)
 
     def layout_diffs(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
         """What applying these would do now; changes nothing.
@@ -500,13 +499,13 @@ class Pool:
         Raises:
             Refused: ``bad-layout``.
         """
-        with self.store.lock:
-            return layout_views.diffs(self.store, layouts_room.resolved(self.store, asked))
+        view = self.view
+        return layout_views.diffs(view, layouts_room.resolved(view, asked))
 
     def layouts_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
         """As `layout_diffs`, each only with the GPUs on which it would be in force now."""
-        with self.store.lock:
-            return layout_views.diffs_now(self.store, layouts_room.resolved(self.store, asked))
+        view = self.view
+        return layout_views.diffs_now(view, layouts_room.resolved(view, asked))
 
     def lay(self, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> Layouts:
         """Apply layouts by draining: nobody is cut off.
@@ -516,7 +515,7 @@ class Pool:
         """
         with self.store.lock:
             layouts.lay(self.store, asked, by, reason)
-            return layout_views.layouts(self.store)
+            return layout_views.layouts(self.view)
 
     def unlay(self, name: str, by: str, reason: str = "") -> Layouts:
         """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
@@ -526,7 +525,7 @@ class Pool:
         """
         with self.store.lock:
             layouts.unlay(self.store, name, by, reason)
-            return layout_views.layouts(self.store)
+            return layout_views.layouts(self.view)
 
     def adopt(self, slice_id: int, by: str) -> None:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
@@ -541,6 +540,12 @@ class Pool:
     ) -> tuple[StaffMessage, ...]:
         """What staff say to whoever is at this server, in any of these courses; newest first."""
         return self.staff.messages_for(user, server, courses)
+
+
+def _by_time(view: PoolView) -> tuple[object, ...]:
+    """What time alone changes: the order of the queue, layouts, and GPUs that rest."""
+    resting = [gpu.uuid for gpu in view.gpus.values() if gpu.is_resting]
+    return list(queue.positions(view)), view.layouts_in_force, resting
 
 
 __all__ = ["Act", "ActKind", "Case", "Finding", "Pool"]

@@ -36,12 +36,15 @@ class Staff:
     def gpu(self, uuid: str) -> GpuView:
         """One GPU."""
         with self._store.lock:
-            return pool_views.gpu_view(self._store, find_gpu(self._store, uuid))
+            return self._gpu(find_gpu(self._store, uuid).uuid)
+
+    def _gpu(self, uuid: str) -> GpuView:
+        return pool_views.gpu_view(self._store.current.gpus[uuid])
 
     def slice(self, number: int) -> SliceView:
         """One slice that is not gone."""
         with self._store.lock:
-            return pool_views.slice_view(self._store, find_slice(self._store, number))
+            return pool_views.slice_view(self._store.current, find_slice(self._store, number))
 
     def gpu_under(self, number: int) -> GpuView:
         """The GPU on which a slice is or was."""
@@ -52,53 +55,49 @@ class Staff:
     def drain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
         """No new lease on this GPU; who runs there runs on."""
         with self._store.lock:
-            return pool_views.gpu_view(
-                self._store, staff_gpus.drain_gpu(self._store, uuid, why, by, seen)
-            )
+            return self._gpu(staff_gpus.drain_gpu(self._store, uuid, why, by, seen).uuid)
 
     def undrain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
         """The GPU takes leases again."""
         with self._store.lock:
-            return pool_views.gpu_view(
-                self._store, staff_gpus.undrain_gpu(self._store, uuid, why, by, seen)
-            )
+            return self._gpu(staff_gpus.undrain_gpu(self._store, uuid, why, by, seen).uuid)
 
     def drain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
         """No new lease on this slice's place; who runs there runs on."""
         with self._store.lock:
             row = staff_gpus.drain_slice(self._store, number, why, by, seen)
-            return pool_views.slice_view(self._store, row)
+            return pool_views.slice_view(self._store.current, row)
 
     def undrain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
         """The slice's place takes leases again."""
         with self._store.lock:
             row = staff_gpus.undrain_slice(self._store, number, why, by, seen)
-            return pool_views.slice_view(self._store, row)
+            return pool_views.slice_view(self._store.current, row)
 
     def quarantine(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
         """Set a slice aside that nobody holds: it stays as it is until `clear`."""
         with self._store.lock:
             row = staff_gpus.set_aside(self._store, number, why, by, seen)
-            return pool_views.slice_view(self._store, row)
+            return pool_views.slice_view(self._store.current, row)
 
     def clear(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
         """Try again to destroy a slice that is set aside."""
         with self._store.lock:
-            return pool_views.slice_view(
-                self._store, staff_gpus.clear(self._store, number, why, by, seen)
-            )
+            row = staff_gpus.clear(self._store, number, why, by, seen)
+            return pool_views.slice_view(self._store.current, row)
 
     def adopt(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
         with self._store.lock:
-            return pool_views.slice_view(
-                self._store, staff_gpus.adopt(self._store, number, why, by, seen)
-            )
+            row = staff_gpus.adopt(self._store, number, why, by, seen)
+            return pool_views.slice_view(self._store.current, row)
 
     def pause(self, why: str, by: str, kind: PauseKind | None) -> None:
         """Grant nothing while ``why`` is not empty.  A restart does not end it."""
         with self._store.write(durable=True) as tx:
-            staff_actions.check_pause(self._store.paused, why, told_of(self._store, "pool", ""))
+            staff_actions.check_pause(
+                self._store.state.paused, why, told_of(self._store, "pool", "")
+            )
             tx.pause(why, by, kind)
 
     # -- leases and tickets -------------------------------------------------------------------
@@ -136,7 +135,7 @@ class Staff:
             return self._ticket(number)
 
     def _ticket(self, number: int) -> TicketView:
-        return pool_views.ticket_view(self._store, self._store.state.tickets[number])
+        return pool_views.ticket_view(self._store.current, self._store.state.tickets[number])
 
     # -- messages -----------------------------------------------------------------------------
 

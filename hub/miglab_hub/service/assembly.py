@@ -138,7 +138,7 @@ def release_what_is_due(
         if lease.state is not LeaseState.RELEASING:
             pool.release(lease.id, "pool", TIME_IS_UP)
             count(WarningKind.TIME.value)
-    return pool.leases()
+    return pool.brief_leases()
 
 
 def private(path: Path) -> str:

@@ -14,29 +14,28 @@ from miglab_pool.model.gpu import Choice, Ground
 from miglab_pool.model.queue import Waiting
 from miglab_pool.model.rows import FULL, TicketRow
 from miglab_pool.rules.backfill import first_that_fits
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 MOST_SERVED = 8  # of those behind; with more of them there is hardly anything left
 
 
-def free_instead(store: Store, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
+def free_instead(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
     """The other shapes of its course that the ticket could be for, and be served now."""
-    at = store.now()
-    others = [one for one in queue.unseated(store, at) if one.ticket != ticket.id]
-    left = _after(others, reserved_places.grounds(store, at))
+    others = [one for one in queue.unseated(view) if one.ticket != ticket.id]
+    left = _after(others, reserved_places.grounds(view))
     found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
-    return tuple(offer for offer in found if _is_free(store, ticket, offer, left))
+    return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
 
 
 def _is_free(
-    store: Store, ticket: TicketRow, offer: ShapeOffer, left: tuple[list[Waiting], list[Ground]]
+    view: PoolView, ticket: TicketRow, offer: ShapeOffer, left: tuple[list[Waiting], list[Ground]]
 ) -> bool:
     if offer.shape == FULL:
         return bool(offer.free_now)
-    if reserved_places.ready(store, store.now(), ticket.course, offer.shape):
+    if reserved_places.ready(view, ticket.course, offer.shape):
         return True
     line, grounds = left
-    one = replace(queue.as_waiting(store, ticket), profiles=reservations.profiles(offer.shape))
+    one = replace(queue.as_waiting(view, ticket), profiles=reservations.profiles(offer.shape))
     grant = first_that_fits([*line, one], grounds)
     return grant is not None and grant.ticket == ticket.id
 

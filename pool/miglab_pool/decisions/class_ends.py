@@ -12,17 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import select
-
 from miglab_pool.decisions import reservations_ahead
 from miglab_pool.decisions.reservations_ahead import KeptTime
-from miglab_pool.decisions.reservations_in_force import InForce
-from miglab_pool.ledger import tables
-from miglab_pool.model.memory import Past
 from miglab_pool.model.reservations import MakesWay, rule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow
 from miglab_pool.model.schedule import DAY_S, Occurrence, next_occurrence
-from miglab_pool.state.store import Store
+from miglab_pool.rules.reservations_in_force import InForce
+from miglab_pool.state.view import PoolView
 
 Key = tuple[str, str]
 
@@ -41,23 +37,23 @@ class _Drawn:
         return self.time.ends_at
 
 
-def ends(store: Store, ahead_s: float) -> dict[int, MakesWay]:
+def ends(view: PoolView, ahead_s: float) -> dict[int, MakesWay]:
     """When leases end because their class is over and others need their places.
 
     Args:
-        store: the pool.
+        view: the pool.
         ahead_s: how far to look ahead, seconds.
 
     Returns:
         By lease; those that nobody needs are missing.
     """
-    now = store.now()
+    now = view.at
     found: dict[int, MakesWay] = {}
-    times = reservations_ahead.kept_times(store, now, now + ahead_s)
-    drawn = _drawn(store, now) if times else []
+    times = reservations_ahead.kept_times(view, now, now + ahead_s)
+    drawn = _drawn(view, now) if times else []
     for at in _moments(times, drawn, now, now + ahead_s) if drawn else ():
         over = {one.lease.id: one for one in drawn if one.over_at <= at}
-        for lease in _in_the_way(store, at, over.keys() - found.keys(), found):
+        for lease in _in_the_way(view, at, over.keys() - found.keys(), found):
             found[lease.id] = MakesWay(at, _why(over[lease.id], at))
     return found
 
@@ -73,25 +69,25 @@ def _moments(
 
 
 def _in_the_way(
-    store: Store, at: float, over: Collection[int], gone: Collection[int]
+    view: PoolView, at: float, over: Collection[int], gone: Collection[int]
 ) -> list[LeaseRow]:
     """Those of the leases whose class is over that lie where places are needed at a moment."""
-    there = [lease for lease in reservations_ahead.staying(store, at) if lease.id not in gone]
+    there = [lease for lease in reservations_ahead.staying(view, at) if lease.id not in gone]
     go = [lease for lease in there if lease.id in over]
     stays = [lease for lease in there if lease.id not in over]
     if not go:
         return []
-    needing = _needing(store, reservations_ahead.keeping(store, at, stays), go)
-    return reservations_ahead.on_seats(store, at, needing, stays, go) if needing else []
+    needing = _needing(view, reservations_ahead.keeping(view, at, stays), go)
+    return reservations_ahead.on_seats(view, at, needing, stays, go) if needing else []
 
 
-def _needing(store: Store, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
+def _needing(view: PoolView, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
     """What needs places: of the course's own next class only as many as wait for them.
 
     It may well be the same people who go on.
     """
     own = {_key(lease) for lease in go}
-    waiting = Counter((t.course, t.shape) for t in store.state.tickets.values() if t.is_queued)
+    waiting = Counter((t.course, t.shape) for t in view.tickets.values() if t.is_queued)
     found = []
     for one in keeping:
         key = (one.row.course, one.row.shape)
@@ -108,21 +104,21 @@ def _key(lease: LeaseRow) -> Key:
 # -- what was drawn -------------------------------------------------------------------------------
 
 
-def _drawn(store: Store, now: float) -> list[_Drawn]:
+def _drawn(view: PoolView, now: float) -> list[_Drawn]:
     """The leases that count as drawn from a reservation, the oldest first, as many as it holds."""
     found: dict[int, _Drawn] = {}
-    for row in (*store.state.reservations.values(), *_past(store, now)):
-        for one in _drawn_from(store, row, found):
+    for row in (*view.reservations.values(), *_past(view)):
+        for one in _drawn_from(view, row, found):
             known = found.get(one.lease.id)
             if known is None or one.over_at < known.over_at:
                 found[one.lease.id] = one
     return list(found.values())
 
 
-def _drawn_from(store: Store, row: ReservationRow, known: Mapping[int, _Drawn]) -> list[_Drawn]:
+def _drawn_from(view: PoolView, row: ReservationRow, known: Mapping[int, _Drawn]) -> list[_Drawn]:
     """The leases drawn from one reservation, without those drawn from another at that time."""
     found = []
-    for lease in sorted(store.state.leases.values(), key=lambda one: one.id):
+    for lease in sorted(view.leases.values(), key=lambda one: one.id):
         if _key(lease) != (row.course, row.shape):
             continue
         time = next_occurrence(rule_of(row), lease.attached_at or lease.granted_at)
@@ -132,15 +128,10 @@ def _drawn_from(store: Store, row: ReservationRow, known: Mapping[int, _Drawn]) 
     return found[: row.count]
 
 
-def _past(store: Store, now: float) -> tuple[ReservationRow, ...]:
+def _past(view: PoolView) -> list[ReservationRow]:
     """The reservations that came to their end within a day: leases may still live from them."""
-    live = frozenset(store.state.reservations)
-    if store.past is None or store.past.live != live:
-        columns = tables.reservations.c
-        rows = store.ledger.read(select(tables.reservations).where(columns.state == "over"))
-        store.past = Past(live, tuple(ReservationRow(**row) for row in rows))
-    since = now - DAY_S
-    return tuple(row for row in store.past.rows if next_occurrence(rule_of(row), since))
+    since = view.at - DAY_S
+    return [row for row in view.past if next_occurrence(rule_of(row), since)]
 
 
 def _why(one: _Drawn, at: float) -> str:

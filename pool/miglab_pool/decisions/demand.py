@@ -1,87 +1,100 @@
-"""Who waits for what a lease would free.  Reads only; worked out once per version of the pool.
+"""Who waits for what a lease would free.  Reads only; worked out once for all leases.
 
 A ticket waits for it if one of its slices could lie where the lease's slices lie now, beside
 everything else that is leased; and the first in line, if the place kept for it lies there.  So does
 a class whose reservation keeps a place there: it counts as one more.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from miglab_pool.decisions import queue, reserved_places
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile, occupied_mask
 from miglab_pool.model.gpu import GpuState, Ground, open_to
+from miglab_pool.model.once import once
 from miglab_pool.model.rows import FULL, LeaseRow, SliceRow
 from miglab_pool.rules.backfill import set_aside
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 Wanted = tuple[tuple[str, ...], str]  # profiles, course
 
 
+@dataclass(frozen=True)
 class Demand:
-    """What is waited for, at one version of the pool."""
+    """What is waited for.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._version = 0
-        self._wanted: dict[Wanted, Counter[str]] = {}  # who waits for it, how often
-        self._whole: Counter[str] = Counter()
-        self._kept: dict[str, int] = {}
-        self._reserved: dict[str, int] = {}
-        self._first = ""
-        self._grounds: dict[str, Ground] = {}
+    Attributes:
+        wanted: who waits for it, how often.
+        whole: who waits for a whole GPU.
+        first: who is the first in line.
+        held: the memory slices of the place held for the first, by GPU, as bits.
+        reserved: those of the places kept for reservations.
+        gpus: the GPUs that are cut.
+    """
 
-    def others(self, lease: LeaseRow) -> int:
-        """How many tickets of other users wait for what this lease would free."""
-        if not lease.is_held:
-            return 0
-        if self._version != self._store.version:
-            self._look()
-            self._version = self._store.version
-        rows = self._store.state.slices_of(lease)
-        if any(row.profile == FULL for row in rows):
-            return self._whole.total() - self._whole[lease.user]
-        if not (self._wanted or self._reserved):
-            return 0
-        rooms = [room for row in rows if (room := self._room(row, rows)) is not None]
-        count = sum(
-            users.total() - users[lease.user]
-            for (profiles, course), users in self._wanted.items()
-            if any(_helps(profiles, room) for room in rooms if room.course in ("", course))
-        )
-        is_first = self._first not in ("", lease.user) and _any(self._kept, rows)
-        return max(count, int(is_first)) + int(_any(self._reserved, rows))
+    wanted: Mapping[Wanted, Counter[str]]
+    whole: Counter[str]
+    first: str
+    held: Mapping[str, int]
+    reserved: Mapping[str, int]
+    gpus: Mapping[str, Ground]
 
-    def _look(self) -> None:
-        store = self._store
-        everyone = [] if store.paused else queue.served(store)
-        line = [one for one in everyone if one.profiles != (FULL,)]
-        self._wanted = {(one.profiles, one.course): Counter() for one in line}
-        for one in line:
-            self._wanted[one.profiles, one.course][one.user] += 1
-        self._whole = Counter(one.user for one in everyone if one.profiles == (FULL,))
-        is_reserving = bool(store.state.reservations)
-        grounds = store.grounds() if line or is_reserving else []
-        self._grounds = {ground.state.gpu: ground for ground in grounds}
-        self._first = line[0].user if line else ""
-        states = set_aside(line[0].profiles, open_to(grounds, line[0].course)) if line else []
-        self._kept = _more(grounds, states)
-        after = reserved_places.grounds(store, store.now()) if is_reserving else []
-        self._reserved = _more(grounds, [ground.state for ground in after])
 
-    def _room(self, row: SliceRow, freed: list[SliceRow]) -> "_Room | None":
-        """The place of a slice, all of its lease freed; None if nobody could get it."""
-        ground = self._grounds.get(row.gpu)
-        if ground is None or not ground.state.usable:
-            return None
-        gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
-        stays = [
-            one for one in ground.state.live if (one.placement.start, one.profile.name) not in gone
-        ]
-        media = any(one.profile.has_media for one in stays)
-        return _Room(ground.state.geometry, occupied_mask(stays), media, _mask(row), ground.course)
+@once
+def demand(view: PoolView) -> Demand:
+    """What is waited for now."""
+    everyone = () if view.paused else queue.served(view)
+    line = [one for one in everyone if one.profiles != (FULL,)]
+    wanted: defaultdict[Wanted, Counter[str]] = defaultdict(Counter)
+    for one in line:
+        wanted[one.profiles, one.course][one.user] += 1
+    is_reserving = bool(view.reservations)
+    gpus = view.grounds if line or is_reserving else []
+    states = set_aside(line[0].profiles, open_to(gpus, line[0].course)) if line else []
+    after = reserved_places.grounds(view) if is_reserving else []
+    return Demand(
+        wanted=wanted,
+        whole=Counter(one.user for one in everyone if one.profiles == (FULL,)),
+        first=line[0].user if line else "",
+        held=_more(gpus, states),
+        reserved=_more(gpus, [ground.state for ground in after]),
+        gpus={ground.state.gpu: ground for ground in gpus},
+    )
+
+
+def others_waiting(view: PoolView, lease: LeaseRow) -> int:
+    """How many tickets of other users wait for what this lease would free."""
+    if not lease.is_held:
+        return 0
+    wanted, rows = demand(view), view.slices_of(lease)
+    if any(row.profile == FULL for row in rows):
+        return wanted.whole.total() - wanted.whole[lease.user]
+    if not (wanted.wanted or wanted.reserved):
+        return 0
+    rooms = [room for row in rows if (room := _room(wanted, row, rows)) is not None]
+    count = sum(
+        users.total() - users[lease.user]
+        for (profiles, course), users in wanted.wanted.items()
+        if any(_helps(profiles, room) for room in rooms if room.course in ("", course))
+    )
+    is_first = wanted.first not in ("", lease.user) and _any(wanted.held, rows)
+    return max(count, int(is_first)) + int(_any(wanted.reserved, rows))
+
+
+def _room(wanted: Demand, row: SliceRow, freed: list[SliceRow]) -> "_Room | None":
+    """The place of a slice, all of its lease freed; None if nobody could get it."""
+    ground = wanted.gpus.get(row.gpu)
+    if ground is None or not ground.state.usable:
+        return None
+    gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
+    stays = [
+        one for one in ground.state.live if (one.placement.start, one.profile.name) not in gone
+    ]
+    media = any(one.profile.has_media for one in stays)
+    return _Room(ground.state.geometry, occupied_mask(stays), media, _mask(row), ground.course)
 
 
 class _Room(NamedTuple):

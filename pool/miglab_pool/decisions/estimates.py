@@ -1,23 +1,23 @@
 """What the forecast says to one ticket, or to one who has not asked yet."""
 
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 
-def of_ticket(store: Store, number: int) -> WaitEstimate | None:
+def of_ticket(view: PoolView, number: int) -> WaitEstimate | None:
     """How long a ticket will wait from now on; None if that is not known (yet)."""
-    return _from_now(store, store.forecast.of_tickets.get(number))
+    return _from_now(view, view.estimates.of_tickets.get(number))
 
 
-def of_shape(store: Store, shape: str) -> WaitEstimate | None:
+def of_shape(view: PoolView, shape: str) -> WaitEstimate | None:
     """How long somebody would wait who asked for a shape now."""
-    return _from_now(store, store.forecast.of_shapes.get(shape))
+    return _from_now(view, view.estimates.of_shapes.get(shape))
 
 
-def _from_now(store: Store, said: WaitEstimate | None) -> WaitEstimate | None:
+def _from_now(view: PoolView, said: WaitEstimate | None) -> WaitEstimate | None:
     if said is None:
         return None
-    passed_s = max(0.0, store.now() - store.forecast.at)
+    passed_s = max(0.0, view.at - view.estimates.at)
     return WaitEstimate(
         low_s=max(0.0, said.low_s - passed_s),
         likely_s=max(0.0, said.likely_s - passed_s),

@@ -7,46 +7,47 @@ then: the layout's course, else the one it is assigned to.
 import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from zoneinfo import ZoneInfo
 
 from miglab_pool.decisions.reservation_checks import fit
-from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, rule_of
 from miglab_pool.model.rows import ReservationRow
 from miglab_pool.model.schedule import DAY_S, Occurrence, Rule, next_occurrence, occurrences
-from miglab_pool.rules.layout_times import InForce, Planned, in_force
+from miglab_pool.rules.layout_times import Planned
 from miglab_pool.rules.reservation_room import Room
-from miglab_pool.state.store import Store
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.view import PoolView, gpus_at
 
 AHEAD_S = 8 * DAY_S  # whatever is weekly has come by within it
 
 
-def check(store: Store, before: Sequence[Planned], after: Sequence[Planned], at: float) -> None:
+def check(view: PoolView, before: Sequence[Planned], after: Sequence[Planned]) -> None:
     """Refuse layouts under which a reservation loses its places, if it had them before.
 
     Raises:
         Refused: ``layout-clash``, naming the reservation and when.
     """
-    rows = list(store.state.reservations.values())
+    rows = list(view.reservations.values())
     if not rows:
         return
-    known = broken(store, before, rows, at)
-    for number, moment in broken(store, after, rows, at).items():
+    known = broken(view, before, rows)
+    for number, moment in broken(view, after, rows).items():
         if number not in known:
-            row = store.state.reservations[number]
+            row = view.reservations[number]
             raise Refused("layout-clash", _why(row, moment))
 
 
-def check_reserved(store: Store, row: ReservationRow, plans: Sequence[Planned], at: float) -> None:
+def check_reserved(view: PoolView, row: ReservationRow, plans: Sequence[Planned]) -> None:
     """Refuse a reservation that the layouts leave no places for.
 
     Raises:
         Refused: ``layout-clash``, saying when.
     """
     if plans:
-        others = [one for one in store.state.reservations.values() if one.id != row.id]
-        found = broken(store, plans, [*others, row], at)
+        others = [one for one in view.reservations.values() if one.id != row.id]
+        found = broken(view, plans, [*others, row])
         if row.id in found:
             raise Refused("layout-clash", _why(row, found[row.id]))
 
@@ -65,18 +66,16 @@ def local(at: float, tz: str) -> str:
 
 
 def broken(
-    store: Store, plans: Sequence[Planned], rows: Sequence[ReservationRow], at: float
+    view: PoolView, plans: Sequence[Planned], rows: Sequence[ReservationRow]
 ) -> dict[int, float]:
     """The reservations that do not find their places, each with the first such moment."""
-    lead_s = store.settings.pool.reserve_lead_s
-    found: dict[int, float] = {}
-    for moment in _moments(plans, rows, at):
+    missing: dict[int, float] = {}
+    for moment in _moments(plans, rows, view.at):
         taking = [row for row in rows if _takes_place(row, moment)]
-        laid = in_force(plans, moment, lead_s)
-        if taking and not _holds(store, laid, taking):
+        if taking and not _holds(gpus_at(view, moment, None, plans), taking):
             for row in taking:
-                found.setdefault(row.id, moment)
-    return found
+                missing.setdefault(row.id, moment)
+    return missing
 
 
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
@@ -114,24 +113,15 @@ def _takes_place(row: ReservationRow, at: float) -> bool:
     return found is not None and found.starts_at <= at
 
 
-def _holds(store: Store, laid: Mapping[str, InForce], rows: Collection[ReservationRow]) -> bool:
+def _holds(gpus: Mapping[str, GpuSnapshot], rows: Collection[ReservationRow]) -> bool:
     """Whether all of them find their places at once."""
-    return fit(rows, lambda course: _room(store, laid, course))
+    return fit(rows, partial(_room, gpus.values()))
 
 
-def _room(store: Store, laid: Mapping[str, InForce], course: str) -> Room:
-    """The GPUs that are a course's own under these layouts; of no course: nobody's own."""
-    seats: Counter[str] = Counter()
-    free: list[Geometry] = []
-    whole = 0
-    for row in store.state.gpus.values():
-        one = laid.get(row.uuid)
-        if row.uuid not in store.infos or store.course_under(row, one) != course:
-            continue
-        if store.is_whole(row):
-            whole += 1
-        elif one is not None:
-            seats.update(one.cut)
-        else:
-            free.append(store.infos[row.uuid].geometry)
-    return Room(tuple(free), whole, seats)
+def _room(gpus: Iterable[GpuSnapshot], course: str) -> Room:
+    """The GPUs that are a course's own; of no course: nobody's own."""
+    own = [gpu for gpu in gpus if gpu.facts.hardware and gpu.course == course]
+    sliced = [gpu for gpu in own if not gpu.is_whole]
+    seats = Counter(name for gpu in sliced if gpu.layout for name in gpu.layout.cut)
+    free = [gpu.facts.hardware for gpu in sliced if not gpu.layout and gpu.facts.hardware]
+    return Room(tuple(free), len(own) - len(sliced), seats)

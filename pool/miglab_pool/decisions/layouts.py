@@ -12,7 +12,7 @@ from miglab_pool.model.rows import LayoutRow, ReservationRow
 from miglab_pool.rules import layout_plan
 from miglab_pool.rules.layout_plan import CutError
 from miglab_pool.rules.layout_times import Planned, clashes, planned, why_no_time
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 
 @dataclass(frozen=True)
@@ -25,84 +25,84 @@ class Cuttable:
     geometry: Geometry
 
 
-def cuttable(store: Store) -> list[Cuttable]:
+def cuttable(view: PoolView) -> list[Cuttable]:
     """Every GPU that can be cut now, by index."""
-    found = [
-        Cuttable(row.uuid, row.idx, row.name, store.infos[row.uuid].geometry)
-        for row in store.state.gpus.values()
-        if store.is_cut(row)
+    gpus = [
+        Cuttable(one.row.uuid, one.row.idx, one.row.name, one.hardware)
+        for one in view.facts.values()
+        if one.is_cut and one.hardware is not None
     ]
-    return sorted(found, key=lambda gpu: (gpu.index, gpu.uuid))
+    return sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))
 
 
-def plans(store: Store) -> list[Planned]:
-    """Every layout that is planned or in force."""
-    return [planned(row) for row in store.state.layouts.values()]
-
-
-def resolved(store: Store, asked: Iterable[LayoutSpec]) -> list[LayoutSpec]:
+def resolved(view: PoolView, asked: Iterable[LayoutSpec]) -> list[LayoutSpec]:
     """The layouts with their cuts in full names.
 
     Raises:
         Refused: ``bad-layout``, with what would go.
     """
-    return [one.model_copy(update={"gpus": _cuts(store, one, store.now())}) for one in asked]
+    return [one.model_copy(update={"gpus": _cuts(view, one, view.at)}) for one in asked]
 
 
-def _cuts(store: Store, asked: LayoutSpec, at: float) -> dict[str, tuple[str, ...]]:
-    if asked.course and asked.course not in store.settings.courses:
-        names = ", ".join(sorted(store.settings.courses)) or "none"
+def _cuts(view: PoolView, asked: LayoutSpec, at: float) -> dict[str, tuple[str, ...]]:
+    if asked.course and asked.course not in view.settings.courses:
+        names = ", ".join(sorted(view.settings.courses)) or "none"
         raise _bad(asked, f"there is no course {asked.course!r} here. Courses: {names}.")
     if not asked.gpus:
         raise _bad(asked, "it names no GPU.")
     for time in asked.when:
         if why := why_no_time(time, at):
             raise _bad(asked, why)
-    return {gpu: _resolved(store, asked, gpu, names) for gpu, names in asked.gpus.items()}
+    return {gpu: _resolved(view, asked, gpu, names) for gpu, names in asked.gpus.items()}
 
 
-def _resolved(store: Store, asked: LayoutSpec, gpu: str, names: Iterable[str]) -> tuple[str, ...]:
-    row, geometry = store.state.gpus.get(gpu), store.geometry(gpu)
-    if row is None or geometry is None or not store.is_cut(row):
-        raise _bad(asked, f"GPU {gpu} is not one that can be cut now: {_why_uncut(store, gpu)}.")
+def _resolved(view: PoolView, asked: LayoutSpec, gpu: str, names: Iterable[str]) -> tuple[str, ...]:
+    one = view.facts.get(gpu)
+    if one is None or one.hardware is None or not one.is_cut:
+        raise _bad(asked, f"GPU {gpu} is not one that can be cut now: {_why_uncut(view, gpu)}.")
     try:
-        return layout_plan.resolve(names, geometry)
+        return layout_plan.resolve(names, one.hardware)
     except CutError as error:
-        raise _bad(asked, f"GPU {row.idx} ({row.name}): {error}.") from error
+        raise _bad(asked, f"GPU {one.row.idx} ({one.row.name}): {error}.") from error
 
 
-def _why_uncut(store: Store, gpu: str) -> str:
-    row = store.state.gpus.get(gpu)
-    if row is None:
+def _why_uncut(view: PoolView, gpu: str) -> str:
+    one = view.facts.get(gpu)
+    if one is None:
         return "the lab has no such GPU"
-    if gpu not in store.infos:
-        return row.why or "it has not answered yet"
-    return "its MIG mode is off" if row.mig is False else "it has no MIG"
+    if one.hardware is None:
+        return one.row.why or "it has not answered yet"
+    return "its MIG mode is off" if one.row.mig is False else "it has no MIG"
 
 
 def _bad(asked: LayoutSpec, why: str) -> Refused:
     return Refused("bad-layout", f"Layout {asked.name}: {why}", 422)
 
 
-def _check_together(store: Store, rows: Sequence[LayoutRow], at: float) -> None:
+def check_together(view: PoolView, rows: Sequence[LayoutRow]) -> None:
+    """Refuse layouts that clash with each other, or with what is reserved.
+
+    Raises:
+        Refused: ``bad-layout`` or ``layout-clash``.
+    """
     mine = [planned(row) for row in rows]
     names = {row.name for row in rows}
     if len(names) < len(rows):
         raise Refused("bad-layout", "Two of the layouts have the same name.", 422)
-    for one, other, time in clashes(mine, at):
+    for one, other, time in clashes(mine, view.at):
         raise Refused("layout-clash", in_one_clash(one, other, time.starts_at))
-    before = plans(store)
+    before = view.plans
     after = [*(plan for plan in before if plan.name not in names), *mine]
-    layout_conflicts.check(store, before, after, at)
+    layout_conflicts.check(view, before, after)
 
 
-def check_reserved(store: Store, row: ReservationRow, at: float) -> None:
+def check_reserved(view: PoolView, row: ReservationRow) -> None:
     """Refuse a reservation that the layouts leave no places for.
 
     Raises:
         Refused: ``layout-clash``, saying when.
     """
-    layout_conflicts.check_reserved(store, row, plans(store), at)
+    layout_conflicts.check_reserved(view, row, view.plans)
 
 
 def in_one_clash(one: Planned, other: Planned, at: float) -> str:
@@ -115,7 +115,8 @@ def in_one_clash(one: Planned, other: Planned, at: float) -> str:
     )
 
 
-def _in_words(row: LayoutRow) -> str:
+def in_words(row: LayoutRow) -> str:
+    """What a layout makes of each GPU, for the ledger."""
     cuts = planned(row).cuts
     return "; ".join(f"{gpu}: {wording.in_words(names)}" for gpu, names in cuts.items())
 
@@ -123,10 +124,10 @@ def _in_words(row: LayoutRow) -> str:
 # -- removing -----------------------------------------------------------------------------------
 
 
-def find(store: Store, name: str) -> LayoutRow:
+def find(view: PoolView, name: str) -> LayoutRow:
     """The layout of this name that is planned or in force; Refused if there is none."""
-    for row in store.state.layouts.values():
+    for row in view.layouts.values():
         if row.name == name:
             return row
-    names = ", ".join(sorted(row.name for row in store.state.layouts.values())) or "none"
+    names = ", ".join(sorted(row.name for row in view.layouts.values())) or "none"
     raise Refused("unknown-layout", f"There is no layout {name!r}. There are: {names}.", 404)

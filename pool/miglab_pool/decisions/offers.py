@@ -4,116 +4,64 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_pool.decisions import admission, estimates, queue, quota_checks, reserved_places
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model.gpu import GpuState, Ground, open_to
+from miglab_pool.model.once import once
 from miglab_pool.model.queue import Waiting
-from miglab_pool.model.rows import GpuRow, LeaseRow
+from miglab_pool.model.rows import LeaseRow
 from miglab_pool.rules.backfill import NOTHING, aside
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.settings import Course
-from miglab_pool.state.store import Store
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.view import PoolView
 
 MOST_COUNTED = 99
 FEW_SMS, SOME_SMS = 20, 50
 
 
-class Shelf:
-    """The offers of every shape, worked out once per version of the pool."""
+def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> Offers:
+    """The offers of these courses; a name that is no course is left out.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._version = 0
-        self._made: dict[tuple[str, str], ShapeOffer | None] = {}
-        self._differs = False  # whether some courses are offered what others are not
-
-    def get(self, courses: Sequence[str], user: str | None = None) -> Offers:
-        """The offers of these courses; a name that is no course is left out.
-
-        Args:
-            courses: the courses' names.
-            user: whose quotas are looked at; None: nobody's.
-        """
-        store = self._store
-        if self._version != store.version:
-            self._made.clear()
-            self._version = store.version
-            owned = any(store.course_of(row) for row in store.state.gpus.values())
-            self._differs = owned or bool(store.state.reservations)
-        known = {
-            name: store.settings.courses[name] for name in courses if name in store.settings.courses
-        }
-        look = Look(store)
-        return Offers(
-            simulated=store.simulated,
-            courses=tuple(self._course(look, name, known[name], user) for name in known),
-            paused=store.paused,
-        )
-
-    def _course(self, look: "Look", name: str, rules: Course, user: str | None) -> CourseOffers:
-        found = (self._offer(look, text, name) for text in rules.shapes)
-        shapes = [offer for offer in found if offer is not None]
-        return CourseOffers(
-            course=name,
-            title=rules.title,
-            shapes=tuple(shapes),
-            default=admission.in_profiles(self._store, rules.default),
-            left=() if user is None else quota_checks.left(self._store, user, name),
-        )
-
-    def _offer(self, look: "Look", text: str, course: str) -> ShapeOffer | None:
-        holder = course if self._differs else ""  # else they are all alike
-        if (text, holder) not in self._made:
-            self._made[text, holder] = make_offer(look, text, holder)
-        return self._made[text, holder]
-
-
-class Look:
-    """The pool at one moment: what the offers of all shapes and courses are made from.
-
-    Attributes:
-        store: the pool; nothing changes while it is looked at.
-        at: the moment.
+    Args:
+        view: the pool.
+        courses: the courses' names.
+        user: whose quotas are looked at; None: nobody's.
     """
-
-    def __init__(self, store: Store) -> None:
-        self.store, self.at = store, store.now()
-        self._states: dict[str, list[GpuState]] = {}
-        self._for_newcomers: dict[str, list[GpuState]] = {}
-
-    @cached_property
-    def grounds(self) -> list[Ground]:
-        """Every GPU without what is kept for reservations."""
-        return reserved_places.grounds(self.store, self.at)
-
-    @cached_property
-    def first(self) -> Waiting | None:
-        """The first in line for whom no reservation keeps a place."""
-        return next(iter(queue.unseated(self.store, self.at)), None)
-
-    def states(self, course: str) -> list[GpuState]:
-        """The GPUs as a course may use them who has reserved nothing."""
-        if course not in self._states:
-            self._states[course] = [one.state for one in open_to(self.grounds, course)]
-        return self._states[course]
-
-    def for_newcomers(self, course: str) -> list[GpuState]:
-        """The same without the place that is kept for the first in line."""
-        if course not in self._for_newcomers:
-            found = _without_kept(self.first, self.grounds, course)
-            self._for_newcomers[course] = found
-        return self._for_newcomers[course]
+    known = {name: view.settings.courses[name] for name in courses if name in view.settings.courses}
+    return Offers(
+        simulated=view.simulated,
+        courses=tuple(_course(view, name, known[name], user) for name in known),
+        paused=view.paused,
+    )
 
 
-def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
+def _course(view: PoolView, name: str, rules: Course, user: str | None) -> CourseOffers:
+    holder = name if _differs(view) else ""  # else they are all alike
+    shapes = [offer for text in rules.shapes if (offer := _offer(view, text, holder)) is not None]
+    return CourseOffers(
+        course=name,
+        title=rules.title,
+        shapes=tuple(shapes),
+        default=admission.in_profiles(view, rules.default),
+        left=() if user is None else quota_checks.left(view, user, name),
+    )
+
+
+@once
+def _differs(view: PoolView) -> bool:
+    """Whether some courses are offered what others are not."""
+    return bool(view.reservations) or any(gpu.course for gpu in view.gpus.values())
+
+
+@once
+def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
     """One shape's offer, to whom has reserved what; None for a shape that no GPU here has."""
-    store = look.store
     try:
-        shape = resolve(text, [info.geometry for info in store.infos.values()])
+        shape = resolve(text, view.geometries)
     except ShapeError:
         return None
     if shape.is_cpu:
@@ -125,10 +73,8 @@ def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
             free_now=None,
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
-    sm_count, memory_mib = _per_slice(store, shape)
-    free = _count_now(look, shape, course) + reserved_places.ready(
-        store, look.at, course, str(shape)
-    )
+    sm_count, memory_mib = _per_slice(view, shape)
+    free = _count_now(view, shape, course) + reserved_places.ready(view, course, str(shape))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -136,36 +82,55 @@ def make_offer(look: Look, text: str, course: str = "") -> ShapeOffer | None:
         slices=shape.slice_count,
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
-        waiting=sum(ticket.shape == str(shape) for ticket in queue.queued(store)),
-        is_held=not free and _fits(look, shape, course),
-        reserved_s=None if free else _reserved_s(look, shape, course),
-        next_end_s=None if free else _next_end_s(look, shape, course),
-        wait=None if free else estimates.of_shape(store, str(shape)),
+        waiting=sum(ticket.shape == str(shape) for ticket in view.queued),
+        is_held=not free and _fits(view, shape, course),
+        reserved_s=None if free else _reserved_s(view, shape, course),
+        next_end_s=None if free else _next_end_s(view, shape, course),
+        wait=None if free else estimates.of_shape(view, str(shape)),
     )
 
 
-def _count_now(look: Look, shape: Shape, course: str) -> int:
+# -- the GPUs as somebody may use them ------------------------------------------------------------
+
+
+@once
+def _first(view: PoolView) -> Waiting | None:
+    """The first in line for whom no reservation keeps a place."""
+    return next(iter(queue.unseated(view)), None)
+
+
+@once
+def _states(view: PoolView, course: str) -> list[GpuState]:
+    """The GPUs as a course may use them who has reserved nothing."""
+    return [one.state for one in open_to(reserved_places.grounds(view), course)]
+
+
+@once
+def _for_newcomers(view: PoolView, course: str) -> list[GpuState]:
+    """The same without the place that is kept for the first in line."""
+    return _without_kept(_first(view), reserved_places.grounds(view), course)
+
+
+def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     """How many of a course who have reserved nothing could have it now."""
     if shape.is_full:
-        return len(reserved_places.free_whole(look.store, look.at, course))
-    return count_free(shape.profiles, look.for_newcomers(course))
+        return len(reserved_places.free_whole(view, course))
+    return count_free(shape.profiles, _for_newcomers(view, course))
 
 
-def _fits(look: Look, shape: Shape, course: str) -> bool:
+def _fits(view: PoolView, shape: Shape, course: str) -> bool:
     """Whether there is room for it, were nothing kept for the first in line."""
-    return not shape.is_full and count_free(shape.profiles, look.states(course)) > 0
+    return not shape.is_full and count_free(shape.profiles, _states(view, course)) > 0
 
 
-def _reserved_s(look: Look, shape: Shape, course: str) -> float | None:
+def _reserved_s(view: PoolView, shape: Shape, course: str) -> float | None:
     """For how long a class may keep what is free; None if that is not why there is none."""
-    store = look.store
     if shape.is_full:
-        rows = [row for row in _whole(store) if store.course_of(row) in ("", course)]
-        free = sum(store.whole_gpu(row) for row in rows)
+        free = sum(gpu.is_free_whole for gpu in _whole(view) if gpu.course in ("", course))
     else:
-        free = count_free(shape.profiles, [one.state for one in open_to(store.grounds(), course)])
-        free -= count_free(shape.profiles, look.states(course))
-    return reserved_places.kept_s(store, look.at) if free else None
+        free = count_free(shape.profiles, [one.state for one in open_to(view.grounds, course)])
+        free -= count_free(shape.profiles, _states(view, course))
+    return reserved_places.kept_s(view) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:
@@ -184,21 +149,22 @@ def _without_kept(first: Waiting | None, grounds: Sequence[Ground], course: str)
     return kept.states(open_to(grounds, course))
 
 
-def _whole(store: Store) -> list[GpuRow]:
-    return [row for row in store.state.gpus.values() if store.is_whole(row)]
+def _whole(view: PoolView) -> list[GpuSnapshot]:
+    return [gpu for gpu in view.gpus.values() if gpu.is_whole]
 
 
-def _per_slice(store: Store, shape: Shape) -> tuple[int, int]:
+def _per_slice(view: PoolView, shape: Shape) -> tuple[int, int]:
     """SMs and memory of the smallest slice of the shape."""
     if shape.is_full:
-        return min(((row.sm_count or 0, row.memory_mib) for row in _whole(store)), default=(0, 0))
-    found = [
-        info.geometry.by_name[name]
+        rows = (gpu.row for gpu in _whole(view))
+        return min(((row.sm_count or 0, row.memory_mib) for row in rows), default=(0, 0))
+    profiles = [
+        geometry.by_name[name]
         for name in shape.profiles
-        for info in store.infos.values()
-        if name in info.geometry.by_name
+        for geometry in view.geometries
+        if name in geometry.by_name
     ]
-    smallest = min(found, key=lambda profile: (profile.sm_count, profile.memory_mib))
+    smallest = min(profiles, key=lambda profile: (profile.sm_count, profile.memory_mib))
     return smallest.sm_count, smallest.memory_mib
 
 
@@ -235,45 +201,46 @@ def _count_on(name: str, state: GpuState) -> int:
     return min(count, 1) if profile.has_media else count
 
 
-def _next_end_s(look: Look, shape: Shape, course: str) -> float | None:
+def _next_end_s(view: PoolView, shape: Shape, course: str) -> float | None:
     """Seconds until the first lease end after which the shape fits; None if no such end is set.
 
     It must fit beside the place kept for the first in line, unless that one wants the same shape:
     then the end is the line's next, and the page says how many wait.
     """
-    leases = _by_end(look.store)
+    leases, first = _by_end(view), _first(view)
     if shape.is_full:
         ends = [end for end, lease in leases if lease.shape == "full"]
-        return max(0.0, ends[0] - look.at) if ends else None
-    is_alike = look.first is not None and sorted(look.first.profiles) == sorted(shape.profiles)
+        return max(0.0, ends[0] - view.at) if ends else None
+    is_alike = first is not None and sorted(first.profiles) == sorted(shape.profiles)
 
     def fits(number: int, kept_for: Waiting | None = None) -> bool:
-        left = _left_after(look, [lease for _, lease in leases[:number]])
+        left = _left_after(view, number)
         return count_free(shape.profiles, _without_kept(kept_for, left, course)) > 0
 
     numbers = range(1, len(leases) + 1)  # room only grows, but what is kept for the first may move
     may_fit = numbers[bisect_left(numbers, True, key=fits) :]
-    kept_for = None if is_alike else look.first
-    found = next((number for number in may_fit if fits(number, kept_for)), None)
-    return None if found is None else max(0.0, leases[found - 1][0] - look.at)
+    kept_for = None if is_alike else first
+    number = next((number for number in may_fit if fits(number, kept_for)), None)
+    return None if number is None else max(0.0, leases[number - 1][0] - view.at)
 
 
-def _by_end(store: Store) -> list[tuple[float, LeaseRow]]:
+@once
+def _by_end(view: PoolView) -> list[tuple[float, LeaseRow]]:
     """The leases that have an end, the first to end in front."""
-    leases = store.state.leases.values()
+    leases = view.leases.values()
     ends = [(lease.ends_at, lease) for lease in leases if lease.ends_at is not None]
     return sorted(ends, key=lambda one: (one[0], one[1].id))
 
 
-def _left_after(look: Look, over: Sequence[LeaseRow]) -> list[Ground]:
-    """Every GPU when these leases are over, without what is kept for reservations."""
-    store = look.store
+@once
+def _left_after(view: PoolView, number: int) -> list[Ground]:
+    """Every GPU when so many leases have ended, without what is kept for reservations."""
     gone: defaultdict[str, set[Placement]] = defaultdict(set)
-    for lease in over:
-        for row in store.state.slices_of(lease):
+    for _, lease in _by_end(view)[:number]:
+        for row in view.slices_of(lease):
             gone[row.gpu].add(Placement(row.start, row.size))
-    freed = [_freed(ground, gone.get(ground.state.gpu, ())) for ground in store.grounds()]
-    return reserved_places.closed(store, look.at, freed)
+    freed = [_freed(ground, gone.get(ground.state.gpu, ())) for ground in view.grounds]
+    return reserved_places.closed(view, freed)
 
 
 def _freed(ground: Ground, gone: Collection[Placement]) -> Ground:

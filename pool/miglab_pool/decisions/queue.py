@@ -1,76 +1,73 @@
-"""The queue as it stands: who waits, in which order, who has been served."""
+"""The queue as it stands: who waits, in which order, and who may be served."""
 
 from dataclasses import replace
 
-from miglab_pool.decisions import held_servers, quota_checks, reservations_in_force, reserved_places
+from miglab_pool.decisions import quota_checks, reserved_places
 from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.model.once import once
 from miglab_pool.model.queue import Standing, Waiting
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import FULL, TicketRow
 from miglab_pool.rules.lease_length import lasts_s
 from miglab_pool.rules.queue_order import in_line
-from miglab_pool.state.store import Store
+from miglab_pool.rules.reservations_in_force import left_of
+from miglab_pool.state.view import PoolView
 
-# -- the line -----------------------------------------------------------------------------------
 
-
-def standing(store: Store, at: float) -> Standing:
+@once
+def standing(view: PoolView) -> Standing:
     """What everybody has used lately, and what the rule needs besides."""
-    weights = {name: rules.weight for name, rules in store.settings.courses.items()}
-    return store.uses.standing(at, weights, store.settings.pool.ageing_s)
+    weights = {name: rules.weight for name, rules in view.settings.courses.items()}
+    return view.usage.standing(view.at, weights, view.settings.pool.ageing_s)
 
 
-def line(store: Store, at: float | None = None) -> list[Waiting]:
+@once
+def line(view: PoolView) -> tuple[Waiting, ...]:
     """Everyone who waits, first in front: the order in which it is decided who is next."""
-    at = store.now() if at is None else at
-    return in_line(_everyone(store, at), standing(store, at))
+    return tuple(in_line(_everyone(view), standing(view)))
 
 
-def served(store: Store, at: float | None = None) -> list[Waiting]:
+@once
+def positions(view: PoolView) -> dict[int, int]:
+    """The position of everyone who waits, by ticket."""
+    return {one.ticket: position for position, one in enumerate(line(view), 1)}
+
+
+@once
+def served(view: PoolView) -> tuple[Waiting, ...]:
     """Those in line who may be served now, first in front.
 
     A server whose last lease is not over waits for that first: it never holds two.  A course that
     holds all it may waits until it holds less.
     """
-    held = held_servers.servers(store)
-    found = [
-        one
-        for one in line(store, at)
-        if (one.user, store.state.tickets[one.ticket].server) not in held
-    ]
-    return list(quota_checks.let_by(store, found))
+    held, tickets = view.held_servers, view.tickets
+    free = [one for one in line(view) if (one.user, tickets[one.ticket].server) not in held]
+    return tuple(quota_checks.let_by(view, free))
 
 
-def waiting(store: Store, at: float | None = None) -> list[Waiting]:
-    """Those of `served` who want slices of a cut GPU."""
-    return [one for one in served(store, at) if one.profiles != (FULL,)]
+@once
+def unseated(view: PoolView) -> tuple[Waiting, ...]:
+    """Those of `served` who want slices of a cut GPU, and have no place kept by a reservation."""
+    seated = reserved_places.seated(view)
+    sliced = (one for one in served(view) if one.profiles != (FULL,))
+    return tuple(one for one in sliced if one.ticket not in seated)
 
 
-def unseated(store: Store, at: float) -> list[Waiting]:
-    """Those of `waiting` for whom no reservation keeps a place already."""
-    seated = reserved_places.seated(store, at)
-    return [one for one in waiting(store, at) if one.ticket not in seated]
-
-
-def queued(store: Store) -> list[TicketRow]:
-    """Everyone who waits, in no order."""
-    return [ticket for ticket in store.state.tickets.values() if ticket.is_queued]
-
-
-def _everyone(store: Store, at: float) -> list[Waiting]:
+def _everyone(view: PoolView) -> list[Waiting]:
     """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
-    left = reservations_in_force.left(store, at)
-    found = []
-    for ticket in sorted(queued(store), key=lambda ticket: (ticket.created_at, ticket.id)):
+    left = left_of(view.reservations_in_force)
+    waiting = []
+    for ticket in view.queued:
         key = (ticket.course, ticket.shape)
         is_reserved = left[key] > 0
         if is_reserved:
             left[key] -= 1
-        found.append(replace(as_waiting(store, ticket), reserved=is_reserved))
-    return found
+        one = as_waiting(view, ticket)
+        waiting.append(replace(one, reserved=True) if is_reserved else one)
+    return waiting
 
 
-def as_waiting(store: Store, ticket: TicketRow) -> Waiting:
+def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
     """The ticket as the line sees it."""
     names = profiles(ticket.shape)
     return Waiting(
@@ -79,18 +76,16 @@ def as_waiting(store: Store, ticket: TicketRow) -> Waiting:
         ticket.created_at,
         ticket.course,
         ticket.user,
-        size=size_of(store, names),
-        lasts_s=lasts_s(store.settings, ticket.user, ticket.course),
+        size=size_of(view, names),
+        lasts_s=lasts_s(view.settings, ticket.user, ticket.course),
         front=ticket.next_at,
     )
 
 
-def size_of(store: Store, names: tuple[str, ...]) -> int:
+@once
+def size_of(view: PoolView, names: tuple[str, ...]) -> int:
     """The memory slices of a shape: of the largest GPU where GPUs differ."""
-    if names not in store.sizes:
-        geometries = [info.geometry for info in store.infos.values()]
-        store.sizes[names] = sum(_slice_size(name, geometries) for name in names)
-    return store.sizes[names]
+    return sum(_slice_size(name, view.geometries) for name in names)
 
 
 def _slice_size(name: str, geometries: list[Geometry]) -> int:
@@ -98,21 +93,3 @@ def _slice_size(name: str, geometries: list[Geometry]) -> int:
         return max((geometry.memory_slices for geometry in geometries), default=1)
     known = [g.by_name[name].size for g in geometries if name in g.by_name]
     return max(known, default=1)
-
-
-def places(store: Store) -> dict[int, int]:
-    """The place of everyone who waits, by ticket; worked out once per version.
-
-    Not for use inside a transaction, which changes the line before it changes the version.
-    """
-    if store.places[0] != store.version:
-        found = {one.ticket: place for place, one in enumerate(line(store), 1)}
-        store.places = (store.version, found)
-    return store.places[1]
-
-
-def note_moves(store: Store) -> None:
-    """Time alone moves people in line: when it has, that is a change like any other."""
-    version, told = store.places
-    if version == store.version and list(told) != [one.ticket for one in line(store)]:
-        store.version += 1

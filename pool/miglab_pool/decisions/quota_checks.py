@@ -3,54 +3,53 @@
 from collections.abc import Iterable, Iterator
 
 from miglab_api.offers import QuotaLeft
+from miglab_pool.model.once import once
 from miglab_pool.model.queue import Waiting
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.rules import quotas
 from miglab_pool.rules.fair_share import HOUR_S, Use
 from miglab_pool.rules.quotas import Asked, Limit, Quotas
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 
-def why_not(store: Store, asked: Asked, waiting: Iterable[Waiting]) -> str | None:
+def why_not(view: PoolView, asked: Asked, waiting: Iterable[Waiting]) -> str | None:
     """Why a quota refuses this, in words; None if none does."""
-    if not store.settings.quotas:
+    if not view.settings.quotas:
         return None
-    now = store.now()
-    return quotas.why_not(store.settings.quotas, asked, _uses(store, now, waiting), now)
+    now = view.at
+    return quotas.why_not(view.settings.quotas, asked, _uses(view, waiting), now)
 
 
-def let_by(store: Store, line: Iterable[Waiting]) -> Iterator[Waiting]:
+def let_by(view: PoolView, line: Iterable[Waiting]) -> Iterator[Waiting]:
     """Those in line whom no course's quota holds back, if all of them are served in this order."""
-    totals = _totals(store)
-    uses = store.uses.live() if totals else []
+    totals = _totals(view)
+    uses = list(view.usage.live) if totals else []
     for one in line:
-        if _held_by(store, one, totals, uses) is None:
-            uses.append(_as_use(store, one))
+        if _held_by(view, one, totals, uses) is None:
+            uses.append(_as_use(view, one))
             yield one
 
 
-def held_by(store: Store, one: Waiting) -> Limit | None:
+def held_by(view: PoolView, one: Waiting) -> Limit | None:
     """The course's quota that a ticket waits for; None if it waits for room."""
-    totals = _totals(store)
-    return _held_by(store, one, totals, store.uses.live()) if totals else None
+    totals = _totals(view)
+    return _held_by(view, one, totals, list(view.usage.live)) if totals else None
 
 
-def ends_at(store: Store, lease: LeaseRow, at: float) -> float | None:
+def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
     """When a lease that is attached now ends; None for no limit."""
-    uses = store.uses.at(at)
-    settings = store.settings
-    longest_s = quotas.longest_s(
-        settings.quotas, _asked(store, lease), uses, at, settings.pool.longest_lease_s
-    )
+    at, settings = view.at, view.settings
+    asked, uses = _asked(view, lease), view.usage.all
+    longest_s = quotas.longest_s(settings.quotas, asked, uses, at, settings.pool.longest_lease_s)
     return None if longest_s is None else at + longest_s
 
 
-def check_end(store: Store, lease: LeaseRow, ends_at: float) -> None:
+def check_end(view: PoolView, lease: LeaseRow, ends_at: float) -> None:
     """Refuse an extension that the student's slice-hours do not cover."""
-    now = store.now()
-    uses = store.uses.at(now)
-    left_s = quotas.hours_left_s(store.settings.quotas, _asked(store, lease), uses, now)
+    now = view.at
+    uses = view.usage.all
+    left_s = quotas.hours_left_s(view.settings.quotas, _asked(view, lease), uses, now)
     if left_s is not None and ends_at > now + left_s:
         raise Refused(
             "no-extension",
@@ -59,9 +58,9 @@ def check_end(store: Store, lease: LeaseRow, ends_at: float) -> None:
         )
 
 
-def why_held(store: Store, one: Waiting) -> str:
+def why_held(view: PoolView, one: Waiting) -> str:
     """What to tell somebody who waits for the course, not for room; empty if for room."""
-    limit = held_by(store, one)
+    limit = held_by(view, one)
     if limit is None:
         return ""
     return (
@@ -70,12 +69,12 @@ def why_held(store: Store, one: Waiting) -> str:
     )
 
 
-def left(store: Store, user: str, course: str) -> tuple[QuotaLeft, ...]:
+def left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]:
     """What a student has left in a course, for the spawn page."""
-    if not store.settings.quotas:
+    if not view.settings.quotas:
         return ()
-    now = store.now()
-    uses = store.uses.at(now)
+    now = view.at
+    uses = view.usage.all
     asked = Asked(user, course, None, 1)
     return tuple(
         QuotaLeft(
@@ -86,7 +85,7 @@ def left(store: Store, user: str, course: str) -> tuple[QuotaLeft, ...]:
             used=limit.used,
             more_in_s=_more_in_s(limit, asked, uses, now),
         )
-        for limit in quotas.limits(store.settings.quotas, asked, uses, now)
+        for limit in quotas.limits(view.settings.quotas, asked, uses, now)
     )
 
 
@@ -96,30 +95,31 @@ def _more_in_s(limit: Limit, asked: Asked, uses: list[Use], now: float) -> float
     return quotas.more_in_s(limit, asked, uses, now)
 
 
-def _totals(store: Store) -> Quotas:
+@once
+def _totals(view: PoolView) -> Quotas:
     """What whole courses may hold at a time."""
     return {
         name: quota.model_copy(update={"slice_hours_week": 0.0})
-        for name, quota in store.settings.quotas.items()
+        for name, quota in view.settings.quotas.items()
         if quota.shared and quota.live_slices
     }
 
 
-def _held_by(store: Store, one: Waiting, totals: Quotas, uses: Iterable[Use]) -> Limit | None:
-    asked = Asked(one.user, one.course, store.state.tickets[one.ticket].server, one.size)
-    return quotas.held_by(quotas.limits(totals, asked, uses, store.now()), asked)
+def _held_by(view: PoolView, one: Waiting, totals: Quotas, uses: Iterable[Use]) -> Limit | None:
+    asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
+    return quotas.held_by(quotas.limits(totals, asked, uses, view.at), asked)
 
 
-def _uses(store: Store, now: float, waiting: Iterable[Waiting]) -> list[Use]:
+def _uses(view: PoolView, waiting: Iterable[Waiting]) -> list[Use]:
     """Leases, and the tickets that wait: who waits for slices holds them as good as already."""
-    return [*store.uses.at(now), *(_as_use(store, one) for one in waiting)]
+    return [*view.usage.all, *(_as_use(view, one) for one in waiting)]
 
 
-def _as_use(store: Store, one: Waiting) -> Use:
-    server = store.state.tickets[one.ticket].server
+def _as_use(view: PoolView, one: Waiting) -> Use:
+    server = view.tickets[one.ticket].server
     return Use(0, one.user, one.course, server, one.size, None, None)
 
 
-def _asked(store: Store, lease: LeaseRow) -> Asked:
-    size = sum(row.size for row in store.state.slices_of(lease))
+def _asked(view: PoolView, lease: LeaseRow) -> Asked:
+    size = sum(row.size for row in view.slices_of(lease))
     return Asked(lease.user, lease.course, lease.server, size)

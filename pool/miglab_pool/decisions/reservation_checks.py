@@ -12,25 +12,24 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, profiles, rule_of
 from miglab_pool.model.rows import ReservationRow
 from miglab_pool.model.schedule import DAY_S, is_zone, local_day, next_occurrence, occurrence
-from miglab_pool.rules.layout_times import planned
 from miglab_pool.rules.reservation_room import Room, first_clash, times
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 YEAR_S = 366 * DAY_S
 AHEAD_DAYS = 366  # how far ahead a first day may lie
 
 
-def _shape(store: Store, asked: ReservationRequest) -> str:
+def shape_of(view: PoolView, asked: ReservationRequest) -> str:
     """The shape, resolved; it must be one that students of the course can ask for."""
-    rules = store.settings.courses.get(asked.course)
+    rules = view.settings.courses.get(asked.course)
     if rules is None:
-        names = ", ".join(sorted(store.settings.courses)) or "none"
+        names = ", ".join(sorted(view.settings.courses)) or "none"
         raise Refused(
             "not-in-course", f"There is no course {asked.course!r} here. Courses: {names}.", 422
         )
-    if not store.infos:
+    if not view.geometries:
         raise Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
-    geometries = [info.geometry for info in store.infos.values()]
+    geometries = view.geometries
     try:
         shape = resolve(asked.shape, geometries)
         offered = {str(resolve(text, geometries)) for text in rules.shapes}
@@ -48,7 +47,8 @@ def _shape(store: Store, asked: ReservationRequest) -> str:
     return str(shape)
 
 
-def _check_times(asked: ReservationRequest, at: float) -> None:
+def check_times(asked: ReservationRequest, at: float) -> None:
+    """Its times must make sense."""
     if not is_zone(asked.tz):
         raise _bad_time(
             f"There is no time zone {asked.tz!r}; use an IANA name such as Europe/Berlin."
@@ -75,7 +75,7 @@ def _check_once(asked: ReservationRequest) -> None:
         raise _bad_time("A single time has no last day; leave it out, or name weekdays.")
 
 
-def _check_ahead(row: ReservationRow, at: float) -> None:
+def check_ahead(row: ReservationRow, at: float) -> None:
     """It must take place again, and a single one must not have begun."""
     rule = rule_of(row)
     found = next_occurrence(rule, at)
@@ -94,18 +94,21 @@ def _bad_time(why: str) -> Refused:
     return Refused("bad-time", why, 422)
 
 
-def _check_room(store: Store, row: ReservationRow) -> None:
-    if not _fit(store, [row]):
+def check_room(view: PoolView, row: ReservationRow) -> None:
+    """It must fit on the GPUs its course may use, if nothing else lies there."""
+    if not _fit(view, [row]):
         raise Refused(
             "impossible-reservation",
-            f"{row.count} times {row.shape} do not fit on {_gpus(store, row.course)}, even "
+            f"{row.count} times {row.shape} do not fit on {_gpus(view, row.course)}, even "
             "if nothing else lies there. Reserve fewer, or a smaller shape.",
             422,
         )
 
 
-def _check_clashes(store: Store, row: ReservationRow, at: float) -> None:
-    others = {n: one for n, one in store.state.reservations.items() if n != row.id}
+def check_clashes(view: PoolView, row: ReservationRow) -> None:
+    """It must fit beside what is reserved at the same time."""
+    at = view.at
+    others = {n: one for n, one in view.reservations.items() if n != row.id}
     rule = rule_of(row)
     first = next_occurrence(rule, at)
     assert first is not None
@@ -113,7 +116,7 @@ def _check_clashes(store: Store, row: ReservationRow, at: float) -> None:
         rule,
         {number: rule_of(other) for number, other in others.items()},
         (at, first.starts_at + YEAR_S),
-        lambda beside: _fit(store, [row, *(others[number] for number in beside)]),
+        lambda beside: _fit(view, [row, *(others[number] for number in beside)]),
     )
     if clash is not None:
         moment, numbers = clash
@@ -121,7 +124,7 @@ def _check_clashes(store: Store, row: ReservationRow, at: float) -> None:
         raise Refused(
             "reservation-clash",
             f"On {_local(moment, row.tz)} it clashes with reservation {theirs}: together they do "
-            f"not fit on {_gpus(store, row.course)}. Reserve fewer, a smaller shape, or another "
+            f"not fit on {_gpus(view, row.course)}. Reserve fewer, a smaller shape, or another "
             "time.",
         )
 
@@ -131,12 +134,12 @@ def _local(at: float, tz: str) -> str:
     return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
 
 
-def _fit(store: Store, rows: Collection[ReservationRow]) -> bool:
+def _fit(view: PoolView, rows: Collection[ReservationRow]) -> bool:
     """Whether these fit at once, if every layout gave its course whole GPUs all the time.
 
     What there really is at each moment is `promises`'s.
     """
-    return fit(rows, partial(_room, store))
+    return fit(rows, partial(_room, view))
 
 
 def fit(rows: Collection[ReservationRow], room: Callable[[str], Room]) -> bool:
@@ -170,27 +173,28 @@ def _most(row: ReservationRow, room: Room, taken: Mapping[str, int]) -> int:
     return low
 
 
-def _room(store: Store, course: str) -> Room:
+def _room(view: PoolView, course: str) -> Room:
     """The GPUs that are a course's own, and others' that a layout gives it; of none: the rest."""
-    whose, lent = store.settings.assigned_course, _lent(store, course)
-    rows = [row for row in store.state.gpus.values() if row.uuid in store.infos]
-    rows = [row for row in rows if whose(row.uuid, row.idx) == course or row.uuid in lent]
-    cut = tuple(store.infos[row.uuid].geometry for row in rows if not store.is_whole(row))
-    return Room(cut, len(rows) - len(cut))
+    lent = _lent(view, course)
+    gpus = [
+        one
+        for uuid, one in view.facts.items()
+        if one.hardware is not None and (one.assigned == course or uuid in lent)
+    ]
+    cut = tuple(one.hardware for one in gpus if one.hardware and not one.is_whole)
+    return Room(cut, len(gpus) - len(cut))
 
 
-def _lent(store: Store, course: str) -> set[str]:
+def _lent(view: PoolView, course: str) -> set[str]:
     """Other courses' own GPUs that layouts give to this one, now or at their times."""
-    mine = [row for row in store.state.layouts.values() if course and row.course == course]
-    named = {gpu for row in mine for gpu in planned(row).cuts}
-    whose, rows = store.settings.assigned_course, store.state.gpus
-    return {gpu for gpu in named if gpu in rows and whose(gpu, rows[gpu].idx)}
+    named = {gpu for plan in view.plans if course and plan.course == course for gpu in plan.cuts}
+    return {gpu for gpu in named if gpu in view.facts and view.facts[gpu].assigned}
 
 
-def _gpus(store: Store, course: str) -> str:
+def _gpus(view: PoolView, course: str) -> str:
     """The GPUs that a course may use, for people."""
-    rooms = [_room(store, whose) for whose in {course, ""}]
+    rooms = [_room(view, whose) for whose in {course, ""}]
     number = sum(len(room.geometries) + room.whole for room in rooms)
-    if store.settings.assigned:
+    if view.settings.assigned:
         return f"the GPUs that {course} may use ({number})"
     return "the lab's one GPU" if number == 1 else f"the lab's {number} GPUs"

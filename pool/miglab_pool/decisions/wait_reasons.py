@@ -6,19 +6,26 @@ Asked for one ticket or for all who wait: what is the same for many is worked ou
 from functools import cached_property
 
 from miglab_api.tickets import TicketState
-from miglab_pool.decisions import held_servers, queue, quota_checks, reserved_places
+from miglab_pool.decisions import queue, quota_checks, reserved_places
 from miglab_pool.model import reservations
 from miglab_pool.model.gpu import open_to
+from miglab_pool.model.once import once
 from miglab_pool.model.rows import FULL, TicketRow
 from miglab_pool.rules.placement.placement import place
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 
-class Whys:
-    """The reasons at one moment; nothing may change while they are asked for."""
+@once
+def reasons(view: PoolView) -> "WaitReasons":
+    """Why people wait at a moment, for all who ask."""
+    return WaitReasons(view)
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._at = store, store.now()
+
+class WaitReasons:
+    """The reasons at one moment; see `reasons`."""
+
+    def __init__(self, view: PoolView) -> None:
+        self._view = view
         self._is_kept: dict[tuple[str, str], bool] = {}
 
     def of(self, row: TicketRow) -> str:
@@ -27,26 +34,22 @@ class Whys:
             return ""
         if row.lease is not None:
             return "Your slices are being made."
-        if (row.user, row.server) in self._servers:
+        if (row.user, row.server) in self._view.held_servers:
             return "This server's last slices are not free yet: waiting for the old server to end."
         held = self._why_held(row) or self._why_reserved(row)
         if held or row.next_at is None:
             return held or self._why_drained
         return "Staff gave you the next slices that fit."
 
-    @cached_property
-    def _servers(self) -> set[tuple[str, str]]:
-        return held_servers.servers(self._store)
-
     def _why_held(self, row: TicketRow) -> str:
-        if not self._store.settings.quotas:
+        if not self._view.settings.quotas:
             return ""
-        return quota_checks.why_held(self._store, queue.as_waiting(self._store, row))
+        return quota_checks.why_held(self._view, queue.as_waiting(self._view, row))
 
     @cached_property
     def _why_drained(self) -> str:
         """What to tell everybody while no GPU takes a lease, by acts of staff."""
-        whys = {gpu.draining for gpu in self._store.state.gpus.values()}
+        whys = {gpu.draining for gpu in self._view.rows}
         if not whys or "" in whys:
             return ""
         said = "; ".join(f"“{why}”" for why in sorted(whys))
@@ -54,7 +57,8 @@ class Whys:
 
     def _why_reserved(self, row: TicketRow) -> str:
         """What to tell somebody who would be served but for a reservation."""
-        if self._kept_s is None or row.shape == FULL or row.id in self._seated:
+        kept_s = reserved_places.kept_s(self._view)
+        if kept_s is None or row.shape == FULL or row.id in reserved_places.seated(self._view):
             return ""
         key = (row.shape, row.course)
         if key not in self._is_kept:
@@ -63,21 +67,13 @@ class Whys:
             return ""
         return (
             "What is free is kept for a class that has reserved it; what the class does not take "
-            f"is free for all in at most {max(1, round(self._kept_s / 60))} min."
+            f"is free for all in at most {max(1, round(kept_s / 60))} min."
         )
-
-    @cached_property
-    def _kept_s(self) -> float | None:
-        return reserved_places.kept_s(self._store, self._at)
-
-    @cached_property
-    def _seated(self) -> set[int]:
-        return reserved_places.seated(self._store, self._at)
 
     def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
         names = reservations.profiles(shape)
-        now = open_to(reserved_places.grounds(self._store, self._at), course)
-        then = open_to(self._store.grounds(), course)
+        now = open_to(reserved_places.grounds(self._view), course)
+        then = open_to(self._view.grounds, course)
         return not place(names, [g.state for g in now]) and bool(
             place(names, [g.state for g in then])
         )

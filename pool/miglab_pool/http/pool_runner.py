@@ -2,7 +2,8 @@
 
 Decisions (ledger only, fast) run one at a time on one thread; everything that may call NVML runs on
 another single thread, and holders are asked after on a third, so that a slow Docker engine delays
-no slice.  Snapshots are answered from memory.  Nothing here decides.
+no slice.  Who only looks at the pool is answered from its published view, on a thread that holds up
+none of these.  Nothing here decides.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class PoolRunner:
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
         self._forecasts = ThreadPoolExecutor(1, "miglab-forecast")
         self._reports = ThreadPoolExecutor(1, "miglab-report")
+        self._looks = ThreadPoolExecutor(1, "miglab-look")
         self._drawn: CachedSnapshot | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._gpu_since: float | None = None
@@ -141,9 +143,19 @@ class PoolRunner:
 
     async def _draw(self) -> None:
         try:
-            self._drawn = await self.decide(_drawn)
+            self._drawn = await self.look(_drawn)
         finally:
             self._drawing = None
+
+    async def look(self, question: Callable[[Pool], T]) -> T:
+        """Ask what is answered from the pool's view alone; no decision waits for it.
+
+        Raises:
+            Refused: what the pool refuses.
+            RuntimeError: the service ends.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._looks, question, self._pool)
 
     async def read(self, question: Callable[[Pool], T]) -> T:
         """Ask what is read from the ledger's file alone: long, on a thread that nothing waits for.
@@ -242,7 +254,8 @@ class PoolRunner:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        threads = (self._gpu, self._holders, self._forecasts, self._reports, self._decisions)
+        beside = (self._holders, self._forecasts, self._reports, self._looks)
+        threads = (self._gpu, *beside, self._decisions)
         loop = asyncio.get_running_loop()
         last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
         for thread in threads:  # what was asked is answered, what is asked from now on is refused

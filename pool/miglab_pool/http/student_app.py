@@ -138,7 +138,7 @@ async def own_lease(me: Me, request: Request) -> LeaseView:
         Refused: as `own_server`; no lease (404).
     """
     host: PoolRunner = request.app.state.host
-    lease = await host.decide(lambda pool: pool.lease_of(me.user, me.name))
+    lease = await host.look(lambda pool: pool.lease_of(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
     return lease

@@ -98,7 +98,14 @@ def end_process(why: str) -> NoReturn:
 
 
 class State:
-    """What is live, by id.  Written by `Transaction` alone; read under the pool's lock."""
+    """What is live, by id.  Written by `Transaction` alone; read under the pool's lock.
+
+    Attributes:
+        on_gpu: the slices on each GPU.
+        touched: the GPUs whose rows, slices or leases have changed; whoever looks again clears it.
+        changed: the tables that have changed; whoever copies them clears it.
+        writes: grows with every row that is stored.
+    """
 
     def __init__(self) -> None:
         self.gpus: dict[str, GpuRow] = {}
@@ -110,12 +117,16 @@ class State:
         self.layouts: dict[int, LayoutRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
+        self.changed: set[str] = set(_PLURAL.values())
+        self.writes = 0
         self.paused = ""
         self.pause_kind: PauseKind | None = None
 
     def store(self, row: Row) -> None:
         """Take in a new or changed row; what is no longer live is dropped."""
         kept: dict[Any, Any] = getattr(self, _PLURAL[row.what])
+        self.changed.add(_PLURAL[row.what])
+        self.writes += 1
         if row.is_live:
             kept[row.key] = row
         else:
@@ -139,6 +150,13 @@ class State:
         ticket = self.tickets.get(row.ticket or 0)
         if not row.is_live and ticket is not None and ticket.state == "taken":
             del self.tickets[ticket.id]
+            self.changed.add("tickets")
+
+    def attend(self, ticket: TicketRow, at: float) -> TicketRow:
+        """Somebody still wants it: in memory only, and no news."""
+        ticket = self.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)
+        self.changed.add("tickets")
+        return ticket
 
     def slices_of(self, lease: LeaseRow) -> list[SliceRow]:
         """The lease's live slices, in the order asked."""
@@ -287,6 +305,7 @@ class Transaction:
         self._write_down("pool", "", states, by, why, "pause" if why else "resume")
         self._connection.execute(update(tables.desk).values(paused=why, pause_kind=kind or ""))
         self._ledger.state.paused, self._ledger.state.pause_kind = why, kind
+        self._ledger.state.writes += 1
 
     def add(self, statement: Any, values: Sequence[Any]) -> None:
         """Figures that are no row of what is live, such as `activity`'s; no transition."""
@@ -405,8 +424,10 @@ class Ledger:
 
     def _read_anew(self) -> None:
         attended = {ticket.id: ticket.attended_at for ticket in self.state.tickets.values()}
+        writes = self.state.writes
         self.connection.rollback()
         self.state = self._load()
+        self.state.writes = writes + 1
         for ticket in list(self.state.tickets.values()):  # that is in memory only
             at = max(ticket.attended_at, attended.get(ticket.id, 0.0))
             self.state.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)

@@ -5,19 +5,23 @@ counts half (as in Slurm's multifactor priority, PriorityDecayHalfLife).  The le
 afterwards each lease that ends is added to a sum, and a sum decays as a whole.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sqlalchemy import func, select
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.queue import Standing
 from miglab_pool.model.rows import LeaseRow
-from miglab_pool.rules.fair_share import FORGOTTEN_AFTER, WEEK_S, Use, decayed
-from miglab_pool.rules.queue_order import CHARGE_H
+from miglab_pool.rules.fair_share import (
+    FORGOTTEN_AFTER,
+    WEEK_S,
+    UsageTotals,
+    Use,
+    add,
+    decayed,
+)
 
 
 class Uses:
@@ -36,45 +40,43 @@ class Uses:
         self._over: dict[int, Use] = {}
         self._sums: dict[tuple[str, str], float] = defaultdict(float)  # as they count at _at
         self._at: float | None = None
+        self._totals: UsageTotals | None = None
 
-    def at(self, now: float) -> list[Use]:
-        """Every lease that counts, live ones last."""
-        self._refresh(now)
-        return [*self._over.values(), *self._live.values()]
+    def totals(self, now: float) -> UsageTotals:
+        """What leases have used lately, by the rows as they are; the same until these change."""
+        if self._is_outdated(now) or self._follow():
+            self._totals = None
+        if self._totals is None:
+            self._totals = self._sum_up(now)
+        return self._totals
 
-    def live(self) -> list[Use]:
-        """Every live lease."""
-        self._follow()
-        return list(self._live.values())
-
-    def standing(self, now: float, weights: Mapping[str, float], ageing_s: float) -> Standing:
-        """What courses and users have used lately, for `next_in_line`."""
-        self._refresh(now)
+    def _sum_up(self, now: float) -> UsageTotals:
+        if self._is_outdated(now):
+            self._read(now)
+            self._follow()
         assert self._at is not None
-        faded = math.exp2((self._at - now) / self._half_life_s)
-        sums = defaultdict(float, {key: value * faded for key, value in self._sums.items()})
-        for use in self._live.values():
-            counted = max(use.size * CHARGE_H, decayed(use, now, self._half_life_s))
-            _add(sums, use, counted)
-        courses = {name: n / weights.get(name, 1.0) for (what, name), n in sums.items() if what}
-        users = {name: value for (what, name), value in sums.items() if not what}
-        return Standing(now, courses, users, weights, ageing_s)
+        over, live = tuple(self._over.values()), tuple(self._live.values())
+        return UsageTotals(self._half_life_s, self._at, dict(self._sums), over, live)
 
-    def _refresh(self, now: float) -> None:
+    def _is_outdated(self, now: float) -> bool:
         leases = self._ledger.state.leases
         is_undone = any(number in self._over for number in leases)  # a transaction was rolled back
-        if self._at is None or is_undone or now - self._at > self._horizon_s / 2:
-            self._read(now)
-        self._follow()
+        return self._at is None or is_undone or now - self._at > self._horizon_s / 2
 
-    def _follow(self) -> None:
+    def _follow(self) -> bool:
+        """Take in what began and ended; returns whether anything did."""
         leases = self._ledger.state.leases
-        for number in self._live.keys() - leases.keys():
+        ended = self._live.keys() - leases.keys()
+        for number in ended:
             self._end(self._live.pop(number))
-        for lease in leases.values():
-            known = self._live.get(lease.id)
-            if known is None or known.began != lease.attached_at:
-                self._live[lease.id] = self._use_of(lease)
+        changed = [lease for lease in leases.values() if self._is_news(lease)]
+        for lease in changed:
+            self._live[lease.id] = self._use_of(lease)
+        return bool(ended or changed)
+
+    def _is_news(self, lease: LeaseRow) -> bool:
+        known = self._live.get(lease.id)
+        return known is None or known.began != lease.attached_at
 
     def _read(self, now: float) -> None:
         self._at = now
@@ -84,7 +86,7 @@ class Uses:
             use.lease: use for use in read_over(self._ledger, since=now - self._horizon_s)
         }
         for use in self._over.values():
-            _add(self._sums, use, decayed(use, now, self._half_life_s))
+            add(self._sums, use, decayed(use, now, self._half_life_s))
 
     def _end(self, use: Use) -> None:
         if self._at is None:
@@ -94,7 +96,7 @@ class Uses:
             return
         use = replace(use, began=row.attached_at, ended=row.ended_at)
         self._over[use.lease] = use
-        _add(self._sums, use, decayed(use, self._at, self._half_life_s))
+        add(self._sums, use, decayed(use, self._at, self._half_life_s))
 
     def _use_of(self, lease: LeaseRow) -> Use:
         slices = (self._ledger.find_slice(number) for number in lease.slices)
@@ -109,11 +111,6 @@ class Uses:
             None,
             lease.shape,
         )
-
-
-def _add(sums: dict[tuple[str, str], float], use: Use, counted: float) -> None:
-    sums["course", use.course] += counted
-    sums["", use.user] += counted
 
 
 def read_over(ledger: Ledger, since: float) -> Iterable[Use]:

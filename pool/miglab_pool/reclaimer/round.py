@@ -193,7 +193,7 @@ class Reclaimer:
             lease.others_wait,
             rules.limits,
             ends,
-            pool.store.now(),
+            pool.now,
         )
 
     # -- acting -------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Reclaimer:
         A warning that this process did not give could not be answered while nobody listened: it
         begins anew.  Is the wall clock set, the end is set with it, and the time left stays.
         """
-        warning, now = case.lease.warning, pool.store.now()
+        warning, now = case.lease.warning, pool.now
         if warning is None or warning.kind is not WarningKind.IDLE:
             watch.warned_for = None
             return case
@@ -263,8 +263,8 @@ class Reclaimer:
 
     def _pause(self, pool: Pool) -> None:
         """Grant nothing during maintenance; what a person paused stays paused."""
-        why = closed_now(self.rules.closings, pool.store.now())
-        was, kind = pool.store.paused, pool.store.state.pause_kind
+        why = closed_now(self.rules.closings, pool.now)
+        was, kind = pool.view.paused, pool.store.state.pause_kind
         if why and not was:
             pool.pause(why, BY, PauseKind.MAINTENANCE)
         elif kind is PauseKind.MAINTENANCE and was != why:

@@ -1,7 +1,12 @@
 """Recent use that fades: the formulas behind a fair turn."""
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from miglab_pool.model.queue import Standing
+from miglab_pool.rules.queue_order import CHARGE_H
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -57,3 +62,43 @@ def _integral(begin_s: float, end_s: float, half_life_s: float) -> float:
     """Of ``2^(t / half_life)`` from begin to end."""
     grown = math.exp2(end_s / half_life_s) - math.exp2(begin_s / half_life_s)
     return max(0.0, grown) * half_life_s / math.log(2)
+
+
+@dataclass(frozen=True, eq=False)
+class UsageTotals:
+    """What leases have used lately, at a moment of the ledger.
+
+    Attributes:
+        half_life_s: after which time use counts half, seconds.
+        summed_at: the moment at which ``sums`` count as they stand.
+        sums: of the leases that are over, by ``("course", name)`` and ``("", user)``.
+        over: the leases that are over, and still count.
+        live: the live leases.
+    """
+
+    half_life_s: float
+    summed_at: float
+    sums: Mapping[tuple[str, str], float]
+    over: tuple[Use, ...] = ()
+    live: tuple[Use, ...] = ()
+
+    @property
+    def all(self) -> list[Use]:
+        """Every lease that counts, live ones last."""
+        return [*self.over, *self.live]
+
+    def standing(self, now: float, weights: Mapping[str, float], ageing_s: float) -> Standing:
+        """What courses and users have used lately, for the order of the queue."""
+        faded = math.exp2((self.summed_at - now) / self.half_life_s)
+        sums = defaultdict(float, {key: value * faded for key, value in self.sums.items()})
+        for use in self.live:
+            add(sums, use, max(use.size * CHARGE_H, decayed(use, now, self.half_life_s)))
+        courses = {name: n / weights.get(name, 1.0) for (what, name), n in sums.items() if what}
+        users = {name: value for (what, name), value in sums.items() if not what}
+        return Standing(now, courses, users, weights, ageing_s)
+
+
+def add(sums: dict[tuple[str, str], float], use: Use, counted: float) -> None:
+    """Count a lease's use for its course and its user."""
+    sums["course", use.course] += counted
+    sums["", use.user] += counted

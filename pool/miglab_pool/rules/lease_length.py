@@ -59,3 +59,8 @@ def stay_of(settings: PoolSettings, lease: LeaseRow) -> Stay:
     if lease.ends_at is None:
         return UNKNOWN
     return Stay(lease.ends_at, -inf if lease.state == LeaseState.WARNED else lease.ends_at)
+
+
+def keepalives_left(settings: PoolSettings, lease: LeaseRow) -> int:
+    """How often "I am still here" still counts."""
+    return max(0, settings.reclaim.keepalives - lease.stays)

@@ -1,36 +1,50 @@
 """What every room of the pool shares: ledger, clock, lock, and what only memory knows.
 
 What is here and not in the ledger may be forgotten at any moment: what NVML answered last, and
-which GPUs rest after a failure.
+which GPUs rest after a failure.  Decisions do not see the store but its `PoolView`.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
-from miglab_api.gpus import SliceState
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from sqlalchemy import select
+
+from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage, Versions
+from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Ledger, State, Transaction
 from miglab_pool.ledger.usage_history import Uses
 from miglab_pool.model.backoff import Backoff
-from miglab_pool.model.gpu import SOON, GpuState, Ground, Stay
-from miglab_pool.model.memory import Memo, Past, Wellness
+from miglab_pool.model.memory import Wellness
 from miglab_pool.model.queue import Forecast
-from miglab_pool.model.rows import GPU_OK, GpuRow, SliceRow
-from miglab_pool.rules.layout_plan import Change, Kind, Lying, arrange, change, is_possible, only
-from miglab_pool.rules.layout_times import InForce
-from miglab_pool.rules.lease_length import stay_of
+from miglab_pool.model.rows import GpuRow, ReservationRow, SliceRow
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.gpu_snapshot import GpuFacts, is_whole, placed_on, profile_on
+from miglab_pool.state.view import PoolView
+
+TABLES = ("slices", "tickets", "leases", "reservations", "notes", "layouts")
+NEVER = float("-inf")
+SECOND_S = 1.0
 
 
 def _nobody(*_what: object) -> None:
     """Tell nobody."""
 
 
+def _is_of(view: PoolView, at: float) -> bool:
+    """Whether a view is of that second."""
+    return 0 <= at - view.at < SECOND_S
+
+
 class Store:
-    """The pool's shared state.  Every method expects the caller to hold ``lock``."""
+    """The pool's shared state.  Every method but `current` expects the caller to hold ``lock``.
+
+    Attributes:
+        published: the pool as the last transaction left it, at that moment.
+    """
 
     def __init__(
         self,
@@ -48,47 +62,150 @@ class Store:
         self.version = 1
         self.started_at = now()
         self.infos: dict[str, GpuInfo] = {}
-        self.possible: dict[tuple[str, str], bool] = {}  # by shape and course, of this cut
-        self.sizes: dict[tuple[str, ...], int] = {}  # memory slices, by profiles; as possible
         self.usage: dict[int, Usage] = {}
         self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
         self.gpu_usage: dict[str, Usage] = {}
-        self.places: tuple[int, dict[int, int]] = (0, {})  # of a version; see tickets.places
         self.uses = Uses(ledger, settings.pool.fair_half_life_s)
-        self.kept: Memo | None = None  # for reservations; see reserved.py
-        self.laid: dict[str, InForce] = {}  # the layout on each GPU; see laying.py
-        self.cut_done: dict[str, Ground] = {}  # as it was seen last with nothing left to cut
-        self.past: Past | None = None  # reservations that are over; see handover.py
         self.forecast = Forecast()
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
         self.cut_backoff = Backoff(
             settings.tuning.retry_s, settings.tuning.retry_max_s
-        )  # see reserved.cut
+        )  # of what nobody asked
         self.grant_backoff = Backoff(
             settings.tuning.retry_s, settings.tuning.retry_max_s
         )  # see pause_grants
-        self._grounds: dict[str, Ground | None] = {}
-        self._pausing: set[str] = set()
+        self._facts: dict[str, GpuFacts] = {}
+        self._tables: dict[str, Mapping[int, Any]] = {}
+        self._past: tuple[ReservationRow, ...] = ()
         self._stale: set[str] = set(ledger.state.gpus)
+        self._is_writing = False
+        self._made_for: tuple[int, int] | None = None
+        self._view = self.published = self.view()
+        self._later = self.published, self.published
 
     @property
     def state(self) -> State:
         return self.ledger.state
 
-    @property
-    def paused(self) -> str:
-        """Why nothing is granted; empty: it is granted."""
-        return self.state.paused
-
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Transaction]:
-        """A ledger transaction under the lock; see `Ledger.write`."""
-        with self.lock, self.ledger.write(self.now(), durable=durable) as transaction:
-            yield transaction
-            if transaction.has_begun:
-                self.version += 1
+        """A ledger transaction under the lock, and a new view once it is on disk."""
+        with self.lock:
+            self._is_writing = True
+            try:
+                with self.ledger.write(self.now(), durable=durable) as transaction:
+                    yield transaction
+                if transaction.has_begun:
+                    self.version += 1
+            finally:
+                self._is_writing = False
+                self._publish()
+
+    # -- views --------------------------------------------------------------------------------
+
+    def view(self, at: float | None = None) -> PoolView:
+        """The pool at a moment, now if none is named; inside a transaction with what it has put.
+
+        The same object while nothing has changed and the second is the same.
+        """
+        at = self.now() if at is None else at
+        made_for = (self.version, self.state.writes)
+        if made_for != self._made_for or not _is_of(self._view, at):
+            self._view, self._made_for = self._make(at), made_for
+        return self._view
+
+    @property
+    def current(self) -> PoolView:
+        """The pool as the last transaction left it, for any thread, without the lock.
+
+        The same object while nothing has changed and the second is the same.
+        """
+        view, now = self.published, self.now()
+        if _is_of(view, now):
+            return view
+        base, later = self._later
+        if base is not view or not _is_of(later, now):
+            later = replace(view, at=now)
+            self._later = view, later
+        return later
+
+    def _publish(self) -> None:
+        if self.published.version != self.version:
+            self.published = self.view()
+
+    def changed(self, gpus: Collection[str] = (), *, is_news: bool = True) -> None:
+        """What memory alone knows has changed, of these GPUs or of the pool.
+
+        Args:
+            gpus: which; their facts are made anew.
+            is_news: whether whoever waits for news is to be woken.
+        """
+        self._stale.update(gpus)
+        self._made_for = None
+        self.version += is_news
+        if is_news and not self._is_writing:
+            self.published = self.view()
+        elif not self._is_writing:  # of the same moment: what time changes is news of its own
+            self.published = self._make(self.published.at)
+
+    def _make(self, at: float) -> PoolView:
+        state = self.state
+        for name in TABLES:
+            if name in state.changed or name not in self._tables:
+                self._tables[name] = dict(getattr(state, name))
+                if name == "reservations":
+                    self._past = self._read_past()
+        state.changed.clear()
+        self._look_again()
+        return PoolView(
+            version=self.version,
+            at=at,
+            settings=self.settings,
+            ledger=self.ledger.identity,
+            simulated=self.simulated,
+            started_at=self.started_at,
+            paused=state.paused,
+            facts=self._facts,
+            past=self._past,
+            usage=self.uses.totals(at),
+            estimates=self.forecast,
+            **self._tables,
+        )
+
+    def _look_again(self) -> None:
+        """Make the facts of every GPU anew that was touched."""
+        stale = self._stale | self.state.touched
+        self._stale = set()
+        self.state.touched.clear()
+        if stale or self._facts.keys() != self.state.gpus.keys():
+            known = self._facts
+            self._facts = {
+                gpu: self._facts_of(gpu) if gpu in stale or gpu not in known else known[gpu]
+                for gpu in self.state.gpus
+            }
+
+    def _facts_of(self, gpu: str) -> GpuFacts:
+        state, slices = self.state, tuple(self.state.on_gpu[gpu].values())
+        held = (state.leases.get(row.lease or 0) for row in slices)
+        return GpuFacts(
+            row=state.gpus[gpu],
+            info=self.infos.get(gpu),
+            slices=slices,
+            leases={lease.id: lease for lease in held if lease is not None},
+            usage={row.id: self.usage[row.id] for row in slices if row.id in self.usage},
+            whole_usage=self.gpu_usage.get(gpu),
+            rests_until=self.grant_backoff.until(gpu) or NEVER,
+            uncut_until=self.cut_backoff.until(gpu) or NEVER,
+            settings=self.settings,
+        )
+
+    def _read_past(self) -> tuple[ReservationRow, ...]:
+        """The reservations that are over: leases may still live from them."""
+        rows = tables.reservations
+        found = self.ledger.read(select(rows).where(rows.c.state == "over"))
+        return tuple(ReservationRow(**row) for row in found)
 
     # -- GPUs ---------------------------------------------------------------------------------
 
@@ -97,138 +214,27 @@ class Store:
         info = self.infos.get(gpu)
         return info.geometry if info else None
 
-    def is_cut(self, row: GpuRow) -> bool:
-        """Whether the GPU is one that is cut on demand."""
-        return row.mig is True and self.geometry(row.uuid) is not None
-
-    def is_whole(self, row: GpuRow) -> bool:
-        """Whether the GPU is one that is leased whole."""
-        info = self.infos.get(row.uuid)
-        return info is not None and (row.mig is False or not info.geometry.profiles)
-
     def profile(self, row: SliceRow) -> Profile:
         """The profile of a slice, by its GPU's geometry or, that unknown, as the ledger has it."""
-        geometry = self.geometry(row.gpu)
-        known = geometry.by_name.get(row.profile) if geometry else None
-        return known or Profile(
-            row.profile, -1, -1, 0, row.size, row.sm_count, row.memory_mib, 1, (row.start,)
-        )
+        return profile_on(self.geometry(row.gpu), row)
 
     def placed(self, row: SliceRow) -> Placed:
         """The slice as placement sees it."""
-        return Placed(self.profile(row), Placement(row.start, row.size))
+        return placed_on(self.geometry(row.gpu), row)
 
-    def grounds(self) -> list[Ground]:
-        """Every GPU that can be cut, as a decision sees it."""
-        self._drain()
-        self._end_pauses()
-        found = []
-        for row in self.state.gpus.values():
-            if row.uuid not in self._grounds:
-                self._grounds[row.uuid] = self._ground(row)
-            ground = self._grounds[row.uuid]
-            if ground is not None:
-                found.append(ground)
-        return found
-
-    def stale_views(self) -> set[str]:
-        """The GPUs whose views must be drawn again; asked for once."""
-        self._drain()
-        stale, self._stale = self._stale, set()
-        return stale
-
-    def redraw(self, gpus: Collection[str]) -> None:
-        """What memory alone knows of these GPUs has changed."""
-        self._stale.update(gpus)
-        for gpu in gpus:
-            self._grounds.pop(gpu, None)
-        self.version += 1
-
-    def _drain(self) -> None:
-        for gpu in self.state.touched:
-            self._grounds.pop(gpu, None)
-            self._stale.add(gpu)
-        self.state.touched.clear()
-
-    def _end_pauses(self) -> None:
-        over = {gpu for gpu in self._pausing if self.grant_backoff.is_due(gpu, self.now())}
-        if over:
-            self._pausing -= over
-            self.redraw(over)
-
-    def _ground(self, row: GpuRow) -> Ground | None:
-        geometry = self._usable_geometry(row)
-        if geometry is None:
-            return None
-        on_gpu = self.state.on_gpu[row.uuid].values()
-        warm = tuple(self.placed(item) for item in on_gpu if item.is_open)
-        live = tuple(self.placed(item) for item in on_gpu if not item.is_open)
-        fixed = tuple(self.placed(item) for item in on_gpu if item.is_fixed)
-        usable = self._is_open(row) and not self.has_lost(row.uuid)
-        stays = {((1 << item.size) - 1) << item.start: self._stay(item) for item in on_gpu}
-        state = GpuState(row.uuid, geometry, live, warm, usable)
-        return Ground(state, fixed, stays, self.course_of(row))
-
-    def _stay(self, row: SliceRow) -> Stay:
-        lease = self.state.leases.get(row.lease or 0)
-        return SOON if lease is None else stay_of(self.settings, lease)
-
-    def _usable_geometry(self, row: GpuRow) -> Geometry | None:
-        """How the GPU may be cut now: anyhow, or on the seats of the layout in force there."""
-        if not self.is_cut(row):
-            return None
-        return self.geometry_under(row.uuid, self.laid_on(row.uuid), self.lying(row.uuid))
-
-    def geometry_under(
-        self, gpu: str, laid: InForce | None, lying: Sequence[Lying]
-    ) -> Geometry | None:
-        """How a GPU can be cut under a layout, around what lies there then; without one: anyhow."""
-        geometry = self.geometry(gpu)
-        if geometry is None or laid is None:
-            return geometry
-        return only(geometry, arrange(geometry, laid.cut, lying))
-
-    # -- layouts ------------------------------------------------------------------------------
-
-    def laid_on(self, gpu: str) -> InForce | None:
-        """The layout in force on a GPU that can (still) be cut so; None: it is cut on demand."""
-        return self.possible_on(gpu, self.laid.get(gpu))
-
-    def possible_on(self, gpu: str, laid: InForce | None) -> InForce | None:
-        """A layout if the GPU can be cut so; else None."""
-        geometry = self.geometry(gpu)
-        if laid is None or geometry is None or not self.is_cut(self.state.gpus[gpu]):
-            return None
-        has_all = all(name in geometry.by_name for name in laid.cut)
-        return laid if has_all and is_possible(laid.cut, geometry) else None
-
-    def course_of(self, row: GpuRow) -> str:
-        """The only course that gets leases on a GPU now; empty: every course."""
-        return self.course_under(row, self.laid_on(row.uuid))
-
-    def course_under(self, row: GpuRow, laid: InForce | None) -> str:
-        """The only course that does so under a layout: its own, else the one it is assigned to."""
-        assigned = self.settings.assigned_course(row.uuid, row.idx)
-        return (laid.course if laid else "") or assigned
-
-    def lying(self, gpu: str) -> tuple[Lying, ...]:
-        """What lies on a GPU, as a layout sees it."""
-        rows = self.state.on_gpu[gpu].values()
-        return tuple(Lying(row.id, self.placed(row), _kind(row)) for row in rows)
-
-    def change(self, gpu: str, cut: Sequence[str] | None = None) -> Change:
-        """What is to be done to a GPU; without ``cut`` for the layout in force there."""
-        geometry = self.geometry(gpu)
-        assert geometry is not None
-        return change(geometry, self.laid[gpu].cut if cut is None else cut, self.lying(gpu))
+    def is_whole(self, row: GpuRow) -> bool:
+        """Whether a GPU is leased whole."""
+        return is_whole(row, self.infos.get(row.uuid))
 
     def has_lost(self, gpu: str) -> bool:
-        """Whether a server may still live whose slice on this GPU is gone.
-
-        NVML's UUIDs repeat: what is made now could get the very UUID that server was given, so
-        nothing is made or granted here until it is gone.
-        """
+        """Whether a server may still live whose slice on this GPU is gone."""
         return any(row.lost for row in self.state.on_gpu[gpu].values())
+
+    def note_gpu_usage(self, gpu: str, usage: Usage) -> None:
+        """What was read of a whole GPU: whether it may be leased follows from it."""
+        if self.gpu_usage.get(gpu) != usage:
+            self.gpu_usage[gpu] = usage
+            self.changed([gpu])
 
     def pause_grants(self, gpu: str, at: float) -> None:
         """What was granted here could not be made: nothing is, for a while that grows each time.
@@ -236,13 +242,7 @@ class Store:
         Looking at the GPU may find nothing wrong with it, so that alone does not end the pause.
         """
         self.grant_backoff.fail(gpu, at)
-        self._pausing.add(gpu)
-        self.redraw([gpu])
-
-    def _is_open(self, row: GpuRow) -> bool:
-        """Whether the GPU takes new leases, by how it is and what was done with it."""
-        is_due = self.grant_backoff.is_due(row.uuid, self.now())
-        return row.state == GPU_OK and not row.draining and is_due
+        self.changed([gpu])
 
     def mark_gpu(
         self, tx: Transaction, gpu: str, state: str, why: str = "", by: str = "pool"
@@ -251,27 +251,3 @@ class Store:
         row = self.state.gpus.get(gpu)
         if row is not None and (row.state, row.why) != (state, why):
             tx.put(replace(row, state=state, why=why), by, why)
-
-    def whole_gpu(self, row: GpuRow) -> bool:
-        """Whether a GPU with MIG off could be leased whole now, by what was read last."""
-        if not self._is_open(row) or not self.is_whole(row) or self.state.on_gpu[row.uuid]:
-            return False
-        usage = self.gpu_usage.get(row.uuid)
-        return usage is not None and usage.processes == ()
-
-
-def _kind(row: SliceRow) -> Kind:
-    if row.state == SliceState.MAKING:
-        return Kind.COMING if row.lease is None else Kind.GRANTED
-    if row.state == SliceState.FREE and row.draining:
-        return Kind.FIXED
-    return _KINDS[SliceState(row.state)]
-
-
-_KINDS = {
-    SliceState.FREE: Kind.FREE,
-    SliceState.LEASED: Kind.HELD,
-    SliceState.SCRUBBING: Kind.GOING,
-    SliceState.QUARANTINED: Kind.FIXED,
-    SliceState.FOREIGN: Kind.FIXED,
-}

@@ -1,45 +1,84 @@
-"""Matching the queue with what is free: each grant is one transaction."""
+"""Matching the queue with what is free, and making slices ahead of whoever will need them.
 
-from collections.abc import Collection
+Everything is decided on a view, written, and decided anew on the view that follows.
+"""
 
-from miglab_pool.decisions import reserved_places
-from miglab_pool.decisions.queue import served, unseated
+from collections.abc import Iterable
+
+from miglab_pool.decisions import next_grants, queue, reserved_places, slices_to_prepare
+from miglab_pool.decisions.slices_to_prepare import Preparation
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.queue import Grant
 from miglab_pool.model.rows import FULL
-from miglab_pool.rules.backfill import first_that_fits
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.store import Store
-from miglab_pool.transactions import granting, reserved_grants
+from miglab_pool.transactions import lease_grants, slices
 
 
-def match(store: Store, tx: Transaction) -> None:
-    """Grant until nobody in line can be served."""
-    if store.paused:
+def grant_all(store: Store, tx: Transaction) -> None:
+    """Grant until nobody in the queue can be served, and prepare the places that are kept."""
+    if store.view(tx.at).paused:
         return
-    reserved_grants.serve(store, tx)
-    seated = reserved_places.seated(store, tx.at)
-    line = unseated(store, tx.at)
-    while line:
-        grant = first_that_fits(
-            line, reserved_places.grounds(store, tx.at), store.forecast.ahead(tx.at)
-        )
-        if grant is None:
-            break
-        _grant(store, tx, grant)
-        line = [one for one in line if one.ticket != grant.ticket]
-    _match_whole(store, tx, seated)
-    reserved_grants.cut(store, tx)
+    _draw_on_reservations(store, tx)
+    seated = reserved_places.seated(store.view(tx.at))
+    _serve_queue(store, tx)
+    _grant_whole_gpus(store, tx, seated)
+    _prepare_kept_places(store, tx)
 
 
-def _grant(store: Store, tx: Transaction, grant: Grant) -> None:
-    granting.grant(store, tx, store.state.tickets[grant.ticket], grant.choices)
+def cut_for_layouts(store: Store, tx: Transaction) -> None:
+    """Make the slices that the layouts in force ask for."""
+    for one in slices_to_prepare.for_layouts(store.view(tx.at)):
+        _prepare(store, tx, one)
 
 
-def _match_whole(store: Store, tx: Transaction, seated: Collection[int]) -> None:
-    is_free = any(store.whole_gpu(row) for row in store.state.gpus.values())
-    line = served(store, tx.at) if is_free else []
-    wanting = [one for one in line if one.profiles == (FULL,) and one.ticket not in seated]
-    for one in wanting:
-        gpu = next(iter(reserved_places.free_whole(store, tx.at, one.course)), None)
-        if gpu is not None:
-            granting.grant_whole(store, tx, store.state.tickets[one.ticket], gpu)
+def _draw_on_reservations(store: Store, tx: Transaction) -> None:
+    """Those who draw on a reservation go before anybody else is asked."""
+    for one in store.view(tx.at).reservations_in_force:
+        for ticket in reserved_places.claims(store.view(tx.at), one):
+            grant = next_grants.of_reservation(store.view(tx.at), one, ticket)
+            if grant is None:
+                break
+            _write(store, tx, ticket.id, grant)
+
+
+def _serve_queue(store: Store, tx: Transaction) -> None:
+    waiting = queue.unseated(store.view(tx.at))  # the order of one moment, whoever is served
+    while grant := next_grants.of_queue(store.view(tx.at), waiting):
+        _write(store, tx, grant.ticket, grant)
+        waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
+
+
+def _grant_whole_gpus(store: Store, tx: Transaction, seated: Iterable[int]) -> None:
+    view = store.view(tx.at)
+    if not any(gpu.is_free_whole for gpu in view.gpus.values()):
+        return
+    for one in queue.served(view):
+        if one.profiles == (FULL,) and one.ticket not in seated:
+            gpu = next_grants.whole_gpu(store.view(tx.at), one)
+            if gpu is not None:
+                _write(store, tx, one.ticket, gpu)
+
+
+def _write(store: Store, tx: Transaction, ticket: int, grant: Grant | GpuSnapshot) -> None:
+    row = store.state.tickets[ticket]
+    if isinstance(grant, Grant):
+        lease_grants.grant(store, tx, row, grant.choices)
+    else:
+        lease_grants.grant_whole(store, tx, row, grant.row)
+
+
+def _prepare_kept_places(store: Store, tx: Transaction) -> None:
+    for row, seat in reserved_places.places_kept(store.view(tx.at)):
+        what = f"for reservation {row.id}"
+        one = slices_to_prepare.on_seat(store.view(tx.at), seat, what)
+        if one is not None:
+            _prepare(store, tx, one)
+
+
+def _prepare(store: Store, tx: Transaction, one: Preparation) -> None:
+    for row in one.removes:
+        slices.scrub(tx, row, f"recut {one.what}", remake=False)
+    for choice in one.makes:
+        row = slices.new_slice(store, tx, choice.gpu, choice, None, "")
+        tx.put(row, reason=f"cut {one.what}")

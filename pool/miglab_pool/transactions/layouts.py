@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from miglab_api.layouts import LayoutSpec, LayoutState
 from miglab_pool.decisions import layout_conflicts
-from miglab_pool.decisions.layouts import _check_together, _in_words, find, plans, resolved
+from miglab_pool.decisions.layouts import check_together, find, in_words, resolved
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LayoutRow
@@ -18,7 +18,6 @@ from miglab_pool.rules.layout_times import (
     Planned,
     cuts_text,
     hidden,
-    in_force,
     phase,
     planned,
     times_text,
@@ -28,27 +27,12 @@ from miglab_pool.state.store import Store
 # -- the clock ----------------------------------------------------------------------------------
 
 
-def look(store: Store, at: float) -> None:
-    """Work out what is in force on each GPU; those where that changed are seen anew."""
-    now = (
-        in_force(plans(store), at, store.settings.pool.reserve_lead_s)
-        if store.state.layouts
-        else {}
-    )
-    changed = {gpu for gpu in store.laid.keys() | now.keys() if store.laid.get(gpu) != now.get(gpu)}
-    if changed:
-        store.laid = now
-        store.possible.clear()
-        store.redraw(changed)
-
-
 def note_phases(store: Store, tx: Transaction) -> None:
-    """Put into the ledger what the clock has made of each, and see what is in force."""
+    """Put into the ledger what the clock has made of each; a change wakes who waits for news."""
     for row in list(store.state.layouts.values()):
         state = _state(planned(row), tx.at, store.settings.pool.reserve_lead_s)
         if state != row.state:
             tx.put(replace(row, state=state), reason=_what_now(state))
-    look(store, tx.at)
 
 
 def _state(plan: Planned, at: float, lead_s: float) -> LayoutState:
@@ -83,16 +67,16 @@ def lay(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") ->
         rows = [_row(store, tx, one, by, reason) for one in asked]
         why = None
         try:
-            cuts = [cuts_text(one.gpus) for one in resolved(store, asked)]
+            cuts = [cuts_text(one.gpus) for one in resolved(store.view(tx.at), asked)]
             rows = [replace(row, cuts=cut) for row, cut in zip(rows, cuts, strict=True)]
-            _check_together(store, rows, tx.at)
+            check_together(store.view(tx.at), rows)
         except Refused as error:
             why = error
             rows = [replace(r, state=LayoutState.REFUSED, message=why.message) for r in rows]
         else:
             _replace(store, tx, rows, by)
         for row in rows:
-            tx.put(row, by, row.message or _in_words(row), act="cut")
+            tx.put(row, by, row.message or in_words(row), act="cut")
         if why is None:
             _retire(store, tx, by)
             note_phases(store, tx)
@@ -123,7 +107,7 @@ def _replace(store: Store, tx: Transaction, rows: Sequence[LayoutRow], by: str) 
 
 def _retire(store: Store, tx: Transaction, by: str) -> None:
     """End what nothing is left of: without times, and a later one on each of its GPUs."""
-    for plan in hidden(plans(store)):
+    for plan in hidden(store.view(tx.at).plans):
         why = "a later layout holds on each of its GPUs"
         _end(tx, store.state.layouts[plan.number], LayoutState.REPLACED, by, why)
 
@@ -140,12 +124,11 @@ def unlay(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
     """
     why = None
     with store.write(durable=True) as tx:
-        row = find(store, name)
+        view = store.view(tx.at)
+        row = find(view, name)
         try:
-            before = plans(store)
-            layout_conflicts.check(
-                store, before, [one for one in before if one.number != row.id], tx.at
-            )
+            after = [one for one in view.plans if one.number != row.id]
+            layout_conflicts.check(view, view.plans, after)
         except Refused as error:
             why = error
             tx.note(row, by, f"not removed: {error.message}", "refused")

@@ -14,6 +14,7 @@ from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import FULL, LeaseRow
 from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 from miglab_pool.transactions.slices import scrub
 
 NEVER_USED = frozenset({LeaseState.GRANTED})
@@ -52,7 +53,7 @@ def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> Le
         state=LeaseState.ATTACHED,
         holder=holder,
         attached_at=tx.at,
-        ends_at=quota_checks.ends_at(store, lease, tx.at),
+        ends_at=quota_checks.ends_at(store.view(tx.at), lease),
     )
     tx.put(lease, "spawner", f"holder {holder}")
     ticket = store.state.tickets.get(lease.ticket or 0)
@@ -165,8 +166,9 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
             "no-extension", f"One extension is at most {settings.pool.extension_s:.0f} s long.", 422
         )
     ends_at = max(lease.ends_at, store.now()) + by_s
-    quota_checks.check_end(store, lease, ends_at)
-    reservations_ahead.check_end(store, lease, ends_at)
+    view = store.view()
+    quota_checks.check_end(view, lease, ends_at)
+    reservations_ahead.check_end(view, lease, ends_at)
 
 
 # -- the end ------------------------------------------------------------------------------------
@@ -245,15 +247,15 @@ def _end_ticket(store: Store, tx: Transaction, lease: LeaseRow, by: str) -> None
         tx.put(over, by, "its lease was given back")
 
 
-def due(store: Store) -> list[LeaseRow]:
+def due(view: PoolView) -> list[LeaseRow]:
     """Leases whose server should be stopped: past their end, or being released by the pool."""
-    now = store.now()
+    now = view.at
     return [
         lease
-        for lease in store.state.leases.values()
+        for lease in view.leases.values()
         if lease.is_held
         and (
             (lease.ends_at is not None and lease.ends_at <= now)
-            or any(row.lost for row in store.state.slices_of(lease))
+            or any(row.lost for row in view.slices_of(lease))
         )
     ]

@@ -3,8 +3,6 @@
 Whether it may be asked for, and who is next, is decided in `tickets`.
 """
 
-from dataclasses import replace
-
 from miglab_api.tickets import TicketRequest, TicketState
 from miglab_pool.decisions import admission
 from miglab_pool.ledger.ledger import Transaction
@@ -50,7 +48,7 @@ def _at_once(store: Store, asked: TicketRequest) -> Answer:
         with store.write(durable=True) as tx:
             ticket, why = _asked(store, tx, asked)
             if why is None:
-                grants.match(store, tx)
+                grants.grant_all(store, tx)
                 ticket = store.state.tickets[ticket.id]
             if ticket.is_queued:
                 raise _NotFreeError
@@ -69,14 +67,13 @@ def _not_free(shape: str, kept: TicketRow | None) -> Refused:
 
 
 def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
-    shape, why = admission.judge(store, asked)
+    view = store.view(tx.at)
+    shape, why = admission.judge(view, asked)
     ticket = tickets.of_server(store, asked.user, asked.server)
     may_stay = why is None or why.reason in NO_NEW_ONES
     if may_stay and ticket is not None and _is_same(ticket, asked, shape):
-        ticket = replace(ticket, attended_at=tx.at)
-        store.state.tickets[ticket.id] = ticket
-        return ticket, None
-    why = why or admission.why_not_now(store, asked, shape, ticket)
+        return store.state.attend(ticket, tx.at), None
+    why = why or admission.why_not_now(view, asked, shape, ticket)
     if why is None and ticket is not None:
         _replace(store, tx, ticket)
     return _new(store, tx, asked, shape, why), why

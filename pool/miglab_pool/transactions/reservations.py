@@ -5,16 +5,16 @@ Decisions only.  What a reservation is doing at a moment follows from its row an
 those in force is reserved.py's concern.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from miglab_api.reservations import ReservationRequest, ReservationState
+from miglab_pool.decisions.layouts import check_reserved
 from miglab_pool.decisions.reservation_checks import (
-    _check_ahead,
-    _check_clashes,
-    _check_room,
-    _check_times,
-    _shape,
+    check_ahead,
+    check_clashes,
+    check_room,
+    check_times,
+    shape_of,
 )
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
@@ -22,6 +22,7 @@ from miglab_pool.model.reservations import in_words, phase
 from miglab_pool.model.rows import LIVE_RESERVATIONS, ReservationRow
 from miglab_pool.model.schedule import Occurrence, local_day, mask_of
 from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
 
 # -- making -------------------------------------------------------------------------------------
 
@@ -30,7 +31,6 @@ def make(
     store: Store,
     asked: ReservationRequest,
     by: str,
-    check: Callable[[ReservationRow, float], None] = lambda _row, _at: None,
 ) -> ReservationRow:
     """Reserve, or refuse with the reason, which is in the ledger too.
 
@@ -38,11 +38,10 @@ def make(
         store: the pool.
         asked: what and when.
         by: who.
-        check: refuses what goes well with the other reservations, but not with something else.
     """
     with store.write(durable=True) as tx:
         row = _row(store.ledger.new_id("reservation"), tx.at, asked, by)
-        row, why = _judged(store, row, asked, tx.at, check)
+        row, why = _judged(store.view(tx.at), row, asked)
         if why is not None:
             row = replace(
                 row, state=ReservationState.REFUSED, reason=why.reason, message=why.message
@@ -58,7 +57,6 @@ def change(
     number: int,
     asked: ReservationRequest,
     by: str,
-    check: Callable[[ReservationRow, float], None] = lambda _row, _at: None,
 ) -> ReservationRow:
     """Reserve otherwise under the same number; if that is refused, it stays as it was.
 
@@ -69,7 +67,7 @@ def change(
         if before.state not in LIVE_RESERVATIONS:
             raise Refused("reservation-over", f"Reservation {number} is {before.state} already.")
         row = replace(_row(number, before.made_at, asked, by), state=before.state)
-        row, why = _judged(store, row, asked, tx.at, check)
+        row, why = _judged(store.view(tx.at), row, asked)
         if why is None:
             tx.put(row, by)
             tx.note(row, by, row.message or in_words(row), "change")
@@ -81,21 +79,17 @@ def change(
 
 
 def _judged(
-    store: Store,
-    row: ReservationRow,
-    asked: ReservationRequest,
-    at: float,
-    check: Callable[[ReservationRow, float], None],
+    view: PoolView, row: ReservationRow, asked: ReservationRequest
 ) -> tuple[ReservationRow, Refused | None]:
     """The row with its shape and first day worked out, and why it cannot be."""
     try:
-        row = replace(row, shape=_shape(store, asked))
-        _check_times(asked, at)
-        row = replace(row, first_date=(asked.date or local_day(at, asked.tz)).isoformat())
-        _check_ahead(row, at)
-        _check_room(store, row)
-        _check_clashes(store, row, at)
-        check(row, at)
+        row = replace(row, shape=shape_of(view, asked))
+        check_times(asked, view.at)
+        row = replace(row, first_date=(asked.date or local_day(view.at, asked.tz)).isoformat())
+        check_ahead(row, view.at)
+        check_room(view, row)
+        check_clashes(view, row)
+        check_reserved(view, row)
     except Refused as error:
         return row, error
     return row, None

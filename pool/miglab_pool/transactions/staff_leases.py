@@ -37,7 +37,7 @@ def extend(
         check_seen(store, row, seen)
         after = staff_actions.given_time(row, by_s, tx.at, store.settings.reclaim.keepalive_s)
         if after.ends_at is not None:
-            reservations_ahead.check_end(store, row, after.ends_at)
+            reservations_ahead.check_end(store.view(tx.at), row, after.ends_at)
         act = "keep" if after.ends_at == row.ends_at else "extend"
         return record(store, tx, row, after, by, why or f"extended by {by_s:.0f} s", act)
 

@@ -9,6 +9,7 @@ from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.gpu import clash
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow, TicketRow
+from miglab_pool.rules.ticket_limits import expires_at
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import leases, slices
 
@@ -42,8 +43,7 @@ def attend(store: Store, number: int) -> TicketRow:
     with store.lock:
         ticket = find(store, number)
         if ticket.state in (TicketState.WAITING, TicketState.OFFERED):
-            ticket = replace(ticket, attended_at=store.now())
-            store.state.tickets[number] = ticket
+            ticket = store.state.attend(ticket, store.now())
         return ticket
 
 
@@ -153,21 +153,8 @@ def expire(store: Store, tx: Transaction) -> None:
             leases.withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 
-def expires_at(store: Store, ticket: TicketRow) -> float | None:
-    """When the ticket ends unless somebody does something; a restart of the pool renews it."""
-    if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
-        return max(ticket.offered_at, store.started_at) + store.settings.pool.offer_s
-    if ticket.state != TicketState.WAITING:
-        return None
-    longest = ticket.created_at + store.settings.pool.longest_wait_s
-    if ticket.lease is not None:  # its slices are being made: no grace, yet not for ever
-        return longest
-    unattended = max(ticket.attended_at, store.started_at) + store.settings.pool.attend_grace_s
-    return min(unattended, longest)
-
-
 def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str] | None:
-    ends = expires_at(store, ticket)
+    ends = expires_at(store.settings, store.started_at, ticket)
     if ends is None or at < ends:
         return None
     if ticket.state == TicketState.OFFERED:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow
+from miglab_pool.rules.lease_length import keepalives_left
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import leases
 
@@ -117,11 +118,6 @@ def stay(store: Store, number: int, by: str) -> LeaseRow:
     return lease
 
 
-def keepalives_left(store: Store, lease: LeaseRow) -> int:
-    """How often "I am still here" still counts."""
-    return max(0, store.settings.reclaim.keepalives - lease.stays)
-
-
 def worked(store: Store, number: int) -> None:
     """Work was seen: "I am still here" counts anew."""
     with store.write() as tx:
@@ -136,7 +132,7 @@ def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     if lease.warn_kind != WarningKind.IDLE:
         why = f"That does not put this end off: {lease.warn_why} Save your work in time."
         return Refused("no-keepalive", why)
-    if keepalives_left(store, lease):
+    if keepalives_left(store.settings, lease):
         return None
     return Refused(
         "no-keepalive",

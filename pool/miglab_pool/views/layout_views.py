@@ -18,28 +18,27 @@ from miglab_api.layouts import (
 )
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.rows import GPU_OK, GpuRow, LayoutRow, LeaseRow
+from miglab_pool.model.rows import GPU_OK, LayoutRow, LeaseRow, SliceRow
 from miglab_pool.rules.layout_plan import Change, Lying
 from miglab_pool.rules.layout_times import Planned, in_force, phase, planned, rule_of, times_of
-from miglab_pool.state.store import Store
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.view import PoolView
 
 
-def layouts(store: Store) -> Layouts:
+def layouts(view: PoolView) -> Layouts:
     """All that is planned or in force, and every GPU that can be cut."""
-    rows = sorted(store.state.layouts.values(), key=lambda row: row.id)
+    rows = sorted(view.layouts.values(), key=lambda row: row.id)
     return Layouts(
-        at=store.now(),
-        layouts=tuple(layout_view(store, row) for row in rows),
-        gpus=tuple(_gpu_now(store, row) for row in _gpus(store)),
+        at=view.at,
+        layouts=tuple(layout_view(view, row) for row in rows),
+        gpus=tuple(_gpu_now(view, gpu) for gpu in _gpus(view)),
     )
 
 
-def layout_view(store: Store, row: LayoutRow) -> LayoutView:
+def layout_view(view: PoolView, row: LayoutRow) -> LayoutView:
     """One layout, with its time in force or next."""
     plan = planned(row)
-    time = (
-        phase(plan, store.now(), store.settings.pool.reserve_lead_s).time if row.is_live else None
-    )
+    time = phase(plan, view.at, view.settings.pool.reserve_lead_s).time if row.is_live else None
     return LayoutView(
         id=row.id,
         name=row.name,
@@ -55,21 +54,21 @@ def layout_view(store: Store, row: LayoutRow) -> LayoutView:
     )
 
 
-def diffs(store: Store, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+def diffs(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
     """Layouts, each with its cuts in full names, against the GPUs as they are."""
-    return [_diff(store, one) for one in asked]
+    return [_diff(view, one) for one in asked]
 
 
-def diffs_now(store: Store, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+def diffs_now(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
     """As `diffs`, each only with the GPUs on which it would be in force now, were it applied."""
     plans = [_planned(number, one) for number, one in enumerate(asked)]
-    found = in_force(plans, store.now(), store.settings.pool.reserve_lead_s)
+    found = in_force(plans, view.at, view.settings.pool.reserve_lead_s)
     mine = [
         {gpu: cut for gpu, cut in one.gpus.items() if gpu in found and found[gpu].number == number}
         for number, one in enumerate(asked)
     ]
     return [
-        _diff(store, one.model_copy(update={"gpus": gpus}))
+        _diff(view, one.model_copy(update={"gpus": gpus}))
         for one, gpus in zip(asked, mine, strict=True)
     ]
 
@@ -79,43 +78,44 @@ def _planned(number: int, asked: LayoutSpec) -> Planned:
     return Planned(number, asked.name, asked.course, asked.gpus, rules)
 
 
-def _diff(store: Store, asked: LayoutSpec) -> LayoutDiff:
+def _diff(view: PoolView, asked: LayoutSpec) -> LayoutDiff:
     plan = _planned(0, asked)
-    time = phase(plan, store.now(), store.settings.pool.reserve_lead_s).time
-    gpus = [row for row in _gpus(store) if row.uuid in asked.gpus]
+    time = phase(plan, view.at, view.settings.pool.reserve_lead_s).time
+    gpus = [gpu for gpu in _gpus(view) if gpu.uuid in asked.gpus]
     return LayoutDiff(
         layout=asked.name,
         course=asked.course,
         starts_at=time.starts_at if time else None,
         ends_at=time.ends_at if time else None,
-        gpus=tuple(_against(store, row, asked) for row in gpus),
+        gpus=tuple(_against(view, gpu, asked) for gpu in gpus),
     )
 
 
-def _gpus(store: Store) -> list[GpuRow]:
-    found = [row for row in store.state.gpus.values() if store.is_cut(row)]
-    return sorted(found, key=lambda row: (row.idx, row.uuid))
+def _gpus(view: PoolView) -> list[GpuSnapshot]:
+    cut = [gpu for gpu in view.gpus.values() if gpu.is_cut]
+    return sorted(cut, key=lambda gpu: (gpu.row.idx, gpu.uuid))
 
 
-def _against(store: Store, row: GpuRow, asked: LayoutSpec) -> GpuLayout:
-    cut = asked.gpus[row.uuid]
-    view = _gpu_view(store, row, cut, store.change(row.uuid, cut))
-    return view.model_copy(update={"layout": asked.name, "course": asked.course})
+def _against(view: PoolView, gpu: GpuSnapshot, asked: LayoutSpec) -> GpuLayout:
+    cut = tuple(asked.gpus[gpu.uuid])
+    layout = _gpu_layout(view, gpu, cut, gpu.change(cut))
+    return layout.model_copy(update={"layout": asked.name, "course": asked.course})
 
 
-def _gpu_now(store: Store, row: GpuRow) -> GpuLayout:
-    laid = store.laid_on(row.uuid)
+def _gpu_now(view: PoolView, gpu: GpuSnapshot) -> GpuLayout:
+    laid = gpu.layout
     if laid is None:
-        return GpuLayout(gpu=row.uuid, index=row.idx, conforms=True)
-    view = _gpu_view(store, row, laid.cut, store.change(row.uuid))
+        return GpuLayout(gpu=gpu.uuid, index=gpu.row.idx, conforms=True)
+    layout = _gpu_layout(view, gpu, laid.cut, gpu.change())
     update = {"layout": laid.name, "course": laid.course, "until": laid.until}
-    return view.model_copy(update=update)
+    return layout.model_copy(update=update)
 
 
-def _gpu_view(store: Store, row: GpuRow, cut: Sequence[str], todo: Change) -> GpuLayout:
-    drains = tuple(_drain(store, item) for item in todo.drains)
+def _gpu_layout(view: PoolView, gpu: GpuSnapshot, cut: Sequence[str], todo: Change) -> GpuLayout:
+    row = gpu.row
+    drains = tuple(_drain(view, item) for item in todo.drains)
     ends = [drain.ends_at for drain in drains]
-    blocked = tuple(_blocked(store, row, todo))
+    blocked = tuple(_blocked(gpu, todo))
     return GpuLayout(
         gpu=row.uuid,
         index=row.idx,
@@ -126,29 +126,30 @@ def _gpu_view(store: Store, row: GpuRow, cut: Sequence[str], todo: Change) -> Gp
         removes=_places(item.placed for item in (*todo.removes, *todo.goes)),
         drains=drains,
         blocked=blocked,
-        ready_at=None if row.draining and not todo.is_done else _latest(store, ends),
+        ready_at=None if row.draining and not todo.is_done else _latest(view, ends),
     )
 
 
-def _latest(store: Store, ends: Sequence[float | None]) -> float | None:
+def _latest(view: PoolView, ends: Sequence[float | None]) -> float | None:
     """When the last of them is over; now if there is none, None if one has no end."""
     known = [end for end in ends if end is not None]
-    return max(known, default=store.now()) if len(known) == len(ends) else None
+    return max(known, default=view.at) if len(known) == len(ends) else None
 
 
-def _blocked(store: Store, row: GpuRow, todo: Change) -> Iterable[str]:
+def _blocked(gpu: GpuSnapshot, todo: Change) -> Iterable[str]:
+    row = gpu.row
     if row.state != GPU_OK:
         yield f"the GPU is {row.state}: {row.why}"
     elif row.draining and not todo.is_done:
         yield f"the GPU is drained: {row.draining}"
-    elif store.has_lost(row.uuid):
+    elif gpu.facts.has_lost:
         yield "servers whose slices are gone have not ended yet"
+    rows = {row.id: row for row in gpu.slices}
     for item in todo.fixed:
-        yield _in_the_way(store, item)
+        yield _in_the_way(rows[item.number], item)
 
 
-def _in_the_way(store: Store, item: Lying) -> str:
-    row = store.state.slices[item.number]
+def _in_the_way(row: SliceRow, item: Lying) -> str:
     state = row.state if row.state in _WAY_OUT else "drained"
     what = f"slice {row.id} ({row.profile} at {item.placed.placement}) is {state}"
     return f"{what}: {_WAY_OUT.get(state, 'end that')}"
@@ -160,9 +161,9 @@ _WAY_OUT: dict[str, str] = {
 }
 
 
-def _drain(store: Store, item: Lying) -> LayoutDrain:
-    row = store.state.slices[item.number]
-    lease = store.state.leases[row.lease or 0]
+def _drain(view: PoolView, item: Lying) -> LayoutDrain:
+    row = view.slices[item.number]
+    lease = view.leases[row.lease or 0]
     return LayoutDrain(
         profile=row.profile,
         start=row.start,

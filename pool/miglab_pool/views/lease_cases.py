@@ -1,13 +1,14 @@
 """The leases as the reclaimer looks at them: all that are in use.  Reads only."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_pool.decisions import class_ends
+from miglab_pool.decisions.demand import others_waiting
 from miglab_pool.model.reservations import MakesWay
-from miglab_pool.model.rows import LeaseRow
-from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
+from miglab_pool.views import pool_views
 
 AHEAD_S = 3600.0  # longer than anybody is warned before an end
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
@@ -55,17 +56,17 @@ def _sum(figures: Iterable[int | None]) -> int | None:
     return sum(known) if found and len(known) == len(found) else None
 
 
-def cases(store: Store, view: Callable[[LeaseRow], LeaseView]) -> list[Case]:
+def cases(view: PoolView) -> list[Case]:
     """All leases in use."""
-    ends = class_ends.ends(store, AHEAD_S)
+    ends = class_ends.ends(view, AHEAD_S)
     return [
         Case(
-            view(row),
+            pool_views.lease_view(view, row, others_wait=others_waiting(view, row)),
             row.attached_at or row.granted_at,
             row.stays,
             row.stay_until,
             makes_way=ends.get(row.id),
         )
-        for row in store.state.leases.values()
+        for row in view.leases.values()
         if row.state in IN_USE and row.holder
     ]

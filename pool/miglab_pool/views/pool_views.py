@@ -3,29 +3,38 @@
 Names are all in: who may see them is the service's to decide.
 """
 
+from collections.abc import Sequence
+
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.reservations import ReservationState, ReservationView
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.decisions import estimates, queue, reserved_places
-from miglab_pool.decisions.reservations_in_force import in_force
-from miglab_pool.decisions.wait_reasons import Whys
+from miglab_pool.decisions import estimates, queue, reserved_places, wait_reasons
+from miglab_pool.decisions.demand import others_waiting
+from miglab_pool.decisions.extensions import extension_limit_s
 from miglab_pool.model import schedule
+from miglab_pool.model.once import once
 from miglab_pool.model.reservations import kept_until, phase, rule_of
-from miglab_pool.model.rows import GpuRow, LeaseRow, ReservationRow, SliceRow, TicketRow
-from miglab_pool.state.store import Store
-from miglab_pool.transactions import tickets, warnings
+from miglab_pool.model.rows import LeaseRow, ReservationRow, SliceRow, TicketRow
+from miglab_pool.rules.lease_length import keepalives_left
+from miglab_pool.rules.ticket_limits import expires_at
+from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot
+from miglab_pool.state.view import PoolView
 
 
-def slice_view(store: Store, row: SliceRow, blocks_layout: str = "") -> SliceView:
+def slice_view(view: PoolView, row: SliceRow, blocks_layout: str = "") -> SliceView:
     """One slice."""
-    lease = store.state.leases.get(row.lease or 0)
-    usage = store.usage.get(row.id)
+    gpu = view.facts.get(row.gpu)
+    return _slice_view(gpu, row, blocks_layout)
+
+
+def _slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) -> SliceView:
+    lease = gpu.leases.get(row.lease or 0) if gpu else None
+    usage = gpu.usage.get(row.id) if gpu else None
     processes = usage.processes if usage else None
-    gpu = store.state.gpus.get(row.gpu)
     return SliceView(
         slice_id=row.id,
-        gpu=gpu.idx if gpu else -1,
+        gpu=gpu.row.idx if gpu else -1,
         uuid=row.uuid,
         profile=row.profile,
         start=row.start,
@@ -48,11 +57,11 @@ def slice_view(store: Store, row: SliceRow, blocks_layout: str = "") -> SliceVie
     )
 
 
-def gpu_view(store: Store, row: GpuRow) -> GpuView:
+@once
+def gpu_view(gpu: GpuSnapshot) -> GpuView:
     """One GPU with its slices, lowest start first."""
-    on_gpu = sorted(store.state.on_gpu[row.uuid].values(), key=lambda item: (item.start, item.id))
-    laid = store.laid_on(row.uuid)
-    leaving = {} if laid is None else _leaving(store, row.uuid, laid.name)
+    on_gpu = sorted(gpu.slices, key=lambda item: (item.start, item.id))
+    leaving, row = _leaving(gpu), gpu.row
     return GpuView(
         index=row.idx,
         uuid=row.uuid,
@@ -61,27 +70,29 @@ def gpu_view(store: Store, row: GpuRow) -> GpuView:
         memory_mib=row.memory_mib,
         mig=row.mig,
         state=row.state,
-        why=row.why or _why_not_now(store, row),
+        why=row.why or _why_not_now(gpu),
         draining=row.draining,
-        course=store.course_of(row),
-        layout=laid.name if laid else "",
-        slices=tuple(slice_view(store, item, leaving.get(item.id, "")) for item in on_gpu),
+        course=gpu.course,
+        layout=gpu.layout.name if gpu.layout else "",
+        slices=tuple(_slice_view(gpu.facts, item, leaving.get(item.id, "")) for item in on_gpu),
     )
 
 
-def _leaving(store: Store, gpu: str, layout: str) -> dict[int, str]:
+def _leaving(gpu: GpuSnapshot) -> dict[int, str]:
     """The slices for which the layout in force has no place."""
-    todo = store.change(gpu)
-    return {item.number: layout for item in (*todo.drains, *todo.removes)}
+    if gpu.layout is None:
+        return {}
+    todo = gpu.change()
+    return {item.number: gpu.layout.name for item in (*todo.drains, *todo.removes)}
 
 
-def _why_not_now(store: Store, row: GpuRow) -> str:
+def _why_not_now(gpu: GpuSnapshot) -> str:
     """Why a GPU that answers takes no lease."""
-    if store.has_lost(row.uuid):
+    if gpu.facts.has_lost:
         return "takes no new lease until the servers whose slices are gone have ended"
-    if not store.is_whole(row) or store.state.on_gpu[row.uuid]:
+    if not gpu.is_whole or gpu.slices:
         return ""
-    usage = store.gpu_usage.get(row.uuid)
+    usage = gpu.facts.whole_usage
     if usage is None or usage.processes is None:
         return "its processes cannot be read, so it counts as in use"
     if not usage.processes:
@@ -90,16 +101,10 @@ def _why_not_now(store: Store, row: GpuRow) -> str:
     return f"foreign processes run on it: {pids}"
 
 
-def ticket_view(store: Store, row: TicketRow) -> TicketView:
-    """A ticket with its place in line."""
-    line = queue.places(store) if row.state == TicketState.WAITING else {}
-    return make_ticket_view(store, row, line.get(row.id), len(line), Whys(store))
-
-
-def make_ticket_view(
-    store: Store, row: TicketRow, position: int | None, waiting: int, whys: Whys
-) -> TicketView:
-    """A ticket whose place is known."""
+def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
+    """A ticket with its position."""
+    line = queue.positions(view) if row.state == TicketState.WAITING else {}
+    position = line.get(row.id)
     return TicketView(
         id=row.id,
         user=row.user,
@@ -108,36 +113,48 @@ def make_ticket_view(
         shape=row.shape,
         state=TicketState(row.state),
         position=position,
-        waiting=waiting,
+        waiting=len(line),
         created_at=row.created_at,
-        expires_at=tickets.expires_at(store, row),
+        expires_at=expires_at(view.settings, view.started_at, row),
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
-        message=row.message or whys.of(row),
+        message=row.message or wait_reasons.reasons(view).of(row),
         is_next=row.is_queued and row.next_at is not None,
-        estimate=estimates.of_ticket(store, row.id) if position is not None else None,
+        estimate=estimates.of_ticket(view, row.id) if position is not None else None,
     )
 
 
+def full_lease_view(
+    view: PoolView, row: LeaseRow, rows: Sequence[SliceRow] | None = None
+) -> LeaseView:
+    """As `lease_view`, with who waits for it, and by how much it may be extended."""
+    most_s = extension_limit_s(view, row) if row.is_held else None
+    return lease_view(view, row, rows, others_waiting(view, row), most_s)
+
+
 def lease_view(
-    store: Store, row: LeaseRow, others_wait: int = 0, extension_s: float | None = None
+    view: PoolView,
+    row: LeaseRow,
+    rows: Sequence[SliceRow] | None = None,
+    others_wait: int = 0,
+    extension_s: float | None = None,
 ) -> LeaseView:
     """A lease with its slices.
 
     Args:
-        store: the pool.
+        view: the pool.
         row: the lease.
+        rows: its slices, also those that are gone; None: those that are not.
         others_wait: how many wait for what it would free.
         extension_s: what one extension may add, if reservations allow less than the settings.
     """
-    most_s = store.settings.pool.extension_s if extension_s is None else extension_s
-    found = [store.ledger.find_slice(number) for number in row.slices]
-    rows = [item for item in found if item is not None]
+    most_s = view.settings.pool.extension_s if extension_s is None else extension_s
+    rows = view.slices_of(row) if rows is None else rows
     return LeaseView(
         id=row.id,
         ticket=row.ticket,
         generation=row.generation,
-        ledger=store.ledger.identity,
+        ledger=view.ledger,
         user=row.user,
         server=row.server,
         course=row.course,
@@ -145,20 +162,20 @@ def lease_view(
         state=LeaseState(row.state),
         holder=row.holder,
         uuids=tuple(item.uuid for item in rows if item.uuid is not None),
-        slices=tuple(slice_view(store, item) for item in rows) if row.is_live else (),
+        slices=tuple(slice_view(view, item) for item in rows) if row.is_live else (),
         granted_at=row.granted_at,
         attached_at=row.attached_at,
         ends_at=row.ends_at,
         release_requested_at=row.releasing_at,
-        extensions_left=max(0, store.settings.pool.extensions - row.extensions) if most_s else 0,
+        extensions_left=max(0, view.settings.pool.extensions - row.extensions) if most_s else 0,
         extension_s=most_s,
         reason=row.reason,
-        warning=_warning(store, row),
+        warning=_warning(view, row),
         others_wait=others_wait,
     )
 
 
-def _warning(store: Store, row: LeaseRow) -> LeaseWarning | None:
+def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
     if row.state != LeaseState.WARNED or row.warned_at is None or row.reclaim_at is None:
         return None
     return LeaseWarning(
@@ -166,16 +183,17 @@ def _warning(store: Store, row: LeaseRow) -> LeaseWarning | None:
         reclaim_at=row.reclaim_at,
         reason=row.warn_why,
         kind=WarningKind(row.warn_kind),
-        keepalives_left=warnings.keepalives_left(store, row),
+        keepalives_left=keepalives_left(view.settings, row),
     )
 
 
-def reservation_view(store: Store, row: ReservationRow) -> ReservationView:
+def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     """A reservation, with its time in force or next."""
-    at, lead_s = store.now(), store.settings.pool.reserve_lead_s
+    at, lead_s = view.at, view.settings.pool.reserve_lead_s
     rule = rule_of(row)
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
-    drawn = next((row.count - n.left for n in in_force(store, at) if n.row.id == row.id), 0)
+    mine = (one for one in view.reservations_in_force if one.row.id == row.id)
+    drawn = next((row.count - one.left for one in mine), 0)
     return ReservationView(
         id=row.id,
         course=row.course,
@@ -201,7 +219,7 @@ def reservation_view(store: Store, row: ReservationRow) -> ReservationView:
     )
 
 
-def kept_places(store: Store) -> tuple[ReservedSlot, ...]:
+def kept_places(view: PoolView) -> tuple[ReservedSlot, ...]:
     """What is set aside now for reservations."""
     return tuple(
         ReservedSlot(
@@ -211,42 +229,25 @@ def kept_places(store: Store) -> tuple[ReservedSlot, ...]:
             start=seat.placed.placement.start,
             size=seat.placed.placement.size,
         )
-        for row, seat in reserved_places.places_kept(store, store.now())
+        for row, seat in reserved_places.places_kept(view)
     )
 
 
-class Snapshots:
-    """The pool at one moment; only the GPUs that changed are drawn again."""
+@once
+def snapshot(view: PoolView) -> PoolSnapshot:
+    """The pool at the view's moment; only the GPUs that changed are drawn again."""
+    gpus = (gpu_view(gpu) for gpu in view.gpus.values())
+    return PoolSnapshot(
+        at=view.at,
+        simulated=view.simulated,
+        gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))),
+        waiting=tuple(ticket_view(view, view.tickets[number]) for number in queue.positions(view)),
+        reserved_slots=kept_places(view),
+        paused=view.paused,
+    )
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._version = 0
-        self._gpus: dict[str, GpuView] = {}
-        self._snapshot: PoolSnapshot | None = None
 
-    def get(self) -> PoolSnapshot:
-        """The snapshot of now; the same object until something changes."""
-        store = self._store
-        if self._snapshot is None or self._version != store.version:
-            for gpu in store.stale_views() | (store.state.gpus.keys() - self._gpus.keys()):
-                if gpu in store.state.gpus:
-                    self._gpus[gpu] = gpu_view(store, store.state.gpus[gpu])
-            self._snapshot = self._draw()
-            self._version = store.version
-        return self._snapshot
-
-    def _draw(self) -> PoolSnapshot:
-        store = self._store
-        line = queue.places(store)
-        rows, whys = store.state.tickets, Whys(store)
-        return PoolSnapshot(
-            at=store.now(),
-            simulated=store.simulated,
-            gpus=tuple(sorted(self._gpus.values(), key=lambda view: (view.index, view.uuid))),
-            waiting=tuple(
-                make_ticket_view(store, rows[number], place, len(line), whys)
-                for number, place in line.items()
-            ),
-            reserved_slots=kept_places(store),
-            paused=store.paused,
-        )
+def reservations(view: PoolView) -> list[ReservationView]:
+    """Those in force or ahead, the next in front."""
+    views = [reservation_view(view, row) for row in view.reservations.values()]
+    return sorted(views, key=lambda one: (one.starts_at or 0.0, one.id))

@@ -76,9 +76,7 @@ def read_gpus(worker: Worker) -> list[Finding]:
             worker.gpu_backoff.fail(gpu, tx.at)
             worker.store.mark_gpu(tx, gpu, GPU_LOST, UNLISTED)
             tickets.drop_grants(worker.store, tx, gpu, UNLISTED)
-        worker.store.possible.clear()
-        worker.store.sizes.clear()
-        worker.store.redraw(list(worker.store.state.gpus))
+        worker.store.changed(list(worker.store.state.gpus))
     return []
 
 
@@ -133,7 +131,7 @@ def _read(worker: Worker, gpu: str) -> list[SliceReading]:
         return worker.driver.slices(gpu)
     usage = worker.driver.gpu_usage(gpu)
     with worker.store.lock:
-        worker.store.gpu_usage[gpu] = usage
+        worker.store.note_gpu_usage(gpu, usage)
     return []
 
 

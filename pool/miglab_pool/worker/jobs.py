@@ -12,14 +12,13 @@ from enum import StrEnum
 from miglab_api.gpus import SliceState
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
-from miglab_pool.decisions import queue
 from miglab_pool.gpu.errors import GpuError, InUse, NoRoom
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.gpu import Choice
 from miglab_pool.model.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
-from miglab_pool.transactions import granting, grants, leases, slices, tickets
+from miglab_pool.transactions import grants, lease_grants, leases, slices, tickets
 from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.worker import Worker, probe_key
 
@@ -199,7 +198,7 @@ def _check_empty(worker: Worker, row: SliceRow) -> None:
     """A whole GPU is handed over only while its process list is known and empty."""
     usage = worker.driver.gpu_usage(row.gpu)
     with worker.store.lock:
-        worker.store.gpu_usage[row.gpu] = usage
+        worker.store.note_gpu_usage(row.gpu, usage)
     if usage.processes is None:
         raise InUse(f"The processes on {row.gpu} cannot be read, so it counts as in use.")
     if usage.processes:
@@ -240,7 +239,7 @@ def _record_made(
         worker.store.cut_backoff.clear(row.gpu)
     else:
         worker.store.grant_backoff.clear(row.gpu)
-        granting.offer_if_ready(worker.store, tx, lease)
+        lease_grants.offer_if_ready(worker.store, tx, lease)
 
 
 def _create_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
@@ -332,7 +331,7 @@ def _record_gone(worker: Worker, tx: Transaction, row: SliceRow) -> None:
     worker.gpu_backoff.clear(row.gpu)
     if row.draining:
         _keep_drained(worker, tx, row)
-    grants.match(worker.store, tx)
+    grants.grant_all(worker.store, tx)
     if row.remake and not row.draining:
         make_warm(worker, tx, row)
 
@@ -356,18 +355,15 @@ def make_warm(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     geometry = worker.store.geometry(gone.gpu)
     profile = geometry.by_name.get(gone.profile) if geometry else None
     is_closed = gpu.state != GPU_OK or bool(gpu.draining)
-    if is_closed or profile is None or any(map(_is_slices, queue.queued(worker.store))):
+    view = worker.store.view()
+    if is_closed or profile is None or any(ticket.shape != FULL for ticket in view.queued):
         return
-    if worker.store.laid_on(gone.gpu) is not None:
-        return  # what is missing there is made by laying.cut
+    if view.gpus[gone.gpu].layout is not None:
+        return  # what is missing there is made for the layout
     choice = Choice(gone.gpu, profile, Placement(gone.start, gone.size))
     row = slices.new_slice(worker.store, tx, gone.gpu, choice, None, "")
     if not slices.is_in_the_way(worker.store, row):
         tx.put(row, reason="made anew for the next")
-
-
-def _is_slices(ticket: object) -> bool:
-    return getattr(ticket, "shape", FULL) != FULL
 
 
 # -- probe --------------------------------------------------------------------------------------
@@ -422,7 +418,7 @@ def _record_probe(worker: Worker, tx: Transaction, asked: LeaseRow, answer: Live
         for is_asked_back in (False, True):
             worker.probe_backoff.clear((lease.id, is_asked_back))
         leases.holder_gone(worker.store, tx, lease, "its server is gone")
-        grants.match(worker.store, tx)
+        grants.grant_all(worker.store, tx)
     elif answer is Liveness.UNKNOWN:
         worker.probe_backoff.fail(probe_key(lease), tx.at)
     else:

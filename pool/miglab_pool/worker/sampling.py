@@ -21,21 +21,16 @@ def sample(worker: Worker) -> None:
     slices = {row.id: _read(worker, row) for row in rows if row.gpu not in silent}
     gpus = {gpu: _read_gpu(worker, gpu) for gpu in whole if gpu not in silent}
     with worker.store.lock:
-        changed = {
-            row.gpu
-            for row in rows
-            if _news(slices.get(row.id, UNKNOWN)) != _news(worker.store.usage.get(row.id))
-        }
-        changed |= {
-            gpu
-            for gpu, usage in gpus.items()
-            if _news(usage) != _news(worker.store.gpu_usage.get(gpu))
-        }
-        worker.store.usage = slices
-        worker.store.samples += 1
-        worker.store.gpu_usage.update(gpus)
-        if changed:
-            worker.store.redraw(changed)
+        store = worker.store
+        is_news = any(
+            _news(slices.get(row.id, UNKNOWN)) != _news(store.usage.get(row.id)) for row in rows
+        ) or any(_news(usage) != _news(store.gpu_usage.get(gpu)) for gpu, usage in gpus.items())
+        moved = {row.gpu for row in rows if slices.get(row.id) != store.usage.get(row.id)}
+        moved |= {gpu for gpu, usage in gpus.items() if usage != store.gpu_usage.get(gpu)}
+        store.usage = slices
+        store.samples += 1
+        store.gpu_usage.update(gpus)
+        store.changed(moved, is_news=is_news)
 
 
 def _news(usage: Usage | None) -> tuple[object, ...]:

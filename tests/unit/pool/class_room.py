@@ -99,12 +99,13 @@ class ClassRoom(World):
         """The layout on each GPU, and the slices there."""
         on_gpu = self.ledger.state.on_gpu
         return {
-            gpu: (laid.number, frozenset(on_gpu[gpu])) for gpu, laid in self.pool.store.laid.items()
+            gpu: (laid.number, frozenset(on_gpu[gpu]))
+            for gpu, laid in self.pool.view.layouts_in_force.items()
         }
 
     def _verify_laid(self, before: dict[str, tuple[int, frozenset[int]]]) -> None:
         """Where a layout was and is in force nothing was made but its shapes."""
-        for gpu, laid in self.pool.store.laid.items():
+        for gpu, laid in self.pool.view.layouts_in_force.items():
             number, slices = before.get(gpu, (0, frozenset()))
             for row in self.ledger.state.on_gpu[gpu].values():
                 is_new = number == laid.number and row.id not in slices

@@ -221,13 +221,17 @@ def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
     world = heavy_world(make_world)
     for user, shape in (("ada", "3g.20gb"), ("bob", "1g.5gb"), ("ada", "2x1g.5gb")):
         lease = world.run(user, shape)
-        world.pool.store.uses.standing(world.at, {}, 1.0)
+        world.pool.view.usage.standing(world.at, {}, 1.0)
         world.pass_time(3 * HOUR_S)
         world.end(lease)
     world.run("cy", "1g.5gb")
     world.pass_time(2 * HOUR_S)
-    kept = world.pool.store.uses.standing(world.at, {}, 1.0)
-    fresh = Uses(world.ledger, SETTINGS.pool.fair_half_life_s).standing(world.at, {}, 1.0)
+    kept = world.pool.view.usage.standing(world.at, {}, 1.0)
+    fresh = (
+        Uses(world.ledger, SETTINGS.pool.fair_half_life_s)
+        .totals(world.at)
+        .standing(world.at, {}, 1.0)
+    )
     assert kept.users == pytest.approx(fresh.users)
     assert kept.courses == pytest.approx(fresh.courses)
     assert kept.users["ada"] == pytest.approx(
@@ -239,21 +243,21 @@ def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
 def test_a_grant_counts_at_once(world: World) -> None:
     """Who was just granted slices has a lease on the account, before a minute has passed."""
     world.run("ada", "3g.20gb")
-    assert world.pool.store.uses.standing(world.at, {}, 1.0).users["ada"] == 4.0
+    assert world.pool.view.usage.standing(world.at, {}, 1.0).users["ada"] == 4.0
 
 
 def test_a_rolled_back_end_is_undone(world: World) -> None:
     """A lease that seemed to end in a transaction that failed counts as live again."""
     lease = world.run("ada")
     uses = world.pool.store.uses
-    uses.at(world.at)
+    uses.totals(world.at)
     row = world.ledger.state.leases[lease.id]
     over = replace(row, state=LeaseState.RELEASED, ended_at=world.at)
     with pytest.raises(Crash), world.pool.store.write() as tx:
         tx.put(over)
-        assert [one.ended for one in uses.at(world.at)] == [world.at]
+        assert [one.ended for one in uses.totals(world.at).all] == [world.at]
         raise Crash
-    assert [one.ended for one in uses.at(world.at)] == [None]
+    assert [one.ended for one in uses.totals(world.at).all] == [None]
 
 
 # -- in the pool ----------------------------------------------------------------------------------

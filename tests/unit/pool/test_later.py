@@ -115,7 +115,7 @@ def test_kept_times_are_in_order(lab: World) -> None:
     reserve(
         lab, course="vision", count=2, weekdays=("tue", "wed"), from_time="13:00", to_time="14:00"
     )
-    found = reservations_ahead.kept_times(lab.pool.store, lab.at, TUESDAY + 28 * HOUR_S)
+    found = reservations_ahead.kept_times(lab.pool.view, lab.at, TUESDAY + 28 * HOUR_S)
     assert [(one.row.id, one.begins - TUESDAY + LEAD_S) for one in found] == [
         (1, 0.0),
         (2, 3 * HOUR_S),
@@ -123,7 +123,7 @@ def test_kept_times_are_in_order(lab: World) -> None:
     ]
     go_to(lab, 901)
     assert [
-        one.row.id for one in reservations_ahead.kept_times(lab.pool.store, lab.at, lab.at + 60)
+        one.row.id for one in reservations_ahead.kept_times(lab.pool.view, lab.at, lab.at + 60)
     ] == []
 
 
@@ -221,27 +221,27 @@ def worse(lab: World, lease: LeaseRow, at: float) -> bool:
 
     Nothing is shared with another lease or moment here.
     """
-    core = lab.pool.store
-    others = [one for one in reservations_ahead.staying(core, at) if one.id != lease.id]
+    view = lab.pool.view
+    others = [one for one in reservations_ahead.staying(view, at) if one.id != lease.id]
     return unplaced(lab, at, [*others, lease]) > unplaced(lab, at, others)
 
 
 def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
-    core = lab.pool.store
-    rows = [one.row for one in reservations_ahead.keeping(core, at, stays) for _ in range(one.left)]
+    view = lab.pool.view
+    rows = [one.row for one in reservations_ahead.keeping(view, at, stays) for _ in range(one.left)]
     wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
-    held = [row for lease in stays for row in core.state.slices_of(lease)]
+    held = [row for lease in stays for row in view.slices_of(lease)]
     spots = [
         Spot(
             replace(
                 ground,
                 fixed=(
                     *ground.fixed,
-                    *(core.placed(row) for row in held if row.gpu == ground.state.gpu),
+                    *(view.placed(row) for row in held if row.gpu == ground.state.gpu),
                 ),
             )
         )
-        for ground in core.grounds()
+        for ground in view.grounds
     ]
     seats = keep_for(wishes, spots).values()
     return sum(len(wish.profiles) for wish in wishes) - sum(len(found) for found in seats)
@@ -250,7 +250,7 @@ def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
 def first_in_the_way(lab: World, lease: LeaseRow) -> float | None:
     """When the first of what is kept begins that an extension would be in the way of."""
     since = max(lab.at, lease.ends_at or 0.0)
-    for time in reservations_ahead.kept_times(lab.pool.store, since, since + HOUR_S):
+    for time in reservations_ahead.kept_times(lab.pool.view, since, since + HOUR_S):
         if worse(lab, lease, max(since, time.begins)):
             return time.begins - since
     return None
@@ -284,8 +284,8 @@ def test_a_round_says_the_same_as_each_alone(make_world: Callable[..., World], s
     lab.at = TUESDAY - dice.choice((1.0, 1.5)) * HOUR_S
     lab.pool.reconcile()
     busy(lab, dice)
-    for case in lab.pool.cases():
-        row = lab.ledger.state.leases[case.lease.id]
+    for lease in lab.pool.leases():
+        row = lab.ledger.state.leases[lease.id]
         most_s = first_in_the_way(lab, row)
         told = HOUR_S if most_s is None else most_s if most_s >= LEAST_S else 0.0
-        assert case.lease.extension_s == told
+        assert lease.extension_s == told

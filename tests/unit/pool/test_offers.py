@@ -20,23 +20,23 @@ from .test_reservations import LEAD_S, TUESDAY, go_to, reserve
 
 def without_lease(lab: World, ground: Ground, number: int) -> Ground:
     """The GPU when one lease is over."""
-    store = lab.pool.store
-    rows = store.state.slices_of(store.state.leases[number])
-    places = [store.placed(row).placement for row in rows if row.gpu == ground.state.gpu]
+    view = lab.pool.view
+    rows = view.slices_of(view.leases[number])
+    places = [view.placed(row).placement for row in rows if row.gpu == ground.state.gpu]
     live = tuple(item for item in ground.state.live if item.placement not in places)
     return replace(ground, state=replace(ground.state, live=live))
 
 
 def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
     """After which end the shape fits: by letting one lease end after the other."""
-    store = lab.pool.store
-    first = next(iter(queue.unseated(store, lab.at)), None)
+    view = lab.pool.view
+    first = next(iter(queue.unseated(view)), None)
     kept_for = first if first and sorted(first.profiles) != sorted(shape) else None
-    grounds = store.grounds()
-    ends = ((lease.ends_at, lease.id) for lease in store.state.leases.values() if lease.ends_at)
+    grounds = view.grounds
+    ends = ((lease.ends_at, lease.id) for lease in view.leases.values() if lease.ends_at)
     for end, number in sorted(ends):
         grounds = [without_lease(lab, ground, number) for ground in grounds]
-        left = reserved_places.closed(store, lab.at, grounds)
+        left = reserved_places.closed(view, grounds)
         states = [ground.state for ground in open_to(left, course)]
         if kept_for is not None:
             kept = set_aside(kept_for.profiles, open_to(left, kept_for.course))
@@ -59,7 +59,7 @@ def test_the_next_end_is_the_first_that_helps(make_world: Callable[..., World], 
     for user, shape in (("zoe", "7g.40gb"), ("yan", "3g.20gb"), ("xia", "1g.5gb")):
         lab.ask(user, dice.choice((shape, "2g.10gb")))
     lab.work()
-    geometries = [info.geometry for info in lab.pool.store.infos.values()]
+    geometries = lab.pool.view.geometries
     for course in lab.pool.offers(["everyone", "deep"]).courses:
         for offer in course.shapes:
             if offer.shape in SHAPES[:-2] and not offer.free_now:

@@ -7,9 +7,8 @@ import pytest
 
 from miglab_api.layouts import LayoutTime
 from miglab_pool.decisions import layout_conflicts
-from miglab_pool.decisions import layout_conflicts as promises
 from miglab_pool.model.rows import ReservationRow
-from miglab_pool.rules.layout_times import Planned, rule_of
+from miglab_pool.rules.layout_times import Planned, in_force, rule_of
 
 AT = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC).timestamp()
 ROW = ReservationRow(
@@ -35,9 +34,12 @@ def test_when_it_breaks(
     if cut == "3g.20gb":
         plans.insert(0, Planned(1, "base", "", {"G": ("1g.5gb",)}))
     monkeypatch.setattr(
-        promises, "_holds", lambda _core, laid, _rows: not laid or "3g.20gb" in laid["G"].cut
+        layout_conflicts, "gpus_at", lambda _view, at, _there, plans: in_force(plans, at, 900.0)
     )
-    core = SimpleNamespace(settings=SimpleNamespace(reserve_lead_s=900.0))
-    found = layout_conflicts.broken(core, plans, [ROW], AT)  # type: ignore[arg-type]
+    monkeypatch.setattr(
+        layout_conflicts, "_holds", lambda laid, _rows: not laid or "3g.20gb" in laid["G"].cut
+    )
+    view = SimpleNamespace(at=AT)
+    found = layout_conflicts.broken(view, plans, [ROW])  # type: ignore[arg-type]
     midnight = dt.datetime.combine(day, dt.time(), dt.UTC).timestamp()
     assert found == {1: midnight + breaks_at * 3600}

@@ -173,7 +173,7 @@ def test_clash_in_winter_only(lab: World) -> None:
 
 def test_the_sum_is_the_closed_form(lab: World) -> None:
     """What is accepted beside each other packs on the GPU, and one more of anything does not."""
-    geometry = next(iter(lab.pool.store.infos.values())).geometry
+    geometry = lab.pool.view.geometries[0]
     counts: dict[str, int] = {}
     for shape in ("3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb", "2g.10gb", "1g.5gb"):
         more = counts | {shape: counts.get(shape, 0) + 1}
@@ -189,6 +189,7 @@ def test_no_gpu_has_answered(make_world: Callable[..., World]) -> None:
     """Without any GPU's answer nothing can be promised."""
     lab = make_world(RULES)
     lab.pool.store.infos.clear()
+    lab.pool.store.changed(list(lab.ledger.state.gpus))
     assert refusal(lab).reason == "gpus-unknown"
 
 
@@ -366,9 +367,9 @@ def test_each_who_waits_takes_one_place(lab: World) -> None:
     go_to(lab, 0)
     for number in range(5):
         lab.ask(f"d{number}", course="deep")
-    assert len(reserved_places.seated(lab.pool.store, lab.at)) == 5
+    assert len(reserved_places.seated(lab.pool.view)) == 5
     assert offered(lab, "deep").free_now == 2
-    assert [one.coming for one in gather.look(lab.pool.store)[0].bookings] == [3, 2]
+    assert [one.coming for one in gather.look(lab.pool.view)[0].bookings] == [3, 2]
 
 
 def test_only_as_many_as_reserved(lab: World) -> None:

@@ -10,16 +10,16 @@ from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.decisions import queue, reservations_ahead, reserved_places
 from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Place, Scene
-from miglab_pool.decisions.reservations_in_force import in_force
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model import reservations
 from miglab_pool.model.gpu import GpuState, Ground
 from miglab_pool.model.queue import Forecast, Waiting
-from miglab_pool.model.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow
+from miglab_pool.model.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use
 from miglab_pool.rules.lease_length import extensions_s
-from miglab_pool.state.store import Store
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.view import PoolView
 
 MOST_IN_LINE = 60  # who stands further back is told the place alone
 LATELY = 200  # leases that history is made of
@@ -29,40 +29,40 @@ WHOLE = Profile(FULL, -1, -1, 0, 1, 0, 0, 1, (0,))
 WHOLE_GPU = Geometry(1, (WHOLE,))
 
 
-def look(store: Store) -> tuple[Scene, dict[int, str]]:
+def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
     """What the next estimates are made from; and the shape of each of the scene's newcomers."""
-    at = store.now()
-    seated = reserved_places.seated(store, at)
-    line = tuple(one for one in queue.served(store, at) if one.ticket not in seated)
-    shapes = {} if len(line) > MOST_IN_LINE else dict(enumerate(_shapes(store), 1))
+    at = view.at
+    seated = reserved_places.seated(view)
+    line = tuple(one for one in queue.served(view) if one.ticket not in seated)
+    shapes = {} if len(line) > MOST_IN_LINE else dict(enumerate(_shapes(view), 1))
     newcomers = {-number: shape for number, shape in shapes.items()}
     scene = Scene(
         line=line[:MOST_IN_LINE],
-        grounds=(*reserved_places.grounds(store, at), *_whole(store)),
-        holdings=tuple(_holdings(store, at)),
-        lately=_lately(store, at),
-        standing=queue.standing(store, at),
-        lease_s=store.settings.pool.longest_lease_s,
-        longest_wait_s=store.settings.pool.longest_wait_s,
+        grounds=(*reserved_places.grounds(view), *_whole(view)),
+        holdings=tuple(_holdings(view, at)),
+        lately=_lately(view, at),
+        standing=queue.standing(view),
+        lease_s=view.settings.pool.longest_lease_s,
+        longest_wait_s=view.settings.pool.longest_wait_s,
         asking={number: reservations.profiles(shape) for number, shape in newcomers.items()},
-        bookings=tuple(_bookings(store, at)),
-        not_before=store.forecast.ahead(at).not_before,
+        bookings=tuple(_bookings(view, at)),
+        not_before=view.estimates.ahead(at).not_before,
     )
     return scene, newcomers
 
 
-def keep(
-    store: Store, scene: Scene, newcomers: Mapping[int, str], found: Mapping[int, WaitEstimate]
-) -> None:
-    """Remember the estimates; what is news to a reader is a change like any other."""
-    before = store.forecast
-    store.forecast = Forecast(
+def kept(scene: Scene, newcomers: Mapping[int, str], found: Mapping[int, WaitEstimate]) -> Forecast:
+    """What came of a scene, to be remembered."""
+    return Forecast(
         at=scene.standing.now,
         of_tickets={one: said for one, said in found.items() if one not in newcomers},
         of_shapes={newcomers[one]: said for one, said in found.items() if one in newcomers},
     )
-    if _in_minutes(before) != _in_minutes(store.forecast):
-        store.version += 1
+
+
+def is_news(before: Forecast, now: Forecast) -> bool:
+    """Whether a reader would see another figure."""
+    return _in_minutes(before) != _in_minutes(now)
 
 
 def _in_minutes(forecast: Forecast) -> dict[object, tuple[int, int]]:
@@ -73,11 +73,11 @@ def _in_minutes(forecast: Forecast) -> dict[object, tuple[int, int]]:
 # -- the scene ------------------------------------------------------------------------------------
 
 
-def _shapes(store: Store) -> list[str]:
+def _shapes(view: PoolView) -> list[str]:
     """The shapes that somebody could ask for."""
-    geometries = [info.geometry for info in store.infos.values()]
+    geometries = view.geometries
     found = set()
-    for text in {text for rules in store.settings.courses.values() for text in rules.shapes}:
+    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
         shape = _resolved(text, geometries)
         if shape is not None and not shape.is_cpu:
             found.add(str(shape))
@@ -91,30 +91,31 @@ def _resolved(text: str, geometries: list[Geometry]) -> Shape | None:
         return None
 
 
-def _whole(store: Store) -> Iterator[Ground]:
+def _whole(view: PoolView) -> Iterator[Ground]:
     """The GPUs with MIG off, as if each could be cut into one slice."""
-    for row in store.state.gpus.values():
-        if store.is_whole(row):
-            yield _whole_ground(store, row)
+    for gpu in view.gpus.values():
+        if gpu.is_whole:
+            yield _whole_ground(gpu)
 
 
-def _whole_ground(store: Store, row: GpuRow) -> Ground:
+def _whole_ground(gpu: GpuSnapshot) -> Ground:
     placed = (Placed(WHOLE, Placement(0, 1)),)
-    is_held = bool(store.state.on_gpu[row.uuid])
-    is_free = store.whole_gpu(row)
-    state = GpuState(row.uuid, WHOLE_GPU, () if is_free else placed, (), row.state == GPU_OK)
-    return Ground(state, () if is_free or is_held else placed, course=store.course_of(row))
+    is_free, is_held = gpu.is_free_whole, bool(gpu.slices)
+    is_usable = gpu.row.state == GPU_OK
+    state = GpuState(gpu.uuid, WHOLE_GPU, () if is_free else placed, (), is_usable)
+    return Ground(state, () if is_free or is_held else placed, course=gpu.course)
 
 
-def _bookings(store: Store, at: float) -> Iterator[Booking]:
+def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
     """What reservations keep while anybody in line might wait."""
-    kept = _kept_now(store, at)
-    coming = {one.row.id: len(mine) for one, mine in reserved_places.seated_by(store, at)}
-    for time in reservations_ahead.kept_times(store, at, at + store.settings.pool.longest_wait_s):
+    kept = _kept_now(view)
+    coming = {one.row.id: len(mine) for one, mine in reserved_places.seated_by(view)}
+    for time in reservations_ahead.kept_times(view, at, at + view.settings.pool.longest_wait_s):
         moment = max(at, time.begins)
-        stays = None if moment == at else reservations_ahead.staying(store, moment)
-        found = [one for one in in_force(store, moment, stays) if one.row.id == time.row.id]
-        seats = kept.get(time.row.id, ()) if moment == at else ()
+        is_now = moment == at
+        stays = view.leases.values() if is_now else reservations_ahead.staying(view, moment)
+        found = [one for one in view.in_force_at(moment, stays) if one.row.id == time.row.id]
+        seats = kept.get(time.row.id, ()) if is_now else ()
         for one in found:
             if one.left:
                 yield Booking(
@@ -125,14 +126,14 @@ def _bookings(store: Store, at: float) -> Iterator[Booking]:
                     starts_s=time.time.starts_at - at,
                     ends_s=time.ends - at,
                     seats=seats,
-                    coming=coming.get(time.row.id, 0) if moment == at else 0,
+                    coming=coming.get(time.row.id, 0) if is_now else 0,
                 )
 
 
-def _kept_now(store: Store, at: float) -> dict[int, tuple[tuple[Place, ...], ...]]:
+def _kept_now(view: PoolView) -> dict[int, tuple[tuple[Place, ...], ...]]:
     """The places of each lease that is kept now, by reservation."""
     wishes: dict[tuple[int, int], tuple[Place, ...]] = {}
-    for row, seat in reserved_places.places_kept(store, at):
+    for row, seat in reserved_places.places_kept(view):
         key = (row.id, seat.wish)
         wishes[key] = (*wishes.get(key, ()), (seat.gpu, seat.placed))
     found: dict[int, tuple[tuple[Place, ...], ...]] = {}
@@ -141,17 +142,17 @@ def _kept_now(store: Store, at: float) -> dict[int, tuple[tuple[Place, ...], ...
     return found
 
 
-def _holdings(store: Store, at: float) -> Iterator[Holding]:
+def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
     """All that will become free: leases, and what is being cleared or made for nobody yet."""
-    for lease in store.state.leases.values():
-        yield _holding(store, lease, at)
-    for row in store.state.slices.values():
+    for lease in view.leases.values():
+        yield _holding(view, lease, at)
+    for row in view.slices.values():
         if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
-            yield Holding(tuple(_places(store, [row])), 0.0, SOON_S, SOON_S)
+            yield Holding(tuple(_places(view, [row])), 0.0, SOON_S, SOON_S)
 
 
-def _holding(store: Store, lease: LeaseRow, at: float) -> Holding:
-    places = tuple(_places(store, store.state.slices_of(lease)))
+def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
+    places = tuple(_places(view, view.slices_of(lease)))
     if lease.state == LeaseState.RELEASING:
         return Holding(places, 0.0, SOON_S, SOON_S)
     age_s = 0.0 if lease.attached_at is None else at - lease.attached_at
@@ -159,11 +160,11 @@ def _holding(store: Store, lease: LeaseRow, at: float) -> Holding:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(places, age_s, left_s, left_s)
     end_s = (
-        store.settings.pool.longest_lease_s
+        view.settings.pool.longest_lease_s
         if lease.attached_at is None
         else _left_s(lease.ends_at, at)
     )
-    last_end_s = None if end_s is None else end_s + extensions_s(store.settings, lease)
+    last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
     return Holding(places, age_s, end_s, last_end_s, _left_s(lease.reclaim_at, at))
 
 
@@ -171,16 +172,16 @@ def _left_s(ends_at: float | None, at: float) -> float | None:
     return None if ends_at is None else max(0.0, ends_at - at)
 
 
-def _places(store: Store, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
+def _places(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
     for row in rows:
         if row.profile == FULL:
             yield row.gpu, Placed(WHOLE, Placement(0, 1))
-        elif store.is_cut(store.state.gpus[row.gpu]) and store.geometry(row.gpu) is not None:
-            yield row.gpu, store.placed(row)
+        elif view.facts[row.gpu].is_cut:
+            yield row.gpu, view.placed(row)
 
 
-def _lately(store: Store, at: float) -> Lately:
-    uses = [use for use in store.uses.at(at) if use.began is not None]
+def _lately(view: PoolView, at: float) -> Lately:
+    uses = [use for use in view.usage.all if use.began is not None]
     over = sorted((use for use in uses if use.ended is not None), key=lambda use: use.ended or 0.0)
     recent = sorted(uses, key=lambda use: use.began or 0.0)[-LATELY:]
     return Lately(

@@ -139,7 +139,7 @@ async def leases(
     """The live leases, or one user's, as far as the asker may see whose they are."""
     if user is not None and not asker.is_user(user) and asker.courses(Right.SEE_NAMES) == NOWHERE:
         raise DeniedError(403, "forbidden", "You can see your own leases only.")
-    found = await host.decide(lambda pool: pool.leases(user))
+    found = await host.look(lambda pool: pool.leases(user))
     return [one for one in found if asker.may(Right.SEE_NAMES, one.course, one.user)]
 
 
@@ -224,7 +224,7 @@ async def offers(
     if course and not seen and not asker.is_user(user):
         raise DeniedError(403, "forbidden", "You can see your own offers only.")
     course = seen
-    return await host.decide(lambda pool: pool.offers(course, user))
+    return await host.look(lambda pool: pool.offers(course, user))
 
 
 @api.get("/pool")
@@ -294,7 +294,7 @@ async def _again(request: Request, before: Principal) -> Principal | None:
 async def metrics(request: Request) -> Response:
     """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
     host: PoolRunner = request.app.state.host
-    held = await host.decide(lambda pool: pool.leases())
+    held = await host.look(lambda pool: pool.brief_leases())
     host.metrics.gpu_call_s.set(host.gpu_call_s)
     said = await host.decide(lambda pool: pool.wellness())
     told = Told({gpu: one.health for gpu, one in said.items()})

@@ -44,13 +44,13 @@ router = APIRouter(prefix="/api/layout", responses=REFUSED)
 @router.get("")
 async def layouts(asker: Viewer, host: Host) -> Layouts:
     """What was applied, and how each GPU stands to what is in force on it."""
-    return visible(await host.decide(lambda pool: pool.layouts()), asker)
+    return visible(await host.look(lambda pool: pool.layouts()), asker)
 
 
 @router.get("/file")
 async def as_file(_: Viewer, host: Host) -> dict[str, str]:
     """What was applied, as the text of a layout file."""
-    found = await host.decide(lambda pool: pool.layouts())
+    found = await host.look(lambda pool: pool.layouts())
     return {"text": dump(found.layouts)}
 
 
@@ -58,7 +58,7 @@ async def as_file(_: Viewer, host: Host) -> dict[str, str]:
 async def diff(request: LayoutText, asker: Viewer, host: Host) -> list[LayoutDiff]:
     """What the layouts of a file would change now, and who is in the way; changes nothing."""
     wishes = await _wishes(request.text, request.file, request.names)
-    found = await host.decide(lambda pool: pool.layout_diffs(_specs(pool, wishes)))
+    found = await host.look(lambda pool: pool.layout_diffs(_specs(pool, wishes)))
     return [one.model_copy(update={"gpus": _visible(one.gpus, asker)}) for one in found]
 
 

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/reservations", responses=REFUSED)
 @router.get("")
 async def reservations(asker: Who, host: Host) -> list[ReservationView]:
     """What is reserved, the next in front; who made it and what for, staff alone see."""
-    found = await host.decide(lambda pool: pool.reservations())
+    found = await host.look(lambda pool: pool.reservations())
     return [visible_reservation(one, asker) for one in found]
 
 

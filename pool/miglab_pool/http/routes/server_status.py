@@ -27,4 +27,4 @@ async def server_status(
 @router.get("/tickets/{ticket_id}/alternatives")
 async def alternatives(ticket_id: int, _: Spawner, host: Host) -> list[ShapeOffer]:
     """The shapes that this student could have at once by leaving the queue."""
-    return await host.decide(lambda pool: pool.alternatives(ticket_id))
+    return await host.look(lambda pool: pool.alternatives(ticket_id))

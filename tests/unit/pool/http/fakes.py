@@ -220,6 +220,9 @@ class FakePool(FakeLayouts):
     def leases(self, user: str | None = None) -> list[LeaseView]:
         return [lease for lease in self.held.values() if user in (None, lease.user)]
 
+    def brief_leases(self) -> list[LeaseView]:
+        return self.leases()
+
     def warned(self) -> frozenset[int]:
         return frozenset(lease.id for lease in self.held.values() if lease.warning is not None)
 

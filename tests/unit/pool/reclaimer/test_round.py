@@ -508,7 +508,7 @@ def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     words = "Maintenance of the lab from 14:00 to 14:05."  # as the reclaimer would say it
     lab.pool.pause(words, "root")
     lab.live(1200)
-    assert lab.pool.store.paused == words
+    assert lab.pool.view.paused == words
 
 
 def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixture) -> None:
@@ -624,7 +624,7 @@ def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
     lab.live(840)
     for _ in range(60):
         lab.live(STEP_S)
-        assert lab.pool.store.paused
+        assert lab.pool.view.paused
 
 
 def test_one_that_changed_does_not_hold_up_the_others(

@@ -1,4 +1,4 @@
-"""Which reservations are in force at a moment, and how much of each is left.  Reads only."""
+"""Which reservations are in force at a moment, and how much of each is left.  Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,8 @@ from miglab_api.reservations import ReservationState
 from miglab_pool.model.reservations import phase
 from miglab_pool.model.rows import LeaseRow, ReservationRow
 from miglab_pool.model.schedule import Occurrence
-from miglab_pool.state.store import Store
+
+Key = tuple[str, str]  # course and shape
 
 
 @dataclass(frozen=True)
@@ -30,25 +31,30 @@ class InForce:
     has_begun: bool
     left: int
 
+    @property
+    def key(self) -> Key:
+        """What a lease must be of to be drawn from it: the course and the shape."""
+        return self.row.course, self.row.shape
 
-def in_force(store: Store, at: float, leases: Iterable[LeaseRow] | None = None) -> list[InForce]:
+
+def in_force(
+    rows: Iterable[ReservationRow], at: float, lead_s: float, leases: Iterable[LeaseRow]
+) -> list[InForce]:
     """The reservations in force at a moment, those that began first in front.
 
     Args:
-        store: the pool.
+        rows: those that are not over.
         at: the moment.
-        leases: those that live then; None: those that live now.
+        lead_s: how long before their start places are kept.
+        leases: those that live then.
     """
-    ahead = found(store, at)
-    if not ahead:
-        return []
-    return less_drawn(ahead, drawn(store.state.leases.values() if leases is None else leases))
+    ahead = undrawn(rows, at, lead_s)
+    return less_drawn(ahead, drawn(leases)) if ahead else []
 
 
-def found(store: Store, at: float) -> list[InForce]:
+def undrawn(rows: Iterable[ReservationRow], at: float, lead_s: float) -> list[InForce]:
     """The reservations in force at a moment if no lease lives, those that began first in front."""
-    lead_s = store.settings.pool.reserve_lead_s
-    phases = ((row, *phase(row, at, lead_s)) for row in store.state.reservations.values())
+    phases = ((row, *phase(row, at, lead_s)) for row in rows)
     in_time = [
         InForce(row, time, state is ReservationState.KEPT, time.starts_at <= at, row.count)
         for row, state, time in phases
@@ -57,27 +63,26 @@ def found(store: Store, at: float) -> list[InForce]:
     return sorted(in_time, key=lambda one: (one.time, one.row.id))
 
 
-def drawn(leases: Iterable[LeaseRow]) -> Counter[tuple[str, str]]:
+def drawn(leases: Iterable[LeaseRow]) -> Counter[Key]:
     """How many leases of each course and shape count as drawn, if these live."""
     return Counter(
         (lease.course, lease.shape) for lease in leases if lease.state != LeaseState.RELEASING
     )
 
 
-def less_drawn(found: Sequence[InForce], drawn: Mapping[tuple[str, str], int]) -> list[InForce]:
+def less_drawn(ahead: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
     """Leases of the course and shape draw on its reservations, the earliest first."""
     rest, less = Counter(drawn), []
-    for one in found:
-        key = (one.row.course, one.row.shape)
-        mine = min(rest[key], one.row.count)
-        rest[key] -= mine
+    for one in ahead:
+        mine = min(rest[one.key], one.row.count)
+        rest[one.key] -= mine
         less.append(replace(one, left=one.row.count - mine))
     return less
 
 
-def left(store: Store, at: float) -> Counter[tuple[str, str]]:
+def left_of(reservations: Iterable[InForce]) -> Counter[Key]:
     """How many leases of a course and shape the reservations in force still hold for it."""
-    total: Counter[tuple[str, str]] = Counter()
-    for one in in_force(store, at):
-        total[one.row.course, one.row.shape] += one.left
+    total: Counter[Key] = Counter()
+    for one in reservations:
+        total[one.key] += one.left
     return total

@@ -1,0 +1,33 @@
+"""Who gets slices next.  Pure: the view in, one grant out.
+
+First those who draw on a reservation, then the queue, then those who want a whole GPU.
+"""
+
+from collections.abc import Sequence
+
+from miglab_pool.decisions import reserved_places
+from miglab_pool.model.queue import Grant, Waiting
+from miglab_pool.model.rows import FULL, TicketRow
+from miglab_pool.rules.backfill import first_that_fits
+from miglab_pool.rules.reservations_in_force import InForce
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.view import PoolView
+
+
+def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
+    """What a ticket that draws on a reservation gets now; None: its place is not empty yet."""
+    if one.row.shape == FULL:
+        return next(iter(reserved_places.free_whole(view, one.row.course, but=one)), None)
+    choices = reserved_places.choose(view, one)
+    return None if choices is None else Grant(ticket.id, choices)
+
+
+def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
+    """Who of the queue goes now; what is kept for reservations is closed to all of it."""
+    gpus = reserved_places.grounds(view)
+    return first_that_fits(waiting, gpus, view.estimates.ahead(view.at))
+
+
+def whole_gpu(view: PoolView, one: Waiting) -> GpuSnapshot | None:
+    """The whole GPU that somebody in the queue gets now."""
+    return next(iter(reserved_places.free_whole(view, one.course)), None)

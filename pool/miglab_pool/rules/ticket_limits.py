@@ -1,0 +1,24 @@
+"""When a ticket ends unless somebody does something.  Pure."""
+
+from miglab_api.tickets import TicketState
+from miglab_pool.model.rows import TicketRow
+from miglab_pool.settings import PoolSettings
+
+
+def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float | None:
+    """When the ticket ends; None if nothing ends it.
+
+    Args:
+        settings: the site's limits.
+        started_at: when the pool service began: a restart renews every grace.
+        ticket: which.
+    """
+    if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
+        return max(ticket.offered_at, started_at) + settings.pool.offer_s
+    if ticket.state != TicketState.WAITING:
+        return None
+    longest = ticket.created_at + settings.pool.longest_wait_s
+    if ticket.lease is not None:  # its slices are being made: no grace, yet not for ever
+        return longest
+    unattended = max(ticket.attended_at, started_at) + settings.pool.attend_grace_s
+    return min(unattended, longest)
