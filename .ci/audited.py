@@ -1,0 +1,24 @@
+"""Says in one sentence what pip-audit found; its report is the argument, and may be missing."""
+
+import json
+import sys
+from pathlib import Path
+
+
+def sentence(report: Path) -> str:
+    """What was found, or that nothing could be asked."""
+    if not report.exists():
+        return "not audited: pip-audit or its database cannot be reached from here"
+    known = [one for one in json.loads(report.read_text())["dependencies"] if "vulns" in one]
+    if not known:
+        return "not audited: the database that answers here knows none of these packages"
+    holes = [
+        f"{one['name']} {one['version']}: {hole['id']}, mended in {', '.join(hole['fix_versions'])}"
+        for one in known
+        for hole in one["vulns"]
+    ]
+    return "; ".join(holes) or f"no known hole in {len(known)} packages"
+
+
+if __name__ == "__main__":
+    print(sentence(Path(sys.argv[1])))
