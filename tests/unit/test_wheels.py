@@ -110,7 +110,7 @@ def test_what_it_depends_on_is_all_it_needs(wheels: Path, tmp_path: Path, packag
 
 
 def versions(folder: Path) -> Path:
-    """The lab's pins without their hashes: with hashes pip would ask for those of our wheels too."""
+    """The pins without hashes, or pip would ask for those of our own wheels too."""
     text = (ROOT / "requirements" / "lab.txt").read_text()
     file = folder / "versions.txt"
     file.write_text("\n".join(re.findall(r"^[\w.-]+==[^\s;]+", text, re.MULTILINE)))
