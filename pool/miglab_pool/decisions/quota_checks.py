@@ -24,7 +24,10 @@ def why_not(view: PoolView, asked: Asked, waiting: Iterable[Waiting]) -> str | N
 def let_by(view: PoolView, line: Iterable[Waiting]) -> Iterator[Waiting]:
     """Those in line whom no course's quota holds back, if all of them are served in this order."""
     totals = _totals(view)
-    uses = list(view.usage.live) if totals else []
+    if not totals:
+        yield from line
+        return
+    uses = list(view.usage.live)
     for one in line:
         if _held_by(view, one, totals, uses) is None:
             uses.append(_as_use(view, one))
