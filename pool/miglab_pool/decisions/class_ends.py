@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from miglab_pool.decisions import reservations_ahead
 from miglab_pool.decisions.reservations_ahead import KeptTime
-from miglab_pool.model.reservations import MakesWay, rule_of
+from miglab_pool.model.reservations import MakesWay, schedule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow
 from miglab_pool.model.schedule import DAY_S, Occurrence, next_occurrence
 from miglab_pool.rules.reservations_in_force import InForce
@@ -121,7 +121,7 @@ def _drawn_from(view: PoolView, row: ReservationRow, known: Mapping[int, _Drawn]
     for lease in sorted(view.leases.values(), key=lambda one: one.id):
         if _key(lease) != (row.course, row.shape):
             continue
-        time = next_occurrence(rule_of(row), lease.attached_at or lease.granted_at)
+        time = next_occurrence(schedule_of(row), lease.attached_at or lease.granted_at)
         other = known.get(lease.id)
         if time is not None and not (other and other.time.overlaps(time)):
             found.append(_Drawn(lease, row, time))
@@ -131,7 +131,7 @@ def _drawn_from(view: PoolView, row: ReservationRow, known: Mapping[int, _Drawn]
 def _past(view: PoolView) -> list[ReservationRow]:
     """The reservations that came to their end within a day: leases may still live from them."""
     since = view.at - DAY_S
-    return [row for row in view.past if next_occurrence(rule_of(row), since)]
+    return [row for row in view.past if next_occurrence(schedule_of(row), since)]
 
 
 def _why(one: _Drawn, at: float) -> str:

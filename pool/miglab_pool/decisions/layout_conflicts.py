@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 
 from miglab_pool.decisions.reservation_checks import fit
 from miglab_pool.model.refused import Refused
-from miglab_pool.model.reservations import in_words, rule_of
+from miglab_pool.model.reservations import in_words, schedule_of
 from miglab_pool.model.rows import ReservationRow
-from miglab_pool.model.schedule import DAY_S, Occurrence, Rule, next_occurrence, occurrences
+from miglab_pool.model.schedule import DAY_S, Occurrence, Schedule, next_occurrence, occurrences
 from miglab_pool.rules.layout_times import Planned
 from miglab_pool.rules.reservation_room import Room
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
@@ -80,7 +80,7 @@ def broken(
 
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
     """When it can come to be that places are missing: a class begins, or a layout's time turns."""
-    classes = [rule_of(row) for row in rows]
+    classes = [schedule_of(row) for row in rows]
     cuts = [rule for plan in plans for rule in plan.rules]
     found: set[float] = set()
     for mine, others in (*((one, cuts) for one in classes), *((one, classes) for one in cuts)):
@@ -91,7 +91,7 @@ def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float
     return sorted({max(at, moment) for moment in found})
 
 
-def _turns(mine: Rule, others: Sequence[Rule], at: float) -> set[float]:
+def _turns(mine: Schedule, others: Sequence[Schedule], at: float) -> set[float]:
     """When its next times begin and end, and the others' that overlap with them."""
     found: set[float] = set()
     for time in _soon(mine, at):
@@ -102,14 +102,14 @@ def _turns(mine: Rule, others: Sequence[Rule], at: float) -> set[float]:
     return found
 
 
-def _soon(rule: Rule, at: float) -> list[Occurrence]:
+def _soon(rule: Schedule, at: float) -> list[Occurrence]:
     """Its times of a week, from the next one on."""
     first = next_occurrence(rule, at)
     return list(occurrences(rule, at, max(at, first.starts_at) + AHEAD_S)) if first else []
 
 
 def _takes_place(row: ReservationRow, at: float) -> bool:
-    found = next_occurrence(rule_of(row), at)
+    found = next_occurrence(schedule_of(row), at)
     return found is not None and found.starts_at <= at
 
 

@@ -9,14 +9,13 @@ from zoneinfo import ZoneInfo
 from miglab_api.reservations import ReservationRequest
 from miglab_pool.gpu.shapes import ShapeError, resolve
 from miglab_pool.model.refused import Refused
-from miglab_pool.model.reservations import in_words, profiles, rule_of
+from miglab_pool.model.reservations import in_words, profiles, schedule_of
 from miglab_pool.model.rows import ReservationRow
-from miglab_pool.model.schedule import DAY_S, is_zone, local_day, next_occurrence, occurrence
+from miglab_pool.model.schedule import DAY_S, local_day, next_occurrence, occurrence, why_not
 from miglab_pool.rules.reservation_room import Room, first_clash, times
 from miglab_pool.state.view import PoolView
 
 YEAR_S = 366 * DAY_S
-AHEAD_DAYS = 366  # how far ahead a first day may lie
 
 
 def shape_of(view: PoolView, asked: ReservationRequest) -> str:
@@ -49,35 +48,21 @@ def shape_of(view: PoolView, asked: ReservationRequest) -> str:
 
 def check_times(asked: ReservationRequest, at: float) -> None:
     """Its times must make sense."""
-    if not is_zone(asked.tz):
-        raise _bad_time(
-            f"There is no time zone {asked.tz!r}; use an IANA name such as Europe/Berlin."
-        )
-    if asked.from_time >= asked.to_time:
-        raise _bad_time(
-            f"{asked.from_time} to {asked.to_time} is no time: the end must be later than the "
-            "start, on the same day. Make two reservations for a class over midnight."
-        )
+    why = why_not(asked.weekdays, asked.date, asked.from_time, asked.to_time, asked.tz, at)
+    if why:
+        raise _bad_time(why)
+    if asked.until is None:
+        return
     if not asked.weekdays:
-        _check_once(asked)
-    today = local_day(at, asked.tz)
-    first = asked.date or today
-    if first > today + dt.timedelta(days=AHEAD_DAYS):
-        raise _bad_time(f"{first} is more than a year ahead; reserve later.")
-    if asked.until is not None and asked.until < first:
-        raise _bad_time(f"It would end on {asked.until}, before its first day, {first}.")
-
-
-def _check_once(asked: ReservationRequest) -> None:
-    if asked.date is None:
-        raise _bad_time("Say when: on which weekdays, or on which date.")
-    if asked.until is not None:
         raise _bad_time("A single time has no last day; leave it out, or name weekdays.")
+    first = asked.date or local_day(at, asked.tz)
+    if asked.until < first:
+        raise _bad_time(f"It would end on {asked.until}, before its first day, {first}.")
 
 
 def check_ahead(row: ReservationRow, at: float) -> None:
     """It must take place again, and a single one must not have begun."""
-    rule = rule_of(row)
+    rule = schedule_of(row)
     found = next_occurrence(rule, at)
     is_ahead = rule.first >= local_day(at, row.tz)
     if not row.weekdays and is_ahead and occurrence(rule, rule.first) is None:
@@ -109,12 +94,12 @@ def check_clashes(view: PoolView, row: ReservationRow) -> None:
     """It must fit beside what is reserved at the same time."""
     at = view.at
     others = {n: one for n, one in view.reservations.items() if n != row.id}
-    rule = rule_of(row)
+    rule = schedule_of(row)
     first = next_occurrence(rule, at)
     assert first is not None
     clash = first_clash(
         rule,
-        {number: rule_of(other) for number, other in others.items()},
+        {number: schedule_of(other) for number, other in others.items()},
         (at, first.starts_at + YEAR_S),
         lambda beside: _fit(view, [row, *(others[number] for number in beside)]),
     )

@@ -16,7 +16,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import Ground, Seat, clash
 from miglab_pool.model.refused import Refused
-from miglab_pool.model.reservations import in_words, kept_until, profiles, rule_of
+from miglab_pool.model.reservations import in_words, kept_until, profiles, schedule_of
 from miglab_pool.model.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.model.schedule import Occurrence, occurrences
 from miglab_pool.rules import reservations_in_force
@@ -49,7 +49,7 @@ def kept_times(view: PoolView, since: float, until: float) -> list[KeptTime]:
     found = [
         KeptTime(row, time, time.starts_at - lead_s, kept_until(row, time))
         for row in view.reservations.values()
-        for time in occurrences(rule_of(row), since, until + lead_s)
+        for time in occurrences(schedule_of(row), since, until + lead_s)
     ]
     kept = [one for one in found if one.begins < until and since < one.ends]
     return sorted(kept, key=lambda one: (one.begins, one.row.id))

@@ -7,7 +7,14 @@ from typing import NamedTuple
 from miglab_api.reservations import ReservationState
 from miglab_pool.gpu.shapes import Shape, parse_shape
 from miglab_pool.model.rows import ReservationRow
-from miglab_pool.model.schedule import Occurrence, Rule, names_of, next_occurrence, occurrences
+from miglab_pool.model.schedule import (
+    Occurrence,
+    Schedule,
+    names_of,
+    next_occurrence,
+    occurrences,
+    schedule,
+)
 
 
 @lru_cache(maxsize=1024)
@@ -32,20 +39,14 @@ Phase = tuple[ReservationState, Occurrence | None]
 
 
 @lru_cache(maxsize=4096)
-def _rule(weekdays: int, first: str, last: str, from_time: str, to_time: str, tz: str) -> Rule:
-    return Rule(
-        weekdays=weekdays,
-        first=dt.date.fromisoformat(first),
-        last=dt.date.fromisoformat(last) if last else None,
-        starts=dt.time.fromisoformat(from_time),
-        ends=dt.time.fromisoformat(to_time),
-        tz=tz,
-    )
+def _day(text: str) -> dt.date | None:
+    return dt.date.fromisoformat(text) if text else None
 
 
-def rule_of(row: ReservationRow) -> Rule:
+def schedule_of(row: ReservationRow) -> Schedule:
     """The row's times."""
-    return _rule(row.weekdays, row.first_date, row.last_date, row.from_time, row.to_time, row.tz)
+    first, last = _day(row.first_date), _day(row.last_date)
+    return schedule(row.weekdays, first, last, row.from_time, row.to_time, row.tz)
 
 
 def phase(row: ReservationRow, at: float, lead_s: float) -> Phase:
@@ -60,10 +61,10 @@ def phase(row: ReservationRow, at: float, lead_s: float) -> Phase:
         ``kept`` from the lead before its start to the end of its grace, ``open`` from then to its
         end, ``planned`` before, each with the time it is about; ``over``, without one, after all.
     """
-    rule = rule_of(row)
-    found = next(occurrences(rule, at, at + lead_s), None)
+    times = schedule_of(row)
+    found = next(occurrences(times, at, at + lead_s), None)
     if found is None:
-        ahead = next_occurrence(rule, at)
+        ahead = next_occurrence(times, at)
         return (ReservationState.PLANNED if ahead else ReservationState.OVER), ahead
     is_kept = at < kept_until(row, found)
     return (ReservationState.KEPT if is_kept else ReservationState.OPEN), found

@@ -1,6 +1,7 @@
-"""When a class takes place: a local time on given days, as instants.  Pure, like a table.
+"""When something takes place: a local time on given days, as instants.  Pure, like a table.
 
-A rule means readings of the wall clock in its time zone.  An occurrence is the time during which
+Reservations, layouts, the ends of classes and maintenance windows are all schedules.  A schedule
+means readings of the wall clock in its time zone.  An occurrence is the time during which
 the clock on the wall of that day reads ``starts`` or later and less than ``ends``:
 
 - a class at 10:00 is at 10:00 in winter and in summer;
@@ -12,7 +13,8 @@ the clock on the wall of that day reads ``starts`` or later and less than ``ends
 Knows no pool; must not import it.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -24,7 +26,15 @@ from miglab_api.reservations import WEEKDAYS
 DAY = timedelta(days=1)
 DAY_S = 86400.0
 MINUTE = timedelta(minutes=1)
-LOOK_AHEAD_DAYS = 15  # a weekly rule takes place within them, or never
+LOOK_AHEAD_DAYS = 15  # a weekly schedule takes place within them, or never
+PLAN_AHEAD = timedelta(days=366)  # how far ahead a first day may lie
+LONG_AGO = date(1970, 1, 1)
+_DAY_NAMES = "|".join(WEEKDAYS)
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d"
+_TEXT = re.compile(
+    rf"(?:(?P<date>\d{{4}}-\d\d-\d\d)|(?P<first>{_DAY_NAMES})(?:-(?P<last>{_DAY_NAMES}))?)"
+    rf" (?:(?P<starts>{_CLOCK})-)?(?P<ends>{_CLOCK})"
+)
 
 
 class Occurrence(NamedTuple):
@@ -39,8 +49,8 @@ class Occurrence(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A class: every week on some days, or once.
+class Schedule:
+    """Every week on some days, or once.
 
     Attributes:
         weekdays: bits, Monday is 1; 0 for once, on ``first``.
@@ -64,6 +74,82 @@ class Rule:
             return day == self.first
         is_too_late = self.last is not None and day > self.last
         return day >= self.first and not is_too_late and bool(self.weekdays >> day.weekday() & 1)
+
+
+@lru_cache(maxsize=8192)
+def schedule(
+    weekdays: int, first: date | None, last: date | None, from_time: str, to_time: str, tz: str
+) -> Schedule:
+    """The schedule of times written ``HH:MM``, in which `why_not` finds no fault.
+
+    Args:
+        weekdays: bits, Monday is 1; 0 for once.
+        first: its day, or the first of the weekly ones; None: they began long ago.
+        last: the last of the weekly ones.
+        from_time: when it begins on the wall clock.
+        to_time: when it ends, later on the same day.
+        tz: whose wall clock.
+    """
+    starts, ends = time.fromisoformat(from_time), time.fromisoformat(to_time)
+    return Schedule(weekdays, first or LONG_AGO, last, starts, ends, tz)
+
+
+def parse(text: str, tz: str, *, needs_start: bool) -> Schedule | None:
+    """A schedule as lab.toml writes one; None if it is none.
+
+    Args:
+        text: ``tue 06:00-08:00``, ``2026-11-24 06:00-08:00``; without a start ``tue 12:00`` or
+            ``mon-fri 18:00``.
+        tz: whose wall clock.
+        needs_start: whether it says when it begins, or only when it ends.
+    """
+    found = _TEXT.fullmatch(text.strip().lower())
+    if found is None or bool(found["starts"]) is not needs_start:
+        return None
+    from_time, to_time = found["starts"] or "00:00", found["ends"]
+    try:
+        day = date.fromisoformat(found["date"]) if found["date"] else None
+    except ValueError:
+        return None
+    if from_time >= to_time:
+        return None
+    return schedule(_from_to(found["first"], found["last"]), day, None, from_time, to_time, tz)
+
+
+def _from_to(first: str | None, last: str | None) -> int:
+    """The bits of the days from first to last, over the weekend if need be; 0 without."""
+    if first is None:
+        return 0
+    begin = WEEKDAYS.index(first)
+    days: Sequence[int] = range((WEEKDAYS.index(last or first) - begin) % 7 + 1)
+    return sum(1 << (begin + day) % 7 for day in days)
+
+
+def why_not(
+    weekdays: Sequence[str], day: date | None, from_time: str, to_time: str, tz: str, at: float
+) -> str:
+    """What is wrong with a schedule that somebody asks for, in words; empty: it makes sense.
+
+    Args:
+        weekdays: names of days; none for once.
+        day: the day of a single time, or the first of weekly ones.
+        from_time: ``HH:MM``.
+        to_time: ``HH:MM``.
+        tz: the time zone's name.
+        at: the moment at which it is asked for.
+    """
+    if not is_zone(tz):
+        return f"There is no time zone {tz!r}; use an IANA name such as Europe/Berlin."
+    if from_time >= to_time:
+        return (
+            f"{from_time} to {to_time} is no time: the end must be later than the start, on the "
+            "same day. A class over midnight needs two entries."
+        )
+    if not weekdays and day is None:
+        return "Say when: on which weekdays, or on which date."
+    if day is not None and day > local_day(at, tz) + PLAN_AHEAD:
+        return f"{day} is more than a year ahead; enter it later."
+    return ""
 
 
 def mask_of(names: Iterable[str]) -> int:
@@ -92,7 +178,7 @@ def local_day(at: float, tz: str) -> date:
 
 
 @lru_cache(maxsize=65536)
-def occurrence(rule: Rule, day: date) -> Occurrence | None:
+def occurrence(rule: Schedule, day: date) -> Occurrence | None:
     """When the class takes place that day; None if it does not."""
     if not rule.takes_place_on(day):
         return None
@@ -129,7 +215,7 @@ def _jump(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
     return after
 
 
-def occurrences(rule: Rule, since: float, until: float) -> Iterator[Occurrence]:
+def occurrences(rule: Schedule, since: float, until: float) -> Iterator[Occurrence]:
     """Every occurrence that is not over at ``since`` and has begun by ``until``, in order."""
     day = max(rule.first, local_day(since, rule.tz) - DAY)
     last = local_day(until, rule.tz) + DAY
@@ -140,7 +226,7 @@ def occurrences(rule: Rule, since: float, until: float) -> Iterator[Occurrence]:
         day += DAY
 
 
-def next_occurrence(rule: Rule, at: float) -> Occurrence | None:
+def next_occurrence(rule: Schedule, at: float) -> Occurrence | None:
     """The one in force at a moment, else the next; None if it never takes place again."""
     day = max(rule.first, local_day(at, rule.tz) - DAY)
     for found in (occurrence(rule, day + n * DAY) for n in range(LOOK_AHEAD_DAYS)):
@@ -149,7 +235,7 @@ def next_occurrence(rule: Rule, at: float) -> Occurrence | None:
     return None
 
 
-def first_overlap(one: Rule, other: Rule, since: float, until: float) -> Occurrence | None:
+def first_overlap(one: Schedule, other: Schedule, since: float, until: float) -> Occurrence | None:
     """The first time, begun by ``until``, in which both classes take place; None if never."""
     for mine, theirs in _side_by_side(one, other, since, until):
         if mine.overlaps(theirs):
@@ -160,7 +246,7 @@ def first_overlap(one: Rule, other: Rule, since: float, until: float) -> Occurre
 
 
 def _side_by_side(
-    one: Rule, other: Rule, since: float, until: float
+    one: Schedule, other: Schedule, since: float, until: float
 ) -> Iterator[tuple[Occurrence, Occurrence]]:
     """The occurrences of both in pairs that may overlap: whichever ends first makes way."""
     left, right = occurrences(one, since, until), occurrences(other, since, until)

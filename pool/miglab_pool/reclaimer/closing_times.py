@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from miglab_api.leases import WarningKind
 from miglab_pool.model.closing_times import Closings
 from miglab_pool.model.reservations import MakesWay
-from miglab_pool.model.schedule import Occurrence, Rule, next_occurrence
+from miglab_pool.model.schedule import Occurrence, Schedule, next_occurrence
 from miglab_pool.reclaimer.hard_ends import KEPT, HardEnd
 
 TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
@@ -59,7 +59,7 @@ def closed_now(closings: Closings, now: float) -> str:
     return ""
 
 
-def _closed(found: Occurrence, rule: Rule) -> str:
+def _closed(found: Occurrence, rule: Schedule) -> str:
     begins, ends = _wall(found.starts_at, rule.tz), _wall(found.ends_at, rule.tz)
     return f"Maintenance of the lab from {begins} to {ends}."
 

@@ -6,7 +6,6 @@ place now goes before one that is about to begin, that before one without times,
 one that was applied last.
 """
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,18 +19,15 @@ from miglab_pool.model.rows import LayoutRow
 from miglab_pool.model.schedule import (
     DAY_S,
     Occurrence,
-    Rule,
+    Schedule,
     first_overlap,
-    is_zone,
-    local_day,
     mask_of,
     next_occurrence,
     occurrences,
+    schedule,
+    why_not,
 )
 
-AHEAD = dt.timedelta(days=366)  # how far ahead a day may lie
-
-LONG_AGO = dt.date(1970, 1, 1)
 YEAR_S = 366 * DAY_S
 _CUTS: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(dict[str, tuple[str, ...]])
 _TIMES: TypeAdapter[tuple[LayoutTime, ...]] = TypeAdapter(tuple[LayoutTime, ...])
@@ -52,7 +48,7 @@ class Planned:
     name: str
     course: str
     cuts: Mapping[str, tuple[str, ...]]
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[Schedule, ...] = ()
 
 
 class Phase(NamedTuple):
@@ -100,38 +96,22 @@ def times_of(text: str) -> tuple[LayoutTime, ...]:
 @lru_cache(maxsize=1024)
 def planned(row: LayoutRow) -> Planned:
     """The row's layout."""
-    rules = tuple(map(rule_of, times_of(row.times)))
+    rules = tuple(map(schedule_of, times_of(row.times)))
     return Planned(row.id, row.name, row.course, _CUTS.validate_json(row.cuts), rules)
 
 
-def rule_of(time: LayoutTime) -> Rule:
+def schedule_of(time: LayoutTime) -> Schedule:
     """A time as the calendar reads it; it must be one in which `why_no_time` finds no fault."""
-    return Rule(
-        weekdays=mask_of(time.weekdays),
-        first=time.date or LONG_AGO,
-        last=None,
-        starts=dt.time.fromisoformat(time.from_time),
-        ends=dt.time.fromisoformat(time.to_time),
-        tz=time.tz,
-    )
+    days = mask_of(time.weekdays)
+    return schedule(days, time.date, None, time.from_time, time.to_time, time.tz)
 
 
 def why_no_time(time: LayoutTime, at: float) -> str:
     """What is wrong with a time, in words; empty: it makes sense, and has not ended."""
-    if not is_zone(time.tz):
-        return f"There is no time zone {time.tz!r}; use an IANA name such as Europe/Berlin."
-    if time.from_time >= time.to_time:
-        return (
-            f"{time.from_time} to {time.to_time} is no time: the end must be later than the start, "
-            "on the same day. Write two times for one over midnight."
-        )
-    if not time.weekdays and time.date is None:
-        return "Say when: on which weekdays, or on which date."
-    if time.date is not None and time.date > local_day(at, time.tz) + AHEAD:
-        return f"{time.date} is more than a year ahead; say it later."
-    if next_occurrence(rule_of(time), at) is None:
+    why = why_not(time.weekdays, time.date, time.from_time, time.to_time, time.tz, at)
+    if not why and next_occurrence(schedule_of(time), at) is None:
         return f"{time.date} {time.from_time}-{time.to_time} is over. Choose a time ahead."
-    return ""
+    return why
 
 
 # -- what is in force ---------------------------------------------------------------------------
@@ -175,7 +155,7 @@ def overlap(one: Planned, other: Planned, at: float) -> Occurrence | None:
     return min((time for time in found if time is not None), default=None)
 
 
-def _may_overlap(one: Rule, other: Rule) -> bool:
+def _may_overlap(one: Schedule, other: Schedule) -> bool:
     """Whether a look at every day is worth it.
 
     Of two in one time zone, one after the other, it says no, though both belong to the hour that a

@@ -9,7 +9,7 @@ from typing import TypeVar
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import FULL
 from miglab_pool.model.gpu import GpuState, Ground
-from miglab_pool.model.schedule import Occurrence, Rule, occurrences
+from miglab_pool.model.schedule import Occurrence, Schedule, occurrences
 from miglab_pool.rules.placement.placement import packs
 from miglab_pool.rules.reservation_seats import Spot, keep
 
@@ -70,8 +70,8 @@ def times(profiles: Iterable[str], count: int) -> Counter[str]:
 
 
 def first_clash(
-    rule: Rule,
-    others: Mapping[Name, Rule],
+    rule: Schedule,
+    others: Mapping[Name, Schedule],
     span: tuple[float, float],
     fits: Callable[[frozenset[Name]], bool],
 ) -> tuple[float, frozenset[Name]] | None:

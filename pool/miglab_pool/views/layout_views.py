@@ -20,7 +20,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.rows import GPU_OK, LayoutRow, LeaseRow, SliceRow
 from miglab_pool.rules.layout_plan import Change, Lying
-from miglab_pool.rules.layout_times import Planned, in_force, phase, planned, rule_of, times_of
+from miglab_pool.rules.layout_times import Planned, in_force, phase, planned, schedule_of, times_of
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
 
@@ -74,7 +74,7 @@ def diffs_now(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
 
 
 def _planned(number: int, asked: LayoutSpec) -> Planned:
-    rules = tuple(map(rule_of, asked.when))
+    rules = tuple(map(schedule_of, asked.when))
     return Planned(number, asked.name, asked.course, asked.gpus, rules)
 
 

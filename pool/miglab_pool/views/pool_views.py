@@ -14,7 +14,7 @@ from miglab_pool.decisions.demand import others_waiting
 from miglab_pool.decisions.extensions import extension_limit_s
 from miglab_pool.model import schedule
 from miglab_pool.model.once import once
-from miglab_pool.model.reservations import kept_until, phase, rule_of
+from miglab_pool.model.reservations import kept_until, phase, schedule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow, SliceRow, TicketRow
 from miglab_pool.rules.lease_length import keepalives_left
 from miglab_pool.rules.ticket_limits import expires_at
@@ -190,7 +190,7 @@ def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
 def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     """A reservation, with its time in force or next."""
     at, lead_s = view.at, view.settings.pool.reserve_lead_s
-    rule = rule_of(row)
+    rule = schedule_of(row)
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
     mine = (one for one in view.reservations_in_force if one.row.id == row.id)
     drawn = next((row.count - one.left for one in mine), 0)

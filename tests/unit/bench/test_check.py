@@ -6,7 +6,7 @@ import pytest
 
 from miglab_bench.acceptance.command import Report
 from miglab_bench.acceptance.reserving import GRACE_S, LASTS, class_now
-from miglab_pool.model.schedule import Rule, mask_of, occurrence
+from miglab_pool.model.schedule import Schedule, mask_of, occurrence
 from miglab_pool.model.schedule import local_day as day_of
 
 MOMENTS = {
@@ -24,7 +24,7 @@ def test_the_class_of_the_check_takes_place_now(now: datetime) -> None:
     asked = class_now(now)
     starts, ends = (datetime.strptime(t, "%H:%M").time() for t in (asked.from_time, asked.to_time))
     today = day_of(now.timestamp(), asked.tz)
-    rule = Rule(mask_of(asked.weekdays), today, asked.until, starts, ends, asked.tz)
+    rule = Schedule(mask_of(asked.weekdays), today, asked.until, starts, ends, asked.tz)
     found = occurrence(rule, today)
     assert found is not None
     assert timedelta(0) <= now - datetime.fromtimestamp(found.starts_at, UTC) < timedelta(minutes=1)

@@ -13,7 +13,7 @@ from miglab_api.reservations import WEEKDAYS
 from miglab_pool.model.schedule import (
     DAY_S,
     Occurrence,
-    Rule,
+    Schedule,
     first_overlap,
     is_zone,
     local_day,
@@ -29,10 +29,10 @@ ZONES = (BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Ame
 SPRING, AUTUMN = date(2026, 3, 29), date(2026, 10, 25)  # Berlin's clocks change
 
 
-def weekly(day: str, starts: str, ends: str, first: str = "2026-01-01", **more: object) -> Rule:
+def weekly(day: str, starts: str, ends: str, first: str = "2026-01-01", **more: object) -> Schedule:
     """A rule in few words."""
     values = {"last": None, "tz": BERLIN} | more
-    return Rule(
+    return Schedule(
         weekdays=mask_of(day.split("+")) if day else 0,
         first=date.fromisoformat(first),
         starts=time.fromisoformat(starts),
@@ -146,14 +146,16 @@ days = st.dates(date(2026, 1, 1), date(2027, 12, 31))
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rule:
+def rules(draw: st.DrawFn) -> Schedule:
     starts, ends = draw(spans)
     first = draw(st.dates(date(2025, 12, 1), date(2026, 6, 30)))
     last = draw(st.none() | st.dates(first, date(2027, 12, 31)))
-    return Rule(draw(st.integers(0, 127)), first, last, starts, ends, draw(st.sampled_from(ZONES)))
+    return Schedule(
+        draw(st.integers(0, 127)), first, last, starts, ends, draw(st.sampled_from(ZONES))
+    )
 
 
-def _read_minutes(rule: Rule, day: date) -> Iterator[float]:
+def _read_minutes(rule: Schedule, day: date) -> Iterator[float]:
     """The minutes of two days in which the wall clock reads a time of the class on that day."""
     zone = ZoneInfo(rule.tz)
     at = datetime.combine(day, time(), UTC) - timedelta(hours=15)
@@ -184,7 +186,7 @@ def test_an_occurrence_is_what_the_wall_clock_reads(
 ) -> None:
     """From the first to the last minute that reads a time of the class, on odd days above all."""
     tz, day = where
-    rule = Rule(0, day, None, *span, tz)
+    rule = Schedule(0, day, None, *span, tz)
     minutes = list(_read_minutes(rule, day))
     expected = (minutes[0], minutes[-1] + 60) if minutes else None
     assert occurrence(rule, day) == expected
@@ -192,7 +194,7 @@ def test_an_occurrence_is_what_the_wall_clock_reads(
 
 @settings(max_examples=50, deadline=None)
 @given(rule=rules(), days=st.integers(0, 800))
-def test_next_is_the_first_of_all(rule: Rule, days: int) -> None:
+def test_next_is_the_first_of_all(rule: Schedule, days: int) -> None:
     """`next_occurrence` and `occurrences` agree, in order and without overlap."""
     at = utc("2025-12-15T10:30") + days * DAY_S
     every = list(occurrences(rule, at, at + 420 * DAY_S))
@@ -208,7 +210,7 @@ def test_next_is_the_first_of_all(rule: Rule, days: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(one=rules(), other=rules())
-def test_overlap_is_symmetric_and_exact(one: Rule, other: Rule) -> None:
+def test_overlap_is_symmetric_and_exact(one: Schedule, other: Schedule) -> None:
     """Over a year, `first_overlap` finds what comparing every pair finds."""
     since = utc("2026-02-01")
     until = since + 366 * DAY_S

@@ -8,7 +8,7 @@ import pytest
 from miglab_api.layouts import LayoutTime
 from miglab_pool.decisions import layout_conflicts
 from miglab_pool.model.rows import ReservationRow
-from miglab_pool.rules.layout_times import Planned, in_force, rule_of
+from miglab_pool.rules.layout_times import Planned, in_force, schedule_of
 
 AT = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC).timestamp()
 ROW = ReservationRow(
@@ -30,7 +30,7 @@ def test_when_it_breaks(
 ) -> None:
     """A layout far ahead that begins before the class, or one that ends within it."""
     time = LayoutTime(date=day, from_time="08:00", to_time=until, tz="UTC")
-    plans = [Planned(2, "timed", "", {"G": (cut,)}, (rule_of(time),))]
+    plans = [Planned(2, "timed", "", {"G": (cut,)}, (schedule_of(time),))]
     if cut == "3g.20gb":
         plans.insert(0, Planned(1, "base", "", {"G": ("1g.5gb",)}))
     monkeypatch.setattr(

@@ -15,7 +15,7 @@ from miglab_pool.rules.layout_times import (
     in_force,
     overlap,
     phase,
-    rule_of,
+    schedule_of,
     times_of,
     times_text,
     why_no_time,
@@ -40,14 +40,14 @@ def times(draw: st.DrawFn, tz: str = "UTC") -> LayoutTime:
 
 def plan(number: int, *when: LayoutTime, gpus: str = "a") -> Planned:
     cuts = {gpu: (f"{number}g",) for gpu in gpus}
-    return Planned(number, f"layout {number}", "", cuts, tuple(map(rule_of, when)))
+    return Planned(number, f"layout {number}", "", cuts, tuple(map(schedule_of, when)))
 
 
 @given(times(), times())
 @settings(deadline=None)
 def test_overlap_is_exact(one: LayoutTime, other: LayoutTime) -> None:
     """What is sorted out cheaply is what looking at every day of a year would sort out."""
-    rules = rule_of(one), rule_of(other)
+    rules = schedule_of(one), schedule_of(other)
     found = overlap(plan(1, one), plan(2, other), NOW)
     assert found == first_overlap(*rules, NOW, NOW + YEAR_S)
 

@@ -22,7 +22,7 @@ from miglab_pool.http.layout_files.reader import (
     LayoutError,
 )
 from miglab_pool.rules import layout_plan
-from miglab_pool.rules.layout_times import Planned, overlap, rule_of, why_no_time
+from miglab_pool.rules.layout_times import Planned, overlap, schedule_of, why_no_time
 
 
 def chosen(wishes: Sequence[LayoutDraft], names: Collection[str]) -> list[LayoutDraft]:
@@ -63,7 +63,7 @@ def resolve(
 
 
 def _planned(number: int, spec: LayoutSpec) -> Planned:
-    return Planned(number, spec.name, spec.course, spec.gpus, tuple(map(rule_of, spec.when)))
+    return Planned(number, spec.name, spec.course, spec.gpus, tuple(map(schedule_of, spec.when)))
 
 
 def _spec(

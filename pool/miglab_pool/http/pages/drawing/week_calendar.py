@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
 
 from miglab_api.reservations import ReservationState, ReservationView
-from miglab_pool.model.schedule import Occurrence, Rule, mask_of, occurrences
+from miglab_pool.model.schedule import Occurrence, Schedule, mask_of, occurrences, schedule
 
 QUARTERS = 96  # of an hour, in a day
 DAY_BEGINS, DAY_ENDS = 8, 18  # the hours that are always drawn
@@ -80,16 +80,10 @@ def monday_of(day: dt.date) -> dt.date:
     return day - dt.timedelta(days=day.weekday())
 
 
-def rule_of(one: ReservationView) -> Rule:
+def schedule_of(one: ReservationView) -> Schedule:
     """When it takes place."""
-    return Rule(
-        mask_of(one.weekdays),
-        one.date,
-        one.until,
-        dt.time.fromisoformat(one.from_time),
-        dt.time.fromisoformat(one.to_time),
-        one.tz,
-    )
+    days = mask_of(one.weekdays)
+    return schedule(days, one.date, one.until, one.from_time, one.to_time, one.tz)
 
 
 def week(found: Iterable[ReservationView], monday: dt.date, zone: str, now: float) -> Week:
@@ -106,7 +100,7 @@ def week(found: Iterable[ReservationView], monday: dt.date, zone: str, now: floa
     since, until = (_midnight(day, clock) for day in (monday, monday + dt.timedelta(days=7)))
     blocks: dict[dt.date, list[Block]] = {day: [] for day in dates}
     for one in found:
-        for time in occurrences(rule_of(one), since, until):
+        for time in occurrences(schedule_of(one), since, until):
             for day, block in _blocks(one, time, clock, now):
                 if day in blocks:
                     blocks[day].append(block)
