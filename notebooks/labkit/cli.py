@@ -7,13 +7,14 @@ and graders need is imported by their commands alone: the student image comes wi
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
 
 from labkit.errors import LabError
 from labkit.measuring.place import where
-from labkit.records import Tier
+from labkit.records import Tier, to_data
 
 LIMIT_S = 900.0  # for one notebook
 OMITTED = ("labkit.authoring", "labkit.grading")
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_rehearse(commands.add_parser("rehearse", help="run notebooks here, print minutes"))
     _add_record(commands.add_parser("record", help="rehearse, and keep evidence and figures"))
     _add_redraw(commands.add_parser("redraw", help="draw and judge a recorded gallery again"))
+    _add_controls(commands.add_parser("controls", help="run every experiment's twin, too"))
     _add_grade(commands.add_parser("grade", help="mark a folder of handed-in zips"))
     return parser
 
@@ -68,6 +70,13 @@ def _add_redraw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
     parser.add_argument("--recorded", type=Path, help="where runs to be replayed lie")
     parser.set_defaults(run=_redraw)
+
+
+def _add_controls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="experiments; all without")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--sources", type=Path, help="folder of the notebooks' .py sources")
+    parser.set_defaults(run=_controls)
 
 
 def _add_grade(parser: argparse.ArgumentParser) -> None:
@@ -129,6 +138,31 @@ def _redraw(asked: argparse.Namespace) -> int:
     drawn = redraw(asked.folder, asked.notebooks, recorded=asked.recorded)
     print(f"{len(drawn)} experiments drawn and judged again in {asked.folder}")
     return 0
+
+
+def _controls(asked: argparse.Namespace) -> int:
+    """0 only if every experiment that could be asked flips."""
+    from labkit.authoring.controls import Control, controls
+    from labkit.evidence.checks import CHECKS
+    from labkit.grading.grading import own_sources
+
+    if unknown := sorted(set(asked.keys) - CHECKS.keys()):
+        raise LabError(f"There is no core experiment {', '.join(unknown)}.")
+    notebooks = sorted((asked.sources or own_sources()).glob("[1-6]_*.py"))
+    if not notebooks:
+        raise LabError("There are no notebook sources here: say --sources.")
+    ran, skipped = [], []
+    for one in controls(notebooks, where(), asked.keys):
+        if isinstance(one, Control):
+            ran.append({**to_data(one), "flips": one.flips})
+            said = f"{one.key}: {one.verdict}; {one.twin}: {one.twin_verdict}"
+            print(said, "" if one.flips else "DOES NOT FLIP", file=sys.stderr, flush=True)
+        else:
+            skipped.append(to_data(one))
+            print(f"{one.key}: skipped: {one.reason}", file=sys.stderr, flush=True)
+    if asked.json:
+        print(json.dumps({"experiments": ran, "skipped": skipped}))
+    return 0 if all(one["flips"] for one in ran) else 1
 
 
 def _refuse_without_gpu(asked: argparse.Namespace) -> None:

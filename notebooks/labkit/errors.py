@@ -29,6 +29,10 @@ class LabError(Exception):
         return lines
 
 
+class WrongArgument(LabError, TypeError):
+    """A call of labkit was given something it cannot use; the sentence says what it takes."""
+
+
 class NoRealSlice(LabError):
     """The lease names a real slice and torch sees none; the CPU's figures would be a lie."""
 

@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any
 
-METHOD_VERSION = "1"  # raised when the timing loop or the statistics change what a number means
+METHOD_VERSION = "2"  # raised when the timing loop or the statistics change what a number means
+
+
+LAUNCH_BOUND = (
+    0.8  # share of a call's time that queueing it may take before Python is what is timed
+)
 
 
 class Tier(StrEnum):
@@ -100,14 +105,20 @@ class Place:
     lease: Lease
     versions: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def emulated(self) -> bool:
+        """Whether this is a make-believe slice on a bigger GPU."""
+        return any(device.emulated for device in self.devices)
+
 
 @dataclass(frozen=True)
 class Measurement:
     """One timed function: every sample, what was discarded, and under which circumstances.
 
     `samples_s` are seconds per call; with several ranks each is the slowest rank's. `launch_s` is
-    the host's time to queue the call. `stopped` says in words why a run ended early, and is None
-    for a complete one.
+    the host's time to queue the call. `sensors` are the GPU's own readings meanwhile: lowest and
+    highest clock (MHz), power (W), temperature (°C), and NVML's busy share (%). `stopped` says in
+    words why a run ended early, and is None for a complete one.
     """
 
     name: str
@@ -126,6 +137,7 @@ class Measurement:
     moved_bytes: float | None = None
     peak_mib: float | None = None
     cpu_per_copy: float | None = None
+    sensors: Mapping[str, Any] = field(default_factory=dict)
     setting: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     method: str = METHOD_VERSION
@@ -162,18 +174,44 @@ class Measurement:
         return self.cpu_per_copy * self.ranks >= 0.9 * self.devices[0].cpu_cores
 
     @property
+    def is_emulated(self) -> bool:
+        """Whether it was measured on an emulated slice, which has the whole GPU's memory paths."""
+        return any(device.emulated for device in self.devices)
+
+    @property
+    def is_launch_bound(self) -> bool:
+        """Whether a GPU waited for Python: queueing the calls took nearly all of their time."""
+        if not self.launch_s or self.clock != "cuda events" or not self.samples_s:
+            return False
+        return statistics.median(self.launch_s) >= LAUNCH_BOUND * self.median_s
+
+    @property
+    def sensed(self) -> str:
+        """The sensors in words, for captions; empty without sensors."""
+        units = {"sm_clock_mhz": "MHz", "power_w": "W", "temperature_c": "°C"}
+        ranges = [
+            f"{self.sensors[name][0]:.0f}–{self.sensors[name][1]:.0f} {unit}"
+            for name, unit in units.items()
+            if name in self.sensors
+        ]
+        busy = self.sensors.get("busy_pct")
+        return ", ".join([*ranges, *([] if busy is None else [f"GPU busy {busy:.0f} %"])])
+
+    @property
     def caption(self) -> str:
         """Device, tier, n, dtype, samples and date: what every plotted figure carries."""
         device = self.devices[0].label if self.devices else "unknown device"
         parts = [
             device,
-            f"tier {self.tier}",
-            f"{self.ranks} rank(s)",
+            f"tier {self.tier}" + (", emulated" if self.is_emulated else ""),
+            f"{self.ranks} {'rank' if self.ranks == 1 else 'ranks'}",
             f"{len(self.samples_s)} samples",
         ]
         parts += [self.dtype] if self.dtype else []
         parts += [f"link: {self.link}"] if self.ranks > 1 else []
         parts += ["CPU-bound"] if self.is_cpu_bound else []
+        parts += ["launch-bound"] if self.is_launch_bound else []
+        parts += [self.sensed] if self.sensed else []
         return ", ".join([*parts, self.date[:10]])
 
     def __str__(self) -> str:
@@ -231,6 +269,7 @@ class RankResults:
     backend: str
     timed: Measurement | None = None
     printed: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def now_text() -> str:

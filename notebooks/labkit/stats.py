@@ -82,21 +82,33 @@ def _resampled(logs: Floats, generator: np.random.Generator) -> Floats:
     return np.asarray(medians, dtype=float)
 
 
-def verdict(low: float, high: float, band: tuple[float, float]) -> Verdict:
-    """Supported: the interval lies inside the band; contradicted: outside; else undecided."""
+def verdict(low: float, high: float, band: tuple[float, float], margin: float = 0.0) -> Verdict:
+    """Supported: the interval lies inside the band; contradicted: outside; else undecided.
+
+    Args:
+        low: the interval's lower end.
+        high: its upper end.
+        band: what is claimed.
+        margin: how far, as a fraction, the interval must lie from an end of the band to decide
+            anything. What one process has by chance over another (a few per cent, for as long as
+            it lives) then decides nothing.
+    """
     if math.isnan(low) or math.isnan(high):
         return Verdict.UNDECIDED
-    if band[0] <= low and high <= band[1]:
+    wide = 1.0 + margin
+    if band[0] * wide <= low and high <= band[1] / wide:
         return Verdict.SUPPORTED
-    if high < band[0] or low > band[1]:
+    if high < band[0] / wide or low > band[1] * wide:
         return Verdict.CONTRADICTED
     return Verdict.UNDECIDED
 
 
-def look(a: Sequence[float], b: Sequence[float], band: tuple[float, float]) -> InterimLook:
+def look(
+    a: Sequence[float], b: Sequence[float], band: tuple[float, float], margin: float = 0.0
+) -> InterimLook:
     """Judge the rounds measured so far, once."""
     low, high = (float(end) for end in interval(a, b))
-    return InterimLook(len(a), float(ratio(a, b)), low, high, verdict(low, high, band))
+    return InterimLook(len(a), float(ratio(a, b)), low, high, verdict(low, high, band, margin))
 
 
 def judge(
@@ -104,31 +116,39 @@ def judge(
     b: Sequence[float],
     band: tuple[float, float],
     looks: Sequence[int] = LOOKS,
+    margin: float = 0.0,
 ) -> tuple[InterimLook, ...]:
     """The looks a comparison was allowed, at fixed rounds, ending at the first decision."""
     seen: list[InterimLook] = []
     for rounds in looks:
         if min(len(a), len(b)) < rounds:
             break
-        seen.append(look(a[:rounds], b[:rounds], band))
+        seen.append(look(a[:rounds], b[:rounds], band, margin))
         if seen[-1].verdict is not Verdict.UNDECIDED:
             break
     return tuple(seen)
 
 
-def why(looks: Sequence[InterimLook], band: tuple[float, float]) -> str:
+def why(looks: Sequence[InterimLook], band: tuple[float, float], margin: float = 0.0) -> str:
     """The verdict's reason in words."""
     if not looks:
         return f"fewer than {LOOKS[0]} rounds were measured"
     last = looks[-1]
     seen = f"after {last.rounds} rounds the ratio lies in {last.low:.3f}-{last.high:.3f}"
-    allowed = f"{band[0]:g} to {band[1]:g}"
+    allowed = _in_words(band) + (f", by a margin of {margin:.0%}" if margin else "")
     endings = {
         Verdict.SUPPORTED: f"all inside the claim ({allowed})",
         Verdict.CONTRADICTED: f"all outside the claim ({allowed})",
-        Verdict.UNDECIDED: f"partly inside the claim ({allowed}); too noisy to tell",
+        Verdict.UNDECIDED: f"which does not decide the claim ({allowed})",
     }
     return f"{seen}, {endings[last.verdict]}"
+
+
+def _in_words(band: tuple[float, float]) -> str:
+    low, high = band
+    if math.isinf(high):
+        return f"more than {low:g}"
+    return f"less than {high:g}" if low == 0 else f"{low:g} to {high:g}"
 
 
 def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:

@@ -54,7 +54,7 @@ def ask_pool():
 
 
 for part in (ask_pool() or {}).get("slices", []):
-    print(f"{part['profile']}: {part['sm_count']} SMs, {part['memory_mib'] / 1024:.2f} GiB, {part['uuid']}")
+    print(f"{part['profile']}: {part['uuid']}")
 
 # %% [markdown]
 # ## Identity card
@@ -265,7 +265,7 @@ print(inspect.getsource(timing_loop))
 # Predict the upper end of the interval around 1 that the panel will show.
 
 # %%
-from labkit.panel.experiment import compared_step
+from labkit.panel.experiment import compared_step, timed_step
 
 itself = compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
 noise = Panel(
@@ -366,24 +366,50 @@ def matvec(size=SIZE):
 
 # %%
 from labkit.exercises import roofline
-from labkit.panel.experiment import timed_step
 
 KINDS = {
-    "axpy": (axpy, roofline.axpy(ELEMENTS)),
-    "matvec": (matvec, roofline.matvec(4 * SIZE, SIZE)),
-    "matmul": (matmul, roofline.matmul(SIZE, SIZE, SIZE, DTYPE)),
+    "axpy": roofline.axpy(ELEMENTS),
+    "matvec": roofline.matvec(4 * SIZE, SIZE),
+    "matmul": roofline.matmul(SIZE, SIZE, SIZE, DTYPE),
 }
 
 
-def roof_step(label):
-    function, work = KINDS[label]
-    options = {"flops": work.flops, "moved_bytes": work.moved_bytes}
-    rate = lambda record: record.tflops * 1e3
-    return timed_step(label, work.intensity, function, value=rate, seconds=5, options=options)
+def copied(elements=ELEMENTS):
+    import torch
+
+    source = torch.ones(elements, device="cuda" if torch.cuda.is_available() else "cpu")
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
 
 
-def rates(record):
-    return [record.flops / seconds for seconds in record.samples_s]
+def widest_product(size=2 * SIZE, dtype=DTYPE):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a, b = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    return lambda: a @ b
+
+
+def roof_times():
+    """All in one child and in turns; the two limits come from work of their own."""
+    from labkit.notebook.steps import in_turns, rounds
+
+    works = {"axpy": axpy(), "matvec": matvec(), "matmul": matmul()}
+    return in_turns(works | {"limit of memory": copied(), "limit of arithmetic": widest_product()}, rounds())
+
+
+INTENSITY = {label: work.intensity for label, work in KINDS.items()}
+OPERATIONS = {label: work.flops for label, work in KINDS.items()}
+LIMITS = {"limit of memory": 8 * ELEMENTS * INTENSITY["axpy"], "limit of arithmetic": 2 * (2 * SIZE) ** 3}
+COUNTED = OPERATIONS | LIMITS
+
+
+def giga_per_s(record):
+    return COUNTED[record.setting["label"]] / record.median_s / 1e9
+
+
+def rates(point):
+    return [OPERATIONS[point.label] / seconds for seconds in point.records[0].samples_s]
 
 
 # %%
@@ -392,11 +418,17 @@ roof = Panel(
         key="T-4",
         title="Rate against intensity",
         question="From left to right: does the rate rise, stay flat, or fall?",
-        steps=tuple(roof_step(label) for label in KINDS),
+        steps=together(
+            roof_times,
+            INTENSITY | {"limit of memory": INTENSITY["axpy"], "limit of arithmetic": INTENSITY["matmul"]},
+            value=giga_per_s,
+            seconds=12,
+            series={label: "the two limits, measured with other work" for label in LIMITS},
+        ),
         x_label="operations per byte",
         y_label="GFLOP/s",
         check="T-4",
-        data=lambda points: {f"{p.label} rate": rates(p.records[0]) for p in points},
+        data=lambda points: {f"{p.label} rate": rates(p) for p in points if not p.series},
         log_x=True,
         log_y=True,
     )
@@ -409,19 +441,18 @@ print(roof.runner.message)
 
 # %% [markdown]
 # Your `attainable` now says how near each kind of work came to what is possible here.
-# The two limits are your own: the best rate and the best bandwidth you measured.
+# The two limits are your own, measured with other work than what is judged: a plain copy, and a product twice as wide.
 
 # %%
 def against_the_roof(points):
-    records = {point.label: point.records[0] for point in points}
-    if len(records) < len(KINDS) or not roof_verdict.startswith("right"):
+    values = {point.label: point.value for point in points}
+    if len(values) < len(KINDS) + 2 or not roof_verdict.startswith("right"):
         return ["measure T-4 first, and write attainable"]
-    best = max(record.flops / record.median_s for record in records.values())
-    widest = max(record.moved_bytes / record.median_s for record in records.values())
-    lines = [f"limits: {best / 1e9:.0f} GFLOP/s and {widest / 1e9:.1f} GB/s"]
-    for label, record in records.items():
-        most = attainable(record.flops / record.moved_bytes, best, widest)
-        lines.append(f"{label}: {record.flops / record.median_s / most:.0%} of what is possible here")
+    best, widest = values["limit of arithmetic"], values["limit of memory"] / INTENSITY["axpy"]
+    lines = [f"limits: {best:.0f} GFLOP/s and {widest:.1f} GB/s"]
+    for label in KINDS:
+        most = attainable(INTENSITY[label], best, widest)
+        lines.append(f"{label}: {values[label] / most:.0%} of what is possible here")
     return lines
 
 

@@ -156,7 +156,9 @@ else:
 
 # %% [markdown]
 # Two sources agree that the *big* configurations are low in tensor work and the slices are fine (E6),
-# and nobody has explained it. Optional section MIG-2 lets you look for the reason.
+# and neither explains it. A whole A100 has two halves of L2, each for its own half of the SMs, and a slice
+# of up to 3g fits into one of them (NVIDIA's A100 white paper); the clock under load is the other suspect.
+# Optional section MIG-2 lets you look.
 #
 # ## MIG-3 and MIG-13: does the bandwidth follow the SMs?
 #
@@ -174,25 +176,18 @@ def copy(mib=COPY_MIB):
 
 
 CERN_COPY = {f"cern5.bandwidth-factor.{name}": x for name, x in (("7g", 7), ("3g", 3), ("2g", 2))}
-A100_GB_S = published.figure("cern5.bandwidth.7g").value
 
 
 def bandwidth_shares(points):
-    paired, nothing = shares(points, 0), {"bandwidth share": (), "SM share": ()}
-    if HELD.emulated or not paired["part"]:
-        return nothing  # an emulated slice has the whole GPU's memory paths
-    if HELD.is_slice:  # a real slice is compared with its own card, where that was published
-        own = [2 * (COPY_MIB << 20) / seconds / 1e9 / A100_GB_S for seconds in paired["whole"]]
-        known = "A100" in HELD.name and "80" not in HELD.name
-        return {"bandwidth share": own, "SM share": [HELD.sms / 98] * len(own)} if known else nothing
-    rounds = zip(paired["part"], paired["whole"], strict=True)
-    share = [whole / part for part, whole in rounds]
-    return {"bandwidth share": share, "SM share": [parts.sizes[0] / parts.whole] * len(share)}
+    """Of what you hold: the smallest part's share of the bandwidth, and of the SMs."""
+    paired = shares(points, 0)
+    share = [whole / part for part, whole in zip(paired["part"], paired["whole"], strict=True)]
+    return {"bandwidth share": share, "SM share": [1 / points[0].x for _ in share] if points else ()}
 
 
 # %% [markdown]
 # The smallest part has that many times fewer SMs: how many times longer will its copy take?
-# (CERN's row shows real slices: a 1g.5gb against bigger ones.)
+# (CERN's row is no measurement. It is the name plate of each slice, which is why its ratios are exact: E15.)
 
 # %%
 bandwidth = Panel(
@@ -205,7 +200,7 @@ bandwidth = Panel(
         gpu_x_label="how many times fewer SMs",  # also of a recorded run shown on a CPU
         y_label="time over the whole's",
         unit="x",
-        published=PublishedRow("CERN, bandwidth of real slices over 1g.5gb", CERN_COPY),
+        published=PublishedRow("CERN, name plates of real slices over 1g.5gb", CERN_COPY),
         check="MIG-3",
         data=bandwidth_shares,
     )
@@ -215,6 +210,18 @@ bandwidth
 # %%
 evidence = await bandwidth.settle()
 print(bandwidth.runner.message)
+
+# %%
+def copy_rate(points):
+    """GB/s of the copy on the whole of what you hold."""
+    return 2 * (COPY_MIB << 20) / points[0].records[1].median_s / 1e9
+
+
+if evidence.points:
+    print(f"the whole copies {copy_rate(evidence.points):.4g} GB/s")
+if evidence.points and HELD.is_slice and not HELD.emulated and "A100" in HELD.name:
+    plate = published.figure("cern5.bandwidth.7g").value
+    print(f"{copy_rate(evidence.points) / plate:.0%} of an A100's name plate ({plate:g} GB/s), with {HELD.sms} of 98 SMs")
 
 # %% [markdown]
 # **Explain:** a neighbour on the same GPU *without* MIG copies memory all day. What does it cost you?
@@ -245,12 +252,27 @@ def train(batch, model=MODEL):
 
 
 # %% [markdown]
-# Predict: with a growing batch, does the price of half the SMs rise, stay flat, or fall?
+# A small step is *launch-bound*: the GPU waits while Python queues the next kernel, and what you time is Python.
+# So each step is measured twice: as Python launches it, and as a *CUDA graph*, which replays the same kernels
+# without Python. (A CPU has no graphs.)
+#
+# Predict for the graph: with a growing batch, does the price of fewer SMs rise, stay flat, or fall?
 
 # %%
-def half_step(batch):
-    a, b = on_part(train, parts.half), on_part(train, None)
-    return compared_step(f"batch {batch}", batch, a, b, band=(0.0, 2.2), seconds=8, batch=batch)
+KINDS = {"CUDA graph": True, "launched by Python": False} if ON_GPU else {"": False}
+
+
+def half_step(batch, kind):
+    a, b = (on_part(train, size, graph=KINDS[kind]) for size in (parts.half, None))
+    most = 1.1 * parts.whole / parts.half
+    return compared_step(f"batch {batch}", batch, a, b, band=(0.0, most), seconds=8, series=kind, batch=batch)
+
+
+def part_and_whole(points):
+    """Of the biggest batch (as a graph, on a GPU): the samples on the part, on the whole, and in proportion."""
+    found = shares([point for point in points if point.series == next(iter(KINDS))])
+    in_proportion = [seconds * parts.half / parts.whole for seconds in found["part"]]
+    return {"part": found["part"], "whole": found["whole"], "part, in proportion": in_proportion}
 
 
 CERN_HALF = {"cern5.train.2g-1g.2k.ratio": 4, "cern5.train.4g-2g.2k.ratio": 12}
@@ -259,12 +281,12 @@ half = Panel(
         key="MIG-5",
         title=f"A training step on {parts.half} of {parts.whole} {parts.unit}",
         question="With a growing batch: does the ratio rise, stay flat, or fall?",
-        steps=tuple(half_step(batch) for batch in BATCHES) if parts.sizes else (),
+        steps=tuple(half_step(batch, kind) for kind in KINDS for batch in BATCHES) if parts.sizes else (),
         x_label="batch",
         y_label="time over the whole's",
         published=PublishedRow("CERN, BERT fine-tuning, half the slice", CERN_HALF),
         check="MIG-5",
-        data=lambda points: dict(zip(("half", "whole"), shares(points).values(), strict=True)),
+        data=part_and_whole,
         log_x=True,
     )
 )
@@ -273,6 +295,10 @@ half
 # %%
 evidence = await half.settle()
 print(half.runner.message)
+for point in evidence.points if ON_GPU else ():
+    part, whole = point.records
+    waits = ", launch-bound" if whole.is_launch_bound else ""
+    print(f"{point.label}, {point.series}: {whole.median_s * 1e3:.2f} ms on the whole{waits}, {part.median_s * 1e3:.2f} on the part")
 
 # %% [markdown]
 # **Explain:** what is the machine doing while a small batch does not notice the missing half?
@@ -290,6 +316,7 @@ for name in ("E1", "E2"):
 # Here copies of the training step share what you hold.
 # In one window all of them work, in the next only the first: so the two can be compared.
 # With several slices every copy has its own; otherwise they share by time.
+# One slice alone cannot show what MIG isolates: its copies share *it*. Then only the recorded run can be judged.
 
 # %%
 from labkit import Tier
@@ -303,9 +330,15 @@ CROWD_BATCH = 64 if ROOMY else 32 if ON_GPU else 4  # big enough to keep the dev
 print(f"{CROWD} copies, {WAY}" + ("" if ON_GPU else " of CPU cores (scaled down)"))
 
 # %%
+def crowd_work(batch, graph=ON_GPU):
+    """The training step; as a graph on a GPU, so that the copies wait for the GPU and not for Python."""
+    from labkit.machine.graphs import graphed
+
+    return graphed(train(batch)) if graph else train(batch)
+
+
 def felt(points):
-    """Only slices can show isolation, and only a GPU shared by time its absence."""
-    if not points or place.tier is Tier.SLICE:
+    if not points:
         return {"crowded": (), "alone": ()}
     crowded, alone = points[0].records
     return {"crowded": crowded.samples_s, "alone": alone.samples_s}
@@ -317,7 +350,7 @@ neighbours = Panel(
         key="MIG-6",
         title=f"A call with {CROWD - 1} busy neighbour(s), {WAY}",
         question="How many times as long does a call take with busy neighbours?",
-        steps=(crowd_step(f"{CROWD} copies", 1, train, WAY, copies=CROWD, batch=CROWD_BATCH),),
+        steps=(crowd_step(f"{CROWD} copies", 1, crowd_work, WAY, copies=CROWD, batch=CROWD_BATCH),),
         x_label="copies at work",
         y_label="time over alone",
         unit="x",
@@ -347,7 +380,10 @@ for way in (Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ():
 print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (scaled down)"))
 
 # %% [markdown]
-# Predict for time sharing: the work all copies do together, over the work of one alone.
+# A small step launched by Python leaves the GPU idle, and seven Pythons fill it: that gain is Python's.
+# As a CUDA graph (drawn first) one copy keeps the GPU as busy as it can, and what is gained then is sharing.
+#
+# Predict for time sharing of graphs: the work all copies do together, over the work of one alone.
 # 1 means that sharing gains nothing; the number of copies would be perfect.
 # (On slices and SM partitions "alone" has only its own part. SM partitions of different *processes*
 # still take turns: a green context divides the GPU within a process.)
@@ -358,16 +394,18 @@ PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
 
 def best_way(points):
     """The way that gained most, where one alone had the whole device (slices: one slice)."""
-    fair = [point for point in points if point.x != PLACES[Way.SMS]]
+    graphs = [point for point in points if point.series in ("CUDA graph", "")]
+    fair = [point for point in graphs if point.x != PLACES[Way.SMS]]
     if not fair:
         return {"together": (), "in turn": ()}
     alone, together = max(fair, key=lambda point: point.value).records
     return {"together": [1 / s for s in together.samples_s], "in turn": [1 / s for s in alone.samples_s]}
 
 
-def way_step(way):
+def way_step(way, kind):
     sms = parts.sizes[0] if way is Way.SMS else None
-    return gain_step(str(way), PLACES[way], train, way, copies=COPIES, sms_per_copy=sms, batch=4)
+    given = {"copies": COPIES, "sms_per_copy": sms, "series": kind, "batch": 4, "graph": KINDS[kind]}
+    return gain_step(str(way), PLACES[way], crowd_work, way, **given)
 
 
 # %%
@@ -377,7 +415,7 @@ seven = Panel(
         key="MIG-7",
         title=f"{COPIES} small trainings at once",
         question="Time sharing: how many times the work of one alone?",
-        steps=tuple(way_step(way) for way in WAYS),
+        steps=tuple(way_step(way, kind) for kind in KINDS for way in (WAYS if KINDS[kind] or not ON_GPU else WAYS[:1])),
         x_label="1 time sharing, 2 SM partitions, 3 MPS, 4 slices",
         y_label="work over one alone's",
         unit="x",
@@ -399,7 +437,8 @@ print(seven.runner.message)
 for point in seven.evidence.points:
     alone, together = point.records
     cpu = f"{together.cpu_per_copy:.2f} CPU cores per copy{', CPU-bound' if together.is_cpu_bound else ''}"
-    print(f"{point.label}: {4 / together.median_s:.3g} sequences/s in all, {4 / alone.median_s:.3g} alone, {cpu}")
+    kind = f", {point.series}" if point.series else ""
+    print(f"{point.label}{kind}: {4 / together.median_s:.3g} sequences/s in all, {4 / alone.median_s:.3g} alone, {cpu}")
 if not seven.evidence.points:
     print("measure MIG-7 first")
 
@@ -516,7 +555,8 @@ summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 # ## Optional: MIG-2, the open question of the tensor cores
 #
 # If big parts are low because the last wave of tiles leaves SMs idle, the gap closes with the size
-# of the matrix. If it is power or clock, the gap stays. On an H200 small parts came out ahead too.
+# of the matrix. If it is power or clock, the gap stays, and the clock below falls. On an H200 small parts
+# came out ahead too. Clock, power and temperature are read from the GPU's own sensors while it is measured.
 
 # %%
 from labkit.notebook.steps import settle_optional
@@ -546,6 +586,8 @@ tensor
 # %%
 evidence = await settle_optional(tensor)
 print(tensor.runner.message)
+for point in evidence.points:
+    print(f"{point.label}: {point.value:.2f} times as long on the part; {point.records[0].sensed or 'no sensors here'}")
 
 # %% [markdown]
 # ## Optional: MIG-4, the tax of turning MIG on
@@ -581,17 +623,14 @@ for kind in ("finetune", "infer"):
 # %% [markdown]
 # ## Optional: MIG-10, one process, one slice
 #
-# NVIDIA writes that a process enumerates a single slice (E14). With two slices you can see it.
+# NVIDIA writes that a process enumerates a single slice (E14). Here one process is given the names of *all*
+# your slices, and counts what it finds.
 
 # %%
-def count_devices():
-    import torch
-
-    return torch.cuda.device_count()
-
+from labkit.measuring.place import count_visible
 
 if SLICES > 1:
-    print(f"this process was given one of {SLICES} slices and sees {labkit.ranks(count_devices, n=1).values[0]} device")
+    print(f"a process that was given {SLICES} slices sees {count_visible(place.lease.real_slices)}")
 else:
     print("not here: ask for a shape with two slices, 2x1g.5gb")
 

@@ -5,6 +5,8 @@
 # predict a job's time, memory and *slice-hours* on every shape, choose, and defend the choice.
 #
 # A slice-hour is one seventh of a GPU for one hour. It is what you take away from your classmates.
+# A GPU has seven compute slices and eight memory slices, and a shape costs whichever share is larger:
+# a 3g.20gb takes half of the memory, so it costs 3.5 slice-hours an hour, not 3.
 # About 70 minutes; the sections after the summary are optional.
 
 # %%
@@ -28,9 +30,9 @@ from labkit.exercises.networks import transformer_step
 HELD = place.devices[0]
 ON_GPU = HELD.backend == "cuda"
 STEPS, DUE_H = 400_000, 3.0
-MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
+MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 128, "layers": 2, "length": 64}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
-BATCH, BATCHES = (64, (16, 64, 256)) if ROOMY else (16, (4, 16, 32)) if ON_GPU else (8, (2, 8, 32))
+BATCH, BATCHES = (64, (16, 64, 256)) if ROOMY else (16, (4, 16, 32)) if ON_GPU else (16, (4, 16, 32))
 print(f"{STEPS:,} steps of {BATCH}, due in {DUE_H:g} h{'' if ON_GPU else ' (scaled down for a CPU)'}")
 
 
@@ -43,30 +45,42 @@ def train(batch, model=MODEL):
 # ## CH-1: the step, on parts of what you hold
 #
 # One child runs the step on every part in turns: parts of your SMs, or threads on a CPU.
-# Predict: with more SMs, will SMs × time rise, stay flat, or fall? (The plot shows the time.)
+# On a GPU the step is measured as a CUDA graph, which is the GPU's time alone, and once as Python launches it.
+#
+# Predict the time of a step on all of them. And think ahead: with more SMs, does SMs × time rise or fall?
 
 # %%
 SPOTS = {f"{size} {parts.unit}": size for size in (*parts.sizes, parts.whole)}
+BY_PYTHON = "launched by Python"
 
 
 def sweep(batch=BATCH):
-    from labkit.notebook.steps import in_turns, rounds
+    from labkit.machine.profile import profile_of
+    from labkit.notebook.steps import FACTS, in_turns, rounds
 
     whole = parts.whole
-    works = {label: confined(train(batch), None if size == whole else size) for label, size in SPOTS.items()}
-    return in_turns(works, rounds())
+    works = {
+        label: confined(train(batch), None if size == whole else size, graph=True) for label, size in SPOTS.items()
+    }
+    step = train(batch)
+    return {**in_turns(works | ({BY_PYTHON: step} if ON_GPU else {}), rounds()), FACTS: profile_of(step)}
 
 
 # %%
 from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
-from labkit.notebook.steps import together
+from labkit.notebook.steps import apart, together
 
 
 def by_sms(points):
-    """SMs (or threads) times seconds, on all and on the smallest part, where there is one."""
-    costs = [[point.x * seconds for seconds in point.records[0].samples_s] for point in points]
-    return {"all: SMs x time": costs[-1] if len(costs) > 1 else (), "a part: SMs x time": costs[0]}
+    """SMs (or threads) and seconds, on all and on the smallest part, where there is one."""
+    graphs = [point for point in points if not point.series]
+    part, whole = graphs[0], graphs[-1]
+    names = ("all: SMs x time", "a part: SMs x time", "all", "a part")
+    if len(graphs) < 2:
+        return dict.fromkeys(names, ())
+    costs = [[point.x * seconds for seconds in point.records[0].samples_s] for point in (whole, part)]
+    return dict(zip(names, (*costs, whole.records[0].samples_s, part.records[0].samples_s), strict=True))
 
 
 times = Panel(
@@ -74,7 +88,13 @@ times = Panel(
         key="CH-1",
         title=f"A step of {BATCH}, by {parts.unit}",
         question=f"How long does a step take on all {parts.whole} {parts.unit}?",
-        steps=together(sweep, SPOTS, value=lambda record: record.median_s * 1e3, seconds=12),
+        steps=together(
+            sweep,
+            SPOTS | ({BY_PYTHON: parts.whole} if ON_GPU else {}),
+            value=lambda record: record.median_s * 1e3,
+            seconds=12,
+            series={BY_PYTHON: BY_PYTHON},
+        ),
         x_label=parts.unit,
         gpu_x_label="SMs",  # also of a recorded run shown on a CPU
         y_label="ms",
@@ -132,9 +152,14 @@ def own(panel):
     return () if panel.evidence.replayed_from else panel.evidence.points
 
 
+def on_sizes(points):
+    """The points on the GPU's own time, smallest part first."""
+    return [point for point in points if not point.series]
+
+
 def fitted():
     """a and b in milliseconds from the smallest part and the whole, or why there are none yet."""
-    points = own(times)
+    points = on_sizes(own(times))
     if split_verdict != "right" or len(points) < len(SPOTS):
         return WHY_NOT
     first, last = points[0], points[-1]
@@ -150,10 +175,10 @@ if isinstance(found, str):
 else:
     a, b = found
     print(f"T(s) = {a:.3g} ms + {b:.3g} ms / s")
-    for point in times.evidence.points[1:-1]:
+    for point in on_sizes(times.evidence.points)[1:-1]:
         said = a + b / point.x
         print(f"{point.label}: predicted {said:.3g} ms, measured {point.value:.3g} ms ({said / point.value - 1:+.0%})")
-    if len(times.evidence.points) == 2:
+    if len(on_sizes(times.evidence.points)) == 2:
         print("two sizes only: nothing is left to test the law with, so treat it as a guess")
 
 # %% [markdown]
@@ -162,24 +187,22 @@ else:
 # ## CH-2: what the job needs in memory
 #
 # A shape that is too small in memory is not slow, it is impossible.
+# Each batch is tried in a process of its own: one that has held more before keeps some of it.
 # Predict the peak at the largest batch, in MiB. (On a CPU it is the process's memory, torch included.)
 
 # %%
-def memory(batches=BATCHES):
+def memory(batch):
     import torch
     from labkit.run.tasks import peak_rss_mib
 
-    found = {}
-    for batch in batches:
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-        step = train(batch)
-        for _ in range(2):
-            step()
-        on_gpu = torch.cuda.is_available()
-        mib = torch.cuda.max_memory_reserved() / 2**20 if on_gpu else peak_rss_mib()
-        found[f"batch {batch}"] = {"mib": mib}
-    return found
+    step = train(batch)
+    for _ in range(2):
+        step()
+    if not torch.cuda.is_available():
+        return {"mib": peak_rss_mib(), "context": 0.0}
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.max_memory_reserved()
+    return {"mib": reserved / 2**20, "context": (total - free - torch.cuda.memory_reserved()) / 2**20}
 
 
 # %%
@@ -195,8 +218,8 @@ peaks = Panel(
         key="CH-2",
         title="Peak memory by batch",
         question=f"How much at batch {BATCHES[-1]}?",
-        steps=together(
-            memory, {f"batch {batch}": batch for batch in BATCHES}, value=lambda record: record.setting["mib"], seconds=8
+        steps=apart(
+            memory, {f"batch {batch}": {"batch": batch} for batch in BATCHES}, value=lambda record: record.setting["mib"]
         ),
         x_label="batch",
         y_label="MiB",
@@ -214,38 +237,95 @@ print(peaks.runner.message)
 # %% [markdown]
 # ## Every shape's time, memory and slice-hours
 #
-# Your law is carried over to the slices of an A100 by their SMs.
-# If you hold an A100's slice, s counts the same SMs. Otherwise the whole of what you hold plays a
-# 7g.40gb: the ratios carry over, the hours are those of *your* device. Both are predictions.
+# Your a and b come from parts that all share one memory. A slice has its own share of the memory's bandwidth,
+# too, so a law for slices needs two terms, and your profile has them: the time of the kernels that the *SMs*
+# limit (products, attention) and of those that the *memory* limits (adding, casting, AdamW).
+# The first is divided by the SMs, the second by the memory slices:
+#
+# T(shape) = T_SM · (SMs you hold / SMs) + T_memory · (memory slices you hold / memory slices)
+#
+# The range beside it is honest about two things: few SMs may be unable to use their memory's bandwidth (then the
+# second term follows the SMs, too), and your own times scatter. Whatever is not yours is called an extrapolation.
+# A whole GPU plays a 7g.40gb here: the ratios carry over, the hours are those of *your* device.
+# On a CPU nothing is said of a GPU: the table is then made from a recorded run, and says so.
 
 # %%
+from labkit.evidence import replay
 from labkit.exercises.packing import A100
 
-CONTEXT_MIB = 500  # a process's own share of the GPU's memory, before its first tensor
-IS_A100 = "A100" in HELD.name
+CONTEXT_MIB = 620  # a process's own share of a GPU's memory, before its first tensor (an H100's)
 
 
-def shape_row(profile, a, b, need_mib):
-    size = profile.sms if IS_A100 else profile.sms / 98 * parts.whole
-    hours = (a + b / size) * STEPS / 3.6e6
-    fits = need_mib + CONTEXT_MIB <= profile.gib * 1024
-    return {"shape": profile.name, "hours": hours, "slice_hours": hours * profile.compute, "fits": fits}
+def held_profile(device):
+    """The A100 profile that plays what was measured: a slice its own, a whole GPU a 7g.40gb."""
+    if not device.is_slice:
+        return A100["7g.40gb"]
+    return min(A100.values(), key=lambda profile: abs(profile.sms - device.sms))
 
 
+def law_of(points):
+    """What the profile says of the whole: both terms and Python's time (ms), the scatter, and the device."""
+    whole = on_sizes(points)[-1]
+    record, facts = whole.records[0], whole.records[0].setting
+    share = facts["sm_ms"] / (facts["sm_ms"] + facts["memory_ms"])
+    launched = [point.value for point in points if point.series == BY_PYTHON]
+    python = launched[0] if launched and launched[0] > 1.25 * whole.value else 0.0
+    return {
+        "sm": whole.value * share, "memory": whole.value * (1 - share), "python": python,
+        "scatter": record.iqr_s / record.median_s, "device": record.devices[0],
+    }
+
+
+# %%
+def share_of(profile):
+    """What a shape takes of a GPU: compute or memory slices, whichever share is larger."""
+    return max(profile.compute / 7, profile.memory / 8)
+
+
+def shape_row(profile, law, need_mib, context_mib):
+    held = held_profile(law["device"])
+    by_sms, by_memory = held.sms / profile.sms, held.memory / profile.memory
+    ends = sorted(law["sm"] * by_sms + law["memory"] * factor for factor in (by_sms, by_memory))
+    noise = 1 + law["scatter"]
+    step, low, high = law["sm"] * by_sms + law["memory"] * by_memory, ends[0] / noise, ends[1] * noise
+    hours, low, high = (max(ms, law["python"]) * STEPS / 3.6e6 for ms in (step, low, high))
+    fits = need_mib + context_mib <= profile.gib * 1024
+    costs = {"slice_hours": hours * 7 * share_of(profile), "low": low, "high": high}
+    return {"shape": profile.name, "hours": hours, "fits": fits, "measured": profile == held, **costs}
+
+
+def sources():
+    """The points the table is made from, and in words whose they are."""
+    if ON_GPU:
+        return own(times), own(peaks), "yours"
+    recorded = [replay.recorded(key) for key in ("CH-1", "CH-2") if replay.exists(key)]
+    points = [one.points for one in recorded] if len(recorded) == 2 else [(), ()]
+    return *points, f"RECORDED on {recorded[0].place.split(',')[0]}, not yours" if recorded else "nobody's"
+
+
+# %%
 def table():
-    law, points = fitted(), own(peaks)
-    need = next((point.value for point in points if point.x == BATCH), None)
-    if isinstance(law, str) or need is None:
-        return []
-    return [shape_row(profile, *law, need) for profile in A100.values()]
+    by_size, by_batch, whose = sources()
+    is_whole = by_size and by_batch and "sm_ms" in by_size[0].records[0].setting
+    if not is_whole or isinstance(fitted(), str):
+        return [], whose
+    need = next((point for point in by_batch if point.x in (BATCH, 64)), by_batch[-1])
+    context = need.records[0].setting["context"]
+    context = context if 0 < context < 2000 else CONTEXT_MIB  # more is somebody else's memory
+    return [shape_row(profile, law_of(by_size), need.value, context) for profile in A100.values()], whose
 
 
-rows = table()
+rows, whose = table()
+print(f"from times that are {whose}")
 for row in rows:
     room = "fits" if row["fits"] else "TOO SMALL in memory"
-    print(f"{row['shape']:8} {row['hours']:7.2f} h {row['slice_hours']:7.2f} slice-hours, {room}")
+    how = "measured" if row["measured"] else "extrapolated"
+    span = f"{row['hours']:6.2f} h ({row['low']:.2f} to {row['high']:.2f}, {how})"
+    print(f"{row['shape']:8} {span}  {row['slice_hours']:6.2f} slice-hours, {room}")
+if HELD.emulated:
+    print("emulated: this slice has the whole GPU's bandwidth, so the table shows the method and no slice")
 if not rows:
-    print(found if isinstance(found, str) else "measure CH-2 first (a recorded run is not yours)")
+    print(found if isinstance(found, str) else "measure CH-1 and CH-2 first (a recorded run is not yours)")
 
 # %% [markdown]
 # ## Exercise 2: choose
@@ -299,16 +379,16 @@ else:
     print("no table to choose from yet" if not rows else "write choose first")
 
 # %% [markdown]
-# ## CH-3: is the choice sensitive?
+# ## CH-3: a bigger batch
 #
-# A choice that flips when a measured time is 10 % off is no choice.
+# Before you settle: would another batch use the shape better?
 # Predict: with growing batch, will the time *per sample* on the whole rise, stay flat, or fall?
 
 # %%
 def batches(sizes=BATCHES):
     from labkit.notebook.steps import in_turns, rounds
 
-    return in_turns({f"batch {batch}": train(batch) for batch in sizes}, rounds())
+    return in_turns({f"batch {batch}": confined(train(batch), None, graph=True) for batch in sizes}, rounds())
 
 
 def samples_of(point):
@@ -342,17 +422,29 @@ per_sample
 evidence = await per_sample.settle()
 print(per_sample.runner.message)
 
+# %% [markdown]
+# ## Is the choice sensitive?
+#
+# A choice that flips within its own range is no choice. Each row is put at either end of its range, one by one
+# and all together, and chosen again.
+
 # %%
-def shifted(factor):
-    return choose([row | {"hours": row["hours"] * factor, "slice_hours": row["slice_hours"] * factor} for row in rows], DUE_H)
+def moved(end, which=None):
+    """The choice when one row, or every row, lies at an end of its range."""
+    there = [
+        row | {"hours": row[end], "slice_hours": row["slice_hours"] * row[end] / row["hours"]}
+        if which in (None, row["shape"]) else row
+        for row in rows
+    ]
+    return choose(there, DUE_H)
 
 
 if rows and choose_verdict == "right":
-    answers = {factor: shifted(factor) for factor in (0.9, 1.0, 1.1)}
-    same = len(set(answers.values())) == 1
-    print(f"{answers}: {'the choice stands' if same else 'the choice hangs on the noise: say so'}")
+    answers = {choose(rows, DUE_H)} | {moved(end) for end in ("low", "high")}
+    answers |= {moved(end, row["shape"]) for row in rows for end in ("low", "high")}
+    print("the choice stands" if len(answers) == 1 else f"within the ranges it may be any of {', '.join(sorted(answers))}: say so")
 else:
-    print("no choice to shift yet: measure first")
+    print("no choice to move yet: measure first")
 
 # %% [markdown]
 # ## What the published figures say
@@ -365,11 +457,12 @@ from labkit.evidence import published
 
 for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
     pair = [published.figure(f"cern5.train.{big}-{small}.10k.{name}") for name in (big, small)]
-    costs = [figure.value * int(name[0]) / 3600 for figure, name in zip(pair, (big, small), strict=True)]
+    profiles = {profile.name[:2]: profile for profile in A100.values()}
+    costs = [figure.value * 7 * share_of(profiles[name]) / 3600 for figure, name in zip(pair, (big, small), strict=True)]
     print(f"{big}: {pair[0].value:6.0f} s = {costs[0]:.2f} slice-hours   {small}: {pair[1].value:6.0f} s = {costs[1]:.2f}")
 
 # %% [markdown]
-# The smaller slice is cheaper in every pair. So is "always ask for 1g.5gb" the right rule?
+# In slice-hours, which row is cheaper in each pair? And is "always ask for 1g.5gb" the right rule?
 # Think of memory, of the deadline, of what is queued behind you, and of a job that fills every SM:
 # then slice-hours are equal and the big slice is simply sooner.
 

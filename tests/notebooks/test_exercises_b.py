@@ -66,10 +66,12 @@ class Scaler:
     start, shrink, skip, grow = 2.0**16, 2.0, True, 2.0
 
     def __init__(self):
-        self.scale = self.start
+        self.scale, self.good = self.start, 0
 
     def update(self, found_inf):
-        self.scale = self.scale / self.shrink if found_inf else self.scale * self.grow ** (1 / 50)
+        self.good = 0 if found_inf else self.good + 1
+        is_due = self.good and self.good % 50 == 0
+        self.scale *= 1 / self.shrink if found_inf else self.grow if is_due else 1
         return not (found_inf and self.skip)
 
 

@@ -1,21 +1,17 @@
 """Draw and judge a recorded gallery again, with today's plots and checks, without measuring.
 
-Of a notebook only what defines its experiments runs, as if on the machine recorded. Samples,
-places and dates stay as they were recorded; figure, verdict and the page's table are made anew.
+Of a notebook only what defines its experiments runs, as if on the machine recorded. Samples, places
+and dates stay as they were recorded; figure, verdict and the page's table are made anew.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import io
 import shutil
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from labkit.authoring.definitions import define, experiments
 from labkit.authoring.record import row
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
@@ -23,13 +19,8 @@ from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement
 from labkit.machine import device
 from labkit.panel.experiment import Experiment, plot_of
-from labkit.panel.panel import Panel
 from labkit.panel.plot_svg import render
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
-from labkit.run.cells import read_cells
-
-MEASURING = frozenset({"measure", "compare", "ranks", "probe", "settle", "where"})
-RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
 def redraw(
@@ -52,7 +43,7 @@ def redraw(
     if not kept:
         raise LabError(f"{folder} holds no recorded evidence")
     place = place_of(list(kept.values()))
-    known = {one.key: one for notebook in notebooks for one in definitions(notebook, place)}
+    known = {one.key: one for notebook in notebooks for one in experiments(define(notebook, place))}
     if missing := sorted(kept.keys() - known.keys()):
         raise LabError(f"no notebook given defines {', '.join(missing)} on {place.tier} any more")
     for key, item in kept.items():
@@ -79,42 +70,14 @@ def _gpus(devices: Sequence[Device]) -> int:
     return sum(one.backend == "cuda" for one in devices)
 
 
-def definitions(notebook: Path, place: Place) -> Iterator[Experiment]:
-    """The experiments a notebook makes on a machine; nothing is measured to find out."""
-    main = types.ModuleType("__main__")
-    vars(main)["place"] = place
-    for cell in read_cells(notebook):
-        for statement in ast.parse(cell.text).body:
-            if _defines(statement):
-                code = compile(ast.Module([statement], []), f"<{notebook.name}>", "exec")
-                # What needs a result fails, and only words for the student are made of results.
-                with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
-                    exec(code, vars(main))  # noqa: S102  the project's own notebook
-    yield from (value.experiment for value in vars(main).values() if isinstance(value, Panel))
-
-
-def _defines(statement: ast.stmt) -> bool:
-    """Whether a statement only makes something: no loop, no output, nothing that measures."""
-    if isinstance(statement, RUNS_LATER):
-        return True
-    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.If):
-        return False
-    return not any(_measures(node) for node in ast.walk(statement))
-
-
-def _measures(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return isinstance(node, ast.Await)
-    called: Any = node.func
-    return getattr(called, "attr", getattr(called, "id", "")) in MEASURING
-
-
 def judged_again(experiment: Experiment, item: Evidence) -> Evidence:
     """The same evidence with the verdict of today's check; none where none is asked."""
     check = CHECKS.get(experiment.check or "")
     judgement: Judgement | None = None
     if check is not None and experiment.data is not None and item.stopped is None:
-        judgement = check.judge(experiment.data(item.points), Tier(item.tier))
+        judgement = check.judge(
+            experiment.data(item.points), Tier(item.tier), emulated=item.emulated
+        )
     return replace(item, judgement=judgement)
 
 

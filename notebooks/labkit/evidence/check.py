@@ -1,16 +1,13 @@
-"""What a check is: a relation, its source, what each tier should show, and its negative control.
+"""What a check is: a relation, its source, and what each tier should show.
 
-Each check has a negative control: samples recorded from something deliberately wrong, which must
-contradict it. A check whose control passes checks nothing.
+A check that nothing can contradict checks nothing: every core experiment has a twin, in which the
+world is changed and the same pipeline must give the opposite verdict (`labkit controls`).
 """
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 
 from labkit.errors import NotMeasured
 from labkit.evidence.evidence import Judgement
@@ -38,8 +35,7 @@ class Check:
         says: the relation in words.
         source: where the band comes from.
         expected: what each tier should show; a tier may rightly expect the opposite.
-        control: the name of the recorded samples that must contradict it.
-        roles: which recorded series plays which series of the relation, in the control.
+        emulated: why an emulated slice cannot be asked; None where it can.
     """
 
     key: str
@@ -47,10 +43,13 @@ class Check:
     relation: Relation
     source: str
     expected: Expected
-    control: str
-    roles: Mapping[str, str]
+    emulated: NotApplicable | None = None
 
-    def judge(self, data: Data, tier: Tier) -> Judgement:
+    def expects(self, tier: Tier, *, emulated: bool = False) -> Verdict | NotApplicable:
+        """What a tier should show, or why it cannot be asked."""
+        return self.emulated if emulated and self.emulated else self.expected[tier]
+
+    def judge(self, data: Data, tier: Tier, *, emulated: bool = False) -> Judgement:
         """What the measured series say, beside what this tier should show.
 
         Raises:
@@ -59,23 +58,11 @@ class Check:
         missing = [name for name in self.relation.needs if name not in data]
         if missing:
             raise NotMeasured(f"{self.key} needs {', '.join(missing)}: measure first")
-        expected = self.expected[tier]
+        expected = self.expects(tier, emulated=emulated)
         if isinstance(expected, NotApplicable):
             return Judgement(self.key, Verdict.UNDECIDED, expected.reason, "not applicable here")
         outcome = self.relation.judge(data)
         return Judgement(self.key, outcome.verdict, outcome.why, expected.value)
-
-    def control_data(self) -> dict[str, list[float]]:
-        """Recorded samples of something deliberately wrong, named as the relation wants them."""
-        recorded = controls()[self.control]
-        return {role: recorded[name] for role, name in self.roles.items()}
-
-
-@functools.cache
-def controls() -> Mapping[str, Mapping[str, list[float]]]:
-    """Recorded samples for negative controls; the file says how each was recorded."""
-    text = resources.files("labkit").joinpath("controls.json").read_text(encoding="utf-8")
-    return {item["name"]: item["series"] for item in json.loads(text)["controls"]}
 
 
 def everywhere(verdict: Verdict) -> Expected:

@@ -23,7 +23,10 @@ FOLDER = Path("evidence")
 
 @dataclass(frozen=True)
 class Point:
-    """One measured point: where on the x axis, its label, its value and the raw records."""
+    """One measured point: where on the x axis, its label, its value and the raw records.
+
+    Points with the same `series` belong together; without one they are the experiment's only one.
+    """
 
     x: float
     label: str
@@ -32,6 +35,7 @@ class Point:
     comparison: Comparison | None = None
     low: float | None = None
     high: float | None = None
+    series: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class Evidence:
     replayed_from: str | None = None
     versions: Mapping[str, Any] = field(default_factory=dict)
     verdict_read: Verdict | None = None
+    emulated: bool = False
 
     @property
     def is_students(self) -> bool:

@@ -192,7 +192,7 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
         x = torch.randn(7, inner, generator=generator, dtype=torch.float64)
         weights = torch.randn(inner, outer, generator=generator, dtype=torch.float64)
         try:
-            found = function(x, weights, ranks)
+            found, products = _products_of(function, x, weights, ranks)
         except Exception as error:  # outermost frame around the student's function
             return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
         if not _is_close(torch, found, x @ weights):
@@ -200,7 +200,34 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
             return CodeVerdict(
                 False, f"split by {by} over {ranks} ranks, the result {shape} is not x @ w"
             )
+        part = (inner // ranks, outer) if by == "rows" else (inner, outer // ranks)
+        if products != [part] * ranks:
+            return CodeVerdict(
+                False,
+                f"{ranks} ranks must each multiply by a part of the {by}, {part[0]}×{part[1]}; "
+                f"multiplied were {', '.join(f'{a}×{b}' for a, b in products) or 'none'}",
+            )
     return CodeVerdict(True, f"split by {by}, the product is exact for 2, 4 and 5 ranks")
+
+
+def _products_of(function: Callable[..., Any], *given: Any) -> tuple[Any, list[tuple[int, ...]]]:
+    """What a function returns, and the shape of every matrix it multiplied by."""
+    from torch.overrides import TorchFunctionMode
+
+    seen: list[tuple[int, ...]] = []
+    names = {"matmul", "__matmul__", "__rmatmul__", "mm", "addmm"}
+
+    class Watch(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, called: Any, _: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if getattr(called, "__name__", "") in names:
+                seen.append(tuple(args[-1].shape))
+            return called(*args, **(kwargs or {}))
+
+    with Watch():
+        found = function(*given)
+    return found, seen
 
 
 def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
@@ -229,18 +256,40 @@ def _check_scaler(make: Callable[[], Any]) -> CodeVerdict:
             False, "a step with inf gradients must be skipped: update(True) must be False"
         )
     after = float(scaler.scale)
-    if not 0 < after < start:
+    if after != start / 2:
+        must = "be halved" if 0 < after < start else "shrink"
         return CodeVerdict(
-            False, f"after an inf the scale must shrink; it went from {start:g} to {after:g}"
+            False, f"after an inf the scale must {must}; it went from {start:g} to {after:g}"
         )
     taken = [scaler.update(False) for _ in range(5000)]
     if not all(answer is True for answer in taken):
         return CodeVerdict(
             False, "a step with finite gradients must be taken: update(False) must be True"
         )
-    grown = float(scaler.scale)
-    if grown <= after:
+    if float(scaler.scale) <= after:
         return CodeVerdict(False, "after thousands of good steps the scale must grow again")
+    return _check_growth(make)
+
+
+def _check_growth(make: Callable[[], Any]) -> CodeVerdict:
+    """Whether the scale doubles, and only after so many good steps in a row."""
+    scaler = make()
+    start, steps = float(scaler.scale), 0
+    while float(scaler.scale) == start:
+        scaler.update(False)
+        steps += 1
+    grown, asked = float(scaler.scale), getattr(scaler, "growth_every", steps)
+    if grown != 2 * start or steps != asked:
+        return CodeVerdict(
+            False,
+            f"after {asked} good steps in a row the scale must double; "
+            f"after {steps} it went from {start:g} to {grown:g}",
+        )
+    scaler = make()
+    for found_inf in [False] * (steps - 1) + [True] + [False] * (steps - 1):
+        scaler.update(found_inf)
+    if float(scaler.scale) != start / 2:
+        return CodeVerdict(False, "an inf must start the count of good steps anew")
     return CodeVerdict(
-        True, f"it backs off ({start:g} to {after:g}), skips, and grows (to {grown:g})"
+        True, f"it halves at an inf, skips that step, and doubles after {steps} good ones in a row"
     )

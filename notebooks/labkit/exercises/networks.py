@@ -28,6 +28,8 @@ def mlp(width: int, depth: int) -> tuple[Any, str]:
 def transformer_step(batch: int, width: int, layers: int, length: int) -> Callable[[], None]:
     """One training step of a transformer encoder with AdamW; bf16 autocast on a GPU, fp32 on a CPU.
 
+    It never asks the GPU for a result, so that it can be recorded as a CUDA graph.
+
     Args:
         batch: sequences a step.
         width: of the model; a head for every 64.
@@ -44,11 +46,12 @@ def transformer_step(batch: int, width: int, layers: int, length: int) -> Callab
         width, width // 64, 4 * width, dropout=0.0, batch_first=True
     )
     model = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=device == "cuda")
     batch_of = torch.randn(batch, length, width, device=device)
 
     def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        # a cast kept from an earlier step would be missing in a graph, so none is kept
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda", cache_enabled=False):
             loss = model(batch_of).float().square().mean()
         loss.backward()
         optimizer.step()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import NoRealSlice
+from labkit.machine.emulate import Emulation
 from labkit.records import CpuBudget, Device, Lease, Tier
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -182,14 +183,15 @@ def read_device(torch: Any, lease: Lease, environ: Mapping[str, str]) -> Device:
         )
     found = torch.cuda.get_device_properties(0)
     chosen = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    emulation = Emulation.from_environment(environ)
     return Device(
         backend="cuda",
         name=found.name,
-        memory_mib=found.total_memory // 2**20,
-        sms=found.multi_processor_count,
+        memory_mib=emulation.memory_mib or found.total_memory // 2**20,
+        sms=emulation.sms or found.multi_processor_count,
         l2_mib=getattr(found, "L2_cache_size", 0) / 2**20 or None,
         uuid=chosen if chosen.startswith("MIG-") else str(getattr(found, "uuid", "")) or None,
-        is_slice=chosen.startswith("MIG-") or "MIG" in found.name,
+        is_slice=chosen.startswith("MIG-") or "MIG" in found.name or emulation != Emulation(),
         capability=f"{found.major}.{found.minor}",
         cpu_cores=budget.cores,
         threads=torch.get_num_threads(),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.errors import LabError
-from labkit.machine.emulate import VARIABLE, Emulation
+from labkit.machine.graphs import graphed
 from labkit.records import Place
 
 FRACTIONS = (8, 4, 2)
@@ -43,11 +43,9 @@ def parts_of(place: Place) -> Parts:
     held = place.devices[0]
     if held.backend == "cpu" or held.sms is None:
         return Parts("threads", held.threads, _sizes(held.threads, 1, 1))
-    emulated = Emulation.from_environment({VARIABLE: held.emulated or ""}).sms
     newer = int((held.capability or "8").split(".")[0]) >= 9
     step, least = (8, 8) if newer else (2, 4)
-    whole = emulated or held.sms
-    return Parts("SMs", whole, _sizes(whole, step, least))
+    return Parts("SMs", held.sms, _sizes(held.sms, step, least))
 
 
 def _sizes(whole: int, step: int, least: int) -> tuple[int, ...]:
@@ -55,24 +53,32 @@ def _sizes(whole: int, step: int, least: int) -> tuple[int, ...]:
     return tuple(sorted(size for size in cut if size < whole))
 
 
-def on_part(function: Callable[..., Any], size: int | None) -> Callable[..., Any]:
+def on_part(
+    function: Callable[..., Any], size: int | None, *, graph: bool = False
+) -> Callable[..., Any]:
     """The same function, confined to a part; None leaves it the whole.
 
     Args:
         function: as for `labkit.measure`; it must return the function to be timed.
         size: SMs, or threads on a CPU.
+        graph: replay the work's kernels as a CUDA graph, so that Python is not timed.
     """
 
     def on_a_part(**arguments: Any) -> Any:
-        from labkit.machine.parts import confined
+        from labkit.machine import parts
 
-        return confined(function(**arguments), size)
+        return parts.confined(function(**arguments), size, graph=graph)
 
     return on_a_part
 
 
-def confined(work: Callable[[], Any], size: int | None) -> Callable[[], Any]:
+def confined(
+    work: Callable[[], Any], size: int | None, *, graph: bool = False
+) -> Callable[[], Any]:
     """Make `work` run on a part of this process's device; in a child only.
+
+    A graph is recorded on the part: its kernels stay there wherever it is replayed (counted on an
+    H200: 16 SMs from a graph recorded on 16).
 
     Raises:
         LabError: there is no function to be timed, or the SMs cannot be partitioned here.
@@ -81,9 +87,11 @@ def confined(work: Callable[[], Any], size: int | None) -> Callable[[], Any]:
 
     if not callable(work):
         raise LabError("A function that runs on a part must return the function to be timed.")
+    if not torch.cuda.is_available():
+        return work if size is None else _on_threads(work, size)
     if size is None:
-        return work
-    return _on_sms(torch, work, size) if torch.cuda.is_available() else _on_threads(work, size)
+        return graphed(work) if graph else work
+    return _on_sms(torch, work, size, graph=graph)
 
 
 def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
@@ -100,10 +108,12 @@ def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
     return confined_work
 
 
-def _on_sms(torch: Any, work: Callable[[], Any], sms: int) -> Callable[[], Any]:
+def _on_sms(torch: Any, work: Callable[[], Any], sms: int, *, graph: bool) -> Callable[[], Any]:
     context = _green_context(sms)
-    if hasattr(context, "Stream"):  # torch 2.12 and later
-        return _on_stream(torch, work, context)
+    if hasattr(context, "Stream"):  # torch 2.11 and later
+        return _on_stream(torch, work, context, graph=graph)
+    if graph:
+        raise LabError("This torch cannot record a graph on some of the SMs; 2.11 can.")
 
     def confined_work() -> None:
         context.set_context()
@@ -116,8 +126,12 @@ def _on_sms(torch: Any, work: Callable[[], Any], sms: int) -> Callable[[], Any]:
     return confined_work
 
 
-def _on_stream(torch: Any, work: Callable[[], Any], context: Any) -> Callable[[], Any]:
+def _on_stream(
+    torch: Any, work: Callable[[], Any], context: Any, *, graph: bool
+) -> Callable[[], Any]:
     stream, held = context.Stream(), [context]  # nobody else holds it: it would be destroyed
+    if graph:
+        work = graphed(work, stream)
 
     def confined_work() -> None:
         outer = torch.cuda.current_stream()

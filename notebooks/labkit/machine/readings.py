@@ -112,6 +112,7 @@ class Readings:
             launch_s=tuple(first.turns[name][number][1] for number in self.rounds(name)),
             peak_mib=first.facts.get("peak_mib"),
             cpu_per_copy=first.facts.get("cpu_per_copy"),
+            sensors=dict(first.facts.get("sensors", {})),
             versions=dict(first.versions),
             date=self.began,
             stopped=stopped,

@@ -31,11 +31,11 @@ from labkit.run.jobs import (
     usual_samples,
 )
 
-OPTIONS = frozenset({"ranks", "cold", "dtype", "flops", "moved_bytes", "budget_s", "timeout_s"}) | {
-    "on_update",
-    "readings",
-    "samples",
-}
+COMMON = frozenset({"budget_s", "timeout_s", "on_update", "readings"})
+COMPARE_OPTIONS = COMMON | {"ranks", "cold", "dtype"}
+MEASURE_OPTIONS = COMPARE_OPTIONS | {"samples", "flops", "moved_bytes"}
+RANKS_OPTIONS = COMMON | {"samples"}
+OPTIONS = MEASURE_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ async def measure_async(
         readings: where to collect them, for a caller that wants them after an error.
         arguments: passed to the function.
     """
+    _refuse_missing(function)
     given = dict(arguments or {})
     children = _Children(readings or Readings(ranks), timeout_s, on_update)
     counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
@@ -134,7 +135,10 @@ def measure(
     Raises:
         LabError: in words; its `kept` is the record of what was measured before.
     """
-    known, arguments = _split(options, function)
+    known, arguments = _split(options, function, "measure", MEASURE_OPTIONS)
+    _refuse_count("ranks", ranks)
+    if samples is not None:
+        _refuse_count("samples", samples)
     return run_blocking(
         lambda: measure_async(function, samples=samples, ranks=ranks, arguments=arguments, **known)
     )
@@ -193,7 +197,9 @@ def compare(
     At most three looks are taken (20, 40, 80 rounds), each at 98.3 %, so that all together are
     wrong in at most 5 %. Other options as in `measure`.
     """
-    known, arguments = _split(options, a)
+    _refuse_missing(b)
+    _refuse_band(band)
+    known, arguments = _split(options, a, "compare", COMPARE_OPTIONS)
     return run_blocking(lambda: compare_async(a, b, band=band, arguments=arguments, **known))
 
 
@@ -238,6 +244,7 @@ async def ranks_async(
         backend=backend,
         timed=record() if taken.count() else None,
         printed=tuple(f"[rank {index}] {line}" for index, line in printed),
+        versions=dict(taken.ranks[0].versions),
     )
 
 
@@ -249,7 +256,8 @@ def ranks(
     Several GPUs use NCCL, several slices gloo with tensors on their slice; with fewer devices than
     ranks they are gloo processes on the container's CPU, and the result says so.
     """
-    known, arguments = _split(options, function)
+    known, arguments = _split(options, function, "ranks", RANKS_OPTIONS)
+    _refuse_count("n", n)
     return run_blocking(
         lambda: ranks_async(function, n=n, timeout_s=timeout_s, arguments=arguments, **known)
     )
@@ -281,18 +289,67 @@ def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) 
     Raises:
         OutOfMemory: it does not fit, whichever way torch put that.
     """
+    _split(arguments, function, "peak", frozenset({"timeout_s"}))
     return run_blocking(lambda: peak_async(function, timeout_s=timeout_s, **arguments))
 
 
-def _split(options: Mapping[str, Any], function: Function) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell our options from the function's arguments; a `dtype` may be both."""
+def _split(
+    options: Mapping[str, Any], function: Function, call: str, allowed: frozenset[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell our options from the function's arguments; a `dtype` may be both.
+
+    Raises:
+        WrongArgument: the call knows no such option, the function no such argument, or a name
+            could mean either.
+    """
+    _refuse_missing(function)
+    parameters = inspect.signature(function).parameters
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     arguments = {name: value for name, value in options.items() if name not in OPTIONS}
+    name = function.__name__
+    for option in ours.keys() - allowed:
+        raise errors.WrongArgument(
+            f"`{option}=` means nothing here; {call} takes {', '.join(sorted(allowed))}."
+        )
+    for option in (ours.keys() & parameters.keys()) - {"dtype"}:
+        raise errors.WrongArgument(
+            f"`{option}` is both an option of {call} and an argument of `{name}`: rename yours."
+        )
+    for given in () if takes_any else arguments.keys() - parameters.keys():
+        raise errors.WrongArgument(
+            f"`{name}` has no argument `{given}`, and it is no option of {call} either; "
+            f"`{name}` takes {', '.join(parameters) or 'none'}."
+        )
     if "dtype" in ours:
-        if "dtype" in inspect.signature(function).parameters:
+        if "dtype" in parameters:
             arguments["dtype"] = ours["dtype"]
         ours["dtype"] = str(ours["dtype"]).removeprefix("torch.")
     return ours, arguments
+
+
+def _refuse_missing(function: Any) -> None:
+    """Refuse what cannot be called, before a child is started for it."""
+    if not callable(function):
+        raise errors.WrongArgument(
+            f"A function is needed to be measured, not {type(function).__name__}: "
+            "write its name without brackets."
+        )
+
+
+def _refuse_count(name: str, count: Any) -> None:
+    """Refuse what is no number of processes or samples."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise errors.WrongArgument(f"`{name}` must be a whole number of at least 1, not {count!r}.")
+
+
+def _refuse_band(band: Any) -> None:
+    """Refuse a band that no ratio can lie in."""
+    is_pair = isinstance(band, tuple | list) and len(band) == 2
+    if not is_pair or not all(isinstance(end, int | float) for end in band) or band[0] > band[1]:
+        raise errors.WrongArgument(
+            f"`band` must be the lowest and highest ratio claimed, as (0.95, 1.05), not {band!r}."
+        )
 
 
 def _readable(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labkit.machine import device, lease
@@ -75,6 +75,15 @@ def only_one(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _gpus(place: Place) -> int:
     return sum(card.backend == "cuda" for card in place.devices)
+
+
+def count_visible(choices: Sequence[str]) -> int:
+    """How many devices a process finds that was given several names in CUDA_VISIBLE_DEVICES."""
+    readings = Readings(1)
+    added = [{"CUDA_VISIBLE_DEVICES": ",".join(choices)}]
+    job = make_job("around", [], {})
+    run_blocking(lambda: run_job(job, added, TIMEOUT_S, nobody_watches, readings))
+    return len(readings.ranks[0].facts.get("devices", []))
 
 
 async def spread(count: int) -> tuple[list[dict[str, str]], str]:

@@ -23,9 +23,12 @@ from labkit.panel.runner import nobody_is_there
 from labkit.records import Measurement, RankResults, Tier, now_text
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
-from labkit.timing import WARM_WINDOW, Work, make_clock, timing_loop
+from labkit.run.tasks import sensors_of
+from labkit.timing import HostClock, Work, make_clock, timing_loop, warm_up
 
 QUICK_WARM = 2
+FACTS = "facts"  # what a function found out beside its times, kept with every label
+HOW = "measured how"  # beside the labels of what `in_turns` returns
 
 
 def rounds() -> int:
@@ -36,26 +39,47 @@ def rounds() -> int:
 def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     """Time several functions in turns; call it inside a function that `together` sends to a child.
 
+    As in `labkit.compare`, every call finds an emptied L2 cache (on a GPU), and each work first
+    runs until its time is stable; several ranks, which must all make the same calls, warm up five
+    times.
+
     Args:
         works: what is timed, by label; with several ranks each call starts at a barrier.
-        times: how many rounds, after five (two under LAB_QUICK) that are not counted.
+        times: how many rounds, after the warm-up, which is not counted.
 
     Returns:
-        Seconds per call, by label, in order of rounds.
+        Seconds per call, by label, in order of rounds; and under `HOW` the circumstances.
     """
     import torch
     import torch.distributed as dist
 
     barrier = dist.barrier if dist.is_initialized() else None
-    clock = make_clock(torch, l2_bytes=0, cold=False, barrier=barrier)
-    for work in works.values():
-        for _ in range(QUICK_WARM if is_quick() else WARM_WINDOW):
-            work()
-    samples: dict[str, list[float]] = {name: [] for name in works}
+    clock = make_clock(torch, l2_bytes=_l2_bytes(torch), cold=True, barrier=barrier)
+    warm = {
+        name: _warm(name, work, clock, fixed=barrier is not None) for name, work in works.items()
+    }
+    samples: dict[str, Any] = {name: [] for name in works}
+    sensors = sensors_of(torch)
     for turns in timing_loop(works, range(times), clock):
+        sensors.read()
         for turn in turns:
             samples[turn.name].append(turn.seconds)
-    return samples
+    how = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
+    return {**samples, HOW: {**how, "sensors": sensors.summary()}}
+
+
+def _l2_bytes(torch: Any) -> int:
+    if not torch.cuda.is_available():
+        return 0
+    return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0))
+
+
+def _warm(name: str, work: Work, clock: HostClock, *, fixed: bool) -> list[float]:
+    if not is_quick():
+        return warm_up(name, work, clock, fixed=fixed)
+    for _ in range(QUICK_WARM):
+        work()
+    return []
 
 
 class _Once:
@@ -76,16 +100,22 @@ class _Once:
         said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
         if any(value is None for value in said):
             raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
+        how = found.values[0].get(HOW, {})
         return Measurement(
             name=name,
             samples_s=_slowest(said),
             tier=found.tier,
             devices=found.devices,
-            clock="host",
-            cold=False,
+            clock=how.get("clock", "host"),
+            cold=how.get("cold", False),
+            warmup_s=tuple(how.get("warmup", {}).get(label, ())),
+            sensors=how.get("sensors", {}),
             ranks=self._n,
             link=self._link or found.link,
-            setting=dict(said[0]) if isinstance(said[0], dict) else {"label": label},
+            setting=dict(said[0])
+            if isinstance(said[0], dict)
+            else {"label": label, **found.values[0].get(FACTS, {})},
+            versions=found.versions,
             date=now_text(),
         )
 
@@ -106,6 +136,7 @@ def together(
     seconds: float = BUDGET_S,
     link: str | None = None,
     relative: bool = False,
+    series: Mapping[str, str] | None = None,
     **arguments: Any,
 ) -> tuple[MeasuringStep, ...]:
     """One step per spot, all out of one run of a function in a child (or in `n` ranks).
@@ -118,6 +149,7 @@ def together(
         seconds: about how long the run takes.
         link: how the ranks talk, where the function does not use the default group.
         relative: draw every value over the first spot's.
+        series: label and the series it belongs to, where there are several.
         arguments: passed to the function.
     """
     once, first = _Once(function, n, link, arguments), next(iter(spots))
@@ -126,11 +158,51 @@ def together(
         async def run(_: Report) -> Point:
             record = await once.record(label, again=label == first)
             base = value(await once.record(first, again=False)) if relative else 1.0
-            return Point(x, label, value(record) / base, (record,))
+            group = (series or {}).get(label, "")
+            return Point(x, label, value(record) / base, (record,), series=group)
 
         return MeasuringStep(label, run, seconds if label == first else 0.0)
 
     return tuple(step(label, x) for label, x in spots.items())
+
+
+def apart(
+    function: Callable[..., Any],
+    spots: Mapping[str, Mapping[str, Any]],
+    *,
+    value: Callable[[Measurement], float],
+    seconds: float = BUDGET_S,
+    **arguments: Any,
+) -> tuple[MeasuringStep, ...]:
+    """One step per spot, each in a fresh process: for memory, which one process never gives back.
+
+    Args:
+        function: returns a dict of facts.
+        spots: label, and what the function is called with there.
+        value: what is drawn of the record; the facts are in its `setting`.
+        seconds: about how long one spot takes.
+        arguments: passed to the function at every spot.
+    """
+
+    def step(place: int, label: str, given: Mapping[str, Any]) -> MeasuringStep:
+        async def run(_: Report) -> Point:
+            found = await ranks_async(function, n=1, arguments={**arguments, **given})
+            record = Measurement(
+                name=function.__name__,
+                samples_s=(),
+                tier=found.tier,
+                devices=found.devices,
+                clock="none",
+                cold=False,
+                setting=dict(found.values[0]),
+                versions=found.versions,
+                date=now_text(),
+            )
+            return Point(float(given.get("batch", place)), label, value(record), (record,))
+
+        return MeasuringStep(label, run, seconds)
+
+    return tuple(step(place, label, given) for place, (label, given) in enumerate(spots.items()))
 
 
 def computed_step(

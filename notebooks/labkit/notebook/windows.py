@@ -7,6 +7,7 @@ a call, and what all copies do together.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -248,7 +249,13 @@ def _meet(folder: Path, number: int, copies: int, typical_s: float) -> tuple[flo
 
 
 def gain_step(
-    label: str, x: float, function: Callable[..., Any], way: sharing.Way | str, **options: Any
+    label: str,
+    x: float,
+    function: Callable[..., Any],
+    way: sharing.Way | str,
+    *,
+    series: str = "",
+    **options: Any,
 ) -> MeasuringStep:
     """A step that draws how much more work all copies do together than one alone.
 
@@ -257,9 +264,11 @@ def gain_step(
         x: where it is drawn.
         function: as for `labkit.measure`.
         way: how the copies share the device.
+        series: which series of the plot the point belongs to.
         options: as for `turns_async`, and the function's own arguments.
     """
-    return _turns_step(label, x, lambda: turns_async(function, way, **options), _gain_point)
+    measured = functools.partial(turns_async, function, way, **options)
+    return _turns_step(label, x, measured, _gain_point, series)
 
 
 def crowd_step(
@@ -274,11 +283,12 @@ def _turns_step(
     x: float,
     measured: Callable[[], Awaitable[Turns]],
     drawn: Callable[[Turns], tuple[float, Records]],
+    series: str = "",
 ) -> MeasuringStep:
     async def run(_: Report) -> Point:
         found = await measured()
         value, records = drawn(found)
-        return Point(x, label + _bound(found), value, records)
+        return Point(x, label + _bound(found), value, records, series=series)
 
     return MeasuringStep(label, run, STEP_S)
 

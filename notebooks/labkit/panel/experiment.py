@@ -118,6 +118,7 @@ def compared_step(
     band: tuple[float, float],
     seconds: float = 2 * BUDGET_S,
     options: Mapping[str, Any] | None = None,
+    series: str = "",
     **arguments: Any,
 ) -> MeasuringStep:
     """A step that compares two functions in turns and draws the ratio of their times."""
@@ -125,14 +126,16 @@ def compared_step(
     async def run(report: Report) -> Point:
         def point(record: Comparison) -> Point:
             last = record.looks[-1] if record.looks else None
-            ends = (last.low, last.high) if last else (None, None)
-            return Point(x, label, record.ratio, (record.a, record.b), record, *ends)
+            low, high = (last.low, last.high) if last else (None, None)
+            pair = (record.a, record.b)
+            return Point(x, label, record.ratio, pair, record, low, high, series)
 
         def update(seen: Readings) -> None:
             names = list(seen.ranks[0].turns)
             if len(names) == 2 and all(seen.rounds(name) for name in names):
                 first, second = (seen.measurement(name, "not finished") for name in names)
-                report(Point(x, label, first.median_s / second.median_s, (first, second)))
+                ratio = first.median_s / second.median_s
+                report(Point(x, label, ratio, (first, second), series=series))
 
         known = {**(options or {}), "budget_s": seconds, "arguments": arguments}
         return point(await compare_async(a, b, band=band, on_update=update, **known))

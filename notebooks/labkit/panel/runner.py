@@ -158,8 +158,13 @@ class Runner:
     def _keep(self, point: Point) -> None:
         self._live = None
         place, tier = _place(point), _tier(point)
+        emulated = self.evidence.emulated or any(one.is_emulated for one in point.records)
         self.evidence = replace(
-            self.evidence, points=(*self.evidence.points, point), place=place, tier=tier
+            self.evidence,
+            points=(*self.evidence.points, point),
+            place=place,
+            tier=tier,
+            emulated=emulated,
         )
         self._on_change()
 
@@ -208,7 +213,9 @@ class Runner:
             self.message = f"Done: {self.evidence.samples} samples on {self.evidence.place}."
             return
         judgement = check.judge(
-            self.experiment.data(self.evidence.points), Tier(self.evidence.tier)
+            self.experiment.data(self.evidence.points),
+            Tier(self.evidence.tier),
+            emulated=self.evidence.emulated,
         )
         self.evidence = replace(self.evidence, judgement=judgement)
         self.message = sentence(judgement, check.says)

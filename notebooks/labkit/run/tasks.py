@@ -13,6 +13,7 @@ from typing import Any
 
 from labkit import stats
 from labkit.errors import LabError
+from labkit.machine.sensors import Sensors
 from labkit.records import Verdict
 from labkit.run import source
 from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_loop, warm_up
@@ -95,8 +96,10 @@ def _rounds(
     """Time until the rounds are done, a look decides, or the job's time budget is spent."""
     times: dict[str, list[float]] = {name: [] for name in works}
     begun, cpu, done = time.perf_counter(), time.process_time(), 0
+    sensors = sensors_of(torch)
     for goal in job["looks"]:
         for turns in timing_loop(works, range(done, goal), clock, inner, block):
+            sensors.read()
             for turn in turns:
                 times[turn.name].append(turn.seconds)
             emit(
@@ -113,8 +116,17 @@ def _rounds(
             break
         if len(job["looks"]) > 1 and _is_decided(torch, times, job, goal):
             break
-    wall = time.perf_counter() - begun
-    emit({"type": "usage", "cpu_per_copy": (time.process_time() - cpu) / max(wall, 1e-9)})
+    used = (time.process_time() - cpu) / max(time.perf_counter() - begun, 1e-9)
+    emit({"type": "usage", "cpu_per_copy": used, "sensors": sensors.summary()})
+
+
+def sensors_of(torch: Any) -> Sensors:
+    """The sensors of the device this process measures on."""
+    if not torch.cuda.is_available():
+        return Sensors(None)
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    own = str(getattr(torch.cuda.get_device_properties(0), "uuid", "")) or None
+    return Sensors(chosen if chosen.startswith("MIG-") else own)
 
 
 def _is_decided(

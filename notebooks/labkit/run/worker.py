@@ -7,6 +7,7 @@ so are we. The student's own prints go to stderr, so that the lines on stdout ar
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
 import os
 import sys
@@ -21,6 +22,8 @@ from labkit.machine.emulate import Emulation, count_sms, enter_green_context
 from labkit.records import to_data
 from labkit.run import source
 from labkit.run.tasks import TASKS, Emit, peak_rss_mib
+
+TWIN = "LABKIT_TWIN"  # "module:key" of a changed world, entered before the job is unpacked
 
 
 def main() -> int:
@@ -73,6 +76,9 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
     import torch  # only here: the notebook's kernel must hold no CUDA context
 
     torch.set_num_threads(int(os.environ.get("LABKIT_THREADS", torch.get_num_threads())))
+    if twin := os.environ.get(TWIN):
+        room, _, key = twin.rpartition(":")
+        importlib.import_module(room).enter(key)
     emulation = Emulation.from_environment(os.environ)
     emulation.apply(torch)
     given = _enter_partition(torch)

@@ -1,7 +1,8 @@
-"""Every check supports what is right, contradicts its control, and knows each tier."""
+"""Every check supports what is right, knows each tier, and has a twin that must turn it round."""
 
 import pytest
 
+from labkit.authoring.twins import TWINS
 from labkit.errors import NotMeasured
 from labkit.evidence.check import NotApplicable
 from labkit.evidence.checks import CHECKS
@@ -27,16 +28,31 @@ def good_data(relation):
     return {relation.name: [next(value for value in tries if relation.holds(value))]}
 
 
-@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
-def test_the_negative_control_fails(check):
-    """Samples recorded from something deliberately wrong contradict the check."""
-    assert check.relation.judge(check.control_data()).verdict is Verdict.CONTRADICTED
+def test_every_check_has_a_twin():
+    """No experiment is without a world in which it comes out otherwise."""
+    assert set(TWINS) == set(CHECKS)
+    assert all(twin.says for twin in TWINS.values())
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_what_is_right_is_supported(check):
     """Plainly right series are supported, so that the check is not simply always against."""
-    if check.key == "MP-6":
+    if check.key == "CH-1":
+        names = ("all", "a part", "all: SMs x time", "a part: SMs x time")
+        data = dict(
+            zip(
+                names,
+                (JITTER, [1.5 * j for j in JITTER], [2 * j for j in JITTER], JITTER),
+                strict=True,
+            )
+        )
+    elif check.key == "MIG-5":
+        data = {
+            "part": [1.9 * j for j in JITTER],
+            "whole": JITTER,
+            "part, in proportion": [0.95 * j for j in JITTER],
+        }
+    elif check.key == "MP-6":
         data = {"1 micro-batch": JITTER, "the best": [j / 2 for j in JITTER], "the most": JITTER}
     else:
         data = good_data(check.relation)
@@ -49,7 +65,7 @@ def test_each_tier_has_an_expectation_or_a_reason(check):
     assert set(check.expected) == set(Tier)
     for tier, expected in check.expected.items():
         if isinstance(expected, NotApplicable):
-            judgement = check.judge(check.control_data(), tier)
+            judgement = check.judge({name: [] for name in check.relation.needs}, tier)
             assert judgement.verdict is Verdict.UNDECIDED
             assert len(judgement.why) > 10
 
@@ -64,3 +80,20 @@ def test_a_missing_series_says_measure_first():
     """A check before its measurement asks for it by name."""
     with pytest.raises(NotMeasured, match="measure first"):
         CHECKS["DP-3"].judge({"one rank": JITTER}, Tier.CPU)
+
+
+def test_an_emulated_slice_is_not_asked_about_bandwidth_and_isolation():
+    """It has the whole GPU's memory paths, so a verdict about a slice's would be a lie."""
+    for key in ("MIG-3", "MIG-6"):
+        judged = CHECKS[key].judge(
+            {name: [] for name in CHECKS[key].relation.needs}, Tier.SLICE, emulated=True
+        )
+        assert judged.expected == "not applicable here"
+        assert "emulated" in judged.why
+
+
+def test_one_slice_is_not_asked_about_its_isolation():
+    """Copies inside one slice share it by time; the reason is said instead of "too few rounds"."""
+    judged = CHECKS["MIG-6"].judge({"crowded": [], "alone": []}, Tier.SLICE)
+    assert judged.expected == "not applicable here"
+    assert "inside one slice" in judged.why

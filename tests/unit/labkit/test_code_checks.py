@@ -108,7 +108,7 @@ class DoublingScaler:
 
     def update(self, found_inf):
         if found_inf:
-            self.scale *= self._factor
+            self.scale, self._good = self.scale * self._factor, 0
             return False
         self._good += 1
         if self._good % 2000 == 0:
@@ -129,6 +129,37 @@ def test_typical_wrong_scalers_are_explained(make, says):
     judged = checks.check_loss_scaler(make)
     assert not judged.right
     assert says in judged.why
+
+
+def other_factors(shrink, grow):
+    class Odd(DoublingScaler):
+        def update(self, found_inf):
+            before, taken = self.scale, super().update(found_inf)
+            changed = self.scale / before
+            self.scale = before * (shrink if changed < 1 else grow if changed > 1 else 1)
+            return taken
+
+    return Odd
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [(other_factors(1e-3, 2), "must be halved"), (other_factors(0.5, 1.001), "must double")],
+)
+def test_a_scaler_with_other_factors_is_not_the_one_asked_for(make, says):
+    """A thousandth at an inf, and a thousandth more at growth, are not the rules."""
+    judged = checks.check_loss_scaler(make)
+    assert not judged.right
+    assert says in judged.why
+
+
+def test_a_whole_product_is_no_split_one():
+    """x @ w is the right number and splits nothing."""
+    for by in ("rows", "columns"):
+        judged = checks.check_split_matmul(lambda x, w, ranks: x @ w, by=by)
+        assert not judged.right
+        assert "each multiply by a part" in judged.why
+    assert not checks.check_split_matmul(by_columns, by="rows").right
 
 
 def test_a_dynamic_scaler_passes():

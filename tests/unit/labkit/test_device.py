@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.errors import NoRealSlice
-from labkit.machine import device
+from labkit.machine import device, parts
 from labkit.machine.lease import from_environment
 from labkit.measuring import place
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
@@ -97,6 +97,15 @@ def test_more_ranks_than_devices_are_cpu_ranks_and_say_so():
     added = device.child_environment(("MIG-a",), 0, 3, CpuBudget(2.0, 2))
     assert added["CUDA_VISIBLE_DEVICES"] == ""
     assert added["LABKIT_CPU_RANKS"] == "1"
+
+
+@pytest.mark.parametrize(("sms", "half", "share"), [(14, 6, 14 / 6), (42, 20, 2.1), (132, 66, 2.0)])
+def test_half_of_a_slice_is_what_the_driver_gives(sms, half, share):
+    """Six of fourteen SMs are no half: what is expected of a part follows from its real size."""
+    held = Device("cuda", "A100", 4864, sms=sms, capability="8.0", is_slice=True)
+    made = parts.parts_of(Place(Tier.SLICE, (held,), "", CpuBudget(2.0, 2), Lease()))
+    assert made.half == half
+    assert made.whole / made.half == pytest.approx(share)
 
 
 def test_a_real_slice_that_torch_cannot_see_stops_with_the_reason():

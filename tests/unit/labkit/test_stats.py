@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from labkit import stats
+from labkit.evidence.relations import RatioIn, greater
 from labkit.records import Verdict
 
 TRIALS = 200
@@ -35,6 +36,47 @@ def test_no_more_than_one_in_twenty_identical_pairs_is_called_different(kind):
         low, high = stats.interval(a[:, :rounds], b[:, :rounds])
         wrong |= (low > 1) | (high < 1)
     assert wrong.mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / TRIALS)
+
+
+def lasting(generator, rounds, size, memory=0.8):
+    """Noise that stays for some rounds, as a clock or a neighbour makes it."""
+    steps = generator.normal(size=(TRIALS, rounds)) * size * np.sqrt(1 - memory**2)
+    found = np.zeros((TRIALS, rounds))
+    found[:, 0] = size * generator.normal(size=TRIALS)
+    for place in range(1, rounds):
+        found[:, place] = memory * found[:, place - 1] + steps[:, place]
+    return found
+
+
+def one_sided(kind, generator):
+    """Two series of the same truth of which only one is disturbed."""
+    a, b = (np.exp(0.01 * generator.normal(size=(TRIALS, ROUNDS))) for _ in range(2))
+    if kind == "lasting":
+        return a * np.exp(lasting(generator, ROUNDS, 0.05)), b
+    return a * np.exp(0.03 * generator.choice((-1, 1), size=(TRIALS, 1))), b
+
+
+def decided(kind, relation):
+    """The share of pairs about which any of the three looks decides."""
+    a, b = one_sided(kind, np.random.default_rng(17))
+    found = np.zeros(TRIALS, dtype=bool)
+    for rounds in stats.LOOKS:
+        ends = zip(*stats.interval(a[:, :rounds], b[:, :rounds]), strict=True)
+        verdicts = [stats.verdict(*one, relation.band, relation.margin) for one in ends]
+        found |= [verdict is not Verdict.UNDECIDED for verdict in verdicts]
+    return found.mean()
+
+
+@pytest.mark.parametrize("kind", ["lasting", "luck of a process"])
+def test_a_claim_of_more_is_not_decided_by_lasting_noise_on_one_side(kind):
+    """Greater than 1 where the truth is 1: with the margin at most 5 % decide, in all looks."""
+    assert decided(kind, greater("a", "b")) <= 0.05
+
+
+@pytest.mark.parametrize("kind", ["lasting", "luck of a process"])
+def test_without_the_margin_lasting_noise_would_decide(kind):
+    """What the margin is for: the same noise against a bare factor of 1."""
+    assert decided(kind, RatioIn("a", "b", (1.0, float("inf")))) > 0.3
 
 
 def test_an_effect_of_the_order_does_not_look_like_a_difference():

@@ -1,0 +1,120 @@
+"""Runs every core experiment twice, as it is and in its twin's world, and compares the verdicts.
+
+Both runs go through the notebook's own steps, series and check. An experiment *flips* when one
+verdict is supported and the other contradicted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.authoring import twins
+from labkit.authoring.definitions import define, experiments
+from labkit.authoring.twins import TWINS, Twin
+from labkit.evidence.check import NotApplicable
+from labkit.evidence.checks import CHECKS
+from labkit.panel.experiment import Experiment
+from labkit.panel.runner import Runner
+from labkit.records import Place, Verdict
+
+OPPOSITE = {Verdict.SUPPORTED.value, Verdict.CONTRADICTED.value}
+
+
+@dataclass(frozen=True)
+class Control:
+    """One experiment's verdict, and its twin's.
+
+    Attributes:
+        twin: what is different in the twin's world.
+    """
+
+    key: str
+    verdict: str
+    twin: str
+    twin_verdict: str
+
+    @property
+    def flips(self) -> bool:
+        """Whether one is supported and the other contradicted."""
+        return {self.verdict, self.twin_verdict} == OPPOSITE
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An experiment that cannot be asked here, and why."""
+
+    key: str
+    reason: str
+
+
+def controls(
+    notebooks: Sequence[Path], place: Place, only: Sequence[str] = ()
+) -> Iterator[Control | Skipped]:
+    """Run the core experiments of some notebooks and their twins.
+
+    Args:
+        notebooks: their sources.
+        place: where this is.
+        only: keys of experiments; none means all.
+    """
+    for notebook in notebooks:
+        found = {one.key: one for one in experiments(define(notebook, place)) if one.check}
+        for key, experiment in found.items():
+            if not only or key in only:
+                reason = why_not(experiment, place)
+                yield Skipped(key, reason) if reason else control(experiment, notebook, place)
+
+
+def why_not(experiment: Experiment, place: Place) -> str:
+    """Why an experiment cannot be asked on this machine; empty where it can."""
+    expected = CHECKS[experiment.key].expects(place.tier, emulated=place.emulated)
+    if isinstance(expected, NotApplicable):
+        return expected.reason
+    return "" if experiment.steps else "nothing here can be cut into parts"
+
+
+def control(experiment: Experiment, notebook: Path, place: Place) -> Control:
+    """One experiment, and the same in its twin's world."""
+    twin = TWINS[experiment.key]
+    plain = verdict_of(experiment, {})
+    if not twin.is_computed:
+        return Control(
+            twin.key, plain, twin.says, verdict_of(experiment, twins.environment(twin.key))
+        )
+    return Control(
+        twin.key, plain, twin.says, verdict_of(in_the_world_of(twin, notebook, place), {})
+    )
+
+
+def in_the_world_of(twin: Twin, notebook: Path, place: Place) -> Experiment:
+    """The experiment as the notebook defines it when one of its functions is another."""
+    names = define(notebook, place, {twin.target: twin.change})
+    return next(one for one in experiments(names) if one.key == twin.key)
+
+
+def verdict_of(experiment: Experiment, added: Mapping[str, str]) -> str:
+    """Measure and judge, with this added to the children's environment."""
+    with tempfile.TemporaryDirectory(prefix="labkit-control-") as folder, _environment(added):
+        runner = Runner(experiment, Path(folder))
+        evidence = asyncio.run(runner.run(None, headless=True))
+    if evidence.judgement is None:
+        return f"failed: {runner.message}"
+    return evidence.judgement.verdict.value
+
+
+@contextlib.contextmanager
+def _environment(added: Mapping[str, str]) -> Iterator[None]:
+    added = {"LAB_HEADLESS": "1", **added}
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})

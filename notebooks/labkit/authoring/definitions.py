@@ -1,0 +1,79 @@
+"""What a notebook defines on a machine, without running what it measures.
+
+Statements that only make something are executed, as a kernel does it; loops, output and whatever
+measures are left out. `redraw` finds the experiments of a recorded gallery so, and `controls` those
+that it runs twice.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import linecache
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from labkit.panel.experiment import Experiment
+from labkit.panel.panel import Panel
+from labkit.records import Place
+from labkit.run.cells import read_cells
+
+MEASURING = frozenset({"measure", "compare", "ranks", "probe", "settle", "where", "below"})
+RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+
+
+def define(
+    notebook: Path, place: Place, changed: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A notebook's names on a machine, solutions kept; nothing is measured to find out.
+
+    Args:
+        notebook: its source.
+        place: the machine.
+        changed: by name, what makes another function of the notebook's; later statements see it.
+    """
+    names = vars(types.ModuleType("__main__"))
+    names["place"] = place
+    for cell in read_cells(notebook):
+        file = f"<{notebook.name}, cell {cell.number}>"
+        linecache.cache[file] = (len(cell.text), None, cell.text.splitlines(keepends=True), file)
+        for statement in ast.parse(cell.text).body:
+            if _defines(statement):
+                code = compile(ast.Module([statement], []), file, "exec")
+                # What needs a result fails, and only words for the student are made of results.
+                with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+                    exec(code, names)  # noqa: S102  the project's own notebook
+                for name in _defined(statement) & changed.keys():
+                    names[name] = changed[name](names[name])
+    return names
+
+
+def experiments(names: dict[str, Any]) -> Iterator[Experiment]:
+    """The experiments among a notebook's names."""
+    yield from (value.experiment for value in names.values() if isinstance(value, Panel))
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {(one.asname or one.name).split(".")[0] for one in statement.names}
+    return {getattr(statement, "name", "")}
+
+
+def _defines(statement: ast.stmt) -> bool:
+    """Whether a statement only makes something: no loop, no output, nothing that measures."""
+    if isinstance(statement, RUNS_LATER):
+        return True
+    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.If):
+        return False
+    return not any(_measures(node) for node in ast.walk(statement))
+
+
+def _measures(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Await)
+    called: Any = node.func
+    return getattr(called, "attr", getattr(called, "id", "")) in MEASURING
