@@ -623,7 +623,9 @@ else:
 
     shown = found if ON_GPU or not replay.exists("MX-9") else replay.recorded("MX-9")
     print("yours:" if ON_GPU else f"recorded on {shown.points[0].records[0].devices[0].name}, not yours:")
-    for point in shown.points:
+    if not shown.points[0].records[0].setting.get("per sample"):
+        print("only a GPU can say what fits a slice, and no run on one is recorded")
+    for point in shown.points if shown.points[0].records[0].setting.get("per sample") else ():
         fits = samples_that_fit(point.records[0].setting)
         print(f"{point.label}: about {fits:,} samples fit a 1g.5gb slice (extrapolated from {ROWS[1]:,})")
 

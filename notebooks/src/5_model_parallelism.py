@@ -267,7 +267,7 @@ PREDICTED = LIMIT_MIB * 2**20 / 16
 
 
 BATCH_ROWS = 4096 if ON_GPU else 512
-STEP_OF_WIDTH = 256 if ON_GPU else 32
+STEP_OF_WIDTH = 128 if ON_GPU else 16
 
 
 def half_of(matrix_columns, ranks):
@@ -317,8 +317,7 @@ def parameters(width):
 
 
 WIDEST = int((PREDICTED * 2 / 8) ** 0.5)  # if nothing but two ranks' parameters were there
-COARSE = 4 if is_quick() else 1
-TRIES = range(STEP_OF_WIDTH, WIDEST + STEP_OF_WIDTH, STEP_OF_WIDTH * COARSE)
+TRIES = range(STEP_OF_WIDTH, WIDEST + STEP_OF_WIDTH, STEP_OF_WIDTH)
 limit = "of this slice" if IS_SLICE else "on a whole GPU, set" if ON_GPU else "counted, scaled down"
 largest = Panel(
     Experiment(

@@ -213,11 +213,11 @@ CHECKS: dict[str, Check] = {
         ),
         Check(
             "MP-5",
-            "Two ranks hold between 1.6 and 2.1 times the parameters",
+            "Two ranks hold between 1.6 and 2.2 times the parameters",
             Exactly(
                 "two ranks' parameters over one's",
-                "between 1.6 and 2.1",
-                lambda value: 1.6 <= value <= 2.1,
+                "between 1.6 and 2.2",
+                lambda value: 1.6 <= value <= 2.2,
             ),
             "16 B a parameter with Adam, each rank half of them",
             everywhere(SUPPORTED),
