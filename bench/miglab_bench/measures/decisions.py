@@ -56,7 +56,7 @@ class Row:
         return None if not self.other_ms else self.took_ms / self.other_ms
 
 
-class Probe:
+class CheckoutProbe:
     """A process that answers how long something took."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
@@ -80,7 +80,7 @@ class Probe:
 
 
 @contextmanager
-def probe(checkout: Path, scenes: Sequence[str] = tuple(SCENES)) -> Iterator[Probe]:
+def probe(checkout: Path, scenes: Sequence[str] = tuple(SCENES)) -> Iterator[CheckoutProbe]:
     """A probe over the packages of a checkout."""
     folders = [str(checkout / name) for name in PACKAGES if (checkout / name).is_dir()]
     process = subprocess.Popen(
@@ -91,15 +91,15 @@ def probe(checkout: Path, scenes: Sequence[str] = tuple(SCENES)) -> Iterator[Pro
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
     )
     try:
-        yield Probe(process)
+        yield CheckoutProbe(process)
     finally:
         process.kill()
         process.communicate()
 
 
 def compare(
-    ours: Probe,
-    other: Probe | None = None,
+    ours: CheckoutProbe,
+    other: CheckoutProbe | None = None,
     rounds: int = ROUNDS,
     scenes: Sequence[str] = tuple(SCENES),
 ) -> list[Row]:

@@ -109,7 +109,7 @@ class TimedLock:
         self._lock.release()
 
 
-class Holders:
+class HoldersOfNobody:
     """Servers that all live."""
 
     def __init__(self, alive: Any) -> None:
@@ -132,7 +132,7 @@ class Holders:
         return False
 
 
-class Scene:
+class LoadedPool:
     """A pool whose every slice is leased, with a queue; ``start``: at the start of classes."""
 
     def __init__(self, folder: Path, *, is_start: bool) -> None:
@@ -142,7 +142,7 @@ class Scene:
         nvml = self.names.SimulatedNvml(folder / "gpus", sleep=lambda _s: None, now=lambda: self.at)
         self.driver = self.names.Driver(nvml)
         self.ledger = self.names.Ledger(folder / "ledger.sqlite")
-        holders = Holders(self.names.Liveness.ALIVE)
+        holders = HoldersOfNobody(self.names.Liveness.ALIVE)
         self.pool = self.names.Pool(
             self.names.settings(), self.ledger, self.driver, holders, lambda: self.at
         )
@@ -283,7 +283,9 @@ class Scene:
 def main() -> None:
     """Answer questions until there are no more."""
     with tempfile.TemporaryDirectory(prefix="miglab-decisions-") as name:
-        scenes = {what: Scene(Path(name, what), is_start=what == "start") for what in sys.argv[1:]}
+        scenes = {
+            what: LoadedPool(Path(name, what), is_start=what == "start") for what in sys.argv[1:]
+        }
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             scene, what = json.loads(line)

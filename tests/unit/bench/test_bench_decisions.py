@@ -7,7 +7,7 @@ from miglab_bench.measures.decisions import QUESTIONS, Row, compare, probe
 HERE = Path(__file__).resolve().parents[3]
 
 
-class Told:
+class RecordedProbe:
     """A side that answers what it is told to."""
 
     def __init__(self, name: str, took_ms: float, asked: list[str]) -> None:
@@ -21,7 +21,7 @@ class Told:
 def test_the_two_sides_take_turns() -> None:
     """Whatever slows the machine slows both; the ratio is ours by the other's."""
     asked: list[str] = []
-    rows = compare(Told("a", 3.0, asked), Told("b", 6.0, asked), 2, ["plain"])  # type: ignore[arg-type]
+    rows = compare(RecordedProbe("a", 3.0, asked), RecordedProbe("b", 6.0, asked), 2, ["plain"])  # type: ignore[arg-type]
     assert asked == ["a", "b"] * 3 * len(QUESTIONS)
     assert rows[0] == Row("plain", "match", 3.0, 1.0, 6.0, 1.0)
     assert rows[0].ratio == 0.5
