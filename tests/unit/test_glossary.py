@@ -29,6 +29,8 @@ SAME_THING = {
 """Class names that occur more than once, each with the reason."""
 
 FOLDERS = ("api", "spawner", "pool", "hub", "bench", "notebooks", "images", "deploy", "tests")
+COPIES = {"wheelhouse", "build", "dist"}
+"""Folders into which builds copy sources."""
 
 
 def rows(text: str) -> Iterator[list[str]]:
@@ -98,6 +100,8 @@ def class_names() -> dict[str, list[str]]:
     """Where each class is defined."""
     found = defaultdict(list)
     for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
+        if COPIES & set(path.parts):
+            continue
         for name in re.findall(
             r"^ *class (\w+)[(:]", path.read_text(encoding="utf-8"), re.MULTILINE
         ):
