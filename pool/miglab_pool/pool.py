@@ -5,6 +5,7 @@ under a lock and may be made from any thread; acts on GPUs and holders are a wor
 service's worker performs, one at a time.  After every restart: `reconcile` first.
 """
 
+import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,10 +29,12 @@ from miglab_pool.model.rows import LeaseRow, PauseKind
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff import Staff
 from miglab_pool.state import invariants
+from miglab_pool.state.clock import PoolClock
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import PoolView
 from miglab_pool.transactions import (
     activity,
+    clock_steps,
     grants,
     layouts,
     leases,
@@ -55,6 +58,8 @@ from miglab_pool.worker.worker import Worker
 
 ALL_KINDS = frozenset(ActKind)
 
+log = logging.getLogger(__name__)
+
 
 class Pool:
     """See the module.
@@ -65,6 +70,8 @@ class Pool:
         driver: the GPUs.
         holders: who asks after containers and processes.
         now: the clock, seconds since the epoch.
+        steady: seconds that never jump, by which a step of ``now`` and a pause of the whole process
+            are noticed; None for a caller who moves the one clock as he likes.
     """
 
     def __init__(
@@ -74,9 +81,12 @@ class Pool:
         driver: Driver,
         holders: Holders,
         now: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
     ) -> None:
         self.settings = settings
-        self.store = Store(settings, ledger, now, simulated=driver.simulated)
+        self._clock = None if steady is None else PoolClock(now, steady)
+        read = now if self._clock is None else self._clock.now
+        self.store = Store(settings, ledger, read, simulated=driver.simulated)
         self.worker = Worker(self.store, driver, holders)
         self.staff = Staff(self.store, self._lease)
 
@@ -376,6 +386,8 @@ class Pool:
 
     def turn(self) -> None:
         """One turn: end what is overdue, notice stuck calls, grant.  Ledger only."""
+        if self._clock is not None:
+            self._follow(self._clock)
         with self.store.write(durable=True) as tx:
             jobs.notice_stuck(self.worker, tx)
             tickets.expire(self.store, tx)
@@ -385,6 +397,19 @@ class Pool:
             grants.grant_all(self.store, tx)
             grants.cut_for_layouts(self.store, tx)
         self._note_what_time_changed()
+
+    def _follow(self, clock: PoolClock) -> None:
+        """Before anything is judged by it: set the clock, and with it what counts from it."""
+        with self.store.lock:
+            jump = clock.jump()
+            if jump:
+                log.warning("%s: every grace begins anew", jump)
+                with self.store.write(durable=True) as tx:
+                    clock_steps.carry_over(self.store, tx, jump.step_s)
+            clock.follow()  # only now: a ledger that refuses the write is asked again next turn
+            if jump:
+                self.store.begin_anew(jump.step_s)
+                self.worker.begin_anew(jump.step_s)
 
     def _note_what_time_changed(self) -> None:
         """Time alone moves people in line and brings layouts: that is a change like any other."""
@@ -413,6 +438,8 @@ class Pool:
 
     def reconcile(self) -> list[Finding]:
         """Compare ledger, holders and NVML, and heal; on the worker, at start and on a timer."""
+        with self.store.write() as tx:
+            clock_steps.carry_over(self.store, tx, 0.0)
         return reconcile(self.worker)
 
     def ask_after_holders(self) -> list[Finding]:

@@ -66,7 +66,7 @@ def assemble(settings: Settings) -> ServiceParts:
     lab_secrets.make_all(settings)
     make_simulated(settings)
     driver, ledger = _open(settings)
-    pool = Pool(settings, ledger, driver, _holders(settings))
+    pool = Pool(settings, ledger, driver, _holders(settings), steady=time.monotonic)
     access = _access(settings)
     hub = _hub_client(access)
     ender = ServerEnder(hub, time.time)

@@ -32,6 +32,10 @@ class Backoff:
         self._failures.pop(key, None)
         self._until.pop(key, None)
 
+    def move(self, by_s: float) -> None:
+        """The clock was set: every pause lasts as long as it would have."""
+        self._until = {key: until + by_s for key, until in self._until.items()}
+
     def is_due(self, key: object, now: float) -> bool:
         """Whether it may be tried now."""
         return self._until.get(key, float("-inf")) <= now

@@ -10,7 +10,8 @@ def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> 
 
     Args:
         settings: the site's limits.
-        started_at: when the pool service began: a restart renews every grace.
+        started_at: when every grace began anew: the pool was restarted or stood still, or the
+            clock was set.
         ticket: which.
     """
     if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:

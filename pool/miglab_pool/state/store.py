@@ -89,6 +89,17 @@ class Store:
     def state(self) -> State:
         return self.ledger.state
 
+    def begin_anew(self, step_s: float) -> None:
+        """Every grace begins now, as after a restart; the pauses go with the clock.
+
+        Args:
+            step_s: by how much the clock was set.
+        """
+        self.started_at = self.now()
+        self.cut_backoff.move(step_s)
+        self.grant_backoff.move(step_s)
+        self.changed(self.state.gpus)
+
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Transaction]:
         """A ledger transaction under the lock, and a new view once it is on disk."""

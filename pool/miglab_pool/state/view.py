@@ -41,7 +41,7 @@ class PoolView:
         settings: the site's.
         ledger: the ledger's identity.
         simulated: whether the GPUs are.
-        started_at: when this pool service began.
+        started_at: when this pool service began, or every grace anew: no grace is older.
         paused: why nothing is granted; empty: it is granted.
         facts: the GPUs, by UUID.
         slices: the slices that are not gone; tickets, leases, reservations, messages and layouts

@@ -38,6 +38,12 @@ class Worker:
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
         self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)
 
+    def begin_anew(self, step_s: float) -> None:
+        """What is under way began now; the pauses go with the clock."""
+        self.gpu_backoff.move(step_s)
+        self.probe_backoff.move(step_s)
+        self.acting = dict.fromkeys(self.acting, self.store.now())
+
 
 def probe_key(lease: LeaseRow) -> tuple[int, bool]:
     """Of the probe's pause: it ends when the lease is asked back, which nobody waits out."""

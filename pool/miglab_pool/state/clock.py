@@ -1,0 +1,65 @@
+"""The pool's clock: the wall's, but nothing sets it between two turns.
+
+A host that slept, and an administrator or NTP that sets the clock, move the wall's by more than has
+gone by.  What lasts is then told by it no longer; see `transactions.clock_steps`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STEP_S = 5.0  # between the two clocks: more than NTP slews within a turn
+LATE_S = 10.0  # between two turns, which come every second
+
+
+@dataclass(frozen=True)
+class Jump:
+    """What was wrong with time between two turns.
+
+    Attributes:
+        step_s: by how much the wall clock was set; 0: it was not.
+        late_s: how long the pool stood still; 0: it did not.
+    """
+
+    step_s: float
+    late_s: float
+
+    def __bool__(self) -> bool:
+        return bool(self.step_s or self.late_s)
+
+    def __str__(self) -> str:
+        if self.step_s:
+            return f"the wall clock was set by {self.step_s:+.0f} s"
+        return f"the pool stood still for {self.late_s:.0f} s"
+
+
+class PoolClock:
+    """Goes with a clock that never jumps, and is set to the wall's once a turn.
+
+    Args:
+        wall: seconds since the epoch.
+        steady: seconds that never jump; they may stand still while the host sleeps.
+    """
+
+    def __init__(self, wall: Callable[[], float], steady: Callable[[], float]) -> None:
+        self._wall, self._steady = wall, steady
+        self._ahead_s = wall() - steady()
+        self._followed: float | None = None  # when, by the steady one; None: no turn yet
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._steady() + self._ahead_s
+
+    def jump(self) -> Jump:
+        """What was wrong with time since this clock was set last; changes nothing."""
+        steady = self._steady()
+        step_s = self._wall() - steady - self._ahead_s
+        late_s = 0.0 if self._followed is None else steady - self._followed
+        return Jump(
+            step_s if abs(step_s) > STEP_S else 0.0,
+            late_s if late_s > LATE_S else 0.0,
+        )
+
+    def follow(self) -> None:
+        """Set it to the wall's."""
+        self._followed = self._steady()
+        self._ahead_s = self._wall() - self._followed
