@@ -1,7 +1,7 @@
 """The pool: who holds which slice, who waits, and what must be done next.
 
 The one door.  Decisions (request, take, attach, release, turn …) are short ledger transactions
-under a lock and may be made from any thread; acts on GPUs and holders are a work list that the
+under a lock and may be made from any thread; jobs on GPUs and holders are a work list that the
 service's worker performs, one at a time.  After every restart: `reconcile` first.
 """
 
@@ -52,11 +52,11 @@ from miglab_pool.views.usage_report import Facts
 from miglab_pool.worker import gpu_health, jobs, sampling
 from miglab_pool.worker.gpu_health import Condition
 from miglab_pool.worker.inspect_gpu import Finding
-from miglab_pool.worker.jobs import Act, ActKind
+from miglab_pool.worker.jobs import Job, JobKind
 from miglab_pool.worker.reconcile import ask_after_holders, reconcile
 from miglab_pool.worker.worker import Worker
 
-ALL_KINDS = frozenset(ActKind)
+ALL_KINDS = frozenset(JobKind)
 
 log = logging.getLogger(__name__)
 
@@ -418,18 +418,18 @@ class Pool:
             if before.version == now.version and _by_time(before) != _by_time(now):
                 self.store.changed()
 
-    def next_act(self, kinds: Iterable[ActKind] = ALL_KINDS) -> Act | None:
+    def next_job(self, kinds: Iterable[JobKind] = ALL_KINDS) -> Job | None:
         """What must be done next to a GPU or holder; None when nothing is due.
 
         Args:
             kinds: only these; a service may probe holders on a thread of its own.
         """
         with self.store.lock:
-            return jobs.next_act(self.worker, frozenset(kinds))
+            return jobs.next_job(self.worker, frozenset(kinds))
 
-    def perform(self, act: Act) -> None:
+    def perform(self, job: Job) -> None:
         """Do it.  A failing GPU ends up in the ledger, never at the caller."""
-        jobs.perform(self.worker, act)
+        jobs.perform(self.worker, job)
 
     def abandon(self, lease_ids: frozenset[int]) -> None:
         """These releasing leases' servers are not the hub's any more: end their holders."""
@@ -575,4 +575,4 @@ def _by_time(view: PoolView) -> tuple[object, ...]:
     return list(queue.positions(view)), view.layouts_in_force, resting
 
 
-__all__ = ["Act", "ActKind", "Case", "Finding", "Pool"]
+__all__ = ["Case", "Finding", "Job", "JobKind", "Pool"]

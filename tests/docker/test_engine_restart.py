@@ -96,7 +96,7 @@ def settle(pool: Pool) -> None:
     """Turns and acts, until nothing more is due."""
     for _ in range(20):
         pool.turn()
-        while act := pool.next_act():
+        while act := pool.next_job():
             pool.perform(act)
 
 

@@ -177,8 +177,8 @@ class DayLab:
     def work(self) -> None:
         """A turn, and everything that is due after it."""
         self.pool.turn()
-        while (act := self.pool.next_act()) is not None:
-            self.pool.perform(act)
+        while (job := self.pool.next_job()) is not None:
+            self.pool.perform(job)
             self.pool.turn()
 
     # -- waiting ------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from miglab_api.tickets import TicketView
 from miglab_pool import settings
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.notifier import Notifier
-from miglab_pool.worker.jobs import ActKind
+from miglab_pool.worker.jobs import JobKind
 
 if TYPE_CHECKING:
     from miglab_pool.pool import Pool
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning()
 T = TypeVar("T")
-HOLDER_ACTS = frozenset({ActKind.PROBE})
+HOLDER_JOBS = frozenset({JobKind.PROBE})
 FORECAST_REST = 10  # times what a forecast took: so it costs at most a tenth of one core
-GPU_ACTS = frozenset(ActKind) - HOLDER_ACTS
+GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Times:
 
     Attributes:
         turn_s: between two turns when nothing else causes one.
-        act_s: between two looks for acts that become due by time alone.
+        act_s: between two looks for jobs that become due by time alone.
         holders_s: between two looks for servers that ended without anybody saying so.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
@@ -166,21 +166,21 @@ class PoolRunner:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reports, question, self._pool)
 
-    async def act(self, kinds: frozenset[ActKind]) -> bool:
-        """Do the next act of these kinds, if there is one, on the thread it belongs to.
+    async def act(self, kinds: frozenset[JobKind]) -> bool:
+        """Do the next job of these kinds, if there is one, on the thread it belongs to.
 
         Returns:
             Whether there was one.
         """
-        act = await self.decide(lambda pool: pool.next_act(kinds))
-        if act is None:
+        job = await self.decide(lambda pool: pool.next_job(kinds))
+        if job is None:
             return False
         started = perf_counter()
-        if act.kind is ActKind.PROBE:
-            await self._on(self._holders, lambda pool: pool.perform(act))
+        if job.kind is JobKind.PROBE:
+            await self._on(self._holders, lambda pool: pool.perform(job))
         else:
-            await self.on_gpu_thread(lambda pool: pool.perform(act))
-        self.metrics.job_s.labels(act.kind.value).observe(perf_counter() - started)
+            await self.on_gpu_thread(lambda pool: pool.perform(job))
+        self.metrics.job_s.labels(job.kind.value).observe(perf_counter() - started)
         return True
 
     async def on_gpu_thread(self, work: Callable[[Pool], T]) -> T:
@@ -233,8 +233,8 @@ class PoolRunner:
         await self.decide(lambda pool: pool.turn())
         for loop in (
             self._turn_loop(),
-            self._act_loop("job", GPU_ACTS),
-            self._act_loop("probe", HOLDER_ACTS),
+            self._job_loop("job", GPU_JOBS),
+            self._job_loop("probe", HOLDER_JOBS),
             self._every(self._times.holders_s, "holders", self._ask_after_holders),
             self._every(self._times.reconcile_s, "reconcile", self._reconcile),
             self._every(self._times.sample_s, "sample", self._sample),
@@ -274,7 +274,7 @@ class PoolRunner:
         """One turn; returns the version it left, so that nothing after it is overlooked."""
         return await self.decide(_turn)
 
-    async def _act_loop(self, what: str, kinds: frozenset[ActKind]) -> None:
+    async def _job_loop(self, what: str, kinds: frozenset[JobKind]) -> None:
         while not self.waker.closed:
             seen = self.waker.version
             if not await self._guard(what, lambda: self.act(kinds)):

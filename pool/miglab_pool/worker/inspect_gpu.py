@@ -1,7 +1,7 @@
 """What a GPU says against what the ledger says: one GPU at a time.
 
 Never destructive: a slice that is missing is noted as gone, one that is unknown as foreign.  What
-must be destroyed is announced in the ledger, and done by acts.py.
+must be destroyed is announced in the ledger, and done by jobs.py.
 """
 
 from dataclasses import dataclass, replace

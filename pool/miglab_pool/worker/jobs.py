@@ -1,8 +1,8 @@
 """The work list: what the ledger says must be done next to GPUs and holders, and doing it.
 
-An act is derived from the rows, never queued: after a crash the same list comes out again.  Each
-act is announced in the ledger before it is done, done without the lock, and its result recorded.
-One act at a time per GPU; a failing or stuck GPU does not hold up another.
+A job is derived from the rows, never queued: after a crash the same list comes out again.  Each
+job is announced in the ledger before it is done, done without the lock, and its result recorded.
+One job at a time per GPU; a failing or stuck GPU does not hold up another.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.worker import Worker, probe_key
 
 
-class ActKind(StrEnum):
+class JobKind(StrEnum):
     """What is done: to a slice, to a holder, or a GPU is looked at."""
 
     DESTROY = "destroy"
@@ -33,7 +33,7 @@ class ActKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Act:
+class Job:
     """One thing to do.
 
     Attributes:
@@ -43,43 +43,43 @@ class Act:
         lease_id: the lease whose holder is asked after.
     """
 
-    kind: ActKind
+    kind: JobKind
     gpu: str = ""
     slice_id: int = 0
     lease_id: int = 0
 
 
-def next_act(worker: Worker, kinds: frozenset[ActKind]) -> Act | None:
-    """The most urgent act that may be done now: room first, then grants, holders, the rest."""
+def next_job(worker: Worker, kinds: frozenset[JobKind]) -> Job | None:
+    """The most urgent job that may be done now: room first, then grants, holders, the rest."""
     now = worker.store.now()
-    for act in _acts(worker, now):
-        is_busy = act.gpu in worker.acting if act.gpu else act.lease_id in worker.probing
-        if act.kind in kinds and not is_busy:
-            return act
+    for job in _jobs(worker, now):
+        is_busy = job.gpu in worker.acting if job.gpu else job.lease_id in worker.probing
+        if job.kind in kinds and not is_busy:
+            return job
     return None
 
 
-def _acts(worker: Worker, now: float) -> Iterator[Act]:
+def _jobs(worker: Worker, now: float) -> Iterator[Job]:
     """Everything to be done, the most urgent first."""
     rows = list(worker.store.state.slices.values())
     for row in rows:
         if row.state == SliceState.SCRUBBING and row.retry_at <= now and _answers(worker, row.gpu):
-            yield Act(ActKind.DESTROY, row.gpu, row.id)
+            yield Job(JobKind.DESTROY, row.gpu, row.id)
     making = [row for row in rows if row.state == SliceState.MAKING]
     for row in sorted(making, key=lambda row: (row.lease is None, row.id)):
         ready = (
             _answers(worker, row.gpu) and not worker.store.has_lost(row.gpu) and row.retry_at <= now
         )
         if ready and not slices.is_in_the_way(worker.store, row):
-            yield Act(ActKind.CREATE, row.gpu, row.id)
+            yield Job(JobKind.CREATE, row.gpu, row.id)
     for lease in worker.store.state.leases.values():
         is_asked = lease.state == LeaseState.RELEASING or lease.id in worker.suspects
         if is_asked and worker.probe_backoff.is_due(probe_key(lease), now):
-            yield Act(ActKind.PROBE, lease_id=lease.id)
+            yield Job(JobKind.PROBE, lease_id=lease.id)
     for gpu in worker.store.state.gpus.values():
         is_silent = gpu.state in (GPU_UNKNOWN, GPU_LOST)
         if is_silent and worker.gpu_backoff.is_due(gpu.uuid, now):
-            yield Act(ActKind.LOOK, gpu.uuid)
+            yield Job(JobKind.LOOK, gpu.uuid)
 
 
 def _answers(worker: Worker, gpu: str) -> bool:
@@ -87,35 +87,35 @@ def _answers(worker: Worker, gpu: str) -> bool:
     return row is not None and row.state == GPU_OK and gpu in worker.store.infos
 
 
-def perform(worker: Worker, act: Act) -> None:
+def perform(worker: Worker, job: Job) -> None:
     """Do it; a GpuError ends up in the ledger, not at the caller."""
-    if act.kind is ActKind.PROBE:
-        probe(worker, act.lease_id)
+    if job.kind is JobKind.PROBE:
+        probe(worker, job.lease_id)
         return
     with worker.store.lock:
-        if act.gpu in worker.acting:
+        if job.gpu in worker.acting:
             return
-        worker.acting[act.gpu] = worker.store.now()
+        worker.acting[job.gpu] = worker.store.now()
     try:
-        if act.kind is ActKind.LOOK:
-            inspect_gpu.look(worker, act.gpu)
-        elif act.kind is ActKind.CREATE:
-            _create(worker, act)
+        if job.kind is JobKind.LOOK:
+            inspect_gpu.look(worker, job.gpu)
+        elif job.kind is JobKind.CREATE:
+            _create(worker, job)
         else:
-            _destroy(worker, act)
+            _destroy(worker, job)
     finally:
         with worker.store.lock:
-            worker.acting.pop(act.gpu, None)
+            worker.acting.pop(job.gpu, None)
 
 
 # -- create -------------------------------------------------------------------------------------
 
 
-def _create(worker: Worker, act: Act) -> None:
-    if not _is_clear(worker, act):
+def _create(worker: Worker, job: Job) -> None:
+    if not _is_clear(worker, job):
         return
     with worker.store.write(durable=True) as tx:
-        row = worker.store.state.slices.get(act.slice_id)
+        row = worker.store.state.slices.get(job.slice_id)
         if row is None or row.state != SliceState.MAKING or slices.is_in_the_way(worker.store, row):
             return
         was_tried = row.tried
@@ -137,14 +137,14 @@ def _create(worker: Worker, act: Act) -> None:
         inspect_gpu.look(worker, row.gpu)
 
 
-def _is_clear(worker: Worker, act: Act) -> bool:
+def _is_clear(worker: Worker, job: Job) -> bool:
     """Whether nothing lies where the slice is to be made, before a first try is announced.
 
     A driver that fails without saying what it did leaves in doubt whose the slice at that place is:
     what somebody made there by hand, and nobody has seen yet, must not pass for ours.
     """
     with worker.store.lock:
-        row = worker.store.state.slices.get(act.slice_id)
+        row = worker.store.state.slices.get(job.slice_id)
     if row is None or row.tried or row.profile == FULL:
         return True
     mask = Placement(row.start, row.size).mask
@@ -283,9 +283,9 @@ def _create_failed_in(
 # -- destroy ------------------------------------------------------------------------------------
 
 
-def _destroy(worker: Worker, act: Act) -> None:
+def _destroy(worker: Worker, job: Job) -> None:
     with worker.store.lock:
-        row = worker.store.state.slices.get(act.slice_id)
+        row = worker.store.state.slices.get(job.slice_id)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
             return
     try:

@@ -146,7 +146,7 @@ class ClassRoom(World):
     def some_work(self, acts: int) -> None:
         self.pool.turn()
         for _ in range(acts):
-            act = self.pool.next_act()
+            act = self.pool.next_job()
             if act is None:
                 return
             self.pool.perform(act)

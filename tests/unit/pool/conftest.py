@@ -189,7 +189,7 @@ class World:
         """Turn, and do what is due until nothing is."""
         self.pool.turn()
         for count in range(most):
-            act = self.pool.next_act()
+            act = self.pool.next_job()
             if act is None:
                 return count
             self.pool.perform(act)

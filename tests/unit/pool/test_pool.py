@@ -19,7 +19,7 @@ from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.model.refused import Refused
 from miglab_pool.settings import Course
-from miglab_pool.worker.jobs import Act, ActKind
+from miglab_pool.worker.jobs import Job, JobKind
 
 from .conftest import SETTINGS, World
 
@@ -448,7 +448,7 @@ def test_warm_slice_is_reused(world: World) -> None:
     world.end(world.run("ada"))
     world.ask("bob")
     world.pool.turn()
-    assert world.pool.next_act() is None
+    assert world.pool.next_job() is None
     assert world.states() == ["leased"]
 
 
@@ -498,7 +498,7 @@ def test_a_place_where_our_try_left_nothing_is_not_ours(make_world: MakeWorld, l
     world.ask("ada")
     world.pool.turn()
     world.fail("nvmlDeviceCreateGpuInstanceWithPlacement")
-    act = world.pool.next_act()
+    act = world.pool.next_job()
     assert act is not None
     row = world.ledger.state.slices[act.slice_id]
     answers = repeat(world.driver.slices, lists)
@@ -587,14 +587,14 @@ def test_stuck_call(make_world: MakeWorld) -> None:
     world = make_world(gpus=2)
     ticket = world.ask("ada")
     world.pool.turn()
-    act = world.pool.next_act()
+    act = world.pool.next_job()
     assert act is not None
-    during: list[Act | None] = []
+    during: list[Job | None] = []
 
     def stuck(*_: object) -> object:
         world.pass_time(SETTINGS.tuning.stuck_s)
         world.pool.turn()
-        during.append(world.pool.next_act())
+        during.append(world.pool.next_job())
         raise_now = world.driver.__class__.create
         return raise_now(world.driver, *_)  # type: ignore[arg-type]
 
@@ -864,10 +864,10 @@ def test_probe_kind_alone(world: World) -> None:
     """A service may ask for acts of one kind only."""
     lease = world.run("ada")
     world.pool.release(lease.id, "hub", "stopped")
-    act = world.pool.next_act({ActKind.PROBE})
+    act = world.pool.next_job({JobKind.PROBE})
     assert act is not None
-    assert act.kind is ActKind.PROBE
-    assert world.pool.next_act({ActKind.CREATE}) is None
+    assert act.kind is JobKind.PROBE
+    assert world.pool.next_job({JobKind.CREATE}) is None
 
 
 def test_reused_ids_are_not_handed_out(world: World) -> None:

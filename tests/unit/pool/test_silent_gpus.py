@@ -101,7 +101,7 @@ def test_drained_while_it_is_made(world: World) -> None:
     """The create fails, and the place is nobody's all the same until somebody ends that."""
     world.ask("ada")
     world.pool.turn()
-    act = world.pool.next_act()
+    act = world.pool.next_job()
     assert act is not None
 
     def fails(*_: object) -> object:

@@ -19,7 +19,7 @@ from miglab_pool.model.course_roles import CourseStaff, RoleBook
 from miglab_pool.model.refused import Refused
 from miglab_pool.views.usage_report import Facts
 from miglab_pool.worker.gpu_health import Condition, Happening
-from miglab_pool.worker.jobs import Act, ActKind
+from miglab_pool.worker.jobs import Job, JobKind
 
 from .fake_layouts import FIRST, FakeLayouts
 from .fake_staff import FakeStaff
@@ -352,7 +352,7 @@ class FakePool(FakeLayouts):
     def turn(self) -> None:
         self.turns += 1
 
-    def next_act(self, kinds: frozenset[ActKind]) -> Act | None:
+    def next_job(self, kinds: frozenset[JobKind]) -> Job | None:
         return None
 
     def reconcile(self) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
-from miglab_pool.worker.jobs import Act, ActKind
+from miglab_pool.worker.jobs import Job, JobKind
 
 from .fakes import FakePool
 
@@ -19,15 +19,15 @@ class PoolWithActs(FakePool):
     """Has one act of each kind; tells which thread did them."""
 
     def __post_init__(self) -> None:
-        self.todo = list(ActKind)
-        self.threads: dict[ActKind, str] = {}
+        self.todo = list(JobKind)
+        self.threads: dict[JobKind, str] = {}
         self.done = asyncio.Event()
         self.loop = asyncio.get_running_loop()
 
-    def next_act(self, kinds: frozenset[ActKind]) -> Act | None:
-        return next((Act(kind) for kind in self.todo if kind in kinds), None)
+    def next_job(self, kinds: frozenset[JobKind]) -> Job | None:
+        return next((Job(kind) for kind in self.todo if kind in kinds), None)
 
-    def perform(self, act: Act) -> None:
+    def perform(self, act: Job) -> None:
         self.threads[act.kind] = threading.current_thread().name
         self.todo.remove(act.kind)
         self.version += 1
@@ -80,7 +80,7 @@ async def test_each_act_on_its_thread() -> None:
     async with asyncio.timeout(5):
         await pool.done.wait()
     assert await host.stop()
-    asked = pool.threads.pop(ActKind.PROBE)
+    asked = pool.threads.pop(JobKind.PROBE)
     assert asked.startswith("miglab-holders")
     (name,) = set(pool.threads.values())
     assert name.startswith("miglab-gpu")

@@ -24,7 +24,7 @@ from miglab_pool.http.routes import (
     usage,
 )
 from miglab_pool.model import rows
-from miglab_pool.worker.jobs import ActKind
+from miglab_pool.worker.jobs import JobKind
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 ROW = re.compile(r"^\| (GET|POST|PUT|DELETE) \| `([^`]+)` \|", re.MULTILINE)
@@ -79,7 +79,7 @@ def test_every_metric_is_described() -> None:
     listed = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
     collectors = set(Metrics().registry._collector_to_names)
     assert listed == {one._name: set(one._labelnames) for one in collectors}  # type: ignore[attr-defined]
-    for value in (*GPU_STATES, *ActKind):
+    for value in (*GPU_STATES, *JobKind):
         assert f"`{value}`" in text
 
 
