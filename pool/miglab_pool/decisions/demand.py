@@ -8,7 +8,7 @@ a class whose reservation keeps a place there: it counts as one more.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from miglab_pool.decisions import queue, reserved_places
@@ -41,6 +41,11 @@ class Demand:
     held: Mapping[str, int]
     reserved: Mapping[str, int]
     gpus: Mapping[str, Ground]
+
+    @cached_property
+    def shapes(self) -> frozenset[tuple[str, ...]]:
+        """The profiles that are waited for, whoever waits."""
+        return frozenset(profiles for profiles, _ in self.wanted)
 
 
 @once
@@ -75,10 +80,14 @@ def others_waiting(view: PoolView, lease: LeaseRow) -> int:
     if not (wanted.wanted or wanted.reserved):
         return 0
     rooms = [room for row in rows if (room := _room(wanted, row, rows)) is not None]
+    helped = {
+        profiles: {room.course for room in rooms if _helps(profiles, room)}
+        for profiles in wanted.shapes
+    }
     count = sum(
         users.total() - users[lease.user]
         for (profiles, course), users in wanted.wanted.items()
-        if any(_helps(profiles, room) for room in rooms if room.course in ("", course))
+        if not helped[profiles].isdisjoint(("", course))
     )
     is_first = wanted.first not in ("", lease.user) and _any(wanted.held, rows)
     return max(count, int(is_first)) + int(_any(wanted.reserved, rows))

@@ -14,17 +14,20 @@ from zoneinfo import ZoneInfo
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import Ground, Seat, clash
+from miglab_pool.model.gpu import Ground, Seat
+from miglab_pool.model.once import once
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, kept_until, profiles, schedule_of
 from miglab_pool.model.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.model.schedule import Occurrence, occurrences
-from miglab_pool.rules import reservations_in_force
+from miglab_pool.rules import layout_times, reservations_in_force
 from miglab_pool.rules.lease_length import stay_of
 from miglab_pool.rules.reservation_seats import Spot, Wish, keep_for
 from miglab_pool.rules.reservations_in_force import InForce, Key
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
-from miglab_pool.state.view import PoolView, gpus_at
+from miglab_pool.state.view import PoolView
+
+SlicesByGpu = Mapping[str, tuple[int, ...]]  # by number
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,8 @@ class _Moment:
         self._found = _undrawn(view, at)
         self._drawn = reservations_in_force.drawn(stays)
         self._kept = _kept(self._found, self._drawn)
-        self._spots = _spots(view, _begun(at, self._kept), stays) if self._found else []
+        self._lying = _by_gpu(view, stays)
+        self._spots = _spots(view, _begun(at, self._kept), self._lying, {}) if self._found else []
         self._seats = _seats(self._kept, self._spots)
         self._missing = _missing(view, self._kept, self._seats, stays)
 
@@ -142,30 +146,34 @@ class _Moment:
         kept = _kept(self._found, self._drawn + reservations_in_force.drawn([lease]))
         if not kept:
             return False
-        places = _by_gpu(self._view, [lease])
-        if kept == self._kept and self._is_beside(lease, places):
+        spots = self._spots_with(lease, kept)
+        if kept == self._kept and self._is_beside(lease, spots):
             return False
-        seats = _seats(kept, self._spots_with(lease, places, kept))
+        seats = _seats(kept, spots)
         return _missing(self._view, kept, seats, [*self._stays, lease]) > self._missing
 
-    def _spots_with(
-        self, lease: LeaseRow, places: Mapping[str, tuple[Placed, ...]], kept: Sequence[InForce]
-    ) -> list[Spot]:
+    def _spots_with(self, lease: LeaseRow, kept: Sequence[InForce]) -> list[Spot]:
         """The GPUs with one more lease that stays; a layout may be cut otherwise around it."""
-        if self._view.layouts:
-            return _spots(self._view, _begun(self._at, kept), [*self._stays, lease])
-        return [_closed(spot, places.get(spot.ground.state.gpu, ())) for spot in self._spots]
+        lying = dict(self._lying)
+        for gpu, numbers in _by_gpu(self._view, [lease]).items():
+            lying[gpu] = (*lying.get(gpu, ()), *numbers)
+        return _spots(self._view, _begun(self._at, kept), lying, {})
 
-    def _is_beside(self, lease: LeaseRow, places: Mapping[str, Collection[Placed]]) -> bool:
-        """Whether every seat is found and chosen again though the lease stays: it lies on none."""
-        is_common = not self._view.layouts and not any(s.ground.course for s in self._spots)
-        if self._missing or lease.shape == FULL or not is_common:
+    def _is_beside(self, lease: LeaseRow, spots: Sequence[Spot]) -> bool:
+        """Whether every seat is found and chosen again though the lease stays: it lies on none.
+
+        Args:
+            lease: which.
+            spots: the GPUs with it.
+        """
+        if self._missing or lease.shape == FULL or any(one.ground.course for one in spots):
             return False
-        return not any(
-            clash(seat.placed, placed)
-            for seat in self._seats
-            for placed in places.get(seat.gpu, ())
-        )
+        pairs = zip(self._spots, spots, strict=True)
+        changed = [(was, now) for was, now in pairs if now is not was]
+        if any(was.ground.state.geometry != now.ground.state.geometry for was, now in changed):
+            return False
+        closed = {now.ground.state.gpu: now.fixed_bits for _, now in changed}
+        return not any(closed.get(seat.gpu, 0) & seat.placed.bits for seat in self._seats)
 
 
 def _why_blocked(view: PoolView, lease: LeaseRow, time: KeptTime) -> str:
@@ -194,7 +202,8 @@ def on_seats(
         stays: the leases that stay whatever comes.
         go: those that may go.
     """
-    seats = _seats(keeping, _spots(view, _begun(at, keeping), stays, go))
+    spots = _spots(view, _begun(at, keeping), _by_gpu(view, stays), _by_gpu(view, go))
+    seats = _seats(keeping, spots)
     full = [lease for lease in go if lease.shape == FULL]
     too_few = _missing_whole(view, keeping, [*stays, *full])
     return [*full[:too_few], *(lease for lease in go if _lies_on(view, lease, seats))]
@@ -240,47 +249,51 @@ def _begun(at: float, keeping: Iterable[InForce]) -> float:
     return max((one.time.starts_at for one in keeping if one.time.starts_at > at), default=at)
 
 
-def _spots(
-    view: PoolView, at: float, stays: Sequence[LeaseRow], go: Sequence[LeaseRow] = ()
-) -> list[Spot]:
+def _spots(view: PoolView, at: float, stays: SlicesByGpu, go: SlicesByGpu) -> list[Spot]:
     """The GPUs when all leases are over but these, as they are to be cut at that moment."""
-    fixed, leased = _by_gpu(view, stays), _by_gpu(view, go)
+    laid = _laid(view, at)
     return [
-        _closed(Spot(ground, leased.get(gpu, ())), fixed.get(gpu, ()))
-        for ground in _grounds(view, at, [*stays, *go])
-        for gpu in (ground.state.gpu,)
+        _spot(gpu, laid.get(uuid), stays.get(uuid, ()), go.get(uuid, ()))
+        for uuid, gpu in view.gpus.items()
+        if gpu.ground
     ]
 
 
-def _grounds(view: PoolView, at: float, there: Sequence[LeaseRow]) -> list[Ground]:
-    """Every GPU as the layout of a moment cuts it around these leases, and whose it then is."""
-    if not view.layouts:
-        return view.grounds
-    numbers = frozenset(number for lease in there for number in lease.slices)
-    then = gpus_at(view, at, numbers)
-    return [_recut(gpu.ground, then[uuid]) for uuid, gpu in view.gpus.items() if gpu.ground]
+@once
+def _laid(view: PoolView, at: float) -> dict[str, layout_times.InForce]:
+    """The layout in force on each GPU at a moment."""
+    return layout_times.in_force(view.plans, at, view.settings.pool.reserve_lead_s)
 
 
-def _recut(now: Ground, then: GpuSnapshot) -> Ground:
+@once
+def _spot(
+    gpu: GpuSnapshot,
+    layout: layout_times.InForce | None,
+    stays: tuple[int, ...],
+    go: tuple[int, ...],
+) -> Spot:
+    """One GPU, as the layout cuts it around these slices; kept with the GPU, for every moment."""
+    assert gpu.ground is not None
+    then = gpu.facts.then(layout, {*stays, *go})
     assert then.geometry is not None
-    return replace(now, state=replace(now.state, geometry=then.geometry), course=then.course)
+    fixed, leased = _places(gpu, stays), _places(gpu, go)
+    state = replace(gpu.ground.state, geometry=then.geometry)
+    ground = Ground(state, (*gpu.ground.fixed, *fixed), gpu.ground.stays, then.course)
+    return Spot(ground, leased)
 
 
-def _closed(spot: Spot, places: tuple[Placed, ...]) -> Spot:
-    """The GPU without these places."""
-    if not places:
-        return spot
-    ground = replace(spot.ground, fixed=(*spot.ground.fixed, *places))
-    return replace(spot, ground=ground)
+def _places(gpu: GpuSnapshot, numbers: Collection[int]) -> tuple[Placed, ...]:
+    """Where slices lie, whole GPUs left out."""
+    rows = (row for row in gpu.slices if row.id in numbers and row.profile != FULL)
+    return tuple(gpu.facts.placed(row) for row in rows)
 
 
-def _by_gpu(view: PoolView, leases: Iterable[LeaseRow]) -> dict[str, tuple[Placed, ...]]:
-    """Where the slices of leases lie; whole GPUs are left out."""
-    found: dict[str, tuple[Placed, ...]] = {}
+def _by_gpu(view: PoolView, leases: Iterable[LeaseRow]) -> SlicesByGpu:
+    """The slices of leases, by number."""
+    found: dict[str, tuple[int, ...]] = {}
     for lease in leases:
         for row in view.slices_of(lease):
-            if row.profile != FULL:
-                found[row.gpu] = (*found.get(row.gpu, ()), view.placed(row))
+            found[row.gpu] = (*found.get(row.gpu, ()), row.id)
     return found
 
 
