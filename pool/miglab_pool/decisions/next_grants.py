@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from miglab_pool.decisions import reserved_places
 from miglab_pool.model.queue import Grant, Waiting
+from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import FULL, TicketRow
-from miglab_pool.rules.backfill import first_that_fits
+from miglab_pool.rules.backfill import any_fits, first_that_fits
 from miglab_pool.rules.reservations_in_force import InForce
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
@@ -20,6 +21,16 @@ def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | G
         return next(iter(reserved_places.free_whole(view, one.row.course, but=one)), None)
     choices = reserved_places.choose(view, one)
     return None if choices is None else Grant(ticket.id, choices)
+
+
+def may_serve_queue(view: PoolView) -> bool:
+    """Whether anything that is waited for has room: without, nobody's turn need be worked out."""
+    wanted = {
+        (profiles(ticket.shape), ticket.course)
+        for ticket in view.tickets.values()
+        if ticket.is_queued and ticket.shape != FULL
+    }
+    return any_fits(wanted, reserved_places.grounds(view))
 
 
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:

@@ -54,6 +54,17 @@ def first_that_fits(
     return None
 
 
+def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], grounds: Sequence[Ground]) -> bool:
+    """Whether anything has room now, whoever's turn it is: if nothing has, nobody can go.
+
+    Args:
+        wanted: the profiles and the course of each who waits.
+        grounds: every GPU.
+    """
+    decision = _Decision(grounds, None)
+    return any(decision.fits(profiles, course) for profiles, course in wanted)
+
+
 class _Decision:
     """One walk along the line.  Room only shrinks meanwhile: what did not fit once never does."""
 
@@ -65,23 +76,29 @@ class _Decision:
         self._states: dict[tuple[str, bool], list[GpuState]] = {}
         self._refused: set[tuple[tuple[str, ...], str, bool]] = set()
 
+    def fits(self, profiles: tuple[str, ...], course: str) -> bool:
+        """Whether a course finds room for a shape, what is set aside counted as room."""
+        return self._try(profiles, course, is_on_it=True) is not None
+
     def place(self, one: Waiting) -> tuple[Choice, ...] | None:
         """Where the next in line may go now; who is the first to go nowhere gets a place."""
-        choices = self._try(one, is_on_it=False)
+        choices = self._try(one.profiles, one.course, is_on_it=False)
         if choices is None and self._is_let_by(one):
-            choices = self._try(one, is_on_it=True)
+            choices = self._try(one.profiles, one.course, is_on_it=True)
         if choices is None and self._first is None:
             mine = own_first(self._grounds, one.course)
             self._first, self._aside = one, aside(one.profiles, mine)
             self._states.clear()
         return choices
 
-    def _try(self, one: Waiting, *, is_on_it: bool) -> tuple[Choice, ...] | None:
-        whose = one.course if one.course in self._owners else ""  # all others are alike
-        key = (one.profiles, whose, is_on_it)
+    def _try(
+        self, profiles: tuple[str, ...], course: str, *, is_on_it: bool
+    ) -> tuple[Choice, ...] | None:
+        whose = course if course in self._owners else ""  # all others are alike
+        key = (profiles, whose, is_on_it)
         if key in self._refused:
             return None
-        choices = place(one.profiles, self._open(whose, is_on_it))
+        choices = place(profiles, self._open(whose, is_on_it))
         if choices is None:
             self._refused.add(key)
         return choices

@@ -36,6 +36,9 @@ def in_line(waiting: Iterable[Waiting], standing: Standing = ALL_EQUAL) -> list[
     return [*first, *turns.charged(aged), *turns.take(others)]
 
 
+_Entry = tuple[int, float, int, Waiting]  # of a course's heap: share of the user, arrival
+
+
 class _Turns:
     """What everybody's use would be if the line so far had been served."""
 
@@ -53,32 +56,36 @@ class _Turns:
     def take(self, group: Iterable[Waiting]) -> Iterator[Waiting]:
         """By share of the course, share of the user, arrival.
 
-        One heap per course, whose entries are put right when they reach the top: a charge only
-        ever makes them worse.
+        One heap per course, and one of the courses.  Entries are put right when they reach the
+        top: a charge only ever makes them worse.
         """
-        heaps: dict[str, list[tuple[int, float, int, Waiting]]] = {}
+        heaps: dict[str, list[_Entry]] = {}
         for one in group:
             heaps.setdefault(one.course, []).append(self._entry(one))
         for heap in heaps.values():
             heapq.heapify(heap)
-        while heaps:
-            course = min(heaps, key=lambda name: (self._share(name), self._top(heaps[name])[:3]))
-            one = heapq.heappop(heaps[course])[3]
-            if not heaps[course]:
-                del heaps[course]
-            self._charge(one)
-            yield one
+        turns = [self._turn(heap) for heap in heaps.values()]
+        heapq.heapify(turns)
+        while turns:
+            heap = heaps[turns[0][-1]]
+            if not heap:
+                heapq.heappop(turns)
+            elif (turn := self._turn(heap)) != turns[0]:
+                heapq.heapreplace(turns, turn)
+            else:
+                one = heapq.heappop(heap)[-1]
+                self._charge(one)
+                yield one
 
-    def _top(self, heap: list[tuple[int, float, int, Waiting]]) -> tuple[int, float, int, Waiting]:
-        while heap[0][0] < _grains(self._users.get(heap[0][3].user, 0.0)):
-            heapq.heapreplace(heap, self._entry(heap[0][3]))
-        return heap[0]
+    def _turn(self, heap: list[_Entry]) -> tuple[int, int, float, int, str]:
+        """What decides when it is a course's turn: its share, then its first."""
+        while heap[0][0] < _grains(self._users.get(heap[0][-1].user, 0.0)):
+            heapq.heapreplace(heap, self._entry(heap[0][-1]))
+        course = heap[0][-1].course
+        return _grains(self._courses.get(course, 0.0)), *heap[0][:3], course
 
-    def _entry(self, one: Waiting) -> tuple[int, float, int, Waiting]:
+    def _entry(self, one: Waiting) -> _Entry:
         return _grains(self._users.get(one.user, 0.0)), one.since, one.ticket, one
-
-    def _share(self, course: str) -> int:
-        return _grains(self._courses.get(course, 0.0))
 
     def _charge(self, one: Waiting) -> None:
         cost = one.size * CHARGE_H

@@ -44,10 +44,12 @@ class Spot:
 
     def lying_on(self, bits: int) -> tuple[int, int]:
         """How many drawn and leased slices lie on a place."""
-        if not (self.drawn or self.leased):
-            return 0, 0
-        drawn = sum(bool(bits & item.bits) for item in self.drawn)
-        return drawn, sum(bool(bits & item.bits) for item in self.leased)
+        drawn, leased = self._lying_bits
+        return sum(bool(bits & one) for one in drawn), sum(bool(bits & one) for one in leased)
+
+    @cached_property
+    def _lying_bits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return tuple(item.bits for item in self.drawn), tuple(item.bits for item in self.leased)
 
 
 class Wish(NamedTuple):

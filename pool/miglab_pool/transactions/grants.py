@@ -43,6 +43,8 @@ def _draw_on_reservations(store: Store, tx: Transaction) -> None:
 
 
 def _serve_queue(store: Store, tx: Transaction) -> None:
+    if not next_grants.may_serve_queue(store.view(tx.at)):
+        return
     waiting = queue.unseated(store.view(tx.at))  # the order of one moment, whoever is served
     while grant := next_grants.of_queue(store.view(tx.at), waiting):
         _write(store, tx, grant.ticket, grant)

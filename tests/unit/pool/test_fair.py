@@ -15,7 +15,7 @@ from miglab_pool.model.gpu import Ground
 from miglab_pool.model.queue import Standing, Waiting
 from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use, decayed
-from miglab_pool.rules.queue_order import in_line
+from miglab_pool.rules.queue_order import GRAIN_H, in_line
 from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, Crash, World
@@ -81,6 +81,38 @@ def test_second_server_waits_for_the_others_first() -> None:
     """Somebody's second ticket stands behind everybody's first."""
     line = [ticket(1, "ada"), ticket(2, "ada"), ticket(3, "bob")]
     assert order(line) == [1, 3, 2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_turn_is_the_least_share(seed: int) -> None:
+    """The order is what looking at everyone before each turn would make it, however many there are.
+
+    Some wait in two courses: a turn in one then counts against them in the other.
+    """
+    dice = random.Random(seed)
+    waiting = [
+        ticket(n, f"u{dice.randrange(12)}", dice.choice("abc"), size=dice.choice((1, 2, 4)))
+        for n in range(40)
+    ]
+    courses = {name: dice.uniform(0.0, 9.0) for name in "abc"}
+    users = {f"u{n}": dice.uniform(0.0, 9.0) for n in range(12)}
+    expected, left = [], list(waiting)
+    charged, used = dict(courses), dict(users)
+    while left:
+        one = min(
+            left,
+            key=lambda one: (
+                int(charged[one.course] / GRAIN_H),
+                int(used[one.user] / GRAIN_H),
+                one.since,
+                one.ticket,
+            ),
+        )
+        left.remove(one)
+        charged[one.course] += one.size / (2.0 if one.course == "a" else 1.0)
+        used[one.user] += one.size
+        expected.append(one.ticket)
+    assert order(waiting, courses=courses, users=users, weights={"a": 2.0}) == expected
 
 
 def test_aged_go_by_arrival() -> None:

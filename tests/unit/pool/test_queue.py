@@ -4,11 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miglab_pool.decisions import queue
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.model.gpu import GpuState, Ground
 from miglab_pool.model.queue import Waiting
-from miglab_pool.rules.backfill import next_in_line, set_aside
+from miglab_pool.rules.backfill import any_fits, first_that_fits, next_in_line, set_aside
 from miglab_pool.rules.queue_order import in_line
+
+from .conftest import World
 
 A100 = Geometry(
     8,
@@ -134,3 +137,48 @@ def test_same_shape_never_passes(count: int) -> None:
     full = gpu("a", *(placed("1g.5gb", n) for n in range(count)), placed("1g.5gb", 6))
     grant = next_in_line([one(1, "7g.40gb"), one(2, "7g.40gb")], [full])
     assert grant is None
+
+
+# -- whether a look at the line is worth it -------------------------------------------------------
+
+PLACES = [placed("1g.5gb", 0), placed("2g.10gb", 2), placed("3g.20gb", 4), placed("1g.5gb", 6)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shapes=st.lists(st.sampled_from(list(A100.by_name)), max_size=6),
+    live=st.lists(st.sets(st.sampled_from(PLACES)), min_size=1, max_size=3),
+    whose=st.sampled_from(["", "a"]),
+)
+def test_where_nothing_fits_nobody_goes(
+    shapes: list[str], live: list[set[Placed]], whose: str
+) -> None:
+    """Nothing has room exactly if nobody would go, were they the first and only one."""
+    gpus = [gpu(str(n), *there) for n, there in enumerate(live)]
+    gpus[0] = Ground(gpus[0].state, course=whose)
+    line = [
+        Waiting(number, (shape,), 0.0, course="ab"[number % 2])
+        for number, shape in enumerate(shapes)
+    ]
+    alone = any(first_that_fits([each], gpus) for each in line)
+    assert any_fits({(each.profiles, each.course) for each in line}, gpus) is alone
+    assert alone or first_that_fits(line, gpus) is None
+
+
+def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While every slice is held the line is not looked at; with the first that ends it is."""
+    looks: list[int] = []
+    unseated = queue.unseated
+    monkeypatch.setattr(queue, "unseated", lambda view: looks.append(1) or unseated(view))
+    held = world.grant("ada", "7g.40gb")
+    waiting = world.ask("bob")
+    world.work()
+    looks.clear()
+    world.pass_time(1)
+    world.ask("cy")
+    world.work()
+    assert not looks
+    world.pool.release(held.id, "ada", "done")
+    world.work()
+    assert looks
+    assert world.pool.ticket(waiting.id).state == "offered"
