@@ -26,4 +26,4 @@ def test_a_class_of_three_gets_its_servers():
 def is_of_the_bench(process: psutil.Process) -> bool:
     """Whether it is a student's server of a benchmark of this environment."""
     words = process.info["cmdline"] or []
-    return words[:1] == [sys.executable] and words[-1].endswith("bench/minimal_server.py")
+    return words[:1] == [sys.executable] and words[-1].endswith("harness/minimal_server.py")

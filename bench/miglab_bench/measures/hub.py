@@ -51,7 +51,7 @@ default = "{shape}"
 """
 HUB_CONFIG = """
 from miglab_hub.configure import configure
-from miglab_hub.settings import load
+from miglab_hub.settings.lab_toml import load
 configure(c, load())
 c.MIGLocalSpawner.cmd = {command!r}
 c.MIGLocalSpawner.args = []
