@@ -30,6 +30,10 @@ class RemoteObject:
     def __call__(self, *given: Any) -> Any:
         return self._code.call(self._number, given)
 
+    def products_of(self, *given: Any) -> Any:
+        """A call of it, with the shape of every matrix that it multiplied by."""
+        return self._code.call(self._number, given, do="products")
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -80,11 +84,11 @@ class RemoteCode:
             raise StudentError("the exercise's process gave no answer that can be read")
         return {name: found[name] for name in names if name in found}
 
-    def call(self, number: int, given: tuple[Any, ...]) -> Any:
+    def call(self, number: int, given: tuple[Any, ...], do: str = "call") -> Any:
         """Call an object of the student's process."""
         functions = Kept("function")
         said = [encode(part, lambda thing: _named(thing, functions)) for part in given]
-        return self._converse({"do": "call", "object": number, "given": said}, functions)
+        return self._converse({"do": do, "object": number, "given": said}, functions)
 
     def get(self, number: int, name: str) -> Any:
         """An attribute of an object of the student's process."""
