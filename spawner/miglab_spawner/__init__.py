@@ -1,6 +1,7 @@
 """What runs inside JupyterHub: a spawner that gives every server its own MIG slice.
 
 mixin.py, traits.py    what every kind of server has in common
+pool_mixin.py          servers that start by a lease of the lab's own pool
 docker.py, local.py    servers in containers, and as local processes
 backends               who is asked for slices
 pages                  what students read before their server is there

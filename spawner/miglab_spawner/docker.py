@@ -29,7 +29,7 @@ from miglab_spawner.containers.host_config import (
 )
 from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
 from miglab_spawner.lease_session import SavedLease
-from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted
 
 _GONE = 404
@@ -41,7 +41,7 @@ _SWEEP_S = 600.0
 Answer = TypeVar("Answer")
 
 
-class MIGDockerSpawner(MIGSpawnerMixin, DockerSpawner):
+class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     """DockerSpawner with MIG slices; ``c.JupyterHub.spawner_class = "mig-docker"``."""
 
     docker_workers = Int(

@@ -25,7 +25,7 @@ from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
 from miglab_api.base import SHAPE_MAX
-from miglab_spawner.backends.base import PoolError, RefusedByPool
+from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.scopes import LEASE_SCOPE
 
@@ -74,9 +74,9 @@ class _ServerHandler(APIHandler):
         self.set_status(status)
         self.finish(json.dumps(body))
 
-    def refuse(self, error: PoolError) -> None:
+    def refuse(self, error: BackendError) -> None:
         """Finish with the pool's no, or with its silence."""
-        if isinstance(error, RefusedByPool):
+        if isinstance(error, RefusedByBackend):
             self.answer({"reason": error.reason, "message": error.message}, error.status)
         else:
             log.warning("the pool did not help: %s", error)
@@ -91,7 +91,7 @@ class WaitingHandler(_ServerHandler):
         spawner = self.spawner_of(user_name, server_name, "read:servers")
         try:
             self.answer(await spawner.waiting())
-        except PoolError as error:
+        except BackendError as error:
             self.refuse(error)
 
     async def post(self, user_name: str, server_name: str) -> None:
@@ -100,7 +100,7 @@ class WaitingHandler(_ServerHandler):
         try:
             shape = _shape(self.get_json_body())
             await spawner.switch_to(shape)
-        except PoolError as error:
+        except BackendError as error:
             self.refuse(error)
         else:
             if not shape:
@@ -123,7 +123,7 @@ class MoveHandler(_ServerHandler):
                 options = await spawner.take_offer()
             except BaseException as error:
                 del _moves[key]
-                if not isinstance(error, PoolError):
+                if not isinstance(error, BackendError):
                     raise
                 self.refuse(error)
                 return

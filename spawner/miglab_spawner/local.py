@@ -20,7 +20,7 @@ from traitlets import Unicode, default
 
 from miglab_api.holders import living_pid, process_holder
 from miglab_spawner.containers.endings import why_process_ended
-from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.processes import gate, notebooks_copy
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -87,7 +87,7 @@ class GatedProcessSpawner(LocalProcessSpawner):
             self.cmd, self.shell_cmd, self.popen_kwargs = before
 
 
-class MIGLocalSpawner(MIGSpawnerMixin, GatedProcessSpawner):
+class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
     """Local processes with leases; ``c.JupyterHub.spawner_class = "mig-local"``."""
 
     homes_dir = Unicode(

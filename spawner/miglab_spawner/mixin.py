@@ -1,10 +1,12 @@
-"""The mixin that gives a JupyterHub server its slices: ask, wait, attach, start; and give back.
+"""What every server with a slice has in common, whoever hands the slices out.
 
-Knows the pool's client and nothing below it; is configured by traits alone.  docker.py and local.py
-lay it over a spawner.  Longer than 300 lines because JupyterHub wants its hooks on one class.
+The spawn page, the choice, the wait and its page, and the frame of a start.  Knows the `Backend`
+protocol and no backend; is configured by traits alone.  pool_mixin.py adds the leases of the lab's
+own pool, slurm.py the jobs of a Slurm site.  Longer than 300 lines because JupyterHub wants its
+hooks on one class.
 
-Order of a start: ticket → wait → lease → create → **attach** (the fence) → start → running.
-Order of an end: stop (JupyterHub skips it for a dead server) → end whatever holds → release.
+Order of a start: ticket → wait → granted → `prepare` → the base's start.
+Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
 """
 
 import asyncio
@@ -17,21 +19,17 @@ from typing import Any, TypeVar
 
 from traitlets import default
 
-from miglab_api import offers as offers_room
-from miglab_api.leases import LeaseState, LeaseView, ServerStatus
-from miglab_api.offers import Offers
+from miglab_api.leases import LeaseView, ServerStatus
+from miglab_api.offers import CPU, Offers
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_spawner import scopes
 from miglab_spawner.backends.base import (
     Backend,
-    PoolError,
-    PoolMisunderstood,
-    PoolUnreachable,
-    RefusedByPool,
+    BackendError,
+    BackendMisunderstood,
+    BackendUnreachable,
+    RefusedByBackend,
 )
-from miglab_spawner.backends.pool import PoolClient
-from miglab_spawner.containers.limits import ContainerLimits, limits_of
-from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pages import choice, progress, spawn_page, waiting
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 from miglab_spawner.pages.progress import Note
@@ -39,29 +37,28 @@ from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
 
 STATE_KEY = "miglab"
-_PAUSE_S = 0.5
-_OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
-_NO_POOL = (
-    "The GPU pool does not answer. Start without a GPU, or try again in a minute. "
-    "If it stays so, tell your instructor."
-)
+PAUSE_S = 0.5
 
 Answer = TypeVar("Answer")
 
 
 class MIGSpawnerMixin(SpawnerTraits):
-    """Puts the pool before any spawner's ``start()`` and after its end.
+    """Puts a backend before any spawner's ``start()`` and after its end.
 
-    A class that uses it comes first in the bases, overrides `prepare` and `end_holder`, and calls
-    `attach` when its server exists but does not run yet, `announce_running` when it does.
+    A class that uses it comes first in the bases and overrides what raises `NotImplementedError`.
+
+    Attributes:
+        backend_name: begins the reasons of failed starts: ``pool-unreachable``.
+        silence: what a student reads when the backend does not answer.
     """
+
+    backend_name: str
+    silence: str
 
     log: logging.Logger
     start_timeout: int
     user_options: dict[str, Any]
 
-    _grant: SavedLease | None = None
-    _holder = ""
     _course = ""
     _shape = ""
     _is_starting = False
@@ -72,64 +69,54 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._wait: waiting.Wait | None = None
         super().__init__(**kwargs)
 
-    # What the base class overrides or uses.
+    # What a backend's own mixin, or the spawner beside it, overrides.
 
-    async def prepare(self) -> None:
-        """Make ready for the base's ``start()``; the lease is known, the server not yet there."""
+    @property
+    def backend(self) -> Backend:
+        """Whoever hands out the slices."""
         raise NotImplementedError
 
-    async def end_holder(self, holder: str) -> None:
-        """Make sure that what holds a lease runs no more: stop it, remove it, whatever it is.
-
-        Called with the holder's name when JupyterHub may have skipped ``stop()``.  Already gone is
-        fine; an answer that leaves it open raises nothing: the pool confirms for itself.
-        """
+    @property
+    def patience_s(self) -> float:
+        """How long a start that already waits bears a backend that does not answer, seconds."""
         raise NotImplementedError
 
-    async def attach(self, holder: str) -> None:
-        """The fence: tell the pool who will hold the lease; only then may it be started.
+    @property
+    def keeps_ticket(self) -> bool:
+        """Whether the ticket can wait on while a server without a GPU runs."""
+        raise NotImplementedError
+
+    def needs_grant(self, shape: str) -> bool:
+        """Whether the backend must be asked before a server of this shape may start."""
+        return not is_cpu(shape)
+
+    async def settle_old(self) -> None:
+        """End what an earlier start of this very server still holds."""
+        raise NotImplementedError
+
+    async def granted(self, lease: LeaseView) -> None:
+        """Remember what this server holds from now on."""
+        raise NotImplementedError
+
+    async def give_back(self) -> None:
+        """Give back what this server holds; called after every end and every failed start.
 
         Raises:
-            RefusedByPool: the lease is over or another's; the server must not be started.
+            BackendError: the backend does not answer; what is held is forgotten here all the same.
         """
-        if self._grant is None:
-            return
-        self._note(progress.ATTACHING, "Handing the slice over to your server.")
-        self._holder = holder
-        own = self._grant
-        await self._patiently(
-            lambda: self.pool.attach(own.lease, own.generation, holder, own.ledger)
-        )
-        self._note(progress.STARTING, "The slice is yours. Starting your server.")
+        raise NotImplementedError
 
-    async def announce_running(self) -> None:
-        """Tell the pool that the holder was started; it finds out by itself if this fails."""
-        if self._grant is None:
-            return
-        own = self._grant
-        try:
-            await self.pool.running(own.lease, own.generation, own.ledger)
-        except PoolError as error:
-            self.log.warning("Lease %d runs, but the pool: %s", self._grant.lease, error)
+    def held(self) -> dict[str, Any]:
+        """What this server holds, as JSON that outlives the hub; empty if it holds nothing."""
+        raise NotImplementedError
 
-    @property
-    def pool(self) -> Backend:
-        """Whoever hands out the slices: the lab's pool."""
-        return PoolClient(self.pool_url, self.pool_secret_file)
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Take over what `held` said before the hub ended."""
+        raise NotImplementedError
 
-    @property
-    def grant(self) -> SavedLease | None:
-        """What this server holds now; None without a lease."""
-        return self._grant
-
-    @property
-    def limits(self) -> ContainerLimits:
-        """What this server may use of its host."""
-        return limits_of(self._shape or offers_room.CPU, self.shape_limits)
-
-    def adopt(self, grant: SavedLease, holder: str) -> None:
-        """Take a lease over that a label names: the hub crashed before it saved its state."""
-        self._grant, self._holder = grant, holder
+    async def prepare(self) -> None:
+        """Make ready for the base's ``start()``; the grant is known, the server not yet there."""
+        raise NotImplementedError
 
     @property
     def news(self) -> str:
@@ -145,7 +132,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     @default("start_timeout")
     def _derived_start_timeout(self) -> int:
-        return int(self.longest_wait_s + self.create_timeout_s + self.pool_patience_s) + 1
+        return int(self.longest_wait_s + self.create_timeout_s + self.patience_s) + 1
 
     @default("server_token_scopes")
     def _lease_scope_too(self) -> Callable[[object], list[str]]:
@@ -172,14 +159,14 @@ class MIGSpawnerMixin(SpawnerTraits):
         return ""
 
     async def render_spawn_page(self) -> str:
-        """The spawn page: what the pool offers now, or why it offers nothing."""
+        """The spawn page: what the backend offers now, or why it offers nothing."""
         try:
             offers, status = await self._offers(), await self._server_status()
-        except RefusedByPool as refused:
+        except RefusedByBackend as refused:
             page = spawn_page.page_without_pool(refused.message, self._news)
-        except PoolError as error:
-            self.log.error("Spawn page without the pool: %s", error)
-            page = spawn_page.page_without_pool(_NO_POOL, self._news)
+        except BackendError as error:
+            self.log.error("Spawn page without the %s: %s", self.backend_name, error)
+            page = spawn_page.page_without_pool(self.silence, self._news)
         else:
             page = spawn_page.page_of(offers, self._last_choice(), self._news, status.ticket)
             page = replace(page, simulated=page.simulated and self.says_simulated)
@@ -192,16 +179,16 @@ class MIGSpawnerMixin(SpawnerTraits):
         ticket = self._wait.ticket if self._wait else None
         if ticket is None:
             return None
-        free = await self.pool.alternatives(ticket.id)
-        return waiting.shown(ticket, free, keeps_ticket=self._keeps_ticket)
+        free = await self.backend.alternatives(ticket.id)
+        return waiting.shown(ticket, free, keeps_ticket=self.keeps_ticket)
 
     async def switch_to(self, shape: str) -> None:
         """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
 
         Raises:
-            RefusedByPool: it does not wait (any more), or the pool cannot grant the shape in one
+            RefusedByBackend: it does not wait (any more), or the pool cannot grant the shape in one
                 step with giving up the place; it waits on.
-            PoolError: the pool does not answer.
+            BackendError: the pool does not answer.
         """
         if self._wait is None:
             raise waiting.not_waiting()
@@ -214,16 +201,16 @@ class MIGSpawnerMixin(SpawnerTraits):
             The options with which the server is to be started again.
 
         Raises:
-            RefusedByPool: nothing is offered (any more).
-            PoolError: the pool does not answer.
+            RefusedByBackend: nothing is offered (any more).
+            BackendError: the pool does not answer.
         """
         ticket = (await self._server_status()).ticket
         if ticket is None:
-            raise RefusedByPool("not-offered", "This server waits for nothing.", 409)
+            raise RefusedByBackend("not-offered", "This server waits for nothing.", 409)
         if ticket.course not in (*self._groups(), self.default_course):
             why = f"You are not in the course {ticket.course} (any more)."
-            raise RefusedByPool("not-in-course", why, 403)
-        await self.pool.take(ticket.id)
+            raise RefusedByBackend("not-in-course", why, 403)
+        await self.backend.take(ticket.id)
         saved = self._last_choice().shape
         shape = ticket.shape if not saved or is_cpu(saved) else saved
         return {**self.user_options, "shape": shape, "course": ticket.course}
@@ -247,12 +234,12 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._is_starting = True
         try:
             return await self._start()
-        except RefusedByPool as refused:
+        except RefusedByBackend as refused:
             raise self._not_started(refused.message, refused.reason, refused.status) from None
-        except PoolMisunderstood as error:
-            raise self._no_pool(error, "pool-misunderstood") from error
-        except PoolUnreachable as error:
-            raise self._no_pool(error, "pool-unreachable") from error
+        except BackendMisunderstood as error:
+            raise self._no_backend(error, "misunderstood") from error
+        except BackendUnreachable as error:
+            raise self._no_backend(error, "unreachable") from error
         finally:
             self._is_starting = False
             self._notes.close()
@@ -264,17 +251,16 @@ class MIGSpawnerMixin(SpawnerTraits):
         return await super().poll()
 
     async def run_post_stop_hook(self) -> None:
-        """End what may still hold the slices and ask for their release; then the site's hook.
+        """Give back what the server held; then the site's hook.
 
         JupyterHub awaits this after every end and every failed start, also where it skips
         ``stop()``.
         """
         try:
-            await self._give_back()
-        except PoolError as error:
-            self.log.warning("%s's release waits for the pool: %s", self.user.name, error)
+            await self.give_back()
+        except BackendError as error:
+            self.log.warning("%s's release waits: %s", self.user.name, error)
         finally:
-            self._grant, self._holder = None, ""
             answer = super().run_post_stop_hook()
             if inspect.isawaitable(answer):
                 await answer
@@ -287,7 +273,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     # State and environment.
 
     def clear_state(self) -> None:
-        """As the base; the lease stays: only `run_post_stop_hook` gives it back.
+        """As the base; the grant stays: only `run_post_stop_hook` gives it back.
 
         JupyterHub calls this at the begin of every start, too: there the notes begin anew.
         """
@@ -296,46 +282,33 @@ class MIGSpawnerMixin(SpawnerTraits):
             self._notes = progress.Notes()
 
     def get_state(self) -> dict[str, Any]:
-        """The base's state; with a key of ours only while there is a lease or news."""
+        """The base's state; with a key of ours only while there is a grant or news."""
         state: dict[str, Any] = super().get_state()
         ours: dict[str, Any] = {"news": self._news} if self._news else {}
-        if self._grant is not None:
-            ours |= {
-                "lease": self._grant.lease,
-                "generation": self._grant.generation,
-                "ledger": self._grant.ledger,
-                "uuids": list(self._grant.uuids),
-                "holder": self._holder,
-                "shape": self._shape,
-                "course": self._course,
-            }
+        if held := self.held():
+            ours |= {**held, "shape": self._shape, "course": self._course}
         if ours:
             state[STATE_KEY] = ours
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """As the base; and the lease, when there was one."""
+        """As the base; and the grant, when there was one."""
         super().load_state(state)
         ours = state.get(STATE_KEY, {})
         self._news = ours.get("news", "")
-        if "lease" in ours:
-            self._holder, self._shape = ours["holder"], ours["shape"]
-            self._course = ours["course"]
-            had = (ours["lease"], ours["generation"], ours["uuids"], ours.get("ledger", ""))
-            self._grant = self._grant_of(*had)
+        if "shape" in ours:
+            self._shape, self._course = ours["shape"], ours["course"]
+            self.restore(ours)
 
     def get_env(self) -> dict[str, str]:
         """The base's environment, and what the server holds."""
         env: dict[str, str] = super().get_env()
-        env["MIGLAB_SHAPE"] = self._shape or offers_room.CPU
+        env["MIGLAB_SHAPE"] = self._shape or CPU
         env["MIGLAB_COURSE"] = self._course
         if self.student_api_url:
             env["MIGLAB_API"] = self.student_api_url
         if self.simulated:
             env["MIGLAB_SIMULATED"] = "1"
-        if self._grant is not None:
-            env["MIGLAB_LEASE"] = str(self._grant.lease)
-            env["MIGLAB_SLICES"] = ",".join(self._grant.uuids)
         return env
 
     # The steps of a start.
@@ -344,7 +317,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._wait = None
         wanted = await self._wanted()
         self._shape, self._course = wanted.shape, wanted.course
-        if not is_cpu(wanted.shape):
+        if self.needs_grant(wanted.shape):
             await self._get_slices()
         self._note(progress.CREATING, "Making your server.")
         async with asyncio.timeout(self.create_timeout_s), self._place_kept():
@@ -362,7 +335,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         shape = asked.shape or self.default_shape
         if is_cpu(shape):
             known = asked.course in self._groups()
-            return SpawnChoice(offers_room.CPU, asked.course if known else self.default_course)
+            return SpawnChoice(CPU, asked.course if known else self.default_course)
         return SpawnChoice(shape, await self._course_for(shape, asked.course))
 
     async def _course_for(self, shape: str, asked: str) -> str:
@@ -380,43 +353,43 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def _offers(self) -> Offers:
         groups = self._groups()
         if groups:
-            offers = await self.pool.offers(self.user.name, groups)
+            offers = await self.backend.offers(self.user.name, groups)
             if offers.courses:
                 return offers
-        return await self.pool.offers(self.user.name, [self.default_course])
+        return await self.backend.offers(self.user.name, [self.default_course])
 
     def _groups(self) -> list[str]:
         return sorted(group.name for group in self.user.groups)
 
     async def _get_slices(self) -> None:
-        await self._settle_old()
+        await self.settle_old()
         self._note(progress.ASKED, f"Asking for {self._shape}.")
         request = TicketRequest(
             user=self.user.name, server=self.name, course=self._course, shape=self._shape
         )
-        lease = await self._lease_for(await self.pool.request(request))
+        lease = await self._lease_for(await self.backend.request(request))
         if lease is None:
-            self._shape = offers_room.CPU
+            self._shape = CPU
             return
         self._shape = lease.shape
-        self._grant = self._grant_of(lease.id, lease.generation, lease.uuids, lease.ledger)
+        await self.granted(lease)
         self._note(progress.OFFERED, f"{lease.shape} is yours.")
 
     async def _lease_for(self, asked: TicketView) -> LeaseView | None:
         """The lease, once it is there; None: the student goes on without a GPU."""
-        self._wait = waiting.Wait(self, self._say, keeps_ticket=self._keeps_ticket)
+        self._wait = waiting.Wait(self, self._say, keeps_ticket=self.keeps_ticket)
         ticket = await self._wait.until_over(asked)
         if ticket is None:
             return None
         if ticket.state is TicketState.OFFERED or ticket.state is TicketState.TAKEN:
             number = ticket.id
-            return await self._patiently(lambda: self.pool.take(number))
+            return await self._patiently(lambda: self.backend.take(number))
         message = ticket.message or f"Your place in line is gone: {ticket.state}. Start again."
         raise self._not_started(message, ticket.reason or ticket.state.value, 503)
 
     async def attended(self, ticket: int) -> TicketView:
         """For the wait: the ticket when it has changed, or after a while."""
-        return await self._patiently(lambda: self.pool.attend(ticket, ATTEND_S))
+        return await self._patiently(lambda: self.backend.attend(ticket, ATTEND_S))
 
     async def asked(self, shape: str) -> TicketView:
         """For the wait: another shape, granted at once; this server's choice from now on."""
@@ -427,19 +400,14 @@ class MIGSpawnerMixin(SpawnerTraits):
             shape=shape,
             only_if_free=True,
         )
-        ticket = await self._patiently(lambda: self.pool.request(request))
+        ticket = await self._patiently(lambda: self.backend.request(request))
         self._shape = shape
         self._choose({**self.user_options, "shape": shape, "course": self._course})
         return ticket
 
     async def given_up(self, ticket: int) -> TicketView:
         """For the wait: the ticket, cancelled."""
-        return await self.pool.cancel(ticket)
-
-    @property
-    def _keeps_ticket(self) -> bool:
-        """Whether a server without a GPU can attend its ticket: it must know where the pool is."""
-        return bool(self.student_api_url)
+        return await self.backend.cancel(ticket)
 
     @asynccontextmanager
     async def _place_kept(self) -> AsyncIterator[None]:
@@ -457,84 +425,15 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def _attend_on(self, ticket: int) -> None:
         while True:
             try:
-                await self.pool.attend(ticket, 0)
-            except PoolError as error:
+                await self.backend.attend(ticket, 0)
+            except BackendError as error:
                 self.log.warning("Ticket %d is not attended: %s", ticket, error)
             await asyncio.sleep(ATTEND_S)
 
     async def _server_status(self) -> ServerStatus:
-        return await self.pool.server_status(self.user.name, self.name)
-
-    async def _settle_old(self) -> None:
-        """End earlier holders of this very server, so that the pool need not refuse the new one."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.create_timeout_s
-        for lease in await self._own_leases():
-            await self._release(lease, "the same server starts anew")
-            while lease.state not in _OVER:
-                if loop.time() > deadline:
-                    raise self._not_started(
-                        "Your earlier server has not ended yet. Try again in a minute.",
-                        "old-server-remains",
-                        503,
-                    )
-                await asyncio.sleep(_PAUSE_S)
-                lease = await self._state_of(lease)
-
-    async def _state_of(self, lease: LeaseView) -> LeaseView:
-        return await self._patiently(lambda: self.pool.lease(lease.id))
-
-    # The steps of an end.
-
-    async def _give_back(self) -> None:
-        """Release what this server holds, whether this hub remembers it or the pool does."""
-        grant, holder = self._grant, self._holder
-        if holder:
-            await self.end_holder(holder)
-        if grant is None and is_cpu(self._saved_choice().shape):
-            return
-        if grant is not None and not self._news:
-            await self._hear_why(grant)
-        for lease in await self._own_leases(also=grant):
-            await self._release(lease, self._news or "the server ended")
-
-    async def _hear_why(self, grant: SavedLease) -> None:
-        """Tell the student, on the next spawn page, why somebody asked for the slice back."""
-        try:
-            lease = await self.pool.lease(grant.lease)
-        except RefusedByPool as refused:
-            self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
-            return
-        if _is_grant(lease, grant) and lease.release_requested_at is not None and lease.reason:
-            self.tell_next_time(
-                f"Your server was stopped, because its slice was asked back: {lease.reason}"
-            )
-
-    async def _own_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
-        """This server's leases that have or had a holder; ``also`` one that never had.
-
-        A grant without a holder may belong to a place in line that is kept, so it is left alone.
-        """
-        return [
-            lease
-            for lease in await self.pool.leases(self.user.name)
-            if lease.server == self.name
-            and lease.state not in _OVER
-            and (lease.holder or (also is not None and _is_grant(lease, also)))
-        ]
-
-    async def _release(self, lease: LeaseView, reason: str) -> None:
-        if lease.holder:
-            await self.end_holder(lease.holder)
-        try:
-            await self.pool.release(lease.id, reason, lease.generation, lease.ledger)
-        except RefusedByPool as refused:
-            self.log.info("Lease %d needs no release: %s", lease.id, refused)
+        return await self.backend.server_status(self.user.name, self.name)
 
     # Small things.
-
-    def _grant_of(self, lease: int, generation: int, uuids: Any, ledger: str) -> SavedLease:
-        return SavedLease(lease, generation, self.user.name, self.name, tuple(uuids), ledger)
 
     def _last_choice(self) -> SpawnChoice:
         """What this user chose last; empty if nothing was, or nothing that can be read."""
@@ -556,23 +455,26 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """A call that may be made twice, made until the pool answers or patience ends."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.pool_patience_s
+        deadline = loop.time() + self.patience_s
         while True:
             try:
                 return await call()
-            except PoolUnreachable:
+            except BackendUnreachable:
                 if loop.time() >= deadline:
                     raise
-                self.log.warning("The pool does not answer; %s's start waits", self.user.name)
-                await asyncio.sleep(_PAUSE_S)
+                self.log.warning(
+                    "%s's start waits: the %s does not answer", self.user.name, self.backend_name
+                )
+                await asyncio.sleep(PAUSE_S)
 
     def _not_started(self, message: str, reason: str, status: int = 400) -> NotStarted:
         if reason in HOPELESS:
             self._forget_choice()
         return NotStarted(message, reason=reason, status_code=status)
 
-    def _no_pool(self, error: PoolError, reason: str) -> NotStarted:
-        return NotStarted(_NO_POOL, reason=reason, status_code=503, log_message=str(error))
+    def _no_backend(self, error: BackendError, reason: str) -> NotStarted:
+        reason = f"{self.backend_name}-{reason}"
+        return NotStarted(self.silence, reason=reason, status_code=503, log_message=str(error))
 
     def _forget_choice(self) -> None:
         """Keep a choice that cannot be met out of the next start; JupyterHub saves it otherwise."""
@@ -584,11 +486,6 @@ class MIGSpawnerMixin(SpawnerTraits):
         if self.orm_spawner is not None:
             self.orm_spawner.user_options = dict(options)
             self.user.db.commit()
-
-
-def _is_grant(lease: LeaseView, grant: SavedLease) -> bool:
-    """Whether it is this very lease: a restored ledger gives its numbers once more."""
-    return (lease.id, lease.generation) == (grant.lease, grant.generation)
 
 
 async def _options_form(spawner: MIGSpawnerMixin) -> str:

@@ -9,23 +9,7 @@ from miglab_spawner.containers.limits import SHAPE_LIMITS, checked
 
 
 class SpawnerTraits(LoggingConfigurable):
-    """Settings of MIGDockerSpawner and MIGLocalSpawner alike."""
-
-    pool_url = Unicode(
-        "http://127.0.0.1:8091/services/pool",
-        help="""Address of the pool service's management listener, with its prefix.
-
-        Only the hub needs to reach it; students' servers must not.
-        """,
-    ).tag(config=True)
-
-    pool_secret_file = Unicode(
-        "pool.secret",
-        help="""File with the secret that tells the pool it is the spawner who asks (mode 0600).
-
-        Read at each call, so that it may be changed while the hub runs.
-        """,
-    ).tag(config=True)
+    """Settings of all our spawners."""
 
     lab_id = Unicode(
         "miglab",
@@ -67,26 +51,6 @@ class SpawnerTraits(LoggingConfigurable):
         """,
     ).tag(config=True)
 
-    pool_patience_s = Float(
-        60.0,
-        min=0,
-        help="""How long a start that already waits bears a pool that does not answer, seconds.
-
-        A restart of the pool service fits in.  At the limit the start is refused with the reason
-        `pool-unreachable`; the place in line is the pool's and may outlive it.
-        """,
-    ).tag(config=True)
-
-    shape_limits = Dict(
-        SHAPE_LIMITS,
-        help="""What a container may use, by shape: `mem_gib`, `cpus`, `pids`, `shm_gib`.
-
-        A shape without a row of its own takes `default`, `2x1g.5gb` twice the row of `1g.5gb`.
-        `mem_limit` and `cpu_limit` of the spawner take over where they are set.  Local processes
-        are not limited.
-        """,
-    ).tag(config=True)
-
     student_api_url = Unicode(
         "",
         help="""Address of the pool's student listener, as students' servers reach it.
@@ -104,6 +68,46 @@ class SpawnerTraits(LoggingConfigurable):
         help="""Whether the spawn page says so when the pool's GPUs are simulated.
 
         False where the hub's own announcement says it on every page.
+        """,
+    ).tag(config=True)
+
+
+class PoolTraits(LoggingConfigurable):
+    """Settings of the spawners whose slices come from the lab's own pool."""
+
+    pool_url = Unicode(
+        "http://127.0.0.1:8091/services/pool",
+        help="""Address of the pool service's management listener, with its prefix.
+
+        Only the hub needs to reach it; students' servers must not.
+        """,
+    ).tag(config=True)
+
+    pool_secret_file = Unicode(
+        "pool.secret",
+        help="""File with the secret that tells the pool it is the spawner who asks (mode 0600).
+
+        Read at each call, so that it may be changed while the hub runs.
+        """,
+    ).tag(config=True)
+
+    pool_patience_s = Float(
+        60.0,
+        min=0,
+        help="""How long a start that already waits bears a pool that does not answer, seconds.
+
+        A restart of the pool service fits in.  At the limit the start is refused with the reason
+        `pool-unreachable`; the place in line is the pool's and may outlive it.
+        """,
+    ).tag(config=True)
+
+    shape_limits = Dict(
+        SHAPE_LIMITS,
+        help="""What a container may use, by shape: `mem_gib`, `cpus`, `pids`, `shm_gib`.
+
+        A shape without a row of its own takes `default`, `2x1g.5gb` twice the row of `1g.5gb`.
+        `mem_limit` and `cpu_limit` of the spawner take over where they are set.  Local processes
+        are not limited.
         """,
     ).tag(config=True)
 

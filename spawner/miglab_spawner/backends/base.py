@@ -11,20 +11,20 @@ from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketView
 
 
-class PoolError(Exception):
-    """The base of what can go wrong between spawner and pool."""
+class BackendError(Exception):
+    """The base of what can go wrong between a spawner and its backend."""
 
 
-class PoolUnreachable(PoolError):
-    """No answer: the pool service is not running, too slow, or not at this address."""
+class BackendUnreachable(BackendError):
+    """No answer: it is not running, too slow, or not at this address."""
 
 
-class PoolMisunderstood(PoolError):
-    """An answer that is none of the messages: another version, or not the pool service."""
+class BackendMisunderstood(BackendError):
+    """An answer that cannot be read: another version, or something else altogether."""
 
 
-class RefusedByPool(PoolError):
-    """The pool's no.
+class RefusedByBackend(BackendError):
+    """The backend's no.
 
     Attributes:
         reason: a short word for machines.
@@ -40,7 +40,7 @@ class RefusedByPool(PoolError):
 
 
 class Backend(Protocol):
-    """Tickets and leases of one site.  Every call raises `PoolError`'s kinds, and no other."""
+    """Tickets and leases of one site.  Every call raises `BackendError`'s kinds, and no other."""
 
     async def request(self, request: TicketRequest) -> TicketView:
         """Ask for a shape: a new ticket, or the one there is."""

@@ -18,10 +18,10 @@ from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.refusals import Refusal
 from miglab_api.tickets import TicketRequest, TicketView
 from miglab_spawner.backends.base import (
-    PoolError,
-    PoolMisunderstood,
-    PoolUnreachable,
-    RefusedByPool,
+    BackendError,
+    BackendMisunderstood,
+    BackendUnreachable,
+    RefusedByBackend,
 )
 
 ANSWER_TIMEOUT_S = 15.0
@@ -69,7 +69,7 @@ class PoolClient:
         http: the HTTP client; None for the running loop's shared one.
         pause: waits between two attempts, seconds.
 
-    A `Backend`: every call raises `PoolUnreachable`, `PoolMisunderstood` or `RefusedByPool`.
+    A `Backend`: every call raises one of the kinds of `BackendError`, and nothing else.
     """
 
     def __init__(
@@ -167,11 +167,11 @@ class PoolClient:
                 return await http.send(request)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if pause_s is None:
-                    raise PoolUnreachable(f"no pool service at {self._url}: {error}") from error
+                    raise BackendUnreachable(f"no pool service at {self._url}: {error}") from error
                 await self._pause(pause_s)
             except httpx.TransportError as error:
                 what = str(error) or type(error).__name__
-                raise PoolUnreachable(
+                raise BackendUnreachable(
                     f"the pool service at {self._url} did not answer: {what}"
                 ) from error
         raise AssertionError("the last attempt returns or raises")
@@ -180,7 +180,7 @@ class PoolClient:
         try:
             return self._secret_file.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise PoolUnreachable(
+            raise BackendUnreachable(
                 f"cannot read the pool's secret {self._secret_file}: {error.strerror}; "
                 "is pool_secret_file right, and may the hub read it?"
             ) from error
@@ -191,18 +191,18 @@ def _understood(answer: TypeAdapter[Answer], response: httpx.Response) -> Answer
         try:
             return answer.validate_json(response.content)
         except ValidationError as error:
-            raise PoolMisunderstood(
+            raise BackendMisunderstood(
                 f"{response.request.url} answered what is no {answer}: {error}"
             ) from error
     try:
         refusal = Refusal.model_validate_json(response.content)
     except ValidationError:
         raise _not_a_refusal(response) from None
-    raise RefusedByPool(refusal.reason, refusal.message, response.status_code)
+    raise RefusedByBackend(refusal.reason, refusal.message, response.status_code)
 
 
-def _not_a_refusal(response: httpx.Response) -> PoolError:
+def _not_a_refusal(response: httpx.Response) -> BackendError:
     message = f"{response.request.url} answered {response.status_code} {response.reason_phrase}"
     if response.is_server_error:
-        return PoolUnreachable(message)
-    return PoolMisunderstood(message)
+        return BackendUnreachable(message)
+    return BackendMisunderstood(message)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
-from miglab_spawner.backends.base import PoolError, RefusedByPool
+from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.pages.choice import is_cpu
 from miglab_spawner.pages.progress import Note, in_line
 from miglab_spawner.pages.spawn_page import in_gib
@@ -29,7 +29,7 @@ class TicketQueue(Protocol):
         """The ticket for another shape, granted in this step; the old one makes way.
 
         Raises:
-            RefusedByPool: it is not free (any more); the old ticket is as it was.
+            RefusedByBackend: it is not free (any more); the old ticket is as it was.
         """
 
     async def given_up(self, ticket: int) -> TicketView:
@@ -83,8 +83,8 @@ class Wait:
         """Go on with this shape instead: `CPU`, another one, or `NOTHING`.
 
         Raises:
-            RefusedByPool: nothing waits (any more), or the pool refuses; then it waits on.
-            PoolError: the pool does not answer; it waits on.
+            RefusedByBackend: nothing waits (any more), or the pool refuses; then it waits on.
+            BackendError: the pool does not answer; it waits on.
         """
         if self.ticket is None or self._wish is not None:
             raise not_waiting()
@@ -110,7 +110,7 @@ class Wait:
         assert wish is not None
         try:
             after = await self._after(wish.shape, ticket)
-        except PoolError as error:
+        except BackendError as error:
             wish.done.set_exception(error)
             return ticket
         except BaseException:  # the hub ends, the start is stopped, or it fails
@@ -137,9 +137,9 @@ class Wait:
             self._wish = None
 
 
-def not_waiting() -> RefusedByPool:
+def not_waiting() -> RefusedByBackend:
     """What is said to a wish that comes too late."""
-    return RefusedByPool("not-waiting", "Your server does not wait for a slice (any more).", 409)
+    return RefusedByBackend("not-waiting", "Your server does not wait for a slice (any more).", 409)
 
 
 def _size(slices: int, memory_mib: int) -> str:

@@ -10,7 +10,7 @@ from traitlets.config import Config
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_spawner import hub_pages
 from miglab_spawner import mixin as mig_spawner
-from miglab_spawner.backends.base import PoolUnreachable
+from miglab_spawner.backends.base import BackendUnreachable
 from miglab_spawner.backends.pool import PoolClient
 
 from .lab import PoolLab
@@ -272,7 +272,7 @@ async def test_another_shape_whose_answer_is_lost(
     async def lossy(pool: PoolClient, asked: TicketRequest) -> TicketView:
         answers.append(await request(pool, asked))
         if len(answers) == 1:
-            raise PoolUnreachable("the answer is lost")
+            raise BackendUnreachable("the answer is lost")
         return answers[-1]
 
     monkeypatch.setattr(PoolClient, "request", lossy)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from miglab_api.tickets import TicketRequest
-from miglab_spawner.backends.base import PoolMisunderstood, PoolUnreachable, RefusedByPool
+from miglab_spawner.backends.base import BackendMisunderstood, BackendUnreachable, RefusedByBackend
 from miglab_spawner.backends.pool import PoolClient
 
 ASK = TicketRequest(user="ada", course="ml", shape="1g.5gb")
@@ -62,7 +62,7 @@ async def test_a_refusal_keeps_its_words(pool):
     """Reason, message and status reach the spawner as the pool said them."""
     body = {"reason": "queue-full", "message": "200 wait already."}
     client = pool(lambda _: httpx.Response(429, json=body))
-    with pytest.raises(RefusedByPool) as refused:
+    with pytest.raises(RefusedByBackend) as refused:
         await client.request(ASK)
     said = refused.value
     assert (said.reason, said.message, said.status) == ("queue-full", "200 wait already.", 429)
@@ -90,7 +90,7 @@ async def test_trying_again_has_an_end(pool):
         attempts.append(request.method)
         raise httpx.ConnectError("refused", request=request)
 
-    with pytest.raises(PoolUnreachable, match="no pool service at"):
+    with pytest.raises(BackendUnreachable, match="no pool service at"):
         await pool(answer).request(ASK)
     assert len(attempts) == 4
 
@@ -103,7 +103,7 @@ async def test_a_call_that_was_sent_is_not_sent_again(pool):
         attempts.append(request.method)
         raise httpx.ReadError("lost", request=request)
 
-    with pytest.raises(PoolUnreachable, match="did not answer"):
+    with pytest.raises(BackendUnreachable, match="did not answer"):
         await pool(answer).request(ASK)
     assert len(attempts) == 1
 
@@ -111,10 +111,10 @@ async def test_a_call_that_was_sent_is_not_sent_again(pool):
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [
-        (200, "{}", PoolMisunderstood),
-        (200, "<html>", PoolMisunderstood),
-        (404, "<html>", PoolMisunderstood),
-        (502, "<html>", PoolUnreachable),
+        (200, "{}", BackendMisunderstood),
+        (200, "<html>", BackendMisunderstood),
+        (404, "<html>", BackendMisunderstood),
+        (502, "<html>", BackendUnreachable),
     ],
 )
 async def test_what_is_no_message_is_no_answer(pool, status, body, error):
@@ -125,7 +125,7 @@ async def test_what_is_no_message_is_no_answer(pool, status, body, error):
 
 async def test_a_missing_secret_says_so(tmp_path: Path):
     """No secret file: the message names it and what to look at."""
-    with pytest.raises(PoolUnreachable, match="pool_secret_file"):
+    with pytest.raises(BackendUnreachable, match="pool_secret_file"):
         await PoolClient("http://pool", tmp_path / "none").lease(1)
 
 

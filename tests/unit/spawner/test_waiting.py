@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import TicketState, TicketView
-from miglab_spawner.backends.base import PoolUnreachable, RefusedByPool
+from miglab_spawner.backends.base import BackendUnreachable, RefusedByBackend
 from miglab_spawner.pages.waiting import NOTHING, Wait
 
 
@@ -64,7 +64,7 @@ async def test_a_slice_ends_the_wait(line: FakeLine):
     line.news.put_nowait(ticket(position=2))
     line.news.put_nowait(ticket(TicketState.OFFERED))
     assert (await task).state is TicketState.OFFERED
-    with pytest.raises(RefusedByPool, match="does not wait"):
+    with pytest.raises(RefusedByBackend, match="does not wait"):
         await wait.wish("cpu")
 
 
@@ -95,7 +95,8 @@ async def test_giving_up(line: FakeLine):
 
 
 @pytest.mark.parametrize(
-    "error", [RefusedByPool("over-quota", "You hold all you may.", 403), PoolUnreachable("silent")]
+    "error",
+    [RefusedByBackend("over-quota", "You hold all you may.", 403), BackendUnreachable("silent")],
 )
 async def test_a_wish_that_fails_costs_nothing(line: FakeLine, error: Exception):
     """Who wished is told; the start waits on."""
@@ -113,7 +114,7 @@ async def test_a_start_that_fails_leaves_no_wish_behind(line: FakeLine):
     """Whatever went wrong: who wished is told that nothing waits, and the start fails."""
     wait, task = await begun(line)
     line.refuses = OSError("the hub's database is busy")
-    with pytest.raises(RefusedByPool, match="does not wait"):
+    with pytest.raises(RefusedByBackend, match="does not wait"):
         await wait.wish("1g.5gb")
     with pytest.raises(OSError, match="busy"):
         await task
@@ -123,7 +124,7 @@ async def test_a_wish_that_comes_with_the_slice(line: FakeLine):
     """The slice is there: it is taken, and the wish is refused."""
     wait, task = await begun(line)
     line.news.put_nowait(ticket(TicketState.OFFERED))
-    with pytest.raises(RefusedByPool, match="does not wait"):
+    with pytest.raises(RefusedByBackend, match="does not wait"):
         await wait.wish("cpu")
     assert (await task).state is TicketState.OFFERED
 
@@ -133,7 +134,7 @@ async def test_two_wishes_at_once(line: FakeLine):
     wait, task = await begun(line)
     first = asyncio.create_task(wait.wish("cpu"))
     await asyncio.sleep(0)
-    with pytest.raises(RefusedByPool, match="does not wait"):
+    with pytest.raises(RefusedByBackend, match="does not wait"):
         await wait.wish("1g.5gb")
     await first
     assert await task is None
@@ -145,6 +146,6 @@ async def test_a_hub_that_ends(line: FakeLine):
     wish = asyncio.create_task(wait.wish("cpu"))
     await asyncio.sleep(0)
     task.cancel()
-    with pytest.raises(RefusedByPool):
+    with pytest.raises(RefusedByBackend):
         await wish
     assert wait.ticket is None

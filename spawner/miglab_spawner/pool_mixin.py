@@ -1,0 +1,217 @@
+"""The leases of the lab's own pool: take, attach, and release.
+
+docker.py and local.py lay it over a spawner.
+
+Order of a start: ticket → wait → lease → create → **attach** (the fence) → start → running.
+Order of an end: stop → end whatever holds → release.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.offers import CPU
+from miglab_spawner.backends.base import Backend, BackendError, RefusedByBackend
+from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.containers.limits import ContainerLimits, limits_of
+from miglab_spawner.lease_session import SavedLease
+from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
+from miglab_spawner.pages import progress
+from miglab_spawner.pages.choice import is_cpu
+from miglab_spawner.traits import PoolTraits
+
+_OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
+
+
+class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
+    """Starts a server by a lease of the pool.
+
+    A class that uses it comes first in the bases, overrides `prepare` and `end_holder`, and calls
+    `attach` when its server exists but does not run yet, `announce_running` when it does.
+    """
+
+    backend_name = "pool"
+    silence = (
+        "The GPU pool does not answer. Start without a GPU, or try again in a minute. "
+        "If it stays so, tell your instructor."
+    )
+
+    _grant: SavedLease | None = None
+    _holder = ""
+
+    @property
+    def backend(self) -> Backend:
+        """Whoever hands out the slices: the lab's pool."""
+        return PoolClient(self.pool_url, self.pool_secret_file)
+
+    @property
+    def patience_s(self) -> float:
+        """How long a start that already waits bears a pool that does not answer, seconds."""
+        return float(self.pool_patience_s)
+
+    @property
+    def keeps_ticket(self) -> bool:
+        """Whether a server without a GPU can attend its ticket: it must know where the pool is."""
+        return bool(self.student_api_url)
+
+    @property
+    def grant(self) -> SavedLease | None:
+        """What this server holds now; None without a lease."""
+        return self._grant
+
+    @property
+    def limits(self) -> ContainerLimits:
+        """What this server may use of its host."""
+        return limits_of(self._shape or CPU, self.shape_limits)
+
+    def adopt(self, grant: SavedLease, holder: str) -> None:
+        """Take a lease over that a label names: the hub crashed before it saved its state."""
+        self._grant, self._holder = grant, holder
+
+    async def granted(self, lease: LeaseView) -> None:
+        """Remember the lease: what `attach` presents, and what is released at the end."""
+        self._grant = self._grant_of(lease.id, lease.generation, lease.uuids, lease.ledger)
+
+    def held(self) -> dict[str, Any]:
+        """The lease and its holder."""
+        if self._grant is None:
+            return {}
+        return {
+            "lease": self._grant.lease,
+            "generation": self._grant.generation,
+            "ledger": self._grant.ledger,
+            "uuids": list(self._grant.uuids),
+            "holder": self._holder,
+        }
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """The lease and its holder, from before the hub's end."""
+        self._holder = held["holder"]
+        had = (held["lease"], held["generation"], held["uuids"], held.get("ledger", ""))
+        self._grant = self._grant_of(*had)
+
+    def get_env(self) -> dict[str, str]:
+        """The environment of every server, and the lease with its slices."""
+        env: dict[str, str] = super().get_env()
+        if self._grant is not None:
+            env["MIGLAB_LEASE"] = str(self._grant.lease)
+            env["MIGLAB_SLICES"] = ",".join(self._grant.uuids)
+        return env
+
+    async def end_holder(self, holder: str) -> None:
+        """Make sure that what holds a lease runs no more: stop it, remove it, whatever it is.
+
+        Called with the holder's name when JupyterHub may have skipped ``stop()``.  Already gone is
+        fine; an answer that leaves it open raises nothing: the pool confirms for itself.
+        """
+        raise NotImplementedError
+
+    async def attach(self, holder: str) -> None:
+        """The fence: tell the pool who will hold the lease; only then may it be started.
+
+        Raises:
+            RefusedByBackend: the lease is over or another's; the server must not be started.
+        """
+        if self._grant is None:
+            return
+        self._note(progress.ATTACHING, "Handing the slice over to your server.")
+        self._holder = holder
+        own = self._grant
+        await self._patiently(
+            lambda: self.backend.attach(own.lease, own.generation, holder, own.ledger)
+        )
+        self._note(progress.STARTING, "The slice is yours. Starting your server.")
+
+    async def announce_running(self) -> None:
+        """Tell the pool that the holder was started; it finds out by itself if this fails."""
+        if self._grant is None:
+            return
+        own = self._grant
+        try:
+            await self.backend.running(own.lease, own.generation, own.ledger)
+        except BackendError as error:
+            self.log.warning("Lease %d runs, but the pool: %s", self._grant.lease, error)
+
+    async def settle_old(self) -> None:
+        """End earlier holders of this very server, so that the pool need not refuse the new one."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.create_timeout_s
+        for lease in await self._own_leases():
+            await self._release(lease, "the same server starts anew")
+            while lease.state not in _OVER:
+                if loop.time() > deadline:
+                    raise self._not_started(
+                        "Your earlier server has not ended yet. Try again in a minute.",
+                        "old-server-remains",
+                        503,
+                    )
+                await asyncio.sleep(PAUSE_S)
+                lease = await self._state_of(lease)
+
+    async def _state_of(self, lease: LeaseView) -> LeaseView:
+        return await self._patiently(lambda: self.backend.lease(lease.id))
+
+    # The steps of an end.
+
+    async def give_back(self) -> None:
+        """Release what this server holds, whether this hub remembers it or the pool does.
+
+        Ends what may still hold the slices first: JupyterHub may have skipped ``stop()``.
+        """
+        grant, holder = self._grant, self._holder
+        try:
+            await self._give_back(grant, holder)
+        finally:
+            self._grant, self._holder = None, ""
+
+    async def _give_back(self, grant: SavedLease | None, holder: str) -> None:
+        if holder:
+            await self.end_holder(holder)
+        if grant is None and is_cpu(self._saved_choice().shape):
+            return
+        if grant is not None and not self._news:
+            await self._hear_why(grant)
+        for lease in await self._own_leases(also=grant):
+            await self._release(lease, self._news or "the server ended")
+
+    async def _hear_why(self, grant: SavedLease) -> None:
+        """Tell the student, on the next spawn page, why somebody asked for the slice back."""
+        try:
+            lease = await self.backend.lease(grant.lease)
+        except RefusedByBackend as refused:
+            self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
+            return
+        if _is_grant(lease, grant) and lease.release_requested_at is not None and lease.reason:
+            self.tell_next_time(
+                f"Your server was stopped, because its slice was asked back: {lease.reason}"
+            )
+
+    async def _own_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
+        """This server's leases that have or had a holder; ``also`` one that never had.
+
+        A grant without a holder may belong to a place in line that is kept, so it is left alone.
+        """
+        return [
+            lease
+            for lease in await self.backend.leases(self.user.name)
+            if lease.server == self.name
+            and lease.state not in _OVER
+            and (lease.holder or (also is not None and _is_grant(lease, also)))
+        ]
+
+    async def _release(self, lease: LeaseView, reason: str) -> None:
+        if lease.holder:
+            await self.end_holder(lease.holder)
+        try:
+            await self.backend.release(lease.id, reason, lease.generation, lease.ledger)
+        except RefusedByBackend as refused:
+            self.log.info("Lease %d needs no release: %s", lease.id, refused)
+
+    def _grant_of(self, lease: int, generation: int, uuids: Any, ledger: str) -> SavedLease:
+        return SavedLease(lease, generation, self.user.name, self.name, tuple(uuids), ledger)
+
+
+def _is_grant(lease: LeaseView, grant: SavedLease) -> bool:
+    """Whether it is this very lease: a restored ledger gives its numbers once more."""
+    return (lease.id, lease.generation) == (grant.lease, grant.generation)
