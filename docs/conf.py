@@ -1,0 +1,38 @@
+"""The documentation site: Sphinx over the pages here, with the theme of Jupyter's projects.
+
+Build it offline, warnings as errors: ``.venv/bin/python -m sphinx -W -b html docs OUT``.
+"""
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+project = "miglab"
+author = "the miglab developers"
+project_copyright = author
+release = tomllib.loads((ROOT / "hub/pyproject.toml").read_text())["project"]["version"]
+
+extensions = ["myst_parser", "sphinx_copybutton"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+# Headings have the anchors that the same pages have on a forge, so a link works in both.
+myst_heading_anchors = 4
+# Files outside this folder (lab.toml, a module) are offered for download.
+nitpicky = True  # what is linked and is not there is an error
+
+html_theme = "pydata_sphinx_theme"
+html_title = "miglab"
+html_favicon = html_logo = "../pool/miglab_pool/http/static/icon.svg"
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "logo": {"text": "miglab"},
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+copybutton_exclude = ".linenos, .gp, .go"

@@ -1,0 +1,98 @@
+"""The docs against the checkout: the site builds, and what they name exists."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from miglab_hub.cli import root
+
+CHECKOUT = Path(__file__).parents[2]
+# The changelog tells of things as they were, the gallery is written by `labkit redraw`.
+PAGES = sorted(
+    page
+    for page in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")]
+    if page.name != "CHANGELOG.md" and "gallery" not in page.parts
+)
+FOLDERS = "|".join(
+    ("api", "spawner", "pool", "hub", "bench", "notebooks", "images", "tests", "deploy", "docs")
+)
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
+COMMAND = re.compile(r"^(?:\$ )?(?:\./lab|miglab) ([\w -][^`|>;&]*)", re.MULTILINE)
+SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html")
+PLACEHOLDER = re.compile(r"[A-Z…\[(*<]")
+
+
+@pytest.mark.long
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Links between pages, to headings, pictures and files lead somewhere."""
+    built = subprocess.run(
+        [*SPHINX, "-d", str(tmp_path / "doctrees"), str(CHECKOUT / "docs"), str(tmp_path / "html")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "html/search.html").is_file()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_paths_that_are_named_exist(page: Path) -> None:
+    """A path of the checkout between backticks is there."""
+    named = {code for code in CODE.findall(page.read_text()) if PATH.fullmatch(code)}
+    roots = (CHECKOUT, CHECKOUT / "tests")  # docs/reference/tests.md names files below tests/
+    assert not sorted(path for path in named if not any((root / path).exists() for root in roots))
+
+
+@pytest.mark.parametrize("page", sorted(CHECKOUT.glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_front_pages_lead_somewhere(page: Path) -> None:
+    """Those beside docs/, which Sphinx does not read as they are."""
+    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert not sorted(path for path in linked if not (CHECKOUT / path).exists())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_commands_that_are_named_exist(page: Path) -> None:
+    """`./lab …` and `miglab …` name commands and options that there are."""
+    assert not [
+        f"{line}: {problem}" for line in commands(page.read_text()) for problem in wrong(line)
+    ]
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of each command in code spans and in indented or fenced lines."""
+    spans = CODE.findall(text)
+    lines = [line.strip() for line in re.findall(r"^(?: {4}|```).*|^\./lab.*", text, re.MULTILINE)]
+    for code in [*spans, *lines]:
+        for found in COMMAND.findall(code.split(" #")[0]):
+            yield found.split()
+
+
+def wrong(words: list[str]) -> Iterator[str]:
+    """What of a command line does not exist; a word that stands for another ends the search."""
+    command: Any = typer.main.get_command(root.app)
+    for word in words:
+        if PLACEHOLDER.match(word) or word == "--":
+            return
+        if word.startswith("--"):
+            if word.split("=")[0] not in options(command):
+                yield f"no option {word}"
+        elif hasattr(command, "get_command"):
+            below = command.get_command(None, word.rstrip(",."))
+            if below is None:
+                yield f"no command {word}"
+                return
+            command = below
+
+
+def options(command: Any) -> set[str]:
+    """The options of a command, with those that every command has."""
+    own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    passed_on = {"--version", "--durations"} if command.name == "test" else set()
+    return own | passed_on | {"--help", "--install-completion", "--show-completion"}
