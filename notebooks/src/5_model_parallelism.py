@@ -26,7 +26,7 @@ card(place)
 # %%
 SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
 ON_GPU = place.devices[0].backend == "cuda"
-MORE = max(1, int(place.cpu.cores // 2))  # threads of each CPU rank
+MORE = min(4, max(1, int(place.cpu.cores // 2)))  # by the threads of each CPU rank
 WIDTH, BATCH = (2048, 4096) if SEVERAL else (512, 1024 * MORE)
 where_ranks = "a device each" if SEVERAL else "gloo processes on this container's CPU (scaled down)"
 print(f"two ranks: {where_ranks}; layers {WIDTH} wide, batch {BATCH}")
@@ -283,10 +283,11 @@ def train_share(size, ranks, limit_mib, rows):
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
     inner = half_of(4 * size, ranks)
-    norm, first, second = (
-        torch.nn.LayerNorm(size), torch.nn.Linear(size, inner, bias=False), torch.nn.Linear(inner, size, bias=False),
-    )
-    network = torch.nn.Sequential(norm, first, torch.nn.ReLU(), second).to(device)
+    with torch.device(device):  # made where they are trained: the host never holds them
+        norm, first, second = (
+            torch.nn.LayerNorm(size), torch.nn.Linear(size, inner, bias=False), torch.nn.Linear(inner, size, bias=False),
+        )
+    network = torch.nn.Sequential(norm, first, torch.nn.ReLU(), second)
     optimizer = torch.optim.Adam(network.parameters(), fused=True)
     x, kept = torch.randn(rows, size, device=device), {}
 
@@ -448,19 +449,16 @@ def pipeline_times(width, depth, batch, counts, times):
 
 # %%
 COUNTS = (1, 4, 32) if is_quick() else (1, 2, 4, 8, 16, 32)
-ROUNDS = rounds() if is_quick() else 2 * rounds()
 
 
 def u_curve(points):
-    """The ends and the best between them; the best is chosen in one half of the rounds and judged in the other."""
-    def half(point, chosen):
-        samples = point.records[0].samples_s
-        middle = len(samples) // 2
-        return samples[:middle] if chosen else samples[middle:]
+    """The ends and the best between them; the best is chosen in the warm-up and judged in the rounds."""
+    def warm(point):
+        return statistics.median(point.records[0].warmup_s or point.records[0].samples_s)
 
-    best = min(points[1:-1], key=lambda point: statistics.median(half(point, True)))
+    best = min(points[1:-1], key=warm)
     picked = {"1 micro-batch": points[0], "the best": best, "the most": points[-1]}
-    return {name: half(point, False) for name, point in picked.items()}
+    return {name: point.records[0].samples_s for name, point in picked.items()}
 
 
 pipeline = Panel(
@@ -475,7 +473,7 @@ pipeline = Panel(
             n=2,
             link="host memory, gloo",
             relative=True,
-            width=WIDTH, depth=4, batch=BATCH, counts=COUNTS, times=ROUNDS,
+            width=WIDTH, depth=4, batch=BATCH, counts=COUNTS, times=rounds(),
         ),
         x_label="micro-batches",
         y_label="time over the time with m=1",

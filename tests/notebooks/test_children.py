@@ -13,6 +13,7 @@ from labkit import errors
 from labkit.machine.readings import Readings
 from labkit.measuring.measure import measure_async
 from labkit.records import Tier, Verdict
+from labkit.run.forked import SERVER
 
 pytest.importorskip("torch", reason="children measure with torch")
 
@@ -137,10 +138,8 @@ def one_rank_stays_away():
 
 
 def mine():
-    """Living children of this process that run labkit's worker."""
-    return [
-        child for child in psutil.Process().children() if "labkit.run.worker" in child.cmdline()
-    ]
+    """Living workers of this process's fork server."""
+    return psutil.Process(SERVER.pid).children() if SERVER.pid else []
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +188,33 @@ def test_a_killed_child_is_explained():
     """SIGKILL is most often the container's memory; the notebook is unharmed."""
     with pytest.raises(errors.ChildKilled, match=r"SIGKILL.*memory was full"):
         labkit.measure(dies)
+
+
+def says_who():
+    import os
+    import random
+
+    return [os.getppid(), os.environ.get("COLOUR"), random.random()]
+
+
+def test_workers_have_the_kernels_environment_of_now_and_their_own_luck(monkeypatch):
+    """A fork inherits what torch's import left, and neither old variables nor a random state."""
+    monkeypatch.setenv("COLOUR", "red")
+    (first,) = labkit.ranks(says_who, n=1).values
+    monkeypatch.delenv("COLOUR")
+    (second,) = labkit.ranks(says_who, n=1).values
+    assert first[0] == second[0] == SERVER.pid
+    assert (first[1], second[1]) == ("red", None)
+    assert first[2] != second[2]
+
+
+def test_a_fork_server_that_died_is_started_again():
+    """It may be killed for memory, or have ended because nothing was asked for long."""
+    labkit.ranks(says_who, n=1)
+    before = psutil.Process(SERVER.pid)
+    before.kill()
+    (found,) = labkit.ranks(says_who, n=1).values
+    assert found[0] == SERVER.pid != before.pid
 
 
 def test_too_little_memory_is_explained():

@@ -1,4 +1,4 @@
-"""Start worker processes, read their JSON lines, and end them when done, told, or too slow.
+"""Start workers, read their JSON lines, and end them when done, told, or too slow.
 
 The same path for one process or several. A child inherits this process's environment; only
 additions are passed. Nothing here imports torch: the notebook's kernel holds no CUDA context.
@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -23,10 +22,10 @@ from typing import Any, TypeVar
 from labkit import errors
 from labkit.machine.memory import is_out_of_memory, out_of_memory_sentence
 from labkit.run import source
+from labkit.run.forked import ForkedWorker
 
 T = TypeVar("T")
 Message = dict[str, Any]
-LINE_LIMIT = 1 << 26
 LAST_WORDS = 40
 END_S = 5.0
 PACKAGE_ROOT = str(Path(__file__).parents[2])
@@ -46,7 +45,7 @@ class Crew:
     ) -> None:
         self._job, self._added, self._timeout_s = job, added, timeout_s
         self._queue: asyncio.Queue[tuple[int, Message | None]] = asyncio.Queue()
-        self._processes: list[asyncio.subprocess.Process] = []
+        self._workers: list[ForkedWorker] = []
         self._readers: list[asyncio.Task[None]] = []
         self._stages = ["starting"] * len(added)
         self._words: list[list[str]] = [[] for _ in added]
@@ -73,25 +72,13 @@ class Crew:
         return self._folder
 
     async def _start(self, rank: int) -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "labkit.run.worker",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=child_env(os.environ, self._added[rank]),
-            limit=LINE_LIMIT,
-            start_new_session=True,  # so that what the student's code starts is ended with it
-        )
-        self._processes.append(process)
+        worker = await ForkedWorker.start(child_env(os.environ, self._added[rank]))
+        self._workers.append(worker)
         self._readers += [
-            asyncio.create_task(self._read(rank, process)),
-            asyncio.create_task(self._listen(rank, process)),
+            asyncio.create_task(self._read(rank, worker)),
+            asyncio.create_task(self._listen(rank, worker)),
         ]
-        if process.stdin is None:
-            raise errors.ChildKilled("The child process has no stdin.")
-        process.stdin.write(json.dumps(self._job_for(rank)).encode() + b"\n")
+        worker.send(json.dumps(self._job_for(rank)).encode() + b"\n")
 
     def _job_for(self, rank: int) -> dict[str, Any]:
         return {
@@ -103,18 +90,14 @@ class Crew:
             "timeout_s": self._timeout_s,
         }
 
-    async def _read(self, rank: int, process: asyncio.subprocess.Process) -> None:
-        if process.stdout is None:
-            return
-        async for line in process.stdout:
+    async def _read(self, rank: int, worker: ForkedWorker) -> None:
+        async for line in worker.stdout:
             self._queue.put_nowait((rank, json.loads(line)))
-        await process.wait()
+        await worker.wait()
         self._queue.put_nowait((rank, None))
 
-    async def _listen(self, rank: int, process: asyncio.subprocess.Process) -> None:
-        if process.stderr is None:
-            return
-        async for line in process.stderr:
+    async def _listen(self, rank: int, worker: ForkedWorker) -> None:
+        async for line in worker.stderr:
             text = line.decode(errors="replace").rstrip()
             self._words[rank] = [*self._words[rank], text][-LAST_WORDS:]
             self._queue.put_nowait((rank, {"type": "print", "text": text}))
@@ -127,7 +110,7 @@ class Crew:
                 out.
         """
         ends = time.monotonic() + self._timeout_s
-        open_ranks = set(range(len(self._processes)))
+        open_ranks = set(range(len(self._workers)))
         while open_ranks:
             try:
                 rank, message = await asyncio.wait_for(
@@ -161,7 +144,7 @@ class Crew:
         )
 
     def _died(self, rank: int) -> errors.LabError:
-        code = self._processes[rank].returncode or 0
+        code = self._workers[rank].returncode or 0
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         guess = (
             " It was killed: most often the container's memory was full."
@@ -194,16 +177,15 @@ class Crew:
 
     async def _end(self) -> None:
         """End every child and what it started, and remove the private folder."""
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        for process in self._processes:
-            await asyncio.wait_for(process.wait(), END_S)
+        for worker in self._workers:
+            worker.kill()
+        for worker in self._workers:
+            await asyncio.wait_for(worker.wait(), END_S)
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
-        for process in self._processes:
-            process._transport.close()  # type: ignore[attr-defined]
+        for worker in self._workers:
+            worker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

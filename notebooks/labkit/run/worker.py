@@ -1,4 +1,4 @@
-"""The child process `python -m labkit.run.worker`: a job on stdin, JSON lines on stdout.
+"""What the fork server's children do: a job on stdin, JSON lines on stdout.
 
 The job's first line comes on stdin and stdin stays open: when it closes, the notebook is gone and
 so are we. The student's own prints go to stderr, so that the lines on stdout are ours alone.
@@ -137,7 +137,3 @@ class _Group:
     def __exit__(self, kind: object, *_: object) -> None:
         if self._wanted and kind is None:  # after an error the others may never come to say goodbye
             self._torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
