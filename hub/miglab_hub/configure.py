@@ -92,9 +92,9 @@ def update_lifetime(c: Any, settings: Settings) -> None:
     """A hub that stops disturbs no server; what it must remember lies in the state folder."""
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.cleanup_proxy = False
-    c.JupyterHub.db_url = f"sqlite:///{settings.state / 'jupyterhub.sqlite'}"
+    c.JupyterHub.db_url = f"sqlite:///{settings.hub_database}"
     c.JupyterHub.db_kwargs = {"pool_events": [(hub_database.tune, "connect")]}
-    c.JupyterHub.cookie_secret_file = str(settings.state / "jupyterhub_cookie_secret")
+    c.JupyterHub.cookie_secret_file = str(settings.cookie_secret)
     # Students who wait for a slice count as starting: the pool's queue is the limit, not this one.
     c.JupyterHub.concurrent_spawn_limit = 0
 
@@ -204,7 +204,12 @@ def _students_environment(settings: Settings) -> dict[str, str]:
 
 
 def update_docker(c: Any, settings: Settings) -> None:
-    """Containers: image, network and limits."""
+    """Containers: image, network and limits.
+
+    A stopped container goes.  JupyterHub would keep the token of one that stays, for its next
+    start, and its image and limits would be those of its first.
+    """
+    c.MIGDockerSpawner.remove = True
     c.MIGDockerSpawner.image = settings.students.image
     c.MIGDockerSpawner.home_volume = f"{settings.lab_id}-home-{{username}}"
     c.MIGDockerSpawner.home_dir = IMAGE_HOME

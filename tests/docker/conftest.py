@@ -3,9 +3,12 @@
 Without root or Docker these tests are skipped; ``LAB_REQUIRE=docker`` makes that a failure.
 """
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +42,24 @@ def engine_script(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "MIGLAB_PYTHON": sys.executable}
     command = [sys.executable, str(HERE / "engine"), *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@contextlib.contextmanager
+def listening(host: str) -> Iterator[int]:
+    """A listener of this machine; its port."""
+    with socket.create_server((host, 0)) as listener:
+        thread = threading.Thread(target=accept_all, args=(listener,), daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def accept_all(listener: socket.socket) -> None:
+    """Take every connection and close it, until the listener is shut."""
+    with contextlib.suppress(OSError):
+        while True:
+            listener.accept()[0].close()
 
 
 @pytest.fixture(scope="session")

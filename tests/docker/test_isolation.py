@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from docker.models.containers import Container
 
 import docker
 from miglab_spawner.containers import networks
+
+from .conftest import listening
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -40,24 +41,6 @@ def wait_for_server(host: str) -> None:
         with contextlib.suppress(OSError), socket.create_connection((host, PORT), 1):
             return
     pytest.fail(f"{host} does not answer")
-
-
-@contextlib.contextmanager
-def listening(host: str) -> Iterator[int]:
-    """A listener of this machine; its port."""
-    with socket.create_server((host, 0)) as listener:
-        thread = threading.Thread(target=accept_all, args=(listener,), daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-
-
-def accept_all(listener: socket.socket) -> None:
-    """Take every connection and close it, until the listener is shut."""
-    with contextlib.suppress(OSError):
-        while True:
-            listener.accept()[0].close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from html import unescape
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import websocket
@@ -39,6 +39,7 @@ class Student:
         self, url: str, name: str, password: str, way: httpx.BaseTransport | None = None
     ) -> None:
         self.name = name
+        self._quoted = quote(name, safe="")
         self._url = url.rstrip("/")
         self._password = password
         self._http = httpx.Client(follow_redirects=True, timeout=60, trust_env=False, transport=way)
@@ -57,25 +58,29 @@ class Student:
 
     def ask(self, shape: str) -> None:
         """Fill in the spawn form."""
-        page = self._http.get(f"{self._url}/hub/spawn/{self.name}")
+        page = self._http.get(f"{self._url}/hub/spawn/{self._quoted}")
         offered = re.search(f'name="shape" value="({re.escape(shape)}(@[^"]*)?)"', page.text)
         if offered is None:
             raise CheckFailed(f"the spawn page of {self.name} does not offer {shape}")
         form = {"shape": offered[1], "_xsrf": self._xsrf()}
-        answer = self._http.post(f"{self._url}/hub/spawn/{self.name}", data=form)
+        answer = self._http.post(f"{self._url}/hub/spawn/{self._quoted}", data=form)
         if not answer.is_success:
             raise CheckFailed(f"asking for {shape} gave {self.name} HTTP {answer.status_code}")
 
+    def ask_by_api(self, **options: object) -> int:
+        """Ask for a server through the hub's API; the answer's status code."""
+        return self._api("POST", f"/hub/api/users/{self._quoted}/server", options).status_code
+
     def start_instead(self, shape: str) -> None:
         """While waiting for a slice, start with another shape."""
-        answer = self._api("POST", f"/hub/api/miglab/waiting/{self.name}/", {"shape": shape})
+        answer = self._api("POST", f"/hub/api/miglab/waiting/{self._quoted}/", {"shape": shape})
         if not answer.is_success:
             said = f"HTTP {answer.status_code}: {answer.text[:200]}"
             raise CheckFailed(f"{shape} instead of waiting gave {self.name} {said}")
 
     def is_ready(self) -> bool:
         """Whether the hub says that the server runs."""
-        answer = self._api("GET", f"/hub/api/users/{self.name}")
+        answer = self._api("GET", f"/hub/api/users/{self._quoted}")
         servers = answer.json().get("servers", {}) if answer.is_success else {}
         return bool(servers.get("", {}).get("ready"))
 
@@ -85,27 +90,31 @@ class Student:
 
     def leave(self) -> None:
         """Stop the server, and wait until the hub has none."""
-        answer = self._api("DELETE", f"/hub/api/users/{self.name}/server")
+        answer = self._api("DELETE", f"/hub/api/users/{self._quoted}/server")
         if not answer.is_success:
             raise CheckFailed(f"stopping the server of {self.name} gave HTTP {answer.status_code}")
         wait_for(self.has_no_server, f"the server of {self.name} to stop")
 
     def has_no_server(self) -> bool:
         """Whether the hub has none for this student, not even one that is stopping."""
-        answer = self._api("GET", f"/hub/api/users/{self.name}")
+        answer = self._api("GET", f"/hub/api/users/{self._quoted}")
         return answer.is_success and not answer.json().get("servers")
+
+    def page(self, path: str) -> str:
+        """A page of the lab, as it is written."""
+        return self._http.get(self._url + path).text
 
     def news(self) -> str:
         """What the hub's page says of how the last server ended; empty if nothing."""
-        page = self._http.get(f"{self._url}/hub/spawn/{self.name}")
-        said = re.search(r'id="miglab-news">([^<]*)<', page.text)
+        page = self.page(f"/hub/spawn/{self._quoted}")
+        said = re.search(r'id="miglab-news">([^<]*)<', page)
         return unescape(said[1]) if said else ""
 
     # In JupyterLab.
 
     def run_cell(self, code: str) -> str:
         """Open JupyterLab, start a kernel, run a cell, and return what it printed."""
-        page = self._http.get(f"{self._url}/user/{self.name}/lab")
+        page = self._http.get(f"{self._url}/user/{self._quoted}/lab")
         if not page.is_success:
             raise CheckFailed(f"JupyterLab of {self.name} gave HTTP {page.status_code}")
         with closing(self._channel(self._kernel())) as channel:
@@ -133,7 +142,7 @@ class Student:
 
     def _server(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """An answer of the student's own server."""
-        answer = self._api(method, f"/user/{self.name}/{path}", body)
+        answer = self._api(method, f"/user/{self._quoted}/{path}", body)
         if not answer.is_success:
             said = f"HTTP {answer.status_code}: {answer.text[:200]}"
             raise CheckFailed(f"{method} {path} at the server of {self.name}: {said}")
@@ -144,7 +153,7 @@ class Student:
         return str(self._server("POST", "api/kernels", {"name": "python3"})["id"])
 
     def _channel(self, kernel: str) -> websocket.WebSocket:
-        path = f"/user/{self.name}/api/kernels/{kernel}/channels"
+        path = f"/user/{self._quoted}/api/kernels/{kernel}/channels"
         origin = urlsplit(self._url)
         scheme = "wss" if origin.scheme == "https" else "ws"
         return websocket.create_connection(

@@ -25,6 +25,7 @@ from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import checkout
 from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.tables import Students
 
 PORTS = 5
 PORT_RANGE = range(20000, 32000, 10)  # below those that Linux hands out by itself
@@ -42,6 +43,7 @@ count = 1
 
 [students]
 spawner = "{spawner}"
+image = "{image}"
 network = "{name}"
 
 [pool]
@@ -179,6 +181,7 @@ def temporary_lab(
     lab: str = "",
     pool: str = "",
     more: str = "",
+    image: str = Students().image,
 ) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails.
 
@@ -188,6 +191,7 @@ def temporary_lab(
         lab: more lines of [lab]; ``{port}`` is the lab's.
         pool: more lines of [pool], such as shorter times.
         more: more tables of lab.toml.
+        image: of the containers.
     """
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
     name = folder.name.lower().replace("_", "-")
@@ -196,7 +200,8 @@ def temporary_lab(
     spawner = "docker" if docker else "local"
     given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
     own = lab.format(port=port) or ("students_can_act_as_staff = true" if docker else "")
-    file.write_text(TOML.format(name=name, port=port, lab=own, spawner=spawner, **given))
+    students = {"spawner": spawner, "image": image}
+    file.write_text(TOML.format(name=name, port=port, lab=own, **students, **given))
     settings = load(file, {})
     with ExitStack() as stack:
         if docker:

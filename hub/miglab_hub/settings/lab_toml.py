@@ -87,6 +87,21 @@ class Settings(PoolSettings):
         return self.state / "ledger.sqlite"
 
     @property
+    def hub_database(self) -> Path:
+        """JupyterHub's database."""
+        return self.state / "jupyterhub.sqlite"
+
+    @property
+    def cookie_secret(self) -> Path:
+        """The file with which JupyterHub signs its cookies."""
+        return self.state / "jupyterhub_cookie_secret"
+
+    @property
+    def backups(self) -> Path:
+        """The backups that the lab makes by itself, before an upgrade changes the ledger."""
+        return self.state / "backups"
+
+    @property
     def pool_lock(self) -> Path:
         """What makes a second pool service stop."""
         return self.state / "pool.lock"

@@ -71,10 +71,11 @@ def gpu_environment(env: Mapping[str, str], grant: SavedLease | None) -> dict[st
     """The environment with only such GPUs as are leased.
 
     NVIDIA's toolkit honours ``NVIDIA_VISIBLE_DEVICES`` of an image or a configuration: ``void``
-    stops it where there is no lease; with one, the device request says it.
+    stops it where there is no lease.  With one, the engine adds the device request's value behind
+    the image's own; said here as well, the variable is there once, and only what is leased.
     """
-    kept = {key: value for key, value in env.items() if key != "NVIDIA_VISIBLE_DEVICES"}
-    return kept if grant is not None else {**kept, "NVIDIA_VISIBLE_DEVICES": "void"}
+    visible = "void" if grant is None else ",".join(grant.uuids)
+    return {**env, "NVIDIA_VISIBLE_DEVICES": visible}
 
 
 def literal(value: Any) -> Any:

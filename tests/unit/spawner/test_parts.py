@@ -159,7 +159,7 @@ def test_the_environment_grants_no_gpu_by_itself():
     """Whatever a site sets, without a lease it is ``void``, with one the device request decides."""
     site = {"NVIDIA_VISIBLE_DEVICES": "all", "A": "b"}
     assert gpu_environment(site, None) == {"A": "b", "NVIDIA_VISIBLE_DEVICES": "void"}
-    assert gpu_environment(site, GRANT) == {"A": "b"}
+    assert gpu_environment(site, GRANT) == {"A": "b", "NVIDIA_VISIBLE_DEVICES": "MIG-a,MIG-b"}
 
 
 def test_a_lease_is_a_device_request_and_no_restart():
