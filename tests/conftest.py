@@ -20,8 +20,18 @@ DOCKER = "tests/docker"
 FIRST = ("docker", "browser", "hub", "notebooks")
 """The folders of tests that wait for labs and kernels; the short ones then fill what is left."""
 
-settings.register_profile("lab", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("lab")  # the machine may be busy with other tests; the clock says nothing
+# The machine may be busy with other tests: the clock says nothing.
+WHOLE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("whole", WHOLE)
+settings.register_profile("quick", WHOLE, max_examples=25)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`./lab test` looks at a quarter of the examples that hypothesis makes up for `--all`.
+
+    A test that needs more or fewer than others says so in relation to the profile's number.
+    """
+    settings.load_profile("quick" if config.option.markexpr == "not long" else "whole")
 
 
 def kinds(node: pytest.Item | pytest.Collector) -> set[str]:

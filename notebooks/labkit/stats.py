@@ -21,6 +21,7 @@ from labkit.records import InterimLook, Verdict
 LOOKS = (20, 40, 80)
 LEVEL = 0.983
 RESAMPLES = 2000
+AT_ONCE = 20
 Floats = NDArray[np.float64]
 
 
@@ -78,8 +79,9 @@ def _resampled(logs: Floats, generator: np.random.Generator) -> Floats:
     """Medians of RESAMPLES redraws of the rounds, shape (RESAMPLES, ...)."""
     rounds = logs.shape[-1]
     picks = generator.integers(0, rounds, size=(RESAMPLES, rounds))
-    medians = [np.median(logs[..., pick], axis=-1) for pick in picks]
-    return np.asarray(medians, dtype=float)
+    some = np.array_split(picks, RESAMPLES // AT_ONCE)  # all at once would be much memory
+    medians = [np.median(logs[..., pick], axis=-1) for pick in some]
+    return np.moveaxis(np.concatenate(medians, axis=-1), -1, 0)
 
 
 def verdict(low: float, high: float, band: tuple[float, float], margin: float = 0.0) -> Verdict:

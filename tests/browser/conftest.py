@@ -1,9 +1,11 @@
 """A running lab and a Chromium to use it with, as a student would."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from playwright import async_api
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
@@ -19,6 +21,18 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         yield browser
         browser.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[async_api.Browser]:
+    """One Chromium for the tests that serve their page themselves.
+
+    They, and the fixtures that they open pages with, run in the event loop of their module.
+    """
+    async with async_api.async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        yield browser
+        await browser.close()
 
 
 @pytest.fixture

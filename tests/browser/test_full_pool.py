@@ -1,14 +1,13 @@
 """Seven GPUs of seven slices and 200 who wait: legible at any size, by keyboard, in both themes."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import uvicorn
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page
 from tests.unit.pool.http.big import WAITING, BigPool, Idlers
 from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
@@ -19,13 +18,11 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pages.drawing.gpu_drawing import WORDS
 from miglab_pool.http.pool_runner import PoolRunner
 
-CHROMIUM = os.environ.get("MIGLAB_CHROMIUM", "/usr/bin/chromium")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PHONE, LAPTOP, PROJECTOR = (390, 844), (1280, 800), (1920, 1080)
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.long,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
 ]
 Open = Callable[..., Awaitable[Page]]
 
@@ -37,13 +34,13 @@ CUT_OFF = """() => { const bottom = (item) => item.getBoundingClientRect().botto
   .map((item) => item.textContent) }"""
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def pool() -> BigPool:
     return BigPool()
 
 
-@pytest.fixture
-async def open_page(pool: BigPool) -> AsyncIterator[Open]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def open_page(pool: BigPool, browser: Browser) -> AsyncIterator[Open]:
     """Open the pool's page as a site admin, in a window of some size; its errors fail the test."""
     host = PoolRunner(pool, Metrics(), reclaimer=Idlers())  # type: ignore[arg-type]
     sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
@@ -52,24 +49,25 @@ async def open_page(pool: BigPool) -> AsyncIterator[Open]:
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
     serving = asyncio.create_task(server._serve())
     errors: list[str] = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    contexts: list[BrowserContext] = []
 
-        async def open_it(size: tuple[int, int] = LAPTOP, theme: str = "light") -> Page:
-            context = await browser.new_context(
-                viewport={"width": size[0], "height": size[1]}, color_scheme=theme
-            )
-            cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
-            value = sign_in.sessions.open("admin-token")
-            await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
-            page = await context.new_page()
-            page.on("pageerror", lambda error: errors.append(str(error)))
-            page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-            await page.goto(f"http://localhost:{port}{PREFIX}/")
-            return page
+    async def open_it(size: tuple[int, int] = LAPTOP, theme: str = "light") -> Page:
+        context = await browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=theme
+        )
+        contexts.append(context)
+        cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
+        value = sign_in.sessions.open("admin-token")
+        await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
+        page = await context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        await page.goto(f"http://localhost:{port}{PREFIX}/")
+        return page
 
-        yield open_it
-        await browser.close()
+    yield open_it
+    for context in contexts:
+        await context.close()
     host.waker.close()
     server.should_exit = True
     await serving

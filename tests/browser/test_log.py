@@ -5,18 +5,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 from tests.unit.pool.http.fakes import PREFIX, entry
 
 from miglab_api.staff import SentMessage
 
 from .people import SCREENSHOTS
-from .test_pool_page import ARGUMENTS, CHROMIUM, PageLab
+from .test_pool_page import PageLab
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
 ]
 MINUTE = 60.0
 FAN = "The fan of GPU 0 is loud: it is looked at tonight, and comes back tomorrow."
@@ -46,7 +47,7 @@ def a_day(lab: PageLab, now: float) -> None:
         )
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def lab() -> AsyncIterator[PageLab]:
     lab = PageLab()
     await lab.start()
@@ -55,15 +56,7 @@ async def lab() -> AsyncIterator[PageLab]:
     await lab.stop()
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        await browser.close()
-
-
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def log(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     """The page, open to an admin; whatever it logs as an error fails the test."""
     errors: list[str] = []
@@ -76,6 +69,7 @@ async def log(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
     await page.goto(f"{lab.url}log")
     yield page
+    await context.close()
     assert errors == []
 
 

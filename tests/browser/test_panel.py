@@ -12,12 +12,13 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.browser.people import picture, serious_problems
+from tests.needs import needs
 
 from labkit.evidence import evidence as store
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
-pytest.importorskip("torch", reason="panels measure with torch")
-pytest.importorskip("jupyterlab", reason="the panel is shown in JupyterLab")
+needs("torch", "panels measure with torch")
+needs("jupyterlab", "the panel is shown in JupyterLab")
 
 CELL = """
 from labkit.panel.experiment import Experiment, timed_step

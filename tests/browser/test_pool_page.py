@@ -1,13 +1,12 @@
 """The pool's page in a real browser: live, by keyboard, and readable by everybody."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import uvicorn
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page
 from tests.unit.pool.http.fakes import (
     ACCESS,
     BOOK,
@@ -25,11 +24,9 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 
-CHROMIUM = os.environ.get("MIGLAB_CHROMIUM", "/usr/bin/chromium")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
 ]
 
 
@@ -63,7 +60,7 @@ class PageLab:
         await self.host.stop()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def lab() -> AsyncIterator[PageLab]:
     lab = PageLab()
     await lab.start()
@@ -71,31 +68,29 @@ async def lab() -> AsyncIterator[PageLab]:
     await lab.stop()
 
 
-@pytest.fixture
-async def page(lab: PageLab) -> AsyncIterator[Page]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     """The page, open; whatever it logs as an error fails the test."""
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        context = await browser.new_context()
-        cookie = lab.sign_in.sessions.open("alice-token")
-        await context.add_cookies(
-            [
-                {
-                    "name": "service-pool-session",
-                    "value": cookie,
-                    "domain": "localhost",
-                    "path": f"{PREFIX}/",
-                }
-            ]
-        )
-        page = await context.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
-        await page.goto(lab.url)
-        yield page
-        await browser.close()
-        assert errors == []
+    context = await browser.new_context()
+    cookie = lab.sign_in.sessions.open("alice-token")
+    await context.add_cookies(
+        [
+            {
+                "name": "service-pool-session",
+                "value": cookie,
+                "domain": "localhost",
+                "path": f"{PREFIX}/",
+            }
+        ]
+    )
+    page = await context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+    await page.goto(lab.url)
+    yield page
+    await context.close()
+    assert errors == []
 
 
 async def test_the_page_is_live(lab: PageLab, page: Page) -> None:

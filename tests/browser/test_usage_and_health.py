@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, expect
 from tests.unit.pool.http.fakes import PREFIX, slice_view
 from tests.unit.pool.http.test_health_page import info
 
@@ -22,11 +23,11 @@ from miglab_pool.worker.gpu_health import BY, Happening
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
-from .test_pool_page import ARGUMENTS, CHROMIUM, PageLab
+from .test_pool_page import PageLab
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no Chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
 ]
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -68,7 +69,7 @@ def a_fault(lab: PageLab, now: float) -> None:
     lab.host.findings = (orphan,)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def lab() -> AsyncIterator[PageLab]:
     lab = PageLab()
     await lab.start()
@@ -79,21 +80,15 @@ async def lab() -> AsyncIterator[PageLab]:
     await lab.stop()
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        await browser.close()
-
-
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def open_page(lab: PageLab, browser: Browser) -> AsyncIterator[Open]:
     """Opens a page as an admin; whatever it logs as an error fails the test."""
     errors: list[str] = []
+    contexts: list[BrowserContext] = []
 
     async def open_page(path: str) -> Page:
         context = await browser.new_context(viewport={"width": 1280, "height": 900})
+        contexts.append(context)
         cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
         value = lab.sign_in.sessions.open("admin-token")
         await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
@@ -104,6 +99,8 @@ async def open_page(lab: PageLab, browser: Browser) -> AsyncIterator[Open]:
         return page
 
     yield open_page
+    for context in contexts:
+        await context.close()
     assert errors == []
 
 
@@ -182,7 +179,7 @@ AGAIN_MS = 15_000
 COOLED = Health(False, 2, (31, 79), 40, 60.0, False, "Xid 79: a fault.")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def health(open_page: Open) -> Page:
     """The page, whose clock the test turns."""
     page = await open_page("health")

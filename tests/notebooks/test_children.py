@@ -7,6 +7,7 @@ import threading
 
 import psutil
 import pytest
+from tests.needs import needs
 
 import labkit
 from labkit import errors
@@ -15,7 +16,7 @@ from labkit.measuring.measure import measure_async
 from labkit.records import Tier, Verdict
 from labkit.run.forked import SERVER
 
-pytest.importorskip("torch", reason="children measure with torch")
+needs("torch", "children measure with torch")
 
 
 def matmul(size=48):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.needs import needs
 
 from labkit import cli
 from labkit.authoring import controls as room
@@ -13,7 +14,7 @@ from labkit.authoring.twins import TWINS
 from labkit.measuring.place import where
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 
-pytest.importorskip("torch", reason="the notebooks measure with torch")
+needs("torch", "the notebooks measure with torch")
 
 SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
 COUNTED = ("MIG-12", "DP-5", "MP-1", "MP-2")

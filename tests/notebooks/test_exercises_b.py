@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from tests.needs import needs
 
 from labkit.exercises.code_checks import (
     check_all_reduce,
@@ -15,14 +16,23 @@ from labkit.exercises.code_checks import (
 from labkit.exercises.schedule import check_schedule
 from make_notebooks import build_text
 
-torch = pytest.importorskip("torch", reason="the exercises are written with torch")
+needs("torch", "the exercises are written with torch")
 
 SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
 MIXED, DATA, MODEL = "3_mixed_precision", "4_data_parallelism", "5_model_parallelism"
 
 
+def cat(parts, dim=0):
+    """`torch.cat`; torch is not imported while tests are collected."""
+    import torch
+
+    return torch.cat(parts, dim=dim)
+
+
 def written(notebook, name, *, solutions=True):
     """A function or class of a notebook, as the solutions or as the student finds it."""
+    import torch
+
     text = (SOURCES / f"{notebook}.py").read_text(encoding="utf-8")
     tree = ast.parse(build_text(text, solutions=solutions))
     kinds = (ast.FunctionDef, ast.ClassDef)
@@ -122,7 +132,7 @@ def ring(chunks, rank, world, send, receive, *, add_steps, pass_steps):
     for step in range(pass_steps):
         send(after, chunks[(rank - step + 1) % world])
         chunks[(rank - step) % world] = receive(before)
-    return torch.cat(chunks)
+    return cat(chunks)
 
 
 def forgets_a_chunk(tensor, rank, world, send, receive):
@@ -168,6 +178,8 @@ def test_a_naive_all_reduce_is_no_ring():
 @pytest.mark.parametrize("world", [2, 4, 6, 8])
 def test_the_bytes_of_the_solutions_are_those_of_the_formulas(world):
     """Per rank the ring sends 2(n-1)/n of the tensor, the naive way n-1 times all of it."""
+    import torch
+
     inputs = [torch.ones(840) for _ in range(world)]
     _, by_ring = run_ranks(written(DATA, "ring_all_reduce"), inputs)
     _, naively = run_ranks(written(DATA, "naive_all_reduce"), inputs)
@@ -176,16 +188,14 @@ def test_the_bytes_of_the_solutions_are_those_of_the_formulas(world):
 
 
 SPLITS = {
-    "rows stacked": lambda x, w, n: torch.cat(
+    "rows stacked": lambda x, w, n: cat(
         [a @ b for a, b in zip(x.tensor_split(n, 1), w.tensor_split(n, 0), strict=True)], dim=1
     ),
     "rows without all of them": lambda x, w, n: x.tensor_split(n, 1)[0] @ w.tensor_split(n, 0)[0],
     "columns added": lambda x, w, n: sum(x @ part for part in w.tensor_split(n, 1)),
-    "columns stacked below": lambda x, w, n: torch.cat(
-        [x @ p for p in w.tensor_split(n, 1)], dim=0
-    ),
+    "columns stacked below": lambda x, w, n: cat([x @ p for p in w.tensor_split(n, 1)], dim=0),
     "the batch split": lambda x, w, n: x.tensor_split(n, 0)[0] @ w,
-    "the wrong dimension": lambda x, w, n: torch.cat([x @ p for p in w.tensor_split(n, 0)], dim=1),
+    "the wrong dimension": lambda x, w, n: cat([x @ p for p in w.tensor_split(n, 0)], dim=1),
 }
 
 
@@ -232,5 +242,7 @@ def test_a_wrong_schedule_is_found(wrong, said):
 def test_the_published_counts_are_counted(layer, at_128):
     """Two ranks that split the article's layer send what it says at batch 128."""
     elements = written(MODEL, "elements_sent").__globals__ | {"run_ranks": run_ranks}
+    import torch
+
     _, sent = elements["run_ranks"](elements[layer](128), [torch.ones(1000, 500)] * 2)
     assert max(sent) == 4 * at_128

@@ -9,12 +9,13 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from tests.needs import needs
 
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.records import Verdict
 
-pytest.importorskip("torch", reason="the notebooks measure with torch")
+needs("torch", "the notebooks measure with torch")
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SOURCES = sorted((NOTEBOOKS / "src").glob("*.py"))

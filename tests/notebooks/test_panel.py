@@ -3,13 +3,13 @@
 import textwrap
 
 import nbformat
-import pytest
 from nbclient import NotebookClient
+from tests.needs import needs
 
 from labkit.evidence import evidence as store
 
-pytest.importorskip("torch", reason="panels measure with torch")
-pytest.importorskip("ipywidgets", reason="panels are widgets")
+needs("torch", "panels measure with torch")
+needs("ipywidgets", "panels are widgets")
 
 MAKE = """
 import asyncio

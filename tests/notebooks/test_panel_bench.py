@@ -1,13 +1,14 @@
 """The benchmark of the panel runs through a real kernel and says what it measured."""
 
 import pytest
+from tests.needs import needs
 
 from labkit import errors
 from labkit.authoring import panel_bench
 
-pytest.importorskip("torch", reason="the child measures with torch")
-pytest.importorskip("nbclient", reason="a kernel needs nbclient")
-pytest.importorskip("ipywidgets", reason="panels are widgets")
+needs("torch", "the child measures with torch")
+needs("nbclient", "a kernel needs nbclient")
+needs("ipywidgets", "panels are widgets")
 
 
 @pytest.mark.long

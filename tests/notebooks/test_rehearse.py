@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from tests.needs import needs
 
 from labkit import cli
 from labkit.authoring.record import _is_replayable, machine_name, page
@@ -12,7 +13,7 @@ from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Point
 from labkit.records import CpuBudget, Device, Lease, Measurement, Place, Tier
 
-pytest.importorskip("torch", reason="panels measure with torch")
+needs("torch", "panels measure with torch")
 
 SOURCE = """# %% [markdown]
 # # 9. Sleeping

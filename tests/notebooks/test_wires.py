@@ -1,10 +1,10 @@
 """Messages between ranks that are real processes."""
 
-import pytest
+from tests.needs import needs
 
 import labkit
 
-pytest.importorskip("torch", reason="the ranks send tensors")
+needs("torch", "the ranks send tensors")
 
 
 def swaps():

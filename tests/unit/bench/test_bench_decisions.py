@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from miglab_bench.measures.decisions import QUESTIONS, Row, compare, probe
 
 HERE = Path(__file__).resolve().parents[3]
@@ -27,6 +29,7 @@ def test_the_two_sides_take_turns() -> None:
     assert rows[0].ratio == 0.5
 
 
+@pytest.mark.long
 def test_this_checkout_answers() -> None:
     """A grant that finds nothing holds the lock; offers are answered off it."""
     with probe(HERE, ["plain"]) as ours:

@@ -14,7 +14,6 @@ LONG = "import pytest\n@pytest.mark.long\ndef test_it():\n    pass\n"
 @pytest.mark.parametrize(
     ("hub", "unit", "args", "status", "says"),
     [
-        (GOOD, GOOD, [], 0, "2 passed"),
         (BAD, GOOD, [], 1, "1 failed, 1 passed"),
         (GOOD, LONG, ["-W", "ignore"], 0, "1 passed, 1 deselected"),
     ],

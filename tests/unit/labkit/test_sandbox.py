@@ -20,6 +20,7 @@ from labkit.run import cells
 
 pytestmark = pytest.mark.bubblewrap
 SOURCES = Path(__file__).parents[3] / "notebooks/src"
+WITH_TORCH = ("mixed_precision", "data_parallelism", "model_parallelism")
 KEY = """# %%
 def answer(question):
     # <solution>
@@ -154,9 +155,9 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
 
 
 def notebooks():
-    """Every source; the two whose exercises load torch three times are long."""
+    """Every source; those whose exercises load torch are long."""
     for path in sorted(SOURCES.glob("*.py")):
-        is_long = "parallelism" in path.stem
+        is_long = path.stem.partition("_")[2] in WITH_TORCH
         yield pytest.param(path, id=path.stem, marks=[pytest.mark.long] if is_long else [])
 
 

@@ -1,5 +1,7 @@
 """labkit's statistics against distributions whose truth is known."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -56,12 +58,20 @@ def one_sided(kind, generator):
     return a * np.exp(0.03 * generator.choice((-1, 1), size=(TRIALS, 1))), b
 
 
+@cache
+def intervals(kind):
+    """The intervals of all pairs, at each of the three looks."""
+    a, b = one_sided(kind, np.random.default_rng(17))
+    return [
+        list(zip(*stats.interval(a[:, :rounds], b[:, :rounds]), strict=True))
+        for rounds in stats.LOOKS
+    ]
+
+
 def decided(kind, relation):
     """The share of pairs about which any of the three looks decides."""
-    a, b = one_sided(kind, np.random.default_rng(17))
     found = np.zeros(TRIALS, dtype=bool)
-    for rounds in stats.LOOKS:
-        ends = zip(*stats.interval(a[:, :rounds], b[:, :rounds]), strict=True)
+    for ends in intervals(kind):
         verdicts = [stats.verdict(*one, relation.band, relation.margin) for one in ends]
         found |= [verdict is not Verdict.UNDECIDED for verdict in verdicts]
     return found.mean()

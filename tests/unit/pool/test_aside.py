@@ -187,7 +187,7 @@ class BackfillWorld:
         return ground(name, *((lease.placed, until(lease.set_end)) for lease in mine))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(seed=st.integers(0, 10**6), gpus=st.integers(1, 2), early=st.sampled_from([0.0, 0.5, 1.0]))
 def test_nobody_starves_and_nobody_is_delayed(seed: int, gpus: int, early: float) -> None:
     """However many short ones go ahead, the moment promised to the first never moves back.

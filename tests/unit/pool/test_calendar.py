@@ -179,7 +179,7 @@ odd_days = st.sampled_from(ZONES).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(span=spans, where=odd_days)
 def test_an_occurrence_is_what_the_wall_clock_reads(
     span: tuple[time, time], where: tuple[str, date]
@@ -192,7 +192,7 @@ def test_an_occurrence_is_what_the_wall_clock_reads(
     assert occurrence(rule, day) == expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(rule=rules(), days=st.integers(0, 800))
 def test_next_is_the_first_of_all(rule: Schedule, days: int) -> None:
     """`next_occurrence` and `occurrences` agree, in order and without overlap."""
@@ -208,7 +208,7 @@ def test_next_is_the_first_of_all(rule: Schedule, days: int) -> None:
         assert following.starts_at > at + 420 * DAY_S
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(one=rules(), other=rules())
 def test_overlap_is_symmetric_and_exact(one: Schedule, other: Schedule) -> None:
     """Over a year, `first_overlap` finds what comparing every pair finds."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from miglab_api.gpus import SliceState
@@ -127,7 +127,6 @@ def test_when_a_warning_is_over(kind: str, reclaim_at: float | None, is_due: boo
 times = st.floats(0, 1e6, allow_nan=False)
 
 
-@settings(deadline=None)
 @given(
     ends_at=st.one_of(st.none(), times),
     by_s=st.floats(1, 1e6),

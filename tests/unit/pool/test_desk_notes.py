@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy.dialects import sqlite
@@ -144,7 +144,6 @@ names = st.sampled_from(["ada", "bob", "", "vision"])
 maybe = st.one_of(st.none(), names)
 
 
-@settings(deadline=None)
 @given(user=names, server=names, courses=st.sets(names), to=st.tuples(maybe, maybe, maybe))
 def test_nobody_reads_what_is_for_others(
     user: str, server: str, courses: set[str], to: tuple[str | None, str | None, str | None]

@@ -122,7 +122,7 @@ def spots(draw: st.DrawFn) -> list[Spot]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(wishes=wishes, spots=spots())
 def test_all_that_fit_and_none_over_another(
     wishes: list[tuple[str, ...]], spots: list[Spot]
@@ -141,7 +141,7 @@ def test_all_that_fit_and_none_over_another(
     assert Counter((s.wish, s.placed.profile.name) for s in seats) <= asked
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(wishes=_lists(PLAIN, 8), spots=spots())
 def test_each_seat_is_the_best_that_is_left(
     wishes: list[tuple[str, ...]], spots: list[Spot]
@@ -171,7 +171,7 @@ def _lying_on(spot: Spot, item: Placed) -> tuple[int, ...]:
     return tuple(sum(clash(item, other) for other in kind) for kind in kinds)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(wishes=wishes, spots=spots())
 def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot]) -> None:
     """The seats are the same whichever free slices there are: cutting one comes to an end."""
@@ -184,7 +184,7 @@ def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot])
 # -- whether it fits ----------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(wanted=st.lists(st.tuples(names, st.integers(1, 6)), max_size=4), gpus=st.integers(1, 2))
 def test_closed_form_is_what_can_be_placed(wanted: list[tuple[str, int]], gpus: int) -> None:
     """Accepted exactly if the slices can be placed on the empty GPUs."""

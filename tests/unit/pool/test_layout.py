@@ -200,7 +200,7 @@ def test_done_is_exactly_the_cut(part: tuple[Placed, ...], cut: tuple[str, ...])
 
 
 @given(gpus(fixed=True), cuts)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=5 * settings.default.max_examples)
 def test_a_change_is_whole_and_cuts_nobody_off(
     lying: tuple[Lying, ...], cut: tuple[str, ...]
 ) -> None:
@@ -225,7 +225,7 @@ def step(lying: tuple[Lying, ...], found: Change) -> tuple[Lying, ...]:
 
 
 @given(gpus(), cuts, st.randoms(use_true_random=False))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=5 * settings.default.max_examples)
 def test_applying_ends_conforming(lying: tuple[Lying, ...], cut: tuple[str, ...], dice) -> None:  # type: ignore[no-untyped-def]
     """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
     held: list[tuple[Lying, ...]] = []
@@ -271,7 +271,7 @@ def test_seats_disturb_the_fewest(lying: tuple[Lying, ...], cut: tuple[str, ...]
 
 
 @given(gpus(), cuts, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_only_its_shapes_on_its_seats(
     lying: tuple[Lying, ...], cut: tuple[str, ...], wanted: list[str]
 ) -> None:

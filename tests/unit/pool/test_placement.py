@@ -113,7 +113,6 @@ def _worth(placed: Sequence[Placed], geometry: Geometry) -> int:
 
 
 @given(questions())
-@settings(deadline=None)  # brute force: slow where the machine is busy
 def test_none_only_when_nothing_fits(question: tuple[list[str], list[GpuState]]) -> None:
     """`place` finds room exactly when brute force finds some."""
     names, gpus = question
@@ -121,7 +120,6 @@ def test_none_only_when_nothing_fits(question: tuple[list[str], list[GpuState]])
 
 
 @given(questions())
-@settings(deadline=None)  # brute force: slow where the machine is busy
 def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuState]]) -> None:
     """All or nothing, in the order asked, on usable GPUs, beside what is live and each other."""
     names, gpus = question
@@ -141,7 +139,6 @@ def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuState
 
 
 @given(questions())
-@settings(deadline=None)  # brute force: slow where the machine is busy
 def test_destroys_exactly_the_warm_slices_in_the_way(
     question: tuple[list[str], list[GpuState]],
 ) -> None:
@@ -173,7 +170,7 @@ def test_destroys_exactly_the_warm_slices_in_the_way(
 
 
 @given(questions(most=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_fewest_gpus_then_fewest_legal_placements_destroyed(
     question: tuple[list[str], list[GpuState]],
 ) -> None:

@@ -103,7 +103,7 @@ def test_impossible_first_blocks_nobody() -> None:
     assert grant.ticket == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     shapes=st.lists(
         st.sampled_from(["1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb"]), min_size=1, max_size=12
@@ -144,7 +144,6 @@ def test_same_shape_never_passes(count: int) -> None:
 PLACES = [placed("1g.5gb", 0), placed("2g.10gb", 2), placed("3g.20gb", 4), placed("1g.5gb", 6)]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     shapes=st.lists(st.sampled_from(list(A100.by_name)), max_size=6),
     live=st.lists(st.sets(st.sampled_from(PLACES)), min_size=1, max_size=3),

@@ -159,9 +159,8 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = settings(
-    max_examples=40,
+    max_examples=settings.default.max_examples // 2,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # a failing order is short enough to read
     derandomize=True,

@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from miglab_api.layouts import LayoutTime
@@ -44,7 +44,6 @@ def plan(number: int, *when: LayoutTime, gpus: str = "a") -> Planned:
 
 
 @given(times(), times())
-@settings(deadline=None)
 def test_overlap_is_exact(one: LayoutTime, other: LayoutTime) -> None:
     """What is sorted out cheaply is what looking at every day of a year would sort out."""
     rules = schedule_of(one), schedule_of(other)
@@ -69,7 +68,6 @@ def test_only_equals_on_one_gpu_clash() -> None:
 
 
 @given(st.lists(times(), max_size=4), st.integers(0, 14 * 24))
-@settings(deadline=None)
 def test_exactly_one_holds(some: list[LayoutTime], hour: int) -> None:
     """At every moment the GPU has the layout with the best right, and until its time ends."""
     plans = [plan(0), *(plan(n, one) for n, one in enumerate(some, 1))]

@@ -189,7 +189,7 @@ def test_whole_gpu_in_smallest_slices(tmp_path, clock: SleepClock, model: str, m
         assert machine.nvml.nvmlDeviceGetAttributes(handle).memorySizeMB == smallest.memory_mib
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), model=st.sampled_from(["A100-40GB", "A30", "H200"]))
 def test_any_order_of_acts_keeps_to_the_geometry(
     data: st.DataObject, model: str, tmp_path_factory: pytest.TempPathFactory

@@ -136,7 +136,7 @@ def layouts(draw: st.DrawFn) -> LayoutSpec:
 
 
 @given(layouts())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_round_trip(spec: LayoutSpec) -> None:
     """What is written of any layout is read as that very layout."""
     assert specs(dump([spec])) == [spec]
@@ -239,7 +239,6 @@ def test_no_gpus() -> None:
 
 
 @given(st.text(max_size=300))
-@settings(deadline=None)
 def test_any_text(text: str) -> None:
     """No text does anything but be read or be refused."""
     try:
@@ -249,7 +248,7 @@ def test_any_text(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from(sorted(set(WHOLE.replace(":", " : ").split()))), max_size=40))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_any_words_of_a_layout(words: list[str]) -> None:
     """The words of a good file in any order are read or refused, never an error of ours."""
     for between in (" ", "\n"):

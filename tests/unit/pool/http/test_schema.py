@@ -18,7 +18,6 @@ from .fakes import SECRET, FakePool
 from .full_lab import FullLab, apps
 
 STREAMS = "/(events|live)$"  # without an end
-EXAMPLES = 16  # of each operation: under a minute for all on two cores
 IDS = 12  # there are about so many tickets, leases, slices and reservations
 load_all_checks()
 CHECKED = CHECKS.get_by_names(
@@ -35,10 +34,10 @@ CHECKED = CHECKS.get_by_names(
 )
 STAFF = (SECRET, "admin-token", SECRET, "instructor-token", "alice-token", "")
 SERVERS = ("alice-server", "alice-lab2", "alice-token", "")
+EXAMPLES = max(len(STAFF), settings.default.max_examples // 6)  # of each operation
 Case = schemathesis.Case
 many = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize=True,
     database=None,
     phases=[Phase.generate],

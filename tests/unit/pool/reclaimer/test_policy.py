@@ -276,7 +276,7 @@ def is_unknown(said: LeaseVerdict) -> bool:
     return said.activity is Activity.UNKNOWN
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(knowns, readings, leases, st.integers(0, 5), st.floats(0, 100_000), st.sampled_from(AGES))
 def test_more_idle_is_never_less_reclaim(
     known: Known, reading: Reading, lease: LeaseFacts, others: int, more: float, which: str
@@ -291,7 +291,7 @@ def test_more_idle_is_never_less_reclaim(
         assert RANK[after.decision] >= RANK[before.decision]
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(st.one_of(st.none(), knowns), readings, leases, st.integers(0, 5))
 def test_a_gpu_at_rest_says_nothing(
     known: Known | None, reading: Reading, lease: LeaseFacts, others: int
@@ -306,7 +306,7 @@ def test_a_gpu_at_rest_says_nothing(
     )
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(st.one_of(st.none(), knowns), readings, leases, st.integers(0, 5))
 def test_who_computes_on_the_gpu_is_not_cut_off(
     known: Known | None, reading: Reading, lease: LeaseFacts, others: int
@@ -316,7 +316,7 @@ def test_who_computes_on_the_gpu_is_not_cut_off(
     assert verdict(known, computes, lease, others).decision is Decision.KEEP
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(knowns, readings, leases, st.integers(0, 5), st.integers(0, 5))
 def test_more_who_wait_is_never_less_reclaim(
     known: Known, reading: Reading, lease: LeaseFacts, others: int, more: int
@@ -326,7 +326,7 @@ def test_more_who_wait_is_never_less_reclaim(
     assert RANK[many.decision] >= RANK[few.decision]
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(knowns, readings, leases, st.integers(0, 5), st.sampled_from((*AGES, "processes")))
 def test_knowing_less_is_never_more_reclaim(
     known: Known, reading: Reading, lease: LeaseFacts, others: int, which: str
@@ -341,7 +341,7 @@ def test_knowing_less_is_never_more_reclaim(
         assert RANK[after.decision] <= RANK[before.decision]
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(knowns, readings, leases, st.integers(0, 5))
 def test_unknown_takes_nothing(
     known: Known, reading: Reading, lease: LeaseFacts, others: int
@@ -353,7 +353,7 @@ def test_unknown_takes_nothing(
         assert said.reclaim_at is None
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(knowns, st.integers(0, 5))
 def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, others: int) -> None:
     """Whatever a server reports: with nothing on the slice it is warned in the end."""
@@ -369,7 +369,7 @@ def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, ot
     )
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True)
 @given(knowns, leases, st.integers(0, 5))
 def test_who_computes_is_not_cut_off(known: Known, lease: LeaseFacts, others: int) -> None:
     """With a process on the slice and a busy kernel nothing is taken back and nobody warned."""
