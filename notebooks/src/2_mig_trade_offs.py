@@ -372,11 +372,10 @@ print(neighbours.runner.message)
 # The same with your copies, in every way this machine offers. Each is tried first, in a child.
 
 # %%
-WAYS = [Way.SLICES if SLICES > 1 else Way.TIME]
-for way in (Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ():
-    found = probe(way, sms=parts.sizes[0])
-    print(f"{way}: {'works' if found.works else 'not here: ' + found.why.splitlines()[0]}")
-    WAYS += [way] * found.works
+TRIED = [probe(way, sms=parts.sizes[0]) for way in ((Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ())]
+WAYS = [Way.SLICES if SLICES > 1 else Way.TIME, *(found.way for found in TRIED if found.works)]
+for found in TRIED:
+    print(f"{found.way}: {'works' if found.works else 'not here: ' + found.why.splitlines()[0]}")
 print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (scaled down)"))
 
 # %% [markdown]

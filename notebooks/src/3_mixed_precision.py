@@ -84,8 +84,8 @@ def limits():
 
 # %%
 from labkit.panel.experiment import Experiment, PublishedRow, compared_step, timed_step
-from labkit.panel.panel import Panel, evidence_or_hint
-from labkit.notebook.steps import apart, settle_optional, together
+from labkit.panel.panel import Panel
+from labkit.notebook.steps import apart, fits_step, settle_optional, together
 
 formats = Panel(
     Experiment(
@@ -508,7 +508,7 @@ def kept_for_backward(run):
 
 # %%
 KINDS_OF_STEP = {"fp32": ("float32", False), "AMP": ("float32", True), "bf16": ("bfloat16", False)}
-ROWS = (16_384, 65_536)  # on a GPU: big, so that little is left to extrapolate to what fits
+ROWS = 16_384  # samples of the step whose peak is drawn, on a GPU
 
 
 def training(width, kind):
@@ -550,15 +550,10 @@ def memory_of(width, batch, kind):
 
     network, forward, step = training(width, kind)
     on_gpu = torch.cuda.is_available()
-    small, big = (peak_mib(step, rows) for rows in ROWS) if on_gpu else (0.0, 0.0)
-    free, total = torch.cuda.mem_get_info() if on_gpu else (0, 0)
-    held = torch.cuda.memory_reserved() if on_gpu else 0
     return {
         "kept": kept_for_backward(lambda: forward(batch)),
         "weights": sum(p.numel() * p.element_size() for p in network.parameters()) / 2**20,
-        "peak": small,
-        "per sample": (big - small) / (ROWS[1] - ROWS[0]),
-        "context": (total - free - held) / 2**20,
+        "peak": peak_mib(step, ROWS) if on_gpu else 0.0,
     }
 
 
@@ -602,32 +597,60 @@ for point in evidence.points:
     print(f"{point.label}: drawn {point.value:.1f} MiB; {kept}")
 
 # %% [markdown]
-# What does that mean for a 1g.5gb slice, with its 4.75 GiB? Two peaks give a line: what every sample adds, and
-# what is there without samples. The context (what a process takes before its first tensor) comes off first.
-# It is an extrapolation from the samples named; tried by bisection on a GPU held to that size, it was right to 10 %.
+# What does that mean for a 1g.5gb slice, with its 4.75 GiB? Not half the memory, twice the samples: gradients,
+# temporaries and what the allocator cannot piece together count, too. So it is tried: the process is held to what a
+# 1g.5gb leaves it (4.75 GiB without the context that every process takes before its first tensor), and the largest
+# number of samples is found by bisection, each try in a process of its own.
 # On a CPU there is nothing to say about a GPU; the recorded run says it instead.
+#
+# **Predict:** how many samples will fit with AMP? What is kept for the backward pass is printed above, and so are the weights.
 
 # %%
-def samples_that_fit(facts, slice_mib=4.75 * 1024):
-    """How many samples a slice has room for, by the line through two measured peaks."""
-    context = facts["context"] if 0 < facts["context"] < 2000 else 620  # more is somebody else's memory
-    without_samples = facts["peak"] - ROWS[0] * facts["per sample"]
-    return int((slice_mib - context - without_samples) / facts["per sample"])
+SLICE_MIB = 4.75 * 1024
 
 
-found = evidence_or_hint("MX-9")
-if isinstance(found, str):
-    print(found)
-else:
-    from labkit.evidence import replay
+def whole_steps(size, width, kind):
+    """Two whole steps on `size` samples, in the memory of a 1g.5gb."""
+    import torch
 
-    shown = found if ON_GPU or not replay.exists("MX-9") else replay.recorded("MX-9")
-    print("yours:" if ON_GPU else f"recorded on {shown.points[0].records[0].devices[0].name}, not yours:")
-    if not shown.points[0].records[0].setting.get("per sample"):
-        print("only a GPU can say what fits a slice, and no run on one is recorded")
-    for point in shown.points if shown.points[0].records[0].setting.get("per sample") else ():
-        fits = samples_that_fit(point.records[0].setting)
-        print(f"{point.label}: about {fits:,} samples fit a 1g.5gb slice (extrapolated from {ROWS[1]:,})")
+    network, forward, step = training(width, kind)
+    free, total = torch.cuda.mem_get_info()
+    context = (total - free - torch.cuda.memory_reserved()) / 2**20
+    context = context if context < 2000 else 620  # more is somebody else's memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (SLICE_MIB - context) * 2**20 / total))
+    for _ in range(2):
+        step(size)
+    torch.cuda.synchronize()
+
+
+fitting = Panel(
+    Experiment(
+        key="MX-9-fits",
+        title="Samples that fit a 1g.5gb (4.75 GiB)",
+        question="How many samples fit with AMP?",
+        steps=tuple(
+            fits_step(kind, x, whole_steps, range(4096, 1 << 19, 4096), value=float, width=WIDTH, kind=kind)
+            for x, kind in enumerate(KINDS_OF_STEP)
+        ) if ON_GPU else (),
+        x_label="fp32, AMP, pure bf16",
+        y_label="samples",
+        unit="samples",
+    )
+)
+fitting
+
+# %%
+from labkit.evidence import replay
+
+evidence = await fitting.settle() if ON_GPU else fitting.evidence
+found = evidence.points
+if not ON_GPU and replay.exists("MX-9-fits"):
+    found = replay.recorded("MX-9-fits").points
+    print(f"recorded on {found[0].records[0].devices[0].name}, not yours:")
+for point in found:
+    print(f"{point.label}: {point.value:,.0f} samples fit a 1g.5gb, {point.value / max(1.0, found[0].value):.2f} times fp32's")
+if not found:
+    print("only a GPU can say what fits a slice: measure it there")
 
 # %% [markdown]
 # **Explain** why pure bf16 saves more than AMP, and what you would lose by it (MX-1 has the answer).

@@ -64,7 +64,9 @@ def controls(
         only: keys of experiments; none means all.
     """
     for notebook in notebooks:
-        found = {one.key: one for one in experiments(define(notebook, place)) if one.check}
+        found = {
+            one.key: one for one in experiments(define(notebook, place, probing=True)) if one.check
+        }
         for key, experiment in found.items():
             if not only or key in only:
                 reason = why_not(experiment, place)

@@ -17,17 +17,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from labkit.measuring import sharing
 from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
 from labkit.records import Place
 from labkit.run.cells import read_cells
 
-MEASURING = frozenset({"measure", "compare", "ranks", "probe", "settle", "where", "below"})
+MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"})
 RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
 def define(
-    notebook: Path, place: Place, changed: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
+    notebook: Path,
+    place: Place,
+    changed: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+    *,
+    probing: bool = False,
 ) -> dict[str, Any]:
     """A notebook's names on a machine, solutions kept; nothing is measured to find out.
 
@@ -35,7 +40,30 @@ def define(
         notebook: its source.
         place: the machine.
         changed: by name, what makes another function of the notebook's; later statements see it.
+        probing: whether ways to share a GPU are tried; else none but time sharing works.
     """
+    with contextlib.nullcontext() if probing else _no_probes():
+        return _names(notebook, place, changed)
+
+
+@contextlib.contextmanager
+def _no_probes() -> Iterator[None]:
+    """Nothing is tried in a child."""
+    real = sharing.probe_async
+
+    async def untried(way: sharing.Way, *, sms: int = 0) -> sharing.Probe:
+        return sharing.Probe(way, False, "not tried")
+
+    sharing.probe_async = untried
+    try:
+        yield
+    finally:
+        sharing.probe_async = real
+
+
+def _names(
+    notebook: Path, place: Place, changed: Mapping[str, Callable[[Any], Any]]
+) -> dict[str, Any]:
     names = vars(types.ModuleType("__main__"))
     names["place"] = place
     for cell in read_cells(notebook):
