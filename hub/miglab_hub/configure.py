@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from miglab_hub import hub_database, lab_secrets
+from miglab_hub.landing import landing_page
 from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_spawner import hub_pages
@@ -71,10 +72,16 @@ def update_domains(c: Any, settings: Settings) -> None:
 
 
 def update_pages(c: Any, settings: Settings) -> None:
-    """Every page of the hub says what kind of lab this is; the spawn page need not repeat it."""
+    """Every page of the hub says which lab this is, and of what kind.
+
+    The spawn page need not repeat that the GPUs are simulated.
+    """
+    c.JupyterHub.template_vars = {"lab_title": settings.lab.title}
     if settings.notices:
         said = escape(" · ".join(settings.notices))
-        c.JupyterHub.template_vars = {"announcement": f"This lab: {said}"}
+        c.JupyterHub.template_vars["announcement"] = f"This lab: {said}"
+    c.JupyterHub.logo_file = str(settings.logo)
+    c.JupyterHub.default_url = landing_page(settings)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         spawner.says_simulated = False
     hub_pages.add_to(c)

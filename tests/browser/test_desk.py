@@ -53,13 +53,12 @@ def instructor(new_page: Callable[[], Page], lab: TemporaryLab) -> Page:
 
 
 def signed_in(page: Page, lab: TemporaryLab, name: str, password: str) -> Page:
-    """Sign in at the hub and open the pool's page."""
+    """Sign in at the hub; staff land on the pool's page."""
     page.goto(f"{lab.settings.public_url}hub/login")
     page.get_by_label("Username").fill(name)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url("**/hub/spawn**")
-    page.goto(f"{lab.settings.public_url}services/pool/")
+    page.wait_for_url("**/services/pool/")
     return page
 
 

@@ -145,7 +145,7 @@ def sign_in_as_staff(page: Page, lab: TemporaryLab, role: str) -> None:
     passwords = lab_secrets.read_passwords(lab.settings)
     page.get_by_label("Password").fill(getattr(passwords, role))
     page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url("**/hub/spawn**")
+    page.wait_for_url("**/services/pool/")
 
 
 def trap(lab: TemporaryLab, new_page: Callable[[], Page]) -> Page:

@@ -89,7 +89,7 @@ def test_a_server_stopped_by_hand_is_asked_about(page: Page, lab: TemporaryLab):
     expect(question).to_contain_text("Your server at /user/dora/ is not running.")
     with page.expect_popup() as restarted:
         question.get_by_role("button", name="Restart").click()
-    expect(restarted.value.get_by_role("heading", name="Server Options")).to_be_visible()
+    expect(restarted.value.get_by_role("heading", name="Open lab")).to_be_visible()
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 
 

@@ -95,6 +95,7 @@ def assemble(settings: Settings) -> ServiceParts:
             SignIn(access, private(settings.pool_secret), settings.role_book()),
             default_course=settings.students.default_course,
             notices=settings.notices,
+            title=settings.lab.title,
             timezone=settings.reclaim.timezone,
             look=lambda: examine_host(settings),
         ),

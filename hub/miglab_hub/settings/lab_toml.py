@@ -29,6 +29,7 @@ ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
 ENV_BRIDGE = "MIGLAB_BRIDGE"
 SERVICE_NAME = "pool"
+OWN_LOGO = Path(__file__).parents[1] / "hub_templates" / "logo.svg"
 RENAMED = {"reclaim.stay_s": "keepalive_s", "reclaim.stays": "keepalives"}
 """What keys were called before, and are called now in the same table."""
 HIDDEN = frozenset({"file", "bridge", "tuning"})  # of the model, and never in a file
@@ -56,6 +57,12 @@ class Settings(PoolSettings):
                 f'students.default_course "{self.students.default_course}" is not among the '
                 f"courses: {', '.join(self.courses)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _logo_exists(self) -> Self:
+        if not self.logo.is_file():
+            raise ValueError(f"lab.logo: there is no file {self.logo}")
         return self
 
     @model_validator(mode="after")
@@ -110,6 +117,11 @@ class Settings(PoolSettings):
     def pool_secret(self) -> Path:
         """The file by which the spawner proves itself to the pool."""
         return self.state / "pool.secret"
+
+    @property
+    def logo(self) -> Path:
+        """The picture at the top of every page."""
+        return self.folder / self.lab.logo if self.lab.logo else OWN_LOGO
 
     @property
     def service_token(self) -> Path:

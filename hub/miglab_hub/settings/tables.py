@@ -24,6 +24,17 @@ class Lab(Section):
         description="The lab's name in labels and names of containers, volumes, networks. Two labs "
         "on one Docker engine need two names: each removes what carries its own and has no lease.",
     )
+    title: str = Field(
+        "miglab",
+        min_length=1,
+        max_length=60,
+        description="The name that people read on every page and in the browser's tab.",
+    )
+    logo: str = Field(
+        "",
+        description="The picture at the top of every page: an SVG or PNG file, about 30 pixels "
+        "high. Empty: miglab's own.",
+    )
     state_dir: str = Field(
         ".lab",
         description="Folder of everything the lab writes: ledger, hub database, secrets, "

@@ -43,6 +43,7 @@ def management_app(
     *,
     default_course: str,
     notices: tuple[str, ...] = (),
+    title: str = "miglab",
     timezone: str = "UTC",
     look: Look = list,
 ) -> FastAPI:
@@ -53,6 +54,7 @@ def management_app(
         sign_in: says who asks.
         default_course: the course of those who are in none.
         notices: labels that every page shows, such as "simulated GPUs".
+        title: the lab's name on every page.
         timezone: where the days and weeks of a report of usage begin.
         look: examines the host, for the Health page; may take long.
     """
@@ -68,6 +70,7 @@ def management_app(
     app.state.host, app.state.sign_in = host, sign_in
     app.state.timezone, app.state.doctor = timezone, Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
+    app.state.title = title
     app.state.streams, app.state.texts = Streams(), SnapshotTexts()
     install(app, host.metrics.refused)
     return app

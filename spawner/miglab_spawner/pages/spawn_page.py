@@ -76,6 +76,12 @@ class Page:
     news: str = ""
     place: str = ""
 
+    @property
+    def heading(self) -> str:
+        """The course's name, for a student of one course."""
+        titles = [section.title for section in self.sections if section.title]
+        return titles[0] if len(titles) == 1 else "Start a server"
+
 
 def render(page: Page) -> str:
     """The page's HTML."""

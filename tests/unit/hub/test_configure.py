@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,7 +180,7 @@ def test_every_trait_exists(tmp_path: Path) -> None:
 def test_every_page_says_what_is_not_real(tmp_path: Path, text: str, said: str) -> None:
     """The hub announces it on each page, so that the spawn page need not say it again."""
     c = configured(tmp_path, text + COURSE)
-    assert c.JupyterHub.template_vars == {"announcement": said}
+    assert c.JupyterHub.template_vars == {"lab_title": "miglab", "announcement": said}
     assert c.MIGDockerSpawner.says_simulated is c.MIGLocalSpawner.says_simulated is False
 
 
@@ -194,7 +195,42 @@ def test_a_lab_of_real_gpus_and_containers_announces_nothing(
 ) -> None:
     """Without anything to say the pages carry no empty box."""
     monkeypatch.setattr(Settings, "notices", ())
-    assert "template_vars" not in configured(tmp_path).JupyterHub
+    assert configured(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"}
+
+
+def test_the_hub_bears_the_labs_name_and_logo(tmp_path: Path) -> None:
+    """Without a logo of its own, miglab's."""
+    (tmp_path / "logo.png").touch()
+    own = configured(tmp_path, '[lab]\ntitle = "GPU lab"\nlogo = "logo.png"\n' + COURSE)
+    assert own.JupyterHub.template_vars["lab_title"] == "GPU lab"
+    assert own.JupyterHub.logo_file == str(tmp_path / "logo.png")
+    assert Path(configured(tmp_path).JupyterHub.logo_file).is_file()
+
+
+@pytest.mark.parametrize(
+    ("person", "groups", "is_staff"),
+    [
+        ("ada", (), False),
+        ("admin", (), True),
+        ("instructor", (), True),
+        ("ina", (), True),
+        ("tom", (), True),
+        ("gus", ("everyone-instructors",), True),
+        ("gus", ("somewhere-instructors",), False),
+    ],
+)
+def test_staff_land_on_the_pools_page(
+    tmp_path: Path, person: str, groups: tuple[str, ...], is_staff: bool
+) -> None:
+    """Whether lab.toml or a hub group says that they teach; students go to their server."""
+    staff = 'instructors = ["ina"]\nassistants = ["tom"]\n'
+    c = configured(tmp_path, DOMAINS + COURSE + staff + '[authentication]\nclass = "pam"\n')
+    user = SimpleNamespace(
+        name=person, admin=False, groups=[SimpleNamespace(name=name) for name in groups]
+    )
+    landed = c.JupyterHub.default_url(SimpleNamespace(current_user=user))
+    assert landed == ("https://pool--service.lab.test/services/pool/" if is_staff else "")
+    assert c.JupyterHub.default_url(SimpleNamespace(current_user=None)) == ""
 
 
 def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None:

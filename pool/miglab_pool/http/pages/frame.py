@@ -144,6 +144,7 @@ def _frame(request: Request, asker: Principal | None, here: str) -> dict[str, ob
     return {
         "prefix": access.prefix,
         "hub_home": f"{access.hub_origin}{access.hub_prefix}home",
+        "lab_title": request.app.state.title,
         "notices": request.app.state.notices,
         "xsrf": asker.xsrf if asker else "",
         "places": [place for place in PLACES if asker and place.is_open(asker)],
