@@ -49,18 +49,18 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         min=1,
         help="""How many calls to the Docker engine may run at once, for all users together.
 
-        DockerSpawner has one thread: a ten-second `docker stop` would hold up everybody.  This also
-        bounds how many containers start at once; the others wait for a thread.
+        DockerSpawner has only one thread, so a ten-second `docker stop` would delay everybody.
+        This also limits how many containers start at once; the others wait for a thread.
         """,
     ).tag(config=True)
 
     harden = Bool(
         True,
         help="""Drop all capabilities, allow no new privileges, apply `shape_limits`, allow no swap,
-        limit log, open files and core dumps, and refuse a network on which servers reach one
-        another.
+        limit log, open files and core dumps, and refuse a network on which servers can reach
+        one another.
 
-        `extra_host_config` takes over setting by setting; False leaves all of it to the site, as
+        `extra_host_config` overrides single settings; False leaves all of them to the site, as
         DockerSpawner does.
         """,
     ).tag(config=True)
@@ -68,10 +68,11 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     disk_gib = Float(
         0,
         min=0,
-        help="""What a container may write beside its volumes, GiB; 0: no limit.
+        help="""How many GiB a container may write outside its volumes; 0 for no limit.
 
-        Needs an engine whose file system can: overlay2 on XFS mounted with `pquota`, Btrfs or ZFS.
-        Any other engine refuses to create the container.  Home volumes are not counted.
+        It needs an engine whose file system supports it: overlay2 on XFS mounted with `pquota`,
+        Btrfs or ZFS.  Any other engine refuses to create the container.  Home volumes are not
+        counted.
         """,
     ).tag(config=True)
 
@@ -79,28 +80,29 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         "miglab-home-{username}",
         help="""Named volume for the home directory, which outlives every container.
 
-        Only where `volumes` and `mounts` are empty; empty: no volume.
+        It is used only if `volumes` and `mounts` are empty; if it is empty itself, there is no
+        volume.
         """,
     ).tag(config=True)
 
     home_dir = Unicode(
         "/home/student",
-        help="Where `home_volume` lies in the container: the home of the image's user.",
+        help="Where `home_volume` is mounted: the home directory of the image's user.",
     ).tag(config=True)
 
     network_per_server = Bool(
         False,
-        help="""One Docker network for each server, made at start and removed at stop.
+        help="""Give each server a Docker network of its own, created at start and removed at stop.
 
-        For a hub that runs in a container itself; `network_name` is then not used.
+        This is for a hub that runs in a container itself; `network_name` is then not used.
         """,
     ).tag(config=True)
 
     joined_containers = List(
         Unicode(),
-        help="""Containers joined to each server's network under their own names: hub and proxy.
+        help="""Containers that join each server's network under their own names: hub and proxy.
 
-        Only with `network_per_server`.
+        Used only with `network_per_server`.
         """,
     ).tag(config=True)
 

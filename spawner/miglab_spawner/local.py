@@ -91,14 +91,15 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
     """Local processes with leases; ``c.JupyterHub.spawner_class = "mig-local"``."""
 
     homes_dir = Unicode(
-        "homes", help="Folder of the students' homes, one folder each; made if missing (0700)."
+        "homes", help="Folder with one home folder for each student; created if missing (0700)."
     ).tag(config=True)
 
     notebooks_dir = Unicode(
         "",
-        help="""Folder whose notebooks are copied into `notebooks` of each home, at each start.
+        help="""Folder whose notebooks are copied into `notebooks` of each home at each start.
 
-        New ones are copied in, an edited one is never overwritten.  Empty: none.
+        New notebooks are added; an edited one is never overwritten.  If it is empty, nothing is
+        copied.
         """,
     ).tag(config=True)
 

@@ -15,16 +15,16 @@ class SpawnerTraits(LoggingConfigurable):
         "miglab",
         help="""This lab's name in container labels and network names.
 
-        Two labs on one Docker engine need two names: each removes what carries its own and has no
-        lease.
+        Two labs on one Docker engine need different names, because each lab removes everything
+        that carries its name and has no lease.
         """,
     ).tag(config=True)
 
     default_shape = Unicode(
         "cpu",
-        help="""Shape of a server that is started without a choice, as by an API call.
+        help="""Shape of a server that is started without a choice, for example through the API.
 
-        `cpu` asks the pool for nothing and starts also while the pool is down.
+        `cpu` needs nothing from the pool, so such a server starts even while the pool is down.
         """,
     ).tag(config=True)
 
@@ -35,39 +35,40 @@ class SpawnerTraits(LoggingConfigurable):
     longest_wait_s = Float(
         1800.0,
         min=0,
-        help="""Longest wait in line, seconds: the pool's own limit of that name.
+        help="""Longest wait in the queue in seconds: the pool's own limit of that name.
 
-        The pool refuses at that limit; `start_timeout` is derived from it and is raised for every
-        start with a slice to at least `longest_wait_s` + `create_timeout_s` + `pool_patience_s`.
+        At that limit the pool refuses the ticket.  `start_timeout` is derived from it: for every
+        start with a slice it is raised to at least `longest_wait_s` + `create_timeout_s` +
+        `pool_patience_s`.
         """,
     ).tag(config=True)
 
     create_timeout_s = Float(
         120.0,
         min=1,
-        help="""Longest time to create and start a server once its slices are there, seconds.
+        help="""Longest time in seconds to create and start a server once its slices exist.
 
-        At the limit the start fails and the slices go back.
+        After that the start fails and the slices are released.
         """,
     ).tag(config=True)
 
     student_api_url = Unicode(
         "",
-        help="""Address of the pool's student listener, as students' servers reach it.
+        help="""Address of the pool's student listener as students' servers reach it.
 
-        Passed on as `MIGLAB_API`; empty: not passed on.
+        It is passed on as `MIGLAB_API`, unless it is empty.
         """,
     ).tag(config=True)
 
     simulated = Bool(
-        False, help="Whether the GPUs are simulated; servers see `MIGLAB_SIMULATED=1`."
+        False, help="Whether the GPUs are simulated; servers then see `MIGLAB_SIMULATED=1`."
     ).tag(config=True)
 
     says_simulated = Bool(
         True,
-        help="""Whether the spawn page says so when the pool's GPUs are simulated.
+        help="""Whether the spawn page says that the pool's GPUs are simulated.
 
-        False where the hub's own announcement says it on every page.
+        Set it to False if the hub's own announcement says so on every page.
         """,
     ).tag(config=True)
 
@@ -85,19 +86,19 @@ class PoolTraits(LoggingConfigurable):
 
     pool_secret_file = Unicode(
         "pool.secret",
-        help="""File with the secret that tells the pool it is the spawner who asks (mode 0600).
+        help="""File (mode 0600) with the secret by which the pool recognises the spawner.
 
-        Read at each call, so that it may be changed while the hub runs.
+        It is read at each call, so you can change it while the hub runs.
         """,
     ).tag(config=True)
 
     pool_patience_s = Float(
         60.0,
         min=0,
-        help="""How long a start that already waits bears a pool that does not answer, seconds.
+        help="""How many seconds a waiting start tolerates a pool that does not answer.
 
-        A restart of the pool service fits in.  At the limit the start is refused with the reason
-        `pool-unreachable`; the place in line is the pool's and may outlive it.
+        The default is long enough for a restart of the pool service.  After that the start is
+        refused with the reason `pool-unreachable`, but the pool may keep the position in the queue.
         """,
     ).tag(config=True)
 
@@ -105,8 +106,8 @@ class PoolTraits(LoggingConfigurable):
         SHAPE_LIMITS,
         help="""What a container may use, by shape: `mem_gib`, `cpus`, `pids`, `shm_gib`.
 
-        A shape without a row of its own takes `default`, `2x1g.5gb` twice the row of `1g.5gb`.
-        `mem_limit` and `cpu_limit` of the spawner take over where they are set.  Local processes
+        A shape without a row of its own uses `default`; `2x1g.5gb` gets twice the row of `1g.5gb`.
+        If the spawner's `mem_limit` and `cpu_limit` are set, they apply instead.  Local processes
         are not limited.
         """,
     ).tag(config=True)
