@@ -14,7 +14,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
-def likely_wait(estimate: WaitEstimate) -> str:
+def estimated_wait(estimate: WaitEstimate) -> str:
     """A range in words: "about 10–25 minutes"; rounded outwards, so that it still holds."""
     low, high = estimate.low_s / 60, estimate.high_s / 60
     if high < 1:
@@ -29,7 +29,7 @@ def likely_wait(estimate: WaitEstimate) -> str:
     return f"about {most} {unit}{plural}" if least == most else f"about {least}–{most} {unit}s"
 
 
-def place(ticket: TicketView) -> str:
+def queue_position(ticket: TicketView) -> str:
     """Where a ticket that waits stands, in a sentence."""
     which = ordinal(ticket.position or 1)
     return f"You are {which} of {ticket.waiting} in line for {ticket.shape}."

@@ -32,7 +32,7 @@ from miglab_spawner.backends.base import (
 )
 from miglab_spawner.pages import choice, progress, spawn_page, waiting
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
-from miglab_spawner.pages.progress import Note
+from miglab_spawner.pages.progress import ProgressEvent
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
 
@@ -65,7 +65,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     _news = ""
 
     def __init__(self, **kwargs: Any) -> None:
-        self._notes = progress.Notes()
+        self._events = progress.ProgressEvents()
         self._wait: waiting.Wait | None = None
         super().__init__(**kwargs)
 
@@ -192,7 +192,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         """
         if self._wait is None:
             raise waiting.not_waiting()
-        await self._wait.wish(shape)
+        await self._wait.change_to(shape)
 
     async def take_offer(self) -> dict[str, Any]:
         """Take what is offered to this server, so that it cannot lapse while the server restarts.
@@ -242,7 +242,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             raise self._no_backend(error, "unreachable") from error
         finally:
             self._is_starting = False
-            self._notes.close()
+            self._events.close()
 
     async def poll(self) -> Any:
         """None (alive) while waiting and starting; then what the base spawner says."""
@@ -266,20 +266,20 @@ class MIGSpawnerMixin(SpawnerTraits):
                 await answer
 
     async def progress(self) -> AsyncIterator[dict[str, int | str]]:
-        """The notes of this start, for JupyterHub's progress page."""
-        async for note in self._notes.read():
-            yield note.as_event()
+        """The events of this start, for JupyterHub's progress page."""
+        async for event in self._events.read():
+            yield event.as_event()
 
     # State and environment.
 
     def clear_state(self) -> None:
         """As the base; the grant stays: only `run_post_stop_hook` gives it back.
 
-        JupyterHub calls this at the begin of every start, too: there the notes begin anew.
+        JupyterHub calls this at the beginning of every start, too: there the events begin anew.
         """
         super().clear_state()
         if not self._is_starting:
-            self._notes = progress.Notes()
+            self._events = progress.ProgressEvents()
 
     def get_state(self) -> dict[str, Any]:
         """The base's state; with a key of ours only while there is a grant or news."""
@@ -319,12 +319,12 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._shape, self._course = wanted.shape, wanted.course
         if self.needs_grant(wanted.shape):
             await self._get_slices()
-        self._note(progress.CREATING, "Making your server.")
+        self._report(progress.CREATING, "Making your server.")
         async with asyncio.timeout(self.create_timeout_s), self._place_kept():
             await self.prepare()
             where = await super().start()
         self._news = ""
-        self._note(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
+        self._report(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
 
     async def _wanted(self) -> SpawnChoice:
@@ -363,7 +363,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     async def _get_slices(self) -> None:
         await self.settle_old()
-        self._note(progress.ASKED, f"Asking for {self._shape}.")
+        self._report(progress.ASKED, f"Asking for {self._shape}.")
         request = TicketRequest(
             user=self.user.name, server=self.name, course=self._course, shape=self._shape
         )
@@ -373,7 +373,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             return
         self._shape = lease.shape
         await self.granted(lease)
-        self._note(progress.OFFERED, f"{lease.shape} is yours.")
+        self._report(progress.OFFERED, f"{lease.shape} is yours.")
 
     async def _lease_for(self, asked: TicketView) -> LeaseView | None:
         """The lease, once it is there; None: the student goes on without a GPU."""
@@ -446,11 +446,11 @@ class MIGSpawnerMixin(SpawnerTraits):
         last = self._last_choice()
         return SpawnChoice(last.shape or self.default_shape, last.course)
 
-    def _note(self, pct: int, message: str) -> None:
-        self._notes.add(pct, message)
+    def _report(self, pct: int, message: str) -> None:
+        self._events.add(pct, message)
 
-    def _say(self, note: Note) -> None:
-        self._note(note.pct, note.message)
+    def _say(self, event: ProgressEvent) -> None:
+        self._report(event.pct, event.message)
 
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
         """A call that may be made twice, made until the pool answers or patience ends."""

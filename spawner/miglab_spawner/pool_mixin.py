@@ -115,13 +115,13 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         """
         if self._grant is None:
             return
-        self._note(progress.ATTACHING, "Handing the slice over to your server.")
+        self._report(progress.ATTACHING, "Handing the slice over to your server.")
         self._holder = holder
         own = self._grant
         await self._patiently(
             lambda: self.backend.attach(own.lease, own.generation, holder, own.ledger)
         )
-        self._note(progress.STARTING, "The slice is yours. Starting your server.")
+        self._report(progress.STARTING, "The slice is yours. Starting your server.")
 
     async def announce_running(self) -> None:
         """Tell the pool that the holder was started; it finds out by itself if this fails."""

@@ -3,7 +3,7 @@
 from functools import partial
 
 from miglab_api.gpus import SliceState
-from miglab_api.wording import likely_wait
+from miglab_api.wording import estimated_wait
 from miglab_bench.acceptance.run import (
     SHAPE,
     SLICES,
@@ -69,7 +69,7 @@ def wait_in_line(run: Run, student: Student, place: int) -> str:
     assert estimate is not None
     is_range = 0 <= estimate.low_s <= estimate.likely_s <= estimate.high_s
     expect(is_range, f"the wait of {name} is said to be {estimate}")
-    return f"{name} at {place}, {likely_wait(estimate)}"
+    return f"{name} at {place}, {estimated_wait(estimate)}"
 
 
 def waited(run: Run, student: Student) -> str:

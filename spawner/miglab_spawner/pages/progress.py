@@ -1,4 +1,4 @@
-"""What a student reads while the server starts: notes in order, for any number of open pages.
+"""What a student reads while the server starts: events in order, for any number of open pages.
 
 Words and numbers are made here, pure; the spawner only says which step it is at.
 """
@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from miglab_api.tickets import TicketView
-from miglab_api.wording import likely_wait, place
+from miglab_api.wording import estimated_wait, queue_position
 
 ASKED, OFFERED, CREATING, ATTACHING, STARTING, ANSWERING = 5, 50, 60, 70, 80, 90
-_IN_LINE_FROM, _IN_LINE_TO = 10, 45
+_QUEUED_FROM, _QUEUED_TO = 10, 45
 
 
 @dataclass(frozen=True)
-class Note:
+class ProgressEvent:
     """One line: ``pct`` of the whole start, and the words."""
 
     pct: int
@@ -26,37 +26,37 @@ class Note:
         return {"progress": self.pct, "message": self.message}
 
 
-class Notes:
-    """The notes of one start; readers get all of them from the first, then each new one."""
+class ProgressEvents:
+    """The events of one start; readers get all of them from the first, then each new one."""
 
     def __init__(self) -> None:
-        self._notes: list[Note] = []
+        self._events: list[ProgressEvent] = []
         self._closed = False
         self._changed = asyncio.Event()
 
     def add(self, pct: int, message: str) -> None:
-        """Add a note, unless it says the same as the last one."""
-        note = Note(pct, message)
-        if not self._notes or self._notes[-1] != note:
-            self._notes.append(note)
+        """Add an event, unless it says the same as the last one."""
+        event = ProgressEvent(pct, message)
+        if not self._events or self._events[-1] != event:
+            self._events.append(event)
             self._ring()
 
     def close(self) -> None:
-        """No more notes come: readers end."""
+        """No more events come: readers end."""
         self._closed = True
         self._ring()
 
-    async def read(self) -> AsyncIterator[Note]:
-        """All notes so far, then each as it is added, until `close`."""
+    async def read(self) -> AsyncIterator[ProgressEvent]:
+        """All events so far, then each as it is added, until `close`."""
         seen = 0
         while True:
             changed = self._changed
-            for note in self._notes[seen:]:
+            for event in self._events[seen:]:
                 seen += 1
-                yield note
-            if seen == len(self._notes) and self._closed:
+                yield event
+            if seen == len(self._events) and self._closed:
                 return
-            if seen == len(self._notes):
+            if seen == len(self._events):
                 await changed.wait()
 
     def _ring(self) -> None:
@@ -64,18 +64,18 @@ class Notes:
         changed.set()
 
 
-def in_line(ticket: TicketView) -> Note:
-    """The note for a ticket that waits: its position, and for how long it is likely to wait.
+def queued(ticket: TicketView) -> ProgressEvent:
+    """The event for a ticket that waits: its position, and for how long it is likely to wait.
 
     A ticket that waits without a position is granted: its slices are being made.
     """
     if ticket.position is None:
-        return Note(_IN_LINE_TO, f"It is your turn: {ticket.shape} is being made for you.")
-    pct = _IN_LINE_TO - 5 * ticket.position
-    return Note(
-        max(_IN_LINE_FROM, pct),
-        f"{place(ticket)} {_wait(ticket)}This page moves on by itself, and you keep your place "
-        "if you close it.",
+        return ProgressEvent(_QUEUED_TO, f"It is your turn: {ticket.shape} is being made for you.")
+    pct = _QUEUED_TO - 5 * ticket.position
+    return ProgressEvent(
+        max(_QUEUED_FROM, pct),
+        f"{queue_position(ticket)} {_wait(ticket)}"
+        "This page moves on by itself, and you keep your place if you close it.",
     )
 
 
@@ -84,4 +84,4 @@ def _wait(ticket: TicketView) -> str:
         return f"{ticket.message} "
     if ticket.estimate is None:
         return ""
-    return f"The wait is likely to be {likely_wait(ticket.estimate)} ({ticket.estimate.why}). "
+    return f"The wait is likely to be {estimated_wait(ticket.estimate)} ({ticket.estimate.why}). "

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import likely_wait, place
+from miglab_api.wording import estimated_wait, queue_position
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 
 _CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
@@ -67,14 +67,14 @@ class Page:
     Attributes:
         trouble: why there is no GPU to choose, in words; empty if there is.
         news: what the student should know from the last time; empty if nothing.
-        place: the place in line, or the offer, that the server still has; empty if it has none.
+        ticket: the position, or the offer, that the server still has; empty if it has none.
     """
 
     sections: tuple[CourseSection, ...]
     simulated: bool = False
     trouble: str = ""
     news: str = ""
-    place: str = ""
+    ticket: str = ""
 
     @property
     def heading(self) -> str:
@@ -106,7 +106,7 @@ def page_of(
         _section(each, shape if each.course == course else None, several) for each in offers.courses
     )
     trouble = f"The pool is paused: {offers.paused}" if offers.paused else ""
-    return Page(sections, offers.simulated, trouble, news, _place(ticket))
+    return Page(sections, offers.simulated, trouble, news, _ticket(ticket))
 
 
 def page_without_pool(why: str, news: str = "") -> Page:
@@ -115,12 +115,12 @@ def page_without_pool(why: str, news: str = "") -> Page:
     return Page((CourseSection("", "", (card,)),), trouble=why, news=news)
 
 
-def _place(ticket: TicketView | None) -> str:
+def _ticket(ticket: TicketView | None) -> str:
     """What the server still has, from a wait that was broken off or a place that it keeps."""
     if ticket is None:
         return ""
     if ticket.state is TicketState.WAITING and ticket.position is not None:
-        return f"{place(ticket)} Your place is kept for a while; start with it to wait on."
+        return f"{queue_position(ticket)} Your place is kept for a while; start with it to wait on."
     return f"A {ticket.shape} is kept for you for a few minutes: start with it now."
 
 
@@ -191,10 +191,10 @@ def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> ShapeCard:
 def _now(offer: ShapeOffer) -> str:
     if offer.free_now:
         return f"{offer.free_now} free now"
-    return f"None free now, {_line(offer)}. {_wait(offer)}"
+    return f"None free now, {_queue(offer)}. {_wait(offer)}"
 
 
-def _line(offer: ShapeOffer) -> str:
+def _queue(offer: ShapeOffer) -> str:
     waiting = f"{offer.waiting} waiting" if offer.waiting else ""
     if offer.reserved_s is not None:
         free = f"what it does not take is free in {in_minutes(offer.reserved_s)}"
@@ -206,7 +206,7 @@ def _line(offer: ShapeOffer) -> str:
 
 def _wait(offer: ShapeOffer) -> str:
     if offer.wait is not None:
-        return f"The wait is likely to be {likely_wait(offer.wait)}."
+        return f"The wait is likely to be {estimated_wait(offer.wait)}."
     if offer.next_end_s is None:
         return "How long it takes is not known."
     return f"The next one ends in {in_minutes(offer.next_end_s)}."

@@ -1,7 +1,7 @@
-"""The wait of one start: how it stands in line, and what its student would rather have.
+"""The wait of one start: its position in the queue, and what its student would rather have.
 
-A student who waits may go on without a GPU, with another shape, or not at all.  The wish reaches
-the start that is under way, so that nothing is stopped and begun anew, and no place is lost by it.
+A student who waits may go on without a GPU, with another shape, or not at all.  The choice
+reaches the start that is under way: nothing is stopped and begun anew, and no position is lost.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.pages.choice import is_cpu
-from miglab_spawner.pages.progress import Note, in_line
+from miglab_spawner.pages.progress import ProgressEvent, queued
 from miglab_spawner.pages.spawn_page import in_gib
 
 NOTHING = ""  # the shape of who gives up
@@ -37,7 +37,7 @@ class TicketQueue(Protocol):
 
 
 @dataclass
-class _Wish:
+class _Change:
     shape: str
     done: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -48,7 +48,7 @@ class Wait:
     """One start's wait.
 
     Args:
-        line: the pool.
+        queue: the pool.
         say: takes what the student reads.
         keeps_ticket: whether the place is attended while a server without a GPU runs.
 
@@ -58,12 +58,12 @@ class Wait:
     """
 
     def __init__(
-        self, line: TicketQueue, say: Callable[[Note], None], *, keeps_ticket: bool
+        self, queue: TicketQueue, say: Callable[[ProgressEvent], None], *, keeps_ticket: bool
     ) -> None:
         self.ticket: TicketView | None = None
         self.kept: int | None = None
-        self._line, self._say, self._keeps_ticket = line, say, keeps_ticket
-        self._wish: _Wish | None = None
+        self._queue, self._say, self._keeps_ticket = queue, say, keeps_ticket
+        self._change: _Change | None = None
         self._rung = asyncio.Event()
 
     async def until_over(self, ticket: TicketView) -> TicketView | None:
@@ -72,29 +72,29 @@ class Wait:
         try:
             while found is not None and found.state is TicketState.WAITING:
                 self.ticket = found
-                self._say(in_line(found))
+                self._say(queued(found))
                 found = await self._news(found)
         finally:
             self.ticket = None
             self._refuse()
         return found
 
-    async def wish(self, shape: str) -> None:
+    async def change_to(self, shape: str) -> None:
         """Go on with this shape instead: `CPU`, another one, or `NOTHING`.
 
         Raises:
             RefusedByBackend: nothing waits (any more), or the pool refuses; then it waits on.
             BackendError: the pool does not answer; it waits on.
         """
-        if self.ticket is None or self._wish is not None:
+        if self.ticket is None or self._change is not None:
             raise not_waiting()
-        self._wish = wish = _Wish(shape)
+        self._change = change = _Change(shape)
         self._rung.set()
-        await asyncio.shield(wish.done)
+        await asyncio.shield(change.done)
 
     async def _news(self, ticket: TicketView) -> TicketView | None:
-        """What comes first: a change in line, or a wish."""
-        attending = asyncio.ensure_future(self._line.attended(ticket.id))
+        """What comes first: news of the ticket, or another choice."""
+        attending = asyncio.ensure_future(self._queue.attended(ticket.id))
         rung = asyncio.ensure_future(self._rung.wait())
         try:
             await asyncio.wait({attending, rung}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,18 +105,18 @@ class Wait:
             await asyncio.gather(attending, rung, return_exceptions=True)
 
     async def _grant(self, ticket: TicketView) -> TicketView | None:
-        wish, self._wish = self._wish, None
+        change, self._change = self._change, None
         self._rung.clear()
-        assert wish is not None
+        assert change is not None
         try:
-            after = await self._after(wish.shape, ticket)
+            after = await self._after(change.shape, ticket)
         except BackendError as error:
-            wish.done.set_exception(error)
+            change.done.set_exception(error)
             return ticket
         except BaseException:  # the hub ends, the start is stopped, or it fails
-            wish.done.set_exception(not_waiting())
+            change.done.set_exception(not_waiting())
             raise
-        wish.done.set_result(None)
+        change.done.set_result(None)
         return after
 
     async def _after(self, shape: str, ticket: TicketView) -> TicketView | None:
@@ -124,21 +124,21 @@ class Wait:
             self.kept = ticket.id
             return None
         if shape and not is_cpu(shape):
-            return await self._line.asked(shape)
-        over = await self._line.given_up(ticket.id)
+            return await self._queue.asked(shape)
+        over = await self._queue.given_up(ticket.id)
         if is_cpu(shape):
             return None
         return over.model_copy(update={"message": "You gave up your place in line."})
 
     def _refuse(self) -> None:
-        """It is over: who wished for something meanwhile is told."""
-        if self._wish is not None:
-            self._wish.done.set_exception(not_waiting())
-            self._wish = None
+        """It is over: whoever chose something else meanwhile is told."""
+        if self._change is not None:
+            self._change.done.set_exception(not_waiting())
+            self._change = None
 
 
 def not_waiting() -> RefusedByBackend:
-    """What is said to a wish that comes too late."""
+    """What is said to a choice that comes too late."""
     return RefusedByBackend("not-waiting", "Your server does not wait for a slice (any more).", 409)
 
 
@@ -152,7 +152,7 @@ def shown(
     """What the waiting page is told; JSON."""
     return {
         "shape": ticket.shape,
-        "message": in_line(ticket).message,
+        "message": queued(ticket).message,
         "keeps_ticket": keeps_ticket,
         "alternatives": [
             {"shape": one.shape, "size": _size(one.slices, one.memory_mib)} for one in alternatives

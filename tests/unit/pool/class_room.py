@@ -242,14 +242,14 @@ class ClassRoom(World):
 
     def drain(self, number: int, is_gpu: bool) -> None:
         """Drain a GPU or a slice, or end that."""
-        desk, state = self.pool.staff, self.ledger.state
+        staff, state = self.pool.staff, self.ledger.state
         if is_gpu:
             gpu = list(state.gpus.values())[number % len(state.gpus)]
-            do = desk.undrain_gpu if gpu.draining else desk.drain_gpu
+            do = staff.undrain_gpu if gpu.draining else staff.drain_gpu
             do(gpu.uuid, "fan", "person:ina")
         elif state.slices:
             item = list(state.slices.values())[number % len(state.slices)]
-            act = desk.undrain_slice if item.draining else desk.drain_slice
+            act = staff.undrain_slice if item.draining else staff.drain_slice
             act(item.id, "fan", "person:ina")
 
     def set_aside(self, number: int) -> None:

@@ -16,8 +16,8 @@ from miglab_pool.rules.backfill import first_that_fits
 from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, SHAPES, World
-from .test_keeping import A100, placed
 from .test_reservations import TUESDAY
+from .test_reserved_slots import A100, placed
 
 COURSES = {name: Course(title=name, shapes=SHAPES) for name in ("everyone", "vision", "deep")}
 RULES = changed(

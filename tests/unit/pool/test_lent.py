@@ -14,7 +14,7 @@ from miglab_pool.model.refused import Refused
 
 from .conftest import World
 from .test_assigned import RULES, ask, gpus_of
-from .test_laying import CLASS, LEAD_S, TUESDAY
+from .test_layouts_applied import CLASS, LEAD_S, TUESDAY
 
 OTHERS = changed(RULES, assigned={"0": "vision", "1": "vision"})
 SEVEN = ("1g",) * 7

@@ -14,7 +14,7 @@ from miglab_pool.model.gpu import Ground, open_to
 from miglab_pool.rules.backfill import set_aside
 
 from .conftest import SHAPES, World
-from .test_later import HOUR_S, LASTING, busy
+from .test_extension_limits import HOUR_S, LASTING, busy
 from .test_reservations import LEAD_S, TUESDAY, go_to, reserve
 
 

@@ -113,28 +113,28 @@ def ticket(position: int | None, waiting: int) -> TicketView:
 
 
 def test_the_line_is_said_in_words():
-    """Position and length of the line; nearer the front, more of the bar is full."""
-    note = progress.in_line(ticket(2, 5))
-    assert note.message.startswith("You are 2nd of 5 in line for 1g.5gb.")
-    assert progress.in_line(ticket(1, 5)).pct > note.pct > progress.in_line(ticket(9, 9)).pct
+    """Position and length of the queue; nearer the front, more of the bar is full."""
+    event = progress.queued(ticket(2, 5))
+    assert event.message.startswith("You are 2nd of 5 in line for 1g.5gb.")
+    assert progress.queued(ticket(1, 5)).pct > event.pct > progress.queued(ticket(9, 9)).pct
 
 
 def test_a_granted_ticket_is_being_made():
     """Waiting without a position means that the slice is being made."""
-    assert "is being made" in progress.in_line(ticket(None, 0)).message
+    assert "is being made" in progress.queued(ticket(None, 0)).message
 
 
-async def test_every_reader_gets_every_note():
-    """Two open pages read the same notes, from the first; the same words twice are one note."""
-    notes = progress.Notes()
-    notes.add(5, "one")
-    notes.add(5, "one")
-    first = notes.read()
+async def test_every_reader_gets_every_event():
+    """Two open pages read the same events, from the first; the same words twice are one event."""
+    events = progress.ProgressEvents()
+    events.add(5, "one")
+    events.add(5, "one")
+    first = events.read()
     assert (await anext(first)).message == "one"
-    notes.add(9, "two")
-    notes.close()
-    assert [note.message async for note in first] == ["two"]
-    assert [note.message async for note in notes.read()] == ["one", "two"]
+    events.add(9, "two")
+    events.close()
+    assert [event.message async for event in first] == ["two"]
+    assert [event.message async for event in events.read()] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -200,19 +200,19 @@ def test_braces_in_a_name_stay_braces():
 def test_a_range_in_words(low_s, high_s, words):
     """A range is rounded outwards, to what people plan by."""
     estimate = WaitEstimate(low_s=low_s, likely_s=high_s, high_s=high_s, why="")
-    assert wording.likely_wait(estimate) == words
+    assert wording.estimated_wait(estimate) == words
 
 
 def test_the_line_says_how_long_and_from_what():
     """The likely wait stands beside the place, with what it was made from; unknown: nothing."""
     estimate = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
     waits = ticket(2, 5).model_copy(update={"estimate": estimate})
-    said = progress.in_line(waits).message
+    said = progress.queued(waits).message
     assert "The wait is likely to be about 10–25 minutes (from 50 leases)." in said
-    assert "likely" not in progress.in_line(ticket(2, 5)).message
+    assert "likely" not in progress.queued(ticket(2, 5)).message
 
 
 def test_who_waits_for_something_else_is_told_what():
     """Who waits for the course's quota or the old server reads that instead of an estimate."""
     held = ticket(2, 5).model_copy(update={"message": "Your course holds 2 of the 2."})
-    assert "Your course holds 2 of the 2. This page" in progress.in_line(held).message
+    assert "Your course holds 2 of the 2. This page" in progress.queued(held).message

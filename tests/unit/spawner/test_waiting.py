@@ -1,4 +1,4 @@
-"""The wait of one start, moment by moment: a wish, a slice, and an end that come together."""
+"""The wait of one start, moment by moment: a choice, a slice, and an end that come together."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ def ticket(state: TicketState = TicketState.WAITING, **more: Any) -> TicketView:
     return TicketView(**{**values, **more})
 
 
-class FakeLine:
+class FakeQueue:
     """A pool that answers when the test says so, and refuses what ``refuses`` says."""
 
     def __init__(self) -> None:
@@ -45,52 +45,52 @@ class FakeLine:
 
 
 @pytest.fixture
-def line() -> FakeLine:
-    return FakeLine()
+def queue() -> FakeQueue:
+    return FakeQueue()
 
 
-async def begun(line: FakeLine, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
-    """A wait that stands in line, and its task."""
-    wait = Wait(line, lambda _note: None, keeps_ticket=keeps_ticket)
+async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
+    """A wait that has begun, and its task."""
+    wait = Wait(queue, lambda _event: None, keeps_ticket=keeps_ticket)
     task = asyncio.create_task(wait.until_over(ticket()))
     while wait.ticket is None:
         await asyncio.sleep(0)
     return wait, task
 
 
-async def test_a_slice_ends_the_wait(line: FakeLine):
-    """Whatever moves in line before; afterwards there is nothing to wish for."""
-    wait, task = await begun(line)
-    line.news.put_nowait(ticket(position=2))
-    line.news.put_nowait(ticket(TicketState.OFFERED))
+async def test_a_slice_ends_the_wait(queue: FakeQueue):
+    """Whatever moves in the queue before; afterwards there is nothing to change."""
+    wait, task = await begun(queue)
+    queue.news.put_nowait(ticket(position=2))
+    queue.news.put_nowait(ticket(TicketState.OFFERED))
     assert (await task).state is TicketState.OFFERED
     with pytest.raises(RefusedByBackend, match="does not wait"):
-        await wait.wish("cpu")
+        await wait.change_to("cpu")
 
 
 @pytest.mark.parametrize(("keeps_ticket", "kept", "calls"), [
     (True, 1, []),
     (False, None, [("given_up", 1)]),
 ])  # fmt: skip
-async def test_on_cpu(line: FakeLine, keeps_ticket: bool, kept: int | None, calls: list[Any]):
+async def test_on_cpu(queue: FakeQueue, keeps_ticket: bool, kept: int | None, calls: list[Any]):
     """The ticket is left alone where somebody will attend it, and given up where nobody would."""
-    wait, task = await begun(line, keeps_ticket=keeps_ticket)
-    await wait.wish("cpu")
-    assert (await task, wait.kept, line.calls) == (None, kept, calls)
+    wait, task = await begun(queue, keeps_ticket=keeps_ticket)
+    await wait.change_to("cpu")
+    assert (await task, wait.kept, queue.calls) == (None, kept, calls)
 
 
-async def test_another_shape(line: FakeLine):
+async def test_another_shape(queue: FakeQueue):
     """Its ticket is the one that is waited for from now on."""
-    wait, task = await begun(line)
-    await wait.wish("1g.5gb")
+    wait, task = await begun(queue)
+    await wait.change_to("1g.5gb")
     after = await task
     assert (after.id, after.shape) == (2, "1g.5gb")
 
 
-async def test_giving_up(line: FakeLine):
+async def test_giving_up(queue: FakeQueue):
     """Said in words that the start then fails with."""
-    wait, task = await begun(line)
-    await wait.wish(NOTHING)
+    wait, task = await begun(queue)
+    await wait.change_to(NOTHING)
     assert (await task).message == "You gave up your place in line."
 
 
@@ -98,54 +98,54 @@ async def test_giving_up(line: FakeLine):
     "error",
     [RefusedByBackend("over-quota", "You hold all you may.", 403), BackendUnreachable("silent")],
 )
-async def test_a_wish_that_fails_costs_nothing(line: FakeLine, error: Exception):
-    """Who wished is told; the start waits on."""
-    wait, task = await begun(line)
-    line.refuses = error
+async def test_a_change_that_fails_costs_nothing(queue: FakeQueue, error: Exception):
+    """Whoever asked is told; the start waits on."""
+    wait, task = await begun(queue)
+    queue.refuses = error
     with pytest.raises(type(error)):
-        await wait.wish("1g.5gb")
+        await wait.change_to("1g.5gb")
     await asyncio.wait([task], timeout=0.05)
     assert wait.ticket is not None
-    line.news.put_nowait(ticket(TicketState.OFFERED))
+    queue.news.put_nowait(ticket(TicketState.OFFERED))
     assert (await task).id == 1
 
 
-async def test_a_start_that_fails_leaves_no_wish_behind(line: FakeLine):
-    """Whatever went wrong: who wished is told that nothing waits, and the start fails."""
-    wait, task = await begun(line)
-    line.refuses = OSError("the hub's database is busy")
+async def test_a_start_that_fails_leaves_no_change_behind(queue: FakeQueue):
+    """Whatever went wrong: whoever asked is told that nothing waits, and the start fails."""
+    wait, task = await begun(queue)
+    queue.refuses = OSError("the hub's database is busy")
     with pytest.raises(RefusedByBackend, match="does not wait"):
-        await wait.wish("1g.5gb")
+        await wait.change_to("1g.5gb")
     with pytest.raises(OSError, match="busy"):
         await task
 
 
-async def test_a_wish_that_comes_with_the_slice(line: FakeLine):
-    """The slice is there: it is taken, and the wish is refused."""
-    wait, task = await begun(line)
-    line.news.put_nowait(ticket(TicketState.OFFERED))
+async def test_a_change_that_comes_with_the_slice(queue: FakeQueue):
+    """The slice is there: it is taken, and the change is refused."""
+    wait, task = await begun(queue)
+    queue.news.put_nowait(ticket(TicketState.OFFERED))
     with pytest.raises(RefusedByBackend, match="does not wait"):
-        await wait.wish("cpu")
+        await wait.change_to("cpu")
     assert (await task).state is TicketState.OFFERED
 
 
-async def test_two_wishes_at_once(line: FakeLine):
+async def test_two_changes_at_once(queue: FakeQueue):
     """The first counts."""
-    wait, task = await begun(line)
-    first = asyncio.create_task(wait.wish("cpu"))
+    wait, task = await begun(queue)
+    first = asyncio.create_task(wait.change_to("cpu"))
     await asyncio.sleep(0)
     with pytest.raises(RefusedByBackend, match="does not wait"):
-        await wait.wish("1g.5gb")
+        await wait.change_to("1g.5gb")
     await first
     assert await task is None
 
 
-async def test_a_hub_that_ends(line: FakeLine):
-    """Nobody who wished waits for ever."""
-    wait, task = await begun(line)
-    wish = asyncio.create_task(wait.wish("cpu"))
+async def test_a_hub_that_ends(queue: FakeQueue):
+    """Nobody who asked waits for ever."""
+    wait, task = await begun(queue)
+    change = asyncio.create_task(wait.change_to("cpu"))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(RefusedByBackend):
-        await wish
+        await change
     assert wait.ticket is None

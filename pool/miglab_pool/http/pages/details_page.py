@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
-from miglab_api.wording import likely_wait
+from miglab_api.wording import estimated_wait
 from miglab_pool.http.access.dependencies import Host, Who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
@@ -170,7 +170,7 @@ class VisiblePool:
 
 def _likely(ticket: TicketView) -> str:
     estimate = ticket.estimate
-    return f"{likely_wait(estimate)}, {estimate.why}" if estimate else "not known"
+    return f"{estimated_wait(estimate)}, {estimate.why}" if estimate else "not known"
 
 
 def _state(item: SliceView) -> str:

@@ -50,7 +50,7 @@ def test_durations_in_words(duration_s: float, words: str, few: str) -> None:
     ("low_s", "high_s", "said"),
     [(660, 1400, "11–24 min"), (0, 20, "≤1 min"), (20, 600, "≤10 min"), (3600, 9000, "1–3 h")],
 )
-def test_a_likely_wait_in_little_room(low_s: float, high_s: float, said: str) -> None:
+def test_an_estimated_wait_in_little_room(low_s: float, high_s: float, said: str) -> None:
     """A range in minutes or hours, the end rounded up."""
     wait = WaitEstimate(low_s=low_s, likely_s=low_s, high_s=high_s, why="")
     assert wait_short(wait) == said
@@ -132,7 +132,7 @@ async def test_waiting_is_shown_with_the_own_place(
     assert 'data-details="ticket/1"' not in of_bob.text
 
 
-async def test_the_likely_wait_is_shown(client: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_the_estimated_wait_is_shown(client: httpx.AsyncClient, pool: FakePool) -> None:
     """The range stands with the place where it is known; where it is not, that is said."""
     pool.held.clear()
     pool.request_of_alice()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import likely_wait
+from miglab_api.wording import estimated_wait
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.wording import wait_short
@@ -130,5 +130,5 @@ def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], asker: Princip
         return f"Your {ticket.shape} is ready: start your server."
     if ticket.position is None:
         return f"Your {ticket.shape} is being made."
-    wait = f", {likely_wait(ticket.estimate)}" if ticket.estimate else ""
+    wait = f", {estimated_wait(ticket.estimate)}" if ticket.estimate else ""
     return f"You are number {ticket.position} in line for {ticket.shape}{wait}."

@@ -119,7 +119,7 @@ def test_which_leases_are_taken_back(state: LeaseState, warning_s: float) -> Non
 )
 @pytest.mark.parametrize("kind", ["staff", "idle"])
 def test_when_a_warning_is_over(kind: str, reclaim_at: float | None, is_due: bool) -> None:
-    """Staff's alone is the desk's to end."""
+    """Only staff end what staff alone began."""
     row = replace(LEASE, state=LeaseState.WARNED, warn_kind=kind, reclaim_at=reclaim_at)
     assert staff_actions.is_due(row, 60.0) == (is_due and kind == "staff")
 

@@ -172,8 +172,8 @@ def test_what_is_nobodys_to_have_is_not_drained(world: World, act: str) -> None:
     world.driver.create(info.uuid, profile, profile.placements[0])
     world.pool.reconcile()
     number = slices(world)[0].slice_id
-    desk = world.pool.staff
-    do = desk.drain_slice if act == "drain" else desk.quarantine
+    staff = world.pool.staff
+    do = staff.drain_slice if act == "drain" else staff.quarantine
     refused = refusal(lambda: do(number, "Fan.", INA))
     assert (refused.reason, "foreign" in refused.message) == ("already-done", True)
 
@@ -290,20 +290,20 @@ def test_the_generation_can_be_what_was_seen(world: World) -> None:
     """A page may send the generation it drew instead of the state."""
     lease = world.run("ada")
     item = lease.slices[0]
-    desk = world.pool.staff
-    wrong = refusal(lambda: desk.drain_slice(item.slice_id, "Fan.", INA, str(item.generation + 1)))
+    staff = world.pool.staff
+    wrong = refusal(lambda: staff.drain_slice(item.slice_id, "Fan.", INA, str(item.generation + 1)))
     assert wrong.reason == "changed-meanwhile"
-    assert desk.drain_slice(item.slice_id, "Fan.", INA, str(item.generation)).draining == "Fan."
+    assert staff.drain_slice(item.slice_id, "Fan.", INA, str(item.generation)).draining == "Fan."
 
 
 def test_undone_by_somebody_else(world: World) -> None:
     """Ending what has been ended is told, with who did it."""
-    desk, gpu = world.pool.staff, gpu_of(world)
-    desk.drain_gpu(gpu, "Fan.", INA)
-    desk.undrain_gpu(gpu, "", JO, "draining")
-    refused = refusal(lambda: desk.undrain_gpu(gpu, "", INA, "draining"))
+    staff, gpu = world.pool.staff, gpu_of(world)
+    staff.drain_gpu(gpu, "Fan.", INA)
+    staff.undrain_gpu(gpu, "", JO, "draining")
+    refused = refusal(lambda: staff.undrain_gpu(gpu, "", INA, "draining"))
     assert refused.reason == "changed-meanwhile" and "jo ended its draining" in refused.message
-    assert "not drained any more: jo" in refusal(lambda: desk.undrain_gpu(gpu, "", INA)).message
+    assert "not drained any more: jo" in refusal(lambda: staff.undrain_gpu(gpu, "", INA)).message
 
 
 # -- taking back ----------------------------------------------------------------------------------
