@@ -82,6 +82,11 @@ class Page:
         titles = [section.title for section in self.sections if section.title]
         return titles[0] if len(titles) == 1 else "Start a server"
 
+    @property
+    def has_slices(self) -> bool:
+        """Whether there is a slice to choose."""
+        return any(len(section.cards) > 1 for section in self.sections)
+
 
 def render(page: Page) -> str:
     """The page's HTML."""

@@ -67,6 +67,20 @@ def test_the_courses_default_is_chosen_at_first():
     assert form(ML).hidden == {"course": "ml"}
 
 
+def test_the_heading_is_the_course():
+    """With several courses each has its own heading below."""
+    assert page_of(Offers(simulated=False, courses=(ML,)), SpawnChoice()).heading == ML.title
+    both = page_of(Offers(simulated=False, courses=(ML, ALL)), SpawnChoice())
+    assert both.heading == "Start a server"
+    assert ML.title in form(ML, ALL).words
+
+
+def test_the_names_of_slices_are_explained_where_there_are_some():
+    """Without the pool there is nothing to explain."""
+    assert "What do these names mean?" in form(ML).words
+    assert "What do these names mean?" not in Form(render(page_without_pool("Silence."))).words
+
+
 def test_several_courses_share_one_group():
     """With several courses the shape carries its course, so that no script is needed."""
     page = form(ML, ALL)
