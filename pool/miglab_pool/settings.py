@@ -26,18 +26,20 @@ class Gpus(Section):
     """[gpus]: which GPUs the lab leases."""
 
     simulated: bool = Field(
-        True, description="Simulated GPUs; false for the real ones listed in `uuids`."
+        True,
+        description="Whether to use simulated GPUs; if false, the lab uses the real GPUs listed "
+        "in `uuids`.",
     )
-    count: int = Field(2, ge=1, le=64, description="How many simulated GPUs.")
+    count: int = Field(2, ge=1, le=64, description="Number of simulated GPUs.")
     model: str = Field(
         "A100-40GB",
-        description="Model of the simulated GPUs; `miglab sim create --help` lists them.",
+        description="Model of the simulated GPUs; `miglab sim create --help` lists the models.",
     )
     uuids: tuple[str, ...] = Field(
         (),
         strict=False,
-        description='UUIDs of the real GPUs to lease ("GPU-…", see `nvidia-smi -L`). No other is '
-        "touched.",
+        description='UUIDs of the real GPUs to lease ("GPU-…", see `nvidia-smi -L`). The lab '
+        "touches no other GPU.",
     )
 
     @model_validator(mode="after")
@@ -55,54 +57,64 @@ class Pool(Section):
     """[pool]: waiting, leases, and how the pool looks after itself."""
 
     queue_limit: int = Field(
-        200, ge=0, le=100_000, description="How many may wait; the next one is refused at once."
+        200,
+        ge=0,
+        le=100_000,
+        description="How many tickets may wait at once; a further request is refused at once.",
     )
     longest_wait_s: Seconds = Field(
-        1800, description="Longest wait, seconds; then the ticket is refused, saying so."
+        1800,
+        description="Longest wait in the queue, in seconds; then the ticket is refused, and the "
+        "student is told why.",
     )
     attend_grace_s: Seconds = Field(
         120,
-        description="How long a ticket that nobody attends keeps its place, seconds; more than "
-        "twice `reclaim.report_s`, and more than 40, so that one lost question costs no place.",
+        description="How many seconds a ticket keeps its position while nobody attends it. It "
+        "must be more than twice `reclaim.report_s`, and more than 40, so that one lost request "
+        "costs no position.",
     )
     offer_s: Seconds = Field(
         300,
-        description="How long offered slices are held for a ticket, seconds; then they go back. A "
-        "student who works without a GPU meanwhile has this long to press the button.",
+        description="How many seconds offered slices are held for a ticket; then they go to the "
+        "next one. A student who works on CPU in the meantime has this long to press the button.",
     )
     attach_s: Seconds = Field(
-        180, description="How long a grant may stay without a server, seconds; then it expires."
+        180, description="How many seconds a grant may exist without a server; then it expires."
     )
     lease_s: float = Field(
-        0, ge=0, description="Longest lease, seconds; 0 for no limit. Extensions come on top."
+        0,
+        ge=0,
+        description="Longest lease, in seconds; 0 for no limit. Extensions are added on top.",
     )
-    extension_s: Seconds = Field(1800, description="How much one extension adds, seconds.")
+    extension_s: Seconds = Field(1800, description="How many seconds one extension adds.")
     extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
     fair_half_life_s: Seconds = Field(
         172_800,
-        description="When several wait: after how long the use of a slice counts half, seconds. "
-        "Who used less lately, course first and then student, goes first.",
+        description="Half-life of past use, in seconds: after this time, the use of a slice "
+        "counts half. Among those who wait, the course, and then the student, that has used less "
+        "lately goes first.",
     )
     ageing_s: float = Field(
         900,
         ge=0,
         le=366 * 24 * 3600,
-        description="Who has waited so long, seconds, goes before all who have not, whatever they "
-        "used. Keep it below `longest_wait_s`; 0 for first come, first served.",
+        description="Whoever has waited for this many seconds goes before everybody who has not, "
+        "whatever they have used. Keep it below `longest_wait_s`; 0 means first come, first "
+        "served.",
     )
     reserve_lead_s: float = Field(
         900,
         ge=0,
         le=86400,
-        description="How long before a reservation begins its places are set aside, seconds: "
-        "nobody else gets a new lease there, who runs there runs on. As long as the longest lease "
-        "with its extensions, and they are surely free when it begins.",
+        description="How many seconds before a reservation begins its slots are kept: nobody else "
+        "gets a new lease there, but running leases go on. If it is as long as the longest lease "
+        "with its extensions, the slots are certain to be free when the reservation begins.",
     )
     holders_s: Seconds = Field(
-        2, description="Time between two looks for servers that ended unannounced, seconds."
+        2, description="Seconds between two checks for servers that have ended unannounced."
     )
     reconcile_s: Seconds = Field(
-        15, description="Time between two comparisons of ledger, GPUs and servers, seconds."
+        15, description="Seconds between two comparisons of ledger, GPUs and servers."
     )
 
     @property
@@ -112,79 +124,91 @@ class Pool(Section):
 
 
 class Reclaim(Section):
-    """[reclaim]: when an unused slice is taken back, and when the lab is closed."""
+    """[reclaim]: when an idle slice is reclaimed, and when the lab is closed."""
 
     enabled: bool = Field(
         True,
-        description="Take unused slices back, and all at the end of a class and for maintenance. "
-        "Without, only `pool.lease_s` ends a lease.",
+        description="Whether to reclaim idle slices, and all slices at the end of a class and for "
+        "maintenance. If false, only `pool.lease_s` ends a lease.",
     )
     dry_run: bool = Field(
-        False, description="Decide and report (`miglab pool reclaim --explain`, log), do nothing."
+        False,
+        description="Only decide and report (`miglab pool reclaim --explain`, log), but reclaim "
+        "nothing.",
     )
-    every_s: Seconds = Field(5, description="Time between two looks at all leases, seconds.")
+    every_s: Seconds = Field(
+        5, description="Seconds between two rounds in which all leases are checked."
+    )
     idle_s: Seconds = Field(
-        7200, description="Longest time unused while nobody waits for it, seconds; then a warning."
+        7200,
+        description="How many seconds a slice may be idle while nobody waits for it; then its "
+        "student is warned.",
     )
     idle_wanted_s: Seconds = Field(
-        900, description="The same while somebody waits for what it would free, seconds."
+        900, description="How many seconds a slice may be idle while somebody waits for it."
     )
     holding_factor: float = Field(
         2,
         ge=1,
         le=1000,
-        description="So many times as long while a process or memory is on the slice: that would "
-        "be lost.",
+        description="A slice may be idle this many times as long while a process or memory is on "
+        "it, because that would be lost.",
     )
     warning_s: Seconds = Field(
-        300, description="From a warning to the reclaim, seconds; a restart begins it anew."
+        300,
+        description="Seconds from a warning to the reclaim; after a restart of the pool they "
+        "begin anew.",
     )
     keepalive_s: Seconds = Field(
-        1800, description='How long one "I am still here" holds off the next warning, seconds.'
+        1800, description='For how many seconds one "I am still here" prevents the next warning.'
     )
     keepalives: int = Field(
         2,
         ge=0,
         le=1000,
-        description='How often "I am still here" counts before something must run again.',
+        description='How often "I am still here" works before something must run again.',
     )
     unused_s: Seconds = Field(
         3600,
-        description="How long looking at the page, or work beside an empty slice, counts as use, "
-        "seconds; whatever a student's server reports, it shields an empty slice no longer.",
+        description="For how many seconds an open page, or work beside an empty slice, counts as "
+        "use. After that, nothing that a student's server reports protects an empty slice.",
     )
     stale_s: Seconds = Field(
         90,
-        description="A report older than this is not known any more, seconds. Unknown is never "
-        "idle.",
+        description="After this many seconds a report no longer counts, and the state of its "
+        "server is unknown. Unknown is never idle.",
     )
     report_s: float = Field(
         15,
         ge=2,
         le=3600,
-        description="Time between two reports of a student's server, seconds, at most 5 while it "
-        "is warned. Keep it well below `stale_s`.",
+        description="Seconds between two reports of a student's server; at most 5 during a "
+        "warning. Keep it well below `stale_s`.",
     )
     cpu_busy_pct: float = Field(
-        10, gt=0, le=10_000, description="CPU use from which a server works, percent of one core."
+        10,
+        gt=0,
+        le=10_000,
+        description="CPU use above which a server counts as active, in percent of one core.",
     )
     gpu_busy_pct: float = Field(
         1,
         gt=0,
         lt=100,
-        description="GPU activity above which a slice computes, percent; only where the hardware "
-        "tells it (Hopper, or a whole GPU).",
+        description="GPU activity above which a slice counts as active, in percent. It has an "
+        "effect only where the hardware reports activity (Hopper, or a whole GPU).",
     )
     timezone: str = Field(
         "UTC",
-        description="Time zone of `maintenance`, of the courses' `ends` and of the weeks in "
-        "reports of usage: `Europe/Berlin`.",
+        description="Time zone of `maintenance`, of the courses' `ends` and of the weeks in usage "
+        "reports, for example `Europe/Berlin`.",
     )
     maintenance: tuple[str, ...] = Field(
         (),
         strict=False,
-        description='When the lab is closed: `"tue 06:00-08:00"`, `"2026-11-24 06:00-08:00"`. '
-        "Leases are taken back at its start, none is granted until its end.",
+        description='When the lab is closed, for example `"tue 06:00-08:00"` or `"2026-11-24 '
+        '06:00-08:00"`. All leases are reclaimed when it begins, and none is granted until it '
+        "ends.",
     )
 
     @model_validator(mode="after")
@@ -204,58 +228,63 @@ class Course(Section):
     """[courses.NAME]: what the members of the JupyterHub group NAME may ask for."""
 
     title: str = Field(
-        "", max_length=200, description="Name on the spawn page. Empty: the group's."
+        "",
+        max_length=200,
+        description="The course's name on the spawn page. If it is empty, the name of the group "
+        "is shown.",
     )
     shapes: tuple[ShapeText, ...] = Field(
         strict=False,
         min_length=1,
-        description="Shapes the course offers: `1g.5gb`, `2x1g.5gb`, `3g.20gb`, `full`, `cpu` "
-        "or a need such as `at least 9 GiB`.",
+        description="Shapes that the course offers: `1g.5gb`, `2x1g.5gb`, `3g.20gb`, `full`, "
+        "`cpu` or a need such as `at least 9 GiB`.",
     )
     default: ShapeText = Field(
-        "cpu", description="The shape chosen at first; `cpu`, or one of `shapes`."
+        "cpu", description="The shape that is selected at first: `cpu`, or one of `shapes`."
     )
     members: tuple[Name, ...] = Field(
         (),
         strict=False,
-        description="Students put into the group at start. The authenticator may add others.",
+        description="Students who are put into the group when the lab starts. The authenticator "
+        "may add others.",
     )
     roster: str = Field(
         "",
-        description="CSV file with a line for each person: a column `user`, and if you like a "
-        "column `role` (`student`, `assistant`, `instructor`); read at start. Relative paths start "
-        "at the folder of lab.toml.",
+        description="CSV file with one line per person: a column `user` and optionally a column "
+        "`role` (`student`, `assistant`, `instructor`). It is read when the lab starts. A "
+        "relative path starts at the folder of lab.toml.",
     )
     instructors: tuple[Name, ...] = Field(
         (),
         strict=False,
-        description="Who sees and steers the course's tickets, leases and reservations. The hub "
-        "group `NAME-instructors` adds others.",
+        description="People who can see and steer the course's tickets, leases and reservations. "
+        "The hub group `NAME-instructors` adds others.",
     )
     assistants: tuple[Name, ...] = Field(
         (),
         strict=False,
-        description="Who sees the course's tickets and leases, sends messages and extends. The "
-        "hub group `NAME-assistants` adds others.",
+        description="People who can see the course's tickets and leases, send messages and extend "
+        "leases. The hub group `NAME-assistants` adds others.",
     )
     gpus: tuple[int | str, ...] = Field(
         (),
         strict=False,
-        description="GPUs of this course alone: UUIDs, or indices of simulated ones, from 0. No "
-        "other course gets leases there, and its instructors may drain and cut them.",
+        description="GPUs for this course alone: UUIDs, or the indices of simulated GPUs, from 0. "
+        "No other course gets leases on them, and the course's instructors may drain and "
+        "partition them.",
     )
     ends: tuple[str, ...] = Field(
         (),
         strict=False,
-        description='When its classes end and its leases are taken back: `"tue 12:00"`, '
-        '`"mon-fri 18:00"`, `"2026-11-24 12:00"`; in `reclaim.timezone`.',
+        description="When the course's classes end and its leases are reclaimed, for example "
+        '`"tue 12:00"`, `"mon-fri 18:00"` or `"2026-11-24 12:00"`, in `reclaim.timezone`.',
     )
     weight: float = Field(
         1.0,
         gt=0,
         le=1000,
-        description="The course's share of the slices when several courses wait: one of weight 2 "
-        "may use twice as much as one of weight 1.",
+        description="The course's share of the slices when several courses wait: a course of "
+        "weight 2 may use twice as much as one of weight 1.",
     )
 
     @property
@@ -277,39 +306,41 @@ class Course(Section):
 class Quota(Section):
     """[quotas.NAME]: a limit for each student, for one student, or for a whole course.
 
-    Counted in memory slices: a 1g.5gb is 1, a 3g.20gb is 4, a whole A100 is 8.
+    It counts memory slices: a 1g.5gb is 1, a 3g.20gb is 4, a whole A100 is 8.
     """
 
     course: str = Field(
         "",
-        description="The course it concerns; what is held in other courses does not count. "
-        "Empty: all courses together.",
+        description="The course to which the quota applies; slices held in other courses do not "
+        "count. If it is empty, the quota covers all courses together.",
     )
     user: str = Field(
         "",
-        description="The only student it concerns; takes the place of what holds for each. "
-        "Empty: each student.",
+        description="The only student to whom the quota applies; it replaces the quota for each "
+        "student. If it is empty, the quota applies to each student.",
     )
     shared: bool = Field(
-        False, description="All whom it concerns use it together, not each for themselves."
+        False,
+        description="Whether everybody to whom the quota applies uses it together. If false, each "
+        "student has a quota of their own.",
     )
     live_slices: int = Field(
         0,
         ge=0,
-        description="Memory slices held at a time; 0 for no limit. A student who asks for "
-        "more is refused, a course that holds as many waits.",
+        description="Memory slices held at a time; 0 for no limit. A student who asks for more is "
+        "refused; when a course holds this many, its students wait.",
     )
     slice_hours_week: float = Field(
         0,
         ge=0,
-        description="Memory slices times hours in any seven days; 0 for no limit. A "
-        "student's lease ends when they are used up; a course's keep new leases out.",
+        description="Memory slices times hours in any seven days; 0 for no limit. When a student "
+        "has used them up, the student's lease ends; when a course has, it gets no new leases.",
     )
     lease_s: float = Field(
         0,
         ge=0,
-        description="Longest lease, seconds; takes over from `pool.lease_s`; 0 for none "
-        "of its own. Extensions come on top.",
+        description="Longest lease, in seconds, in place of `pool.lease_s`; 0 if the quota does "
+        "not limit it. Extensions are added on top.",
     )
 
     def limit(self, kind: Literal["live_slices", "slice_hours_week", "lease_s"]) -> float:

@@ -14,14 +14,14 @@ from miglab_pool.settings import PoolSettings, Section
 
 HEAD = """# Settings: lab.toml
 
-Everything that an instructor or operator sets is in `lab.toml`, beside `./lab`.
-Another file is chosen with `./lab up --config FILE`.
-A key that does not exist is an error, which names the file, the key and the keys that do.
-So are a wrong type and a shape that no GPU of the lab can be cut into.
+Instructors and operators set everything in `lab.toml`, beside `./lab`.
+To use another file, run `./lab up --config FILE`.
+An unknown key is an error; the message names the file, the key and the keys that exist.
+A value of the wrong type, or a shape that fits on no GPU of the lab, is an error too.
 The exit status is then 2, and nothing has been started or changed.
 Durations are in seconds and memory is in GiB unless the key says otherwise.
 
-This page is made from the code, by `python -m miglab_hub.settings.reference`.
+This page is generated from the code by `python -m miglab_hub.settings.reference`.
 """
 
 
@@ -61,10 +61,10 @@ def _fields(field: FieldInfo) -> dict[str, FieldInfo]:
 
 
 def _table(name: str, field: FieldInfo) -> str:
-    words = (_model(field).__doc__ or "").split(": ", 1)[1]
+    words = " ".join((_model(field).__doc__ or "").split(": ", 1)[1].split())
     rows = [_row(key, each) for key, each in _fields(field).items()]
-    head = ["| key | default | what it sets |", "|---|---|---|"]
-    sentence = words[0].upper() + " ".join(words[1:].split())
+    head = ["| key | default | meaning |", "|---|---|---|"]
+    sentence = words[0].upper() + words[1:]
     return "\n".join([f"## [{_title(name, field)}]", "", sentence, "", *head, *rows, ""])
 
 

@@ -21,41 +21,42 @@ class Lab(Section):
     name: str = Field(
         "miglab",
         pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
-        description="The lab's name in labels and names of containers, volumes, networks. Two labs "
-        "on one Docker engine need two names: each removes what carries its own and has no lease.",
+        description="The lab's name in the labels and names of containers, volumes and networks. "
+        "Two labs on one Docker engine need different names, because each lab removes everything "
+        "that carries its name and has no lease.",
     )
     title: str = Field(
         "miglab",
         min_length=1,
         max_length=60,
-        description="The name that people read on every page and in the browser's tab.",
+        description="The name that people see on every page and in the browser's tab.",
     )
     logo: str = Field(
         "",
         description="The picture at the top of every page: an SVG or PNG file, about 30 pixels "
-        "high. Empty: miglab's own.",
+        "high. If it is empty, miglab's own logo is shown.",
     )
     state_dir: str = Field(
         ".lab",
-        description="Folder of everything the lab writes: ledger, hub database, secrets, "
-        "simulated GPUs, homes, logs. Relative paths start at the folder of lab.toml.",
+        description="Folder for everything that the lab writes: ledger, hub database, secrets, "
+        "simulated GPUs, homes, logs. A relative path starts at the folder of lab.toml.",
     )
-    host: str = Field("127.0.0.1", description="Address on which people reach the lab.")
+    host: str = Field("127.0.0.1", description="Address at which people reach the lab.")
     port: PublicPort = Field(
         8000,
-        description="Port on which people reach the lab; `--port` takes over. The next four "
-        "belong to the lab too: the proxy's own API, the hub, the pool's management and its "
-        "student listener.",
+        description="Port at which people reach the lab; `--port` overrides it. The lab also uses "
+        "the next four ports: for the proxy's own API, the hub, the pool's management listener "
+        "and its student listener.",
     )
     base_url: str = Field(
-        "/", pattern=r"^/([\w.~-]+/)*$", description="Path below which the lab lives."
+        "/", pattern=r"^/([\w.~-]+/)*$", description="Path below which the lab is served."
     )
-    tls_certificate: str = Field("", description="PEM file of the certificate; empty for none.")
+    tls_certificate: str = Field("", description="PEM file of the TLS certificate; empty for none.")
     tls_key: str = Field("", description="PEM file of the certificate's key; empty for none.")
     plain_http: bool = Field(
         False,
-        description="Allow plain HTTP on an address other than loopback: only behind a front "
-        "end that ends TLS.",
+        description="Whether to allow plain HTTP on an address other than loopback. Set it only "
+        "behind a front end that ends TLS.",
     )
 
     subdomain_host: str = Field(
@@ -63,15 +64,16 @@ class Lab(Section):
         pattern=r"^(https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?)?$",
         description="Per-user domains: the origin that people open, such as "
         "`https://lab.example.edu`, with the port if it is not 443. Each student's server and the "
-        "pool then have a host of their own below it, so `lab.example.edu` and "
-        "`*.lab.example.edu` need DNS entries and a certificate. Required with containers or an "
-        "outside authenticator.",
+        "pool then have a host name of their own below it, so `lab.example.edu` and "
+        "`*.lab.example.edu` need DNS entries and a certificate. It is required with containers "
+        "or an outside authenticator.",
     )
     students_can_act_as_staff: bool = Field(
         False,
-        description="Run such a lab without `subdomain_host`. **Then any student can publish a "
-        "page that acts as whoever opens it**: as an instructor in the pool, as an admin "
-        "everywhere. Only for a lab in which all trust all.",
+        description="Whether a lab with containers or an outside authenticator may run without "
+        "`subdomain_host`. **Any student can then publish a page that acts as whoever opens it**: "
+        "as an instructor in the pool, as an admin everywhere. Set it only in a lab where "
+        "everybody trusts everybody.",
     )
 
     @model_validator(mode="after")
@@ -98,26 +100,43 @@ class Lab(Section):
 
 
 class Addresses(Section):
-    """[addresses]: who listens where and is called what, when the parts are not all on one host."""
+    """[addresses]: addresses and names of the parts, when they are not all on one host."""
 
-    hub_bind: str = Field("", description="Address the hub listens on. Empty: as students need it.")
+    hub_bind: str = Field(
+        "",
+        description="Address on which the hub listens. If it is empty, the lab chooses one that "
+        "students' servers can reach.",
+    )
     hub: str = Field(
-        "", description="Name by which proxy, pool and students reach the hub. Empty: `hub_bind`."
+        "",
+        description="Name by which the proxy, the pool and students' servers reach the hub. If it "
+        "is empty, `hub_bind` is used.",
     )
     proxy_bind: str = Field("127.0.0.1", description="Address of the proxy's own API.")
-    proxy: str = Field("", description="Name by which the hub reaches it. Empty: `proxy_bind`.")
+    proxy: str = Field(
+        "",
+        description="Name by which the hub reaches the proxy's API. If it is empty, `proxy_bind` "
+        "is used.",
+    )
     pool_bind: str = Field(
         "127.0.0.1",
-        description="Address of the pool's management listener. Never one that students reach.",
+        description="Address of the pool's management listener. Students' servers must never "
+        "reach it.",
     )
     pool: str = Field(
-        "", description="Name by which hub and proxy reach the pool. Empty: `pool_bind`."
+        "",
+        description="Name by which the hub and the proxy reach the pool. If it is empty, "
+        "`pool_bind` is used.",
     )
     student_bind: str = Field(
-        "", description="Address of the pool's student listener. Empty: as students need it."
+        "",
+        description="Address of the pool's student listener. If it is empty, the lab chooses one "
+        "that students' servers can reach.",
     )
     student: str = Field(
-        "", description="Name by which students' servers reach it. Empty: `student_bind`."
+        "",
+        description="Name by which students' servers reach the student listener. If it is empty, "
+        "`student_bind` is used.",
     )
 
 
@@ -126,46 +145,51 @@ class Students(Section):
 
     spawner: Literal["local", "docker"] = Field(
         "local",
-        description="`local`: processes of this machine, no isolation, for trial only. "
-        "`docker`: containers.",
+        description="`local` starts servers as processes of this machine, without isolation, for "
+        "trials only; `docker` starts containers.",
     )
     students_can_read_secrets: bool = Field(
         False,
-        description="Run local processes in a lab that other machines reach. **Then every student "
-        "can read the lab's secrets and the admin's password**, and all other students' files.",
+        description="Whether to allow local processes in a lab that other machines can reach. "
+        "**Every student can then read the lab's secrets and the admin's password**, and all "
+        "other students' files.",
     )
     image: str = Field(
-        "miglab-student", description="Image of the containers; `images/build` makes it."
+        "miglab-student", description="Image of the containers; `images/build` builds it."
     )
     docker_url: str = Field(
         "unix:///var/run/docker.sock",
-        description="The Docker engine. Its socket is as good as root.",
+        description="Address of the Docker engine. Whoever can use its socket is as good as root.",
     )
     network: str = Field(
-        "miglab", description="Docker network of the students' containers; made when missing."
+        "miglab",
+        description="Docker network of the students' containers; it is created if it does not "
+        "exist.",
     )
     disk_gib: float = Field(
         0,
         ge=0,
-        description="What a container may write beside its home volume, GiB; 0: no limit. Needs "
-        "an engine on overlay2 over XFS mounted with `pquota`, or on Btrfs or ZFS; any other "
-        "refuses to create containers.",
+        description="How many GiB a container may write outside its home volume; 0 for no limit. "
+        "It needs an engine on overlay2 over XFS mounted with `pquota`, or on Btrfs or ZFS; any "
+        "other engine refuses to create containers.",
     )
     notebooks: str = Field(
         "",
-        description="Folder of notebooks that local students get copies of; containers have the "
-        "image's. Empty: the lab's own.",
+        description="Folder of notebooks that are copied to students with local servers; "
+        "containers have the image's. If it is empty, the lab's own notebooks are used.",
     )
     default_course: Name = Field(
-        "everyone", description="Course of those who are in no group that is a course."
+        "everyone", description="Course of users who are in no group that is a course."
     )
     default_shape: ShapeText = Field(
-        "cpu", description="Shape of a server that is started without a choice (by API)."
+        "cpu",
+        description="Shape of a server that is started without a choice, for example through the "
+        "API.",
     )
     create_timeout_s: Seconds = Field(
         120,
-        description="Longest time to create and start a server once its slices are there, seconds; "
-        "then the start fails and the slices go back.",
+        description="Longest time, in seconds, to create and start a server once its slices "
+        "exist; then the start fails and the slices are released.",
     )
 
 
@@ -175,14 +199,14 @@ class Authentication(Section):
     class_: str = Field(
         "shared-password",
         alias="class",
-        description="`shared-password`, or any JupyterHub authenticator by entry point or full "
-        "class name.",
+        description="`shared-password`, or any JupyterHub authenticator, by its entry point or "
+        "full class name.",
     )
     anyone_can_be_any_student: bool = Field(
         False,
-        description="Use `shared-password` in a lab that other machines reach. **Then every "
-        "student can sign in as any other**, and under a thousand names: quotas and fair shares "
-        "mean nothing.",
+        description="Whether to allow `shared-password` in a lab that other machines can reach. "
+        "**Every student can then sign in as any other**, and under a thousand names, so that "
+        "quotas and fair shares mean nothing.",
     )
     admins: tuple[Name, ...] = Field(("admin",), strict=False, description="Site admins.")
     instructors: tuple[Name, ...] = Field(
@@ -205,18 +229,23 @@ class Authentication(Section):
 
 
 class Limits(Section):
-    """[limits."SHAPE"]: what a container with this shape may use; ``default``: all others."""
+    """[limits."SHAPE"]: what a container with this shape may use; ``default`` is for all others."""
 
-    memory_gib: float = Field(8, gt=0, le=4096, description="Memory, GiB; above it: out of memory.")
+    memory_gib: float = Field(
+        8,
+        gt=0,
+        le=4096,
+        description="Memory in GiB; a process that needs more is killed as out of memory.",
+    )
     cpus: float = Field(
-        2, gt=0, le=1024, description="CPU cores; above it the container is slowed."
+        2, gt=0, le=1024, description="CPU cores; a container that needs more is slowed down."
     )
     pids: int = Field(1024, ge=16, le=4_194_304, description="Processes and threads.")
     shm_gib: float = Field(
         1,
         gt=0,
         le=4096,
-        description="Shared memory (/dev/shm), GiB; data loaders of PyTorch need it.",
+        description="Shared memory (/dev/shm) in GiB; PyTorch's data loaders need it.",
     )
 
 
