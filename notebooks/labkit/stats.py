@@ -1,17 +1,14 @@
 """The statistics of noisy timings: median, spread, interval of a ratio, three honest looks.
 
 Pure functions over arrays; the last axis is always the round. Evidence for the rules is in the docs
-page on
-measuring: looking again and again until something shows gives false decisions in a fifth of the
-    cases, so there are
-at most three looks, each at 98.3 % (Bonferroni over three at 5 %).
+page on measuring: looking again and again until something shows gives false decisions in a fifth
+of the cases, so there are at most three looks, each at 98.3 % (Bonferroni over three at 5 %).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -165,25 +162,3 @@ def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
     (start, slope), *_ = np.linalg.lstsq(design, ys, rcond=None)
     residual = np.max(np.abs((start + slope * xs - ys) / ys))
     return float(start), float(slope), float(residual)
-
-
-def ratio_over_pairs(
-    pairs: Sequence[tuple[float, float]], *, level: float = LEVEL, seed: int = 0
-) -> dict[str, Any]:
-    """Ratio and interval for variants that cannot coexist: whole child pairs are resampled.
-
-    Raises:
-        ValueError: fewer than 5 pairs, from which no interval should be quoted.
-    """
-    if len(pairs) < 5:
-        raise ValueError(f"{len(pairs)} pairs; at least 5 are needed")
-    logs = np.log([a / b for a, b in pairs])
-    generator = np.random.default_rng(seed)
-    means = np.mean(logs[generator.integers(0, len(logs), size=(RESAMPLES, len(logs)))], axis=1)
-    tail = 50.0 * (1.0 - level)
-    low, high = np.percentile(means, [tail, 100.0 - tail])
-    return {
-        "ratio": float(np.exp(np.mean(logs))),
-        "low": float(np.exp(low)),
-        "high": float(np.exp(high)),
-    }

@@ -90,7 +90,7 @@ def confined(
     if not torch.cuda.is_available():
         return work if size is None else _on_threads(work, size)
     if size is None:
-        return graphed(work) if graph else work
+        return graphed(work) if graph else _as_on_parts(torch, work)
     return _on_sms(torch, work, size, graph=graph)
 
 
@@ -124,6 +124,22 @@ def _on_sms(torch: Any, work: Callable[[], Any], sms: int, *, graph: bool) -> Ca
             context.pop_context()
 
     return confined_work
+
+
+def _as_on_parts(torch: Any, work: Callable[[], Any]) -> Callable[[], Any]:
+    """The work on the whole, without autograd's threads where a part must go without them."""
+    try:
+        from torch.cuda.green_contexts import GreenContext
+    except ImportError:
+        return work
+    if hasattr(GreenContext, "Stream"):
+        return work
+
+    def single_threaded() -> None:
+        with torch.autograd.set_multithreading_enabled(False):
+            work()
+
+    return single_threaded
 
 
 def _on_stream(

@@ -153,11 +153,3 @@ def test_a_line_shows_whether_it_fits():
     inverse = [1 / 4, 1 / 8, 1 / 16, 1 / 32]
     assert stats.line_fit(inverse, [317, 206, 139, 114])[2] < 0.05
     assert stats.line_fit(inverse, [210, 160, 120, 78])[2] > 0.1
-
-
-def test_pairs_are_resampled_whole_and_five_are_the_least():
-    """Variants that cannot coexist are compared over at least five pairs of children."""
-    found = stats.ratio_over_pairs([(2.0, 1.0), (2.1, 1.0), (1.9, 1.0), (2.0, 1.0), (2.05, 1.0)])
-    assert found["low"] < found["ratio"] < found["high"]
-    with pytest.raises(ValueError, match="at least 5"):
-        stats.ratio_over_pairs([(2.0, 1.0)] * 4)
