@@ -385,7 +385,7 @@ def _again_and_again(train: Function) -> Function:
     """A step that goes over its batch the oftener the bigger it is."""
 
     def dear(batch: int, *given: Any, **named: Any) -> Any:
-        return _repeat(train(batch, *given, **named), max(1, batch // 6))
+        return _repeat(train(batch, *given, **named), max(1, min(8, batch // 6)))
 
     return dear
 
