@@ -43,28 +43,29 @@ class PoolProcess:
         self.process.send_signal(how)
         return self.process.wait(30)
 
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def client(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {read(self.settings.pool_secret)}"}
         url = f"{self.settings.pool_url}/api"
         return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30)
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[PoolProcess]:
-    service = PoolProcess(tmp_path)
-    service.start()
+@pytest.fixture(scope="module")
+def one_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolProcess]:
+    service = PoolProcess(tmp_path_factory.mktemp("service"))
     yield service
-    if service.process is not None and service.process.poll() is None:
+    if service.is_running():
         service.end(signal.SIGKILL)
 
 
-def test_sigterm_ends_it_cleanly(service: PoolProcess) -> None:
-    """Status 0, soon, though somebody follows the events; the stream ends with it."""
-    with service.client() as client, client.stream("GET", "/events") as stream:
-        lines = stream.iter_lines()
-        assert next(lines) == "event: pool"
-        assert service.end(signal.SIGTERM) == 0
-        assert all(not line.startswith("event: error") for line in lines)
+@pytest.fixture
+def service(one_service: PoolProcess) -> PoolProcess:
+    """Running; a test that ended it leaves the next one to start it."""
+    if not one_service.is_running():
+        one_service.start()
+    return one_service
 
 
 def test_a_lease_outlives_a_kill(service: PoolProcess) -> None:
@@ -102,24 +103,43 @@ def test_metrics_lie_outside_the_prefix(service: PoolProcess) -> None:
     assert student.status_code == 404
 
 
+def test_sigterm_ends_it_cleanly(service: PoolProcess) -> None:
+    """Status 0, soon, though somebody follows the events; the stream ends with it."""
+    with service.client() as client, client.stream("GET", "/events") as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == "event: pool"
+        assert service.end(signal.SIGTERM) == 0
+        assert all(not line.startswith("event: error") for line in lines)
+
+
 def half_requests(address: tuple[str, int], count: int) -> list[socket.socket]:
-    """Connections that begin a request and leave it at that."""
+    """Connections that begin a request and leave it at that.
+
+    Every eighth asks in full: its answer, or its end, says that those before it were accepted.  A
+    backlog that is full makes the next connection wait for a second.
+    """
     made = []
-    for _ in range(count):
+    for number in range(count):
         one = socket.create_connection(address, timeout=10)
-        one.sendall(b"GET /api/lease HTTP/1.1\r\nHost: x\r\n")
         made.append(one)
+        is_whole = number % 8 == 7
+        with contextlib.suppress(ConnectionError):
+            one.sendall(b"GET /api/lease HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * is_whole)
+            if is_whole:
+                one.recv(1)
     return made
 
 
-def test_students_connections_leave_the_spawner_room(service: PoolProcess) -> None:
+def test_students_connections_leave_the_spawner_room(one_service: PoolProcess) -> None:
     """More half requests than the process has descriptors: the spawner is served as ever."""
-    service.end(signal.SIGTERM)
+    service = one_service
+    if service.is_running():
+        service.end(signal.SIGTERM)
     service.start(descriptors=512)
     student = ("127.0.0.1", service.settings.student_port)
     with contextlib.ExitStack() as stack, service.client() as client:
         for one in half_requests(student, 600):
             stack.enter_context(one)
-        answer = client.post("/tickets", json=ASK, timeout=5)
+        answer = client.post("/tickets", json={**ASK, "user": "bob"}, timeout=5)
         assert answer.status_code == 201
     assert service.log.stat().st_size < 100_000
