@@ -6,6 +6,8 @@ An examination that cannot look says so: what is unknown is never reported as fi
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,9 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.errors import DriverMissing, GpuError, GpuLost
-from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.errors import DriverMissing, GpuError, GpuHung, GpuLost
+from miglab_pool.gpu.open import open_watched
+from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.views.health_findings import (
     GPU_IS_LOST,
     HealthFinding,
@@ -34,6 +36,7 @@ OLDEST_ENGINE = (19, 3)
 TOOLKIT_HOOK = "nvidia-container-runtime-hook"
 MIG_RIGHTS = Path("/proc/driver/nvidia/capabilities/mig/config")
 DOCKER_TIMEOUT_S = 5
+GPU_TIMEOUT_S = 5.0
 
 
 Examination = Callable[[Settings], Iterator[HealthFinding]]
@@ -95,34 +98,39 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
 def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
     """Driver, the listed GPUs, their MIG mode and health, and the right to change slices."""
     try:
-        driver = open_gpus(
-            simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+        driver = open_watched(
+            simulated_state=settings.simulated_state,
+            gpu_uuids=settings.gpus.uuids or None,
+            limit_s=GPU_TIMEOUT_S,
         )
+        driver.check(GPU_TIMEOUT_S)
     except DriverMissing as error:
         yield wrong("driver", str(error), "install NVIDIA's driver, or set gpus.simulated = true")
-        return
-    except GpuLost as error:
-        yield wrong("GPUs", str(error), GPU_IS_LOST)
         return
     except GpuError as error:
         yield wrong("GPUs", str(error), "compare gpus.uuids in lab.toml with `nvidia-smi -L`")
         return
     try:
-        yield from _each_gpu(driver)
+        with ThreadPoolExecutor(len(driver.uuids)) as threads:
+            for found in threads.map(partial(_one_gpu, driver), driver.uuids):
+                yield from found
     finally:
         driver.close()
     if not settings.gpus.simulated:
         yield from _rights()
 
 
-def _each_gpu(driver: Driver) -> Iterator[HealthFinding]:
+def _one_gpu(driver: WatchedDriver, uuid: str) -> list[HealthFinding]:
+    name = f"GPU {driver.uuids.index(uuid)}"
     try:
-        gpus = driver.gpus()
+        return list(of_gpu(driver.info(uuid), driver.health(uuid)))
+    except GpuHung as error:
+        do = "drain it; if it does not come back, reset it or reboot the host"
+        return [wrong(name, f"unknown: {error}", do)]
+    except GpuLost as error:
+        return [wrong(name, str(error), GPU_IS_LOST)]
     except GpuError as error:
-        yield wrong("GPUs", str(error), "see the driver's messages: dmesg | grep -i nvrm")
-        return
-    for gpu in gpus:
-        yield from of_gpu(gpu, driver.health(gpu.uuid))
+        return [wrong(name, str(error), "see the driver's messages: dmesg | grep -i nvrm")]
 
 
 def _rights() -> Iterator[HealthFinding]:

@@ -22,6 +22,7 @@ from miglab_pool.decisions import layouts as layouts_room
 from miglab_pool.decisions.forecast import estimate, gather
 from miglab_pool.decisions.layouts import Cuttable
 from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Holders
 from miglab_pool.model.memory import Wellness
@@ -49,11 +50,10 @@ from miglab_pool.transactions.messages import end_old as end_old_notes
 from miglab_pool.views import layout_views, lease_cases, pool_views, usage_facts
 from miglab_pool.views.lease_cases import Case
 from miglab_pool.views.usage_report import Facts
-from miglab_pool.worker import gpu_health, jobs, sampling
+from miglab_pool.worker import gpu_health, inspect_gpu, jobs, reconcile, sampling
 from miglab_pool.worker.gpu_health import Condition
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import Job, JobKind
-from miglab_pool.worker.reconcile import ask_after_holders, reconcile
 from miglab_pool.worker.worker import Worker
 
 ALL_KINDS = frozenset(JobKind)
@@ -78,7 +78,7 @@ class Pool:
         self,
         settings: PoolSettings,
         ledger: Ledger,
-        driver: Driver,
+        driver: Driver | WatchedDriver,
         holders: Holders,
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = None,
@@ -346,9 +346,20 @@ class Pool:
         """The pool as it is, from memory; the same object until something changes."""
         return pool_views.snapshot(self.view)
 
-    def sample(self) -> None:
-        """Read memory and processes of every slice; the worker's, like `perform`."""
-        sampling.sample(self.worker)
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """The GPUs that the pool was given, whether or not they answer."""
+        return self.worker.driver.uuids
+
+    @property
+    def longest_call_s(self) -> float:
+        """How long the oldest driver call that has not come back has lasted; 0: there is none."""
+        return self.worker.driver.longest_call_s
+
+    def sample(self, gpu: str | None = None) -> None:
+        """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""
+        for uuid in self.gpu_uuids if gpu is None else (gpu,):
+            sampling.sample(self.worker, uuid)
 
     def note_activity(self, spent: Iterable[Spent]) -> None:
         """Keep what was seen of leases, for reports of usage."""
@@ -385,11 +396,10 @@ class Pool:
     # -- what must be done --------------------------------------------------------------------
 
     def turn(self) -> None:
-        """One turn: end what is overdue, notice stuck calls, grant.  Ledger only."""
+        """One turn: end what is overdue, grant.  Ledger only."""
         if self._clock is not None:
             self._follow(self._clock)
         with self.store.write(durable=True) as tx:
-            jobs.notice_stuck(self.worker, tx)
             tickets.expire(self.store, tx)
             reservations.note_phases(self.store, tx)
             end_old_notes(self.store, tx)
@@ -418,14 +428,17 @@ class Pool:
             if before.version == now.version and _by_time(before) != _by_time(now):
                 self.store.changed()
 
-    def next_job(self, kinds: Iterable[JobKind] = ALL_KINDS) -> Job | None:
+    def next_job(
+        self, kinds: Iterable[JobKind] = ALL_KINDS, busy: Collection[str] = ()
+    ) -> Job | None:
         """What must be done next to a GPU or holder; None when nothing is due.
 
         Args:
             kinds: only these; a service may probe holders on a thread of its own.
+            busy: GPUs for which a job is under way.
         """
         with self.store.lock:
-            return jobs.next_job(self.worker, frozenset(kinds))
+            return jobs.next_job(self.worker, frozenset(kinds), busy)
 
     def perform(self, job: Job) -> None:
         """Do it.  A failing GPU ends up in the ledger, never at the caller."""
@@ -437,14 +450,33 @@ class Pool:
             self.worker.abandoned = lease_ids
 
     def reconcile(self) -> list[Finding]:
-        """Compare ledger, holders and NVML, and heal; on the worker, at start and on a timer."""
+        """Compare ledger, holders and NVML, and heal: one step after another.
+
+        A service takes the three steps apart, so that no GPU waits for another.
+        """
+        found = self.begin_reconcile()
+        self.read_versions()
+        for gpu in self.gpu_uuids:
+            found += self.inspect(gpu)
+        return found + self.ask_after_holders()
+
+    def begin_reconcile(self) -> list[Finding]:
+        """The first step, at start and on a timer: left-over containers, GPUs not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
-        return reconcile(self.worker)
+        return reconcile.begin(self.worker)
+
+    def inspect(self, gpu: str) -> list[Finding]:
+        """The second, for each GPU: compare it with the ledger, and heal; the worker's."""
+        return reconcile.inspect(self.worker, gpu)
+
+    def read_versions(self) -> None:
+        """Ask which driver the host runs; the worker's."""
+        inspect_gpu.read_versions(self.worker)
 
     def ask_after_holders(self) -> list[Finding]:
         """Notice servers that ended without anybody saying so: one cheap listing, often."""
-        return ask_after_holders(self.worker)
+        return reconcile.ask_after_holders(self.worker)
 
     def estimate(self) -> None:
         """Work out anew how long those in line will wait; long, and off the lock.

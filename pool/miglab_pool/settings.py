@@ -363,7 +363,7 @@ class Tuning(Section):
         probe_s: how soon a holder whose lease is being released is asked after again.
         remove_after_s: how long a stopped container may outlive its lease's release request
             before the pool removes it itself.
-        stuck_s: an NVML call that lasts longer marks its GPU unknown.
+        stuck_s: a driver call that lasts longer marks its GPU unknown.
         retry_s: the first pause after a failed NVML call; it doubles up to ``retry_max_s``.
         quarantine_after: how many failed destroys quarantine a slice until somebody looks at it.
         keep_warm: whether a scrubbed slice is made anew at once if nobody waits.
@@ -371,7 +371,7 @@ class Tuning(Section):
 
     probe_s: float = 0.5
     remove_after_s: float = 30.0
-    stuck_s: float = 30.0
+    stuck_s: float = 20.0  # the next reading is at most 5 s off: known within 30 s
     retry_s: float = 1.0
     retry_max_s: float = 60.0
     quarantine_after: int = 8

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 from miglab_bench.measures.pool import LAB, free_ports, wait_until_ready
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.state.lock import AlreadyRunning, GpuLock
 
 ASK = {"user": "alice", "server": "", "course": "everyone", "shape": "1g.5gb"}
 
@@ -91,6 +94,51 @@ def test_a_second_one_steps_back(service: PoolProcess) -> None:
     assert second.stderr.count("\n") == 1 and "already holds" in second.stderr
     with service.client() as client:
         assert client.get("/health").json()["ok"]
+
+
+def test_two_labs_on_one_gpu(service: PoolProcess, tmp_path: Path) -> None:
+    """A lab with another state folder and the same GPU is refused, and told which one it is."""
+    (gpu,) = SimulatedMachine(service.settings.state / "gpus").state().gpus
+    with pytest.raises(AlreadyRunning, match=gpu.uuid):
+        GpuLock(service.settings.state / "gpus" / f"miglab-{gpu.uuid}.lock")
+
+
+def states(service: PoolProcess) -> list[str]:
+    with service.client() as client:
+        return [gpu["state"] for gpu in client.get("/pool").json()["gpus"]]
+
+
+@pytest.mark.long
+def test_gpus_that_hang(service: PoolProcess) -> None:
+    """Within 30 s a hung GPU is unknown wherever it is shown; then all hang, also at the start."""
+    machine = SimulatedMachine(service.settings.state / "gpus")
+    settings = service.settings
+    machine.break_gpu("stuck")
+    began = time.monotonic()
+    while states(service) != ["unknown"]:
+        assert time.monotonic() - began < 30
+        time.sleep(0.2)
+    metrics = httpx.get(f"{settings.pool_origin}/metrics", trust_env=False).text
+    assert 'miglab_gpus{state="unknown"} 1.0' in metrics
+    with service.client() as client:
+        health = client.get("/health").json()
+        assert (health["ok"], health["gpus_troubled"], health["is_stuck"]) == (False, 1, True)
+    told = command("doctor", "--config", str(service.file))
+    assert "has not come back" in told
+    assert "unknown" in command("pool", "--config", str(service.file), "status")
+    machine.hang()
+    assert service.end(signal.SIGTERM) == 0
+    service.start()
+    assert service.end(signal.SIGTERM) == 0
+    machine.break_gpu("ok")
+    service.start()
+    assert states(service) == ["ok"]
+
+
+def command(*words: str) -> str:
+    """What `miglab …` prints."""
+    call = [sys.executable, "-m", "miglab_hub.cli", *words]
+    return subprocess.run(call, capture_output=True, text=True, timeout=60).stdout
 
 
 def test_metrics_lie_outside_the_prefix(service: PoolProcess) -> None:

@@ -86,7 +86,8 @@ def break_(
     gpu: OnGpu = None,
     xid: Annotated[int, typer.Option(help="For 'xid': the number.", min=1)] = 79,
     function: Annotated[
-        str | None, typer.Option(help="For 'fail': the NVML function, or how its name begins.")
+        str | None,
+        typer.Option(help="For 'fail' and 'hang': the NVML function, or how its name begins."),
     ] = None,
     error: Annotated[str, typer.Option(help="For 'fail': NVML's error.")] = "UNKNOWN",
     times: Annotated[int, typer.Option(help="For 'fail': how many calls.", min=1)] = 1,
@@ -96,12 +97,14 @@ def break_(
     with _one_message():
         machine = SimulatedMachine(state)
         uuid = _gpu_uuid(machine, gpu)
-        if how is not Break.FAIL:
+        only = None if gpu is None else uuid
+        if how is Break.HANG:
+            machine.hang(function or "", only)
+        elif how is not Break.FAIL:
             machine.break_gpu(how, uuid, xid)
         elif function is None:
             raise LookupError("Say which function fails, with --function nvml….")
         else:
-            only = None if gpu is None else uuid
             machine.fail_next(function, error_code(error), times, only)
 
 
@@ -202,6 +205,7 @@ def _row(part: dict[str, Any], processes: list[dict[str, Any]]) -> list[str]:
 
 def _troubles(view: dict[str, Any]) -> list[str]:
     troubles = [f"ordered failure: {fault}" for fault in view["faults"]]
+    troubles += [f"hanging calls: {hang}" for hang in view["hangs"]]
     if not view["driver_loaded"]:
         troubles.append("the driver is not loaded")
     if not view["may_configure"]:

@@ -162,12 +162,16 @@ def check_authenticator(settings: Settings) -> None:
         ) from error
 
 
-def check_shapes(settings: Settings, geometries: Iterable[Geometry]) -> None:
+def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> None:
     """Check that every shape that lab.toml names is one that some GPU can give.
+
+    Where not every GPU answers, ``geometries`` is None and nothing is known to be wrong.
 
     Raises:
         StartError: one is not; the message names key, shape and what there is.
     """
+    if geometries is None:
+        return
     there = list(geometries)
     asked = {f"courses.{name}.shapes": course.shapes for name, course in settings.courses.items()}
     asked["students.default_shape"] = (settings.students.default_shape,)

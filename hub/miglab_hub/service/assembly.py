@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +16,14 @@ from miglab_hub.doctor import examine_host
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
-from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.open import open_watched
+from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.http.access.auth import HubAccess, SignIn
 from miglab_pool.http.access.token_guesses import ServerTokens
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
-from miglab_pool.ledger.file import LedgerError
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Holders
 from miglab_pool.pool import Pool
@@ -31,12 +31,14 @@ from miglab_pool.reclaimer.closing_times import TIME_IS_UP
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.server_stopper import ServerEnder
 from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_pool.state.lock import GPU_LOCKS, lock_gpus
 from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders
 
 log = logging.getLogger(__name__)
 
 STUDENT_CACHE_S = 10
 HUB_TIMEOUT_S = 30.0
+GPUS_OPEN_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,12 @@ def assemble(settings: Settings) -> ServiceParts:
         LedgerError: the ledger cannot be used.
         StartError: there is no such model of simulated GPUs.
         GpuError: the GPUs cannot be opened.
+        AlreadyRunning: another lab's pool service has one of the GPUs.
         OSError: a file cannot be read or written.
     """
     lab_secrets.make_all(settings)
     make_simulated(settings)
-    driver, ledger = _open(settings)
+    driver, ledger, locks = _open(settings)
     pool = Pool(settings, ledger, driver, _holders(settings), steady=time.monotonic)
     access = _access(settings)
     hub = _hub_client(access)
@@ -85,6 +88,7 @@ def assemble(settings: Settings) -> ServiceParts:
     def close() -> None:
         ledger.close()
         driver.close()
+        locks.close()
 
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
     host = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
@@ -110,15 +114,21 @@ def assemble(settings: Settings) -> ServiceParts:
     )
 
 
-def _open(settings: Settings) -> tuple[Driver, Ledger]:
-    driver = open_gpus(
-        simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
+    """GPUs, ledger, and the locks of the GPUs.  A GPU that hangs is not waited for."""
+    driver = open_watched(
+        simulated_state=settings.simulated_state,
+        gpu_uuids=settings.gpus.uuids or None,
+        limit_s=settings.tuning.stuck_s,
     )
-    try:
-        return driver, Ledger(settings.ledger)
-    except LedgerError:
-        driver.close()
-        raise
+    with ExitStack() as opened:
+        locks = lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids)
+        opened.enter_context(locks)
+        opened.callback(driver.close)
+        driver.check(GPUS_OPEN_S)
+        ledger = Ledger(settings.ledger)
+        opened.pop_all()
+    return driver, ledger, locks
 
 
 def _times(settings: Settings) -> Times:

@@ -1,31 +1,46 @@
 """The GPUs that lab.toml names, opened or simulated."""
 
+import logging
+
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.errors import GpuError
 from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.open import open_watched
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.models import model_named
 
+log = logging.getLogger(__name__)
 
-def geometries(settings: Settings) -> list[Geometry]:
+ANSWER_S = 5.0
+
+
+def geometries(settings: Settings) -> list[Geometry] | None:
     """How the lab's GPUs can be cut; the simulated ones are made when missing.
+
+    Returns:
+        None if not every GPU answers in time: then nobody knows.
 
     Raises:
         StartError: a listed GPU is not there, or NVML does not answer.
     """
     try:
         make_simulated(settings)
-        driver = open_gpus(
-            simulated_state=settings.simulated_state, gpu_uuids=settings.gpus.uuids or None
+        driver = open_watched(
+            simulated_state=settings.simulated_state,
+            gpu_uuids=settings.gpus.uuids or None,
+            limit_s=ANSWER_S,
         )
         try:
-            return [gpu.geometry for gpu in driver.gpus()]
+            found = [gpu.geometry for gpu in driver.gpus()]
         finally:
             driver.close()
     except GpuError as error:
         raise StartError(f"{settings.file}: gpus: {error}") from error
+    if len(found) < len(driver.uuids):
+        log.warning("not every GPU answers: whether the shapes of lab.toml fit them is not known")
+        return None
+    return found
 
 
 def make_simulated(settings: Settings) -> None:

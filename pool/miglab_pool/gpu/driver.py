@@ -6,6 +6,7 @@ destroyed is the pool's business.  It never changes the MIG mode.
 
 import contextlib
 import ctypes
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,14 +34,23 @@ class Driver:
 
     Attributes:
         simulated: whether the GPUs are simulated.
+        uuids: of the GPUs in use here.
     """
 
-    def __init__(self, nvml: Any, gpu_uuids: Sequence[str] | None = None) -> None:
+    longest_call_s = 0.0  # nobody watches its calls: see watched.py
+
+    def __init__(
+        self,
+        nvml: Any,
+        gpu_uuids: Sequence[str] | None = None,
+        seen_xids: dict[str, deque[int] | None] | None = None,
+    ) -> None:
         """Open NVML.
 
         Args:
             nvml: the module ``pynvml`` or a ``SimulatedNvml``.
             gpu_uuids: the GPUs to use, no other is touched; None = all.
+            seen_xids: the Xid faults seen so far, by GPU, to which it adds.
 
         Raises:
             GpuError: no driver, or a listed GPU is not there.
@@ -51,12 +61,12 @@ class Driver:
         self._facts: dict[str, tuple[int, str, int, int | None]] = {}
         call("open NVML", nvml.nvmlInit)
         try:
-            self._uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
+            self.uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
             self._check_listed()
         except errors.GpuError:
             call("close NVML", nvml.nvmlShutdown)
             raise
-        self._xids = XidWatch(nvml)
+        self._xids = XidWatch(nvml, seen_xids)
         self._activity = ActivityWatch(nvml)
         self._computes = ComputeInstances(nvml)
 
@@ -67,14 +77,27 @@ class Driver:
         call("close NVML", self._nvml.nvmlShutdown)
 
     def gpus(self) -> list[GpuInfo]:
-        """Every GPU in use here, in NVML's order.
+        """Every GPU in use here, in NVML's order; see `info`."""
+        return sorted((self.info(uuid) for uuid in self.uuids), key=lambda info: info.index)
 
-        A GPU that was seen and is now lost is listed with its mode unknown.
+    def info(self, gpu_uuid: str) -> GpuInfo:
+        """What a GPU is; one that was seen and is now lost has its mode unknown.
 
         Raises:
-            GpuError: a GPU cannot be read and never could.
+            GpuError: it cannot be read and never could.
         """
-        return sorted((self._info(uuid) for uuid in self._uuids), key=lambda info: info.index)
+        try:
+            gpu = self._handle(gpu_uuid)
+            facts = self._read_facts(gpu, gpu_uuid)
+            mode = read(f"read the MIG mode of {gpu_uuid}", self._nvml.nvmlDeviceGetMigMode, gpu)
+        except errors.GpuLost:
+            if gpu_uuid not in self._facts:
+                raise
+            facts, mode = self._facts[gpu_uuid], None
+        current, pending = (None, None) if mode is None else (bool(mode[0]), bool(mode[1]))
+        geometry = self._geometries[gpu_uuid]
+        index, name, memory_mib, sm_count = facts
+        return GpuInfo(gpu_uuid, index, name, memory_mib, sm_count, geometry, current, pending)
 
     def slices(self, gpu_uuid: str) -> list[SliceReading]:
         """Every slice on a GPU, lowest start first, half-made and foreign ones included.
@@ -176,7 +199,7 @@ class Driver:
         return tuple(call("read a GPU's UUID", self._nvml.nvmlDeviceGetUUID, h) for h in handles)
 
     def _check_listed(self) -> None:
-        for uuid in self._uuids:
+        for uuid in self.uuids:
             try:
                 self._handle(uuid)
             except errors.NotFound as error:
@@ -190,20 +213,6 @@ class Driver:
 
     def _handle(self, gpu_uuid: str) -> Any:
         return call(f"open GPU {gpu_uuid}", self._nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
-
-    def _info(self, gpu_uuid: str) -> GpuInfo:
-        try:
-            gpu = self._handle(gpu_uuid)
-            facts = self._read_facts(gpu, gpu_uuid)
-            mode = read(f"read the MIG mode of {gpu_uuid}", self._nvml.nvmlDeviceGetMigMode, gpu)
-        except errors.GpuLost:
-            if gpu_uuid not in self._facts:
-                raise
-            facts, mode = self._facts[gpu_uuid], None
-        current, pending = (None, None) if mode is None else (bool(mode[0]), bool(mode[1]))
-        geometry = self._geometries[gpu_uuid]
-        index, name, memory_mib, sm_count = facts
-        return GpuInfo(gpu_uuid, index, name, memory_mib, sm_count, geometry, current, pending)
 
     def _read_facts(self, gpu: Any, gpu_uuid: str) -> tuple[int, str, int, int | None]:
         if gpu_uuid not in self._facts:

@@ -16,6 +16,10 @@ class GpuLost(GpuError):
     """The GPU has fallen off the bus or needs a reset; nothing on it can be read."""
 
 
+class GpuHung(GpuError):
+    """A driver call has not come back in time; what it did, or will do, is not known."""
+
+
 class InUse(GpuError):
     """Something still uses the slice: a process, a compute instance, a leaked handle."""
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pynvml
 
 from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.watched import WatchedDriver
 
-__all__ = ["Driver", "open_gpus"]
+__all__ = ["Driver", "open_gpus", "open_watched"]
 
 
 def open_gpus(
@@ -35,3 +36,36 @@ def open_gpus(
     from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # a real lab never loads it
 
     return Driver(SimulatedNvml(simulated_state), gpu_uuids)
+
+
+def open_watched(
+    *, simulated_state: Path | None, gpu_uuids: Sequence[str] | None, limit_s: float
+) -> WatchedDriver:
+    """The GPUs, each call to them watched; nothing is asked of them yet.
+
+    Args:
+        simulated_state: the folder of a simulated machine; None = this host's real GPUs.
+        gpu_uuids: the GPUs to use; None = all those of a simulated machine.
+        limit_s: how long a call may take.
+
+    Raises:
+        GpuError: there is no such simulated machine.
+    """
+    if simulated_state is None:
+        return WatchedDriver(
+            lambda gpus, seen: Driver(pynvml, gpus, seen),
+            gpu_uuids or (),
+            simulated=False,
+            limit_s=limit_s,
+        )
+    from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+    from miglab_pool.gpu.simulated.state import StateFile
+
+    there = [gpu.uuid for gpu in StateFile(simulated_state).read().gpus]
+    nvml = SimulatedNvml(simulated_state)
+    return WatchedDriver(
+        lambda gpus, seen: Driver(nvml, gpus, seen),
+        gpu_uuids or there,
+        simulated=True,
+        limit_s=limit_s,
+    )

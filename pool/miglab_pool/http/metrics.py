@@ -75,7 +75,7 @@ class Metrics:
     def _make_counters(self) -> None:
         self.gpu_call_s = Gauge(
             "miglab_gpu_call_seconds",
-            "How long the work on the GPU thread has lasted; 0 at rest.",
+            "How long the oldest driver call under way has lasted; 0 if there is none.",
             registry=self.registry,
         )
         self.refusals = self._counter("miglab_refusals", "Refused requests.", "reason")

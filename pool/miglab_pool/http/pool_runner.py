@@ -1,9 +1,9 @@
 """Runs the synchronous pool inside an asyncio process.
 
-Decisions (ledger only, fast) run one at a time on one thread; everything that may call NVML runs on
-another single thread, and holders are asked after on a third, so that a slow Docker engine delays
-no slice.  Who only looks at the pool is answered from its published view, on a thread that holds up
-none of these.  Nothing here decides.
+Decisions (ledger only, fast) run one at a time on one thread.  What may call NVML is done for each
+GPU by itself, on threads of their own, so that a GPU that hangs delays no other; holders are asked
+after on another thread, so that a slow Docker engine delays no slice.  Who only looks at the pool
+is answered from its published view, on a thread that holds up none of these.  Nothing here decides.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.tickets import TicketView
 from miglab_pool import settings
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.notifier import Notifier
-from miglab_pool.worker.jobs import JobKind
+from miglab_pool.worker.jobs import Job, JobKind
 
 if TYPE_CHECKING:
     from miglab_pool.pool import Pool
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 _POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning()
 T = TypeVar("T")
 HOLDER_JOBS = frozenset({JobKind.PROBE})
+MOST_GPU_THREADS = 256  # of which a GPU takes one while something is done to it, or read
 FORECAST_REST = 10  # times what a forecast took: so it costs at most a tenth of one core
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
 
@@ -49,7 +51,8 @@ class Times:
         sample_s: between two readings of the slices' memory and processes.
         estimate_s: between two forecasts of the waits; more if one takes long.
         reclaim_s: between two looks for what is to be warned or taken back.
-        stuck_s: how long a call on the GPU thread may last before health says so.
+        start_s: how long the service waits, when it starts, for all GPUs to be compared.
+        stuck_s: how long a driver call may last before health says so.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
     """
 
@@ -60,6 +63,7 @@ class Times:
     sample_s: float = 5.0
     estimate_s: float = 3.0
     reclaim_s: float = _RECLAIM.every_s
+    start_s: float = 5.0
     stuck_s: float = _TUNING.stuck_s
     stop_s: float = 10.0
 
@@ -98,14 +102,17 @@ class PoolRunner:
         self.reclaimer = reclaimer
         self._end_servers = end_servers
         self._decisions = ThreadPoolExecutor(1, "miglab-decide")
-        self._gpu = ThreadPoolExecutor(1, "miglab-gpu")
+        self._gpu = ThreadPoolExecutor(MOST_GPU_THREADS, "miglab-gpu")
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
         self._forecasts = ThreadPoolExecutor(1, "miglab-forecast")
         self._reports = ThreadPoolExecutor(1, "miglab-report")
         self._looks = ThreadPoolExecutor(1, "miglab-look")
         self._drawn: CachedSnapshot | None = None
         self._drawing: asyncio.Task[None] | None = None
-        self._gpu_since: float | None = None
+        self._busy: set[str] = set()  # GPUs for which a job is under way
+        self._sampling: set[str] = set()
+        self._beside: set[asyncio.Task[None]] = set()
+        self._on_gpus: set[Future[Any]] = set()
         self._failing: set[str] = set()
         self._is_reconciled = False
         self.findings: tuple[Finding, ...] = ()
@@ -169,45 +176,48 @@ class PoolRunner:
     async def act(self, kinds: frozenset[JobKind]) -> bool:
         """Do the next job of these kinds, if there is one, on the thread it belongs to.
 
+        What is done to a GPU goes on while other GPUs' jobs are begun.
+
         Returns:
             Whether there was one.
         """
-        job = await self.decide(lambda pool: pool.next_job(kinds))
+        busy = frozenset(self._busy)
+        job = await self.decide(lambda pool: pool.next_job(kinds, busy))
         if job is None:
             return False
+        if job.kind is JobKind.PROBE:
+            await self._perform(job)
+        else:
+            self._busy.add(job.gpu)
+            self._start_beside("job", partial(self._perform, job), self._busy, job.gpu)
+        return True
+
+    async def _perform(self, job: Job) -> None:
         started = perf_counter()
         if job.kind is JobKind.PROBE:
             await self._on(self._holders, lambda pool: pool.perform(job))
         else:
             await self.on_gpu_thread(lambda pool: pool.perform(job))
         self.metrics.job_s.labels(job.kind.value).observe(perf_counter() - started)
-        return True
 
     async def on_gpu_thread(self, work: Callable[[Pool], T]) -> T:
-        """Run what calls NVML on its own thread, one piece at a time.
-
-        The pool's turns, on the other thread, see for themselves how long a call takes, and mark
-        the GPU of a stuck one unknown.
-        """
-
-        def timed(pool: Pool) -> T:
-            self._gpu_since = perf_counter()
-            try:
-                return work(pool)
-            finally:
-                self._gpu_since = None
-
-        return await self._on(self._gpu, timed)
+        """Run what calls NVML beside everything else; the driver bounds how long it may take."""
+        under_way = self._gpu.submit(work, self._pool)
+        self._on_gpus.add(under_way)
+        under_way.add_done_callback(self._on_gpus.discard)
+        try:
+            return await asyncio.wrap_future(under_way)
+        finally:
+            self.waker.wake(self._pool.version)
 
     @property
     def gpu_call_s(self) -> float:
-        """How long the work on the GPU thread has lasted; 0 when it is at rest."""
-        since = self._gpu_since
-        return 0.0 if since is None else perf_counter() - since
+        """How long the oldest driver call under way has lasted; 0 when there is none."""
+        return self._pool.longest_call_s
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the GPU thread hangs in a driver call; no slice is made or destroyed."""
+        """Whether a driver call hangs; its GPU takes no lease."""
         return self.gpu_call_s > self._times.stuck_s
 
     @property
@@ -228,8 +238,18 @@ class PoolRunner:
             self.waker.wake(self._pool.version)
 
     async def start(self) -> None:
-        """Compare ledger, GPUs and holders once, then start the timers."""
-        await self._reconcile()
+        """Compare ledger, GPUs and holders once, then start the timers.
+
+        A GPU that hangs is not waited for: it is compared when it answers, and takes no lease
+        before that.
+        """
+        first = asyncio.create_task(self._reconcile())
+        await asyncio.wait({first}, timeout=self._times.start_s)
+        if first.done():
+            first.result()
+        else:
+            log.warning("not every GPU has answered: the service starts without waiting for it")
+            self._tasks.append(asyncio.create_task(self._finish(first)))
         await self.decide(lambda pool: pool.turn())
         for loop in (
             self._turn_loop(),
@@ -251,13 +271,15 @@ class PoolRunner:
             Whether all threads are at rest; False if a call is stuck and was left behind.
         """
         self.waker.close()
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._beside]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         beside = (self._holders, self._forecasts, self._reports, self._looks)
         threads = (self._gpu, *beside, self._decisions)
         loop = asyncio.get_running_loop()
         last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
+        last |= {asyncio.wrap_future(work) for work in list(self._on_gpus)}
         for thread in threads:  # what was asked is answered, what is asked from now on is refused
             thread.shutdown(wait=False)
         _, busy = await asyncio.wait(last, timeout=self._times.stop_s)
@@ -281,15 +303,49 @@ class PoolRunner:
                 await self.waker.beyond(seen, self._times.act_s)
 
     async def _reconcile(self) -> None:
-        self.findings = tuple(await self.on_gpu_thread(lambda pool: pool.reconcile()))
+        findings = await self._on(self._holders, lambda pool: pool.begin_reconcile())
+        versions = self.on_gpu_thread(lambda pool: pool.read_versions())
+        gpus = asyncio.gather(*(self._inspect(gpu) for gpu in self._pool.gpu_uuids))
+        _, inspected = await asyncio.gather(versions, gpus)
+        findings += [finding for of_gpu in inspected for finding in of_gpu]
+        findings += await self._on(self._holders, lambda pool: pool.ask_after_holders())
+        self.findings = tuple(findings)
         self.metrics.reconciled(self.findings)
         self._is_reconciled = True
+
+    async def _inspect(self, gpu: str) -> list[Finding]:
+        return await self.on_gpu_thread(lambda pool: pool.inspect(gpu))
+
+    async def _finish(self, begun: asyncio.Task[None]) -> None:
+        await self._guard("reconcile", lambda: asyncio.shield(begun))
 
     async def _ask_after_holders(self) -> None:
         await self._on(self._holders, lambda pool: pool.ask_after_holders())
 
     async def _sample(self) -> None:
-        await self.on_gpu_thread(lambda pool: pool.sample())
+        """Begin to read each GPU whose last reading has come back."""
+        for gpu in self._pool.gpu_uuids:
+            if gpu not in self._sampling:
+                self._sampling.add(gpu)
+                self._start_beside("sample", partial(self._sample_gpu, gpu), self._sampling, gpu)
+
+    async def _sample_gpu(self, gpu: str) -> None:
+        await self.on_gpu_thread(lambda pool: pool.sample(gpu))
+
+    def _start_beside(
+        self, what: str, step: Callable[[], Awaitable[None]], busy: set[str], gpu: str
+    ) -> None:
+        """Begin something that nobody waits for; its GPU is taken off ``busy`` at the end."""
+
+        async def run() -> None:
+            try:
+                await self._guard(what, step)
+            finally:
+                busy.discard(gpu)
+
+        task = asyncio.create_task(run())
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def _estimate(self) -> None:
         """Forecast the waits, on a thread of its own, and rest in proportion to what it cost."""

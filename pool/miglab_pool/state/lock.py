@@ -1,16 +1,21 @@
-"""One pool service at a time: an exclusive lock, taken before ledger or NVML are touched."""
+"""One pool service at a time, and one a GPU: locks taken before ledger or NVML are touched."""
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar, Self
+
+GPU_LOCKS = Path("/run/lock")
 
 
 class AlreadyRunning(Exception):
     """Another process holds the lock; the message names it and says what to do."""
 
 
-class PoolLock:
+class FileLock:
     """An ``flock`` on a file; the kernel drops it when the process dies, however it dies.
 
     Args:
@@ -18,19 +23,22 @@ class PoolLock:
 
     Raises:
         AlreadyRunning: another process has it.
+        OSError: the file can be neither opened nor made.
     """
+
+    mode: ClassVar[int] = 0o600
+    advice: ClassVar[str] = ""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = self._open(path)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(self._fd, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
             raise AlreadyRunning(
-                f"A pool service (process {holder}) already holds {path}. "
-                "Stop that one first, or give this lab a state_dir of its own."
+                f"A pool service (process {holder}) already holds {path}. {self.advice}"
             ) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
@@ -41,7 +49,7 @@ class PoolLock:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> "PoolLock":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -51,3 +59,42 @@ class PoolLock:
         tb: TracebackType | None,
     ) -> None:
         self.release()
+
+    def _open(self, path: Path) -> int:
+        try:  # where anybody may make files, the kernel lets nobody "make" what is another's
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self.mode)
+            with contextlib.suppress(PermissionError):  # somebody else was quicker
+                os.fchmod(fd, self.mode)
+            return fd
+
+
+class PoolLock(FileLock):
+    """Keeps a second pool service off a state folder."""
+
+    advice = "Stop that one first, or give this lab a state_dir of its own."
+
+
+class GpuLock(FileLock):
+    """Keeps the pool services of two labs off the same GPU; of whichever user they are."""
+
+    mode = 0o666
+    advice = "Two labs list the same GPU: take it out of gpus.uuids of one of them."
+
+
+def lock_gpus(folder: Path, uuids: Iterable[str]) -> contextlib.ExitStack:
+    """Take the lock of each GPU; closing what is returned lets go of all.
+
+    Args:
+        folder: where the locks of these GPUs lie, for all labs: `GPU_LOCKS` for real ones.
+        uuids: of the GPUs.
+
+    Raises:
+        AlreadyRunning: another service has one of them.
+        OSError: the folder cannot be written.
+    """
+    with contextlib.ExitStack() as locks:
+        for uuid in uuids:
+            locks.enter_context(GpuLock(folder / f"miglab-{uuid}.lock"))
+        return locks.pop_all()

@@ -96,7 +96,7 @@ def of_pool(
 def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
     if health["is_stuck"]:
         do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
-        yield wrong("pool", "a driver call hangs: no slice is made or destroyed", do)
+        yield wrong("pool", "a driver call hangs: its GPU takes no lease", do)
     if not health["is_reconciled"]:
         do = "wait a moment and look again; if it stays so, see the pool's log in the state folder"
         yield wrong("pool", "ledger, GPUs and servers were not compared yet", do)

@@ -4,6 +4,7 @@ Never destructive: a slice that is missing is noted as gone, one that is unknown
 must be destroyed is announced in the ledger, and done by jobs.py.
 """
 
+import contextlib
 from dataclasses import dataclass, replace
 
 from miglab_api.gpus import SliceState
@@ -21,12 +22,14 @@ from miglab_pool.model.rows import (
     LeaseRow,
     SliceRow,
 )
+from miglab_pool.state.gpu_snapshot import is_whole
 from miglab_pool.transactions import leases, slices, tickets
 from miglab_pool.worker import gpu_health
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
 FOREIGN_WHY = "miglab did not make it; it stays untouched until an admin adopts it"
+NO_NAME = "not known yet"
 UNLISTED = "it is not among the GPUs given to miglab any more"
 
 
@@ -57,82 +60,92 @@ def is_same(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
     )
 
 
-def read_gpus(worker: Worker) -> list[Finding]:
-    """Read the list of GPUs; those the ledger knows and nobody lists any more become unknown."""
-    try:
-        infos = worker.driver.gpus()
-        worker.store.versions = worker.driver.versions()
-    except GpuError as error:
-        with worker.store.write() as tx:
-            for gpu in list(worker.store.state.gpus):
-                gpu_failed(worker, tx, gpu, error)
-        return [Finding("gpu", "all", str(error))]
+def note_unlisted(worker: Worker) -> None:
+    """GPUs that the ledger knows and nobody lists any more take no lease."""
     with worker.store.write() as tx:
-        for info in infos:
-            _take_in(worker, tx, info)
-        listed = {info.uuid for info in infos}
-        for gpu in [gpu for gpu in worker.store.state.gpus if gpu not in listed]:
+        for gpu in [gpu for gpu in worker.store.state.gpus if gpu not in worker.driver.uuids]:
             worker.store.infos.pop(gpu, None)
             worker.gpu_backoff.fail(gpu, tx.at)
             worker.store.mark_gpu(tx, gpu, GPU_LOST, UNLISTED)
             tickets.drop_grants(worker.store, tx, gpu, UNLISTED)
-        worker.store.changed(list(worker.store.state.gpus))
-    return []
+            worker.store.changed([gpu])
 
 
-def _take_in(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
-    worker.store.infos[info.uuid] = info
-    known = worker.store.state.gpus.get(info.uuid)
-    mig = info.mig if info.mig is not None or known is None else known.mig
-    row = GpuRow(
-        uuid=info.uuid,
-        idx=info.index,
-        name=info.name,
-        memory_mib=info.memory_mib,
-        memory_slices=info.geometry.memory_slices,
-        sm_count=info.sm_count,
-        mig=mig,
-        state=known.state if known else GPU_UNKNOWN,
-        why=known.why if known else "it was not looked at yet",
-        generation=known.generation if known else 0,
-        course=known.course if known else "",
-        draining=known.draining if known else "",
-    )
-    tx.put(row, reason="listed")
+def read_versions(worker: Worker) -> None:
+    """Which driver the host runs; what is known already stays if it does not say."""
+    with contextlib.suppress(GpuError):
+        worker.store.versions = worker.driver.versions()
 
 
 def look(worker: Worker, gpu: str) -> list[Finding]:
-    """Read one GPU's slices and settle the differences.  The caller has marked it as acting."""
-    with worker.store.lock:
-        info = worker.store.infos.get(gpu)
-    if info is None:
-        found = read_gpus(worker)
-        if gpu not in worker.store.infos:
-            return found
+    """Read what a GPU is and its slices, and settle the differences.
+
+    The caller has marked it as acting.
+    """
+    if gpu not in worker.driver.uuids:
+        note_unlisted(worker)
+        return []
     try:
-        readings = _read(worker, gpu)
+        info = worker.driver.info(gpu)
+        readings = _read(worker, info)
     except GpuError as error:
         with worker.store.write() as tx:
+            _note_unread(worker, tx, gpu)
             gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
+        _take_in(worker, tx, info)
         found = _settle(worker, tx, gpu, readings)
         worker.gpu_backoff.clear(gpu)
         worker.store.mark_gpu(tx, gpu, GPU_OK)
     return found
 
 
-def _read(worker: Worker, gpu: str) -> list[SliceReading]:
-    row = worker.store.state.gpus[gpu]
+def _read(worker: Worker, info: GpuInfo) -> list[SliceReading]:
+    gpu = info.uuid
     health = gpu_health.keep(worker, gpu, worker.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.why or f"GPU {gpu} is lost; reset it or reboot the host.")
-    if not worker.store.is_whole(row):
+    with worker.store.lock:
+        known = worker.store.state.gpus.get(gpu)
+    if not is_whole(_row_of(info, known), info):
         return worker.driver.slices(gpu)
     usage = worker.driver.gpu_usage(gpu)
     with worker.store.lock:
         worker.store.note_gpu_usage(gpu, usage)
     return []
+
+
+def _take_in(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
+    worker.store.infos[info.uuid] = info
+    worker.store.changed([info.uuid])
+    tx.put(_row_of(info, worker.store.state.gpus.get(info.uuid)), reason="listed")
+
+
+def _row_of(info: GpuInfo, known: GpuRow | None) -> GpuRow:
+    return GpuRow(
+        uuid=info.uuid,
+        idx=info.index,
+        name=info.name,
+        memory_mib=info.memory_mib,
+        memory_slices=info.geometry.memory_slices,
+        sm_count=info.sm_count,
+        mig=info.mig if info.mig is not None or known is None else known.mig,
+        state=known.state if known else GPU_UNKNOWN,
+        why=known.why if known else "it was not looked at yet",
+        generation=known.generation if known else 0,
+        course=known.course if known else "",
+        draining=known.draining if known else "",
+    )
+
+
+def _note_unread(worker: Worker, tx: Transaction, gpu: str) -> None:
+    """A GPU that never answered is in the ledger too: it is shown, with what is wrong."""
+    if gpu in worker.store.state.gpus:
+        return
+    index = worker.driver.uuids.index(gpu)
+    row = GpuRow(gpu, index, NO_NAME, 0, 0, None, None, GPU_UNKNOWN, "it was not looked at yet")
+    tx.put(row, reason="listed")
 
 
 def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:

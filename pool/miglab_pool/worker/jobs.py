@@ -5,7 +5,7 @@ job is announced in the ledger before it is done, done without the lock, and its
 One job at a time per GPU; a failing or stuck GPU does not hold up another.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -49,11 +49,18 @@ class Job:
     lease_id: int = 0
 
 
-def next_job(worker: Worker, kinds: frozenset[JobKind]) -> Job | None:
-    """The most urgent job that may be done now: room first, then grants, holders, the rest."""
+def next_job(worker: Worker, kinds: frozenset[JobKind], busy: Collection[str] = ()) -> Job | None:
+    """The most urgent job that may be done now: room first, then grants, holders, the rest.
+
+    Args:
+        worker: the pool's.
+        kinds: only these.
+        busy: GPUs for which the caller has one under way.
+    """
     now = worker.store.now()
     for job in _jobs(worker, now):
-        is_busy = job.gpu in worker.acting if job.gpu else job.lease_id in worker.probing
+        is_acting = job.gpu in worker.acting or job.gpu in busy
+        is_busy = is_acting if job.gpu else job.lease_id in worker.probing
         if job.kind in kinds and not is_busy:
             return job
     return None
@@ -92,20 +99,15 @@ def perform(worker: Worker, job: Job) -> None:
     if job.kind is JobKind.PROBE:
         probe(worker, job.lease_id)
         return
-    with worker.store.lock:
-        if job.gpu in worker.acting:
+    with worker.alone_on(job.gpu) as is_alone:
+        if not is_alone:
             return
-        worker.acting[job.gpu] = worker.store.now()
-    try:
         if job.kind is JobKind.LOOK:
             inspect_gpu.look(worker, job.gpu)
         elif job.kind is JobKind.CREATE:
             _create(worker, job)
         else:
             _destroy(worker, job)
-    finally:
-        with worker.store.lock:
-            worker.acting.pop(job.gpu, None)
 
 
 # -- create -------------------------------------------------------------------------------------
@@ -423,21 +425,3 @@ def _record_probe(worker: Worker, tx: Transaction, asked: LeaseRow, answer: Live
         worker.probe_backoff.fail(probe_key(lease), tx.at)
     else:
         worker.probe_backoff.pause(probe_key(lease), tx.at + worker.store.settings.tuning.probe_s)
-
-
-# -- stuck --------------------------------------------------------------------------------------
-
-
-def notice_stuck(worker: Worker, tx: Transaction) -> None:
-    """A call that does not come back: its GPU takes no new lease, and who waits for it waits on."""
-    for gpu, since in worker.acting.items():
-        row = worker.store.state.gpus.get(gpu)
-        if (
-            row is None
-            or tx.at < since + worker.store.settings.tuning.stuck_s
-            or row.state != GPU_OK
-        ):
-            continue
-        why = f"an NVML call has not come back for {tx.at - since:.0f} s"
-        worker.store.mark_gpu(tx, gpu, GPU_UNKNOWN, why)
-        tickets.drop_grants(worker.store, tx, gpu, why)

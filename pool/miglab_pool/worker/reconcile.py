@@ -7,21 +7,28 @@ generation, that is over; a slice is freed only for a holder that is confirmed g
 
 from miglab_pool.model.holders import Stray
 from miglab_pool.model.rows import LeaseRow
-from miglab_pool.worker.inspect_gpu import Finding, look, read_gpus
+from miglab_pool.worker import inspect_gpu
+from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import probe
 from miglab_pool.worker.worker import Worker
 
 LARGEST_LEASE = 2**53  # a label may say anything
 
 
-def reconcile(worker: Worker) -> list[Finding]:
-    """One round; every finding is in the ledger too, as a transition."""
+def begin(worker: Worker) -> list[Finding]:
+    """What comes before any GPU is asked.
+
+    Every finding, of this and of the other steps, is in the ledger too, as a transition.
+    """
     found = remove_strays(worker)
-    found += read_gpus(worker)
-    for gpu in list(worker.store.state.gpus):
-        found += _look_unless_busy(worker, gpu)
-    found += ask_after_holders(worker)
+    inspect_gpu.note_unlisted(worker)
     return found
+
+
+def inspect(worker: Worker, gpu: str) -> list[Finding]:
+    """Compare one GPU with the ledger, unless something is done to it."""
+    with worker.alone_on(gpu) as is_alone:
+        return inspect_gpu.look(worker, gpu) if is_alone else []
 
 
 def remove_strays(worker: Worker) -> list[Finding]:
@@ -67,18 +74,6 @@ def why_left_alone(identity: str, lease: LeaseRow | None, stray: Stray) -> str:
     if stray.generation != lease.generation:
         return f"{label} of another generation: the ledger was restored from a copy"
     return ""
-
-
-def _look_unless_busy(worker: Worker, gpu: str) -> list[Finding]:
-    with worker.store.lock:
-        if gpu in worker.acting:
-            return []
-        worker.acting[gpu] = worker.store.now()
-    try:
-        return look(worker, gpu)
-    finally:
-        with worker.store.lock:
-            worker.acting.pop(gpu, None)
 
 
 def ask_after_holders(worker: Worker) -> list[Finding]:

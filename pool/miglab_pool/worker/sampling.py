@@ -1,36 +1,66 @@
-"""Reads memory, processes and activity of every slice, for snapshots.  Unknown stays unknown."""
+"""Reads memory, processes and activity of a GPU's slices, for snapshots.  Unknown stays unknown."""
+
+import logging
 
 from miglab_api.gpus import SliceState
-from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.errors import GpuError, GpuHung
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading, Usage
 from miglab_pool.model.rows import GPU_OK, SliceRow
+from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.worker import Worker
+
+log = logging.getLogger(__name__)
 
 UNKNOWN = Usage(None, None)
 READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
 
 
-def sample(worker: Worker) -> None:
-    """Read every slice and every whole GPU that answers; a change wakes who waits for news."""
+def sample(worker: Worker, gpu: str) -> None:
+    """Read a GPU's slices, or it as a whole, if it answers; a change wakes who waits for news.
+
+    A GPU that does not answer in time is unknown from then on.
+    """
     with worker.store.lock:
-        rows = [row for row in worker.store.state.slices.values() if row.state in READABLE]
-        whole = [row.uuid for row in worker.store.state.gpus.values() if worker.store.is_whole(row)]
-        silent = {row.uuid for row in worker.store.state.gpus.values() if row.state != GPU_OK}
-        silent |= set(worker.acting)
-    slices = {row.id: _read(worker, row) for row in rows if row.gpu not in silent}
-    gpus = {gpu: _read_gpu(worker, gpu) for gpu in whole if gpu not in silent}
-    with worker.store.lock:
-        store = worker.store
-        is_news = any(
-            _news(slices.get(row.id, UNKNOWN)) != _news(store.usage.get(row.id)) for row in rows
-        ) or any(_news(usage) != _news(store.gpu_usage.get(gpu)) for gpu, usage in gpus.items())
-        moved = {row.gpu for row in rows if slices.get(row.id) != store.usage.get(row.id)}
-        moved |= {gpu for gpu, usage in gpus.items() if usage != store.gpu_usage.get(gpu)}
-        store.usage = slices
+        row = worker.store.state.gpus.get(gpu)
+        if row is None:
+            return
+        rows = [one for one in worker.store.state.on_gpu[gpu].values() if one.state in READABLE]
+        is_whole, answers = worker.store.is_whole(row), row.state == GPU_OK
+        answers = answers and gpu not in worker.acting
+    slices, whole = dict.fromkeys((one.id for one in rows), UNKNOWN), None
+    try:
+        if answers and not slices:
+            worker.driver.info(gpu)  # so that an empty GPU that hangs is noticed as soon
+        if answers:
+            slices = {one.id: _read(worker, one) for one in rows}
+            whole = _read_gpu(worker, gpu) if is_whole else None
+    except GpuHung as error:
+        slices, whole = dict.fromkeys(slices, UNKNOWN), None
+        with worker.store.write() as tx:
+            inspect_gpu.gpu_failed(worker, tx, gpu, error)
+    except GpuError:
+        log.info("GPU %s cannot be read", gpu)  # reconcile says why, and what follows from it
+    _keep(worker, gpu, slices, whole)
+
+
+def _keep(worker: Worker, gpu: str, slices: dict[int, Usage], whole: Usage | None) -> None:
+    store = worker.store
+    with store.lock:
+        before = [store.usage.get(number) for number in slices]
+        now = list(slices.values())
+        if whole is not None:
+            before.append(store.gpu_usage.get(gpu))
+            now.append(whole)
+            store.gpu_usage[gpu] = whole
+        gone = [number for number in store.usage if number not in store.state.slices]
+        for number in gone:
+            del store.usage[number]
+        store.usage.update(slices)
         store.samples += 1
-        store.gpu_usage.update(gpus)
-        store.changed(moved, is_news=is_news)
+        if before != now:
+            is_news = [_news(usage) for usage in before] != [_news(usage) for usage in now]
+            store.changed([gpu], is_news=is_news)
 
 
 def _news(usage: Usage | None) -> tuple[object, ...]:
@@ -54,6 +84,8 @@ def _read(worker: Worker, row: SliceRow) -> Usage:
     )
     try:
         return worker.driver.usage(reading)
+    except GpuHung:
+        raise
     except GpuError:
         return UNKNOWN
 
@@ -61,5 +93,7 @@ def _read(worker: Worker, row: SliceRow) -> Usage:
 def _read_gpu(worker: Worker, gpu: str) -> Usage:
     try:
         return worker.driver.gpu_usage(gpu)
+    except GpuHung:
+        raise
     except GpuError:
         return UNKNOWN

@@ -4,9 +4,13 @@ Only this room calls the driver or asks after holders.  All of it may be forgott
 the work list follows from the rows, and after a restart it comes out again.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.stopwatch import Stopwatch
+from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.model.backoff import Backoff
 from miglab_pool.model.holders import Holders
 from miglab_pool.model.rows import LeaseRow
@@ -17,7 +21,7 @@ class Worker:
     """See the module.  What is under way is read and written with the store's lock held.
 
     Attributes:
-        acting: the GPUs that something is done to, each with when that began.
+        acting: the GPUs that something is done to.
         probing: the leases whose holders are being asked after.
         suspects: the leases whose holders may well be gone: ask at once.
         abandoned: the releasing leases whose servers the hub does not have, and will not end.
@@ -25,12 +29,12 @@ class Worker:
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """
 
-    def __init__(self, store: Store, driver: Driver, holders: Holders) -> None:
+    def __init__(self, store: Store, driver: Driver | WatchedDriver, holders: Holders) -> None:
         self.store = store
         self.driver = driver
         self.holders = holders
         self.stopwatch = Stopwatch()
-        self.acting: dict[str, float] = {}
+        self.acting: set[str] = set()
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
         self.abandoned: frozenset[int] = frozenset()
@@ -38,11 +42,23 @@ class Worker:
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
         self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)
 
+    @contextmanager
+    def alone_on(self, gpu: str) -> Iterator[bool]:
+        """Mark a GPU as acting, and tell whether nobody else had."""
+        with self.store.lock:
+            is_alone = gpu not in self.acting
+            self.acting.add(gpu)
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                with self.store.lock:
+                    self.acting.discard(gpu)
+
     def begin_anew(self, step_s: float) -> None:
-        """What is under way began now; the pauses go with the clock."""
+        """The pauses go with the clock."""
         self.gpu_backoff.move(step_s)
         self.probe_backoff.move(step_s)
-        self.acting = dict.fromkeys(self.acting, self.store.now())
 
 
 def probe_key(lease: LeaseRow) -> tuple[int, bool]:

@@ -19,7 +19,7 @@ from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.model.refused import Refused
 from miglab_pool.settings import Course
-from miglab_pool.worker.jobs import Job, JobKind
+from miglab_pool.worker.jobs import JobKind
 
 from .conftest import SETTINGS, World
 
@@ -580,33 +580,6 @@ def test_busy_slice_freed_later(world: World) -> None:
     world.pass_time(SETTINGS.tuning.retry_max_s)
     world.work()
     assert world.states() == ["free"]
-
-
-def test_stuck_call(make_world: MakeWorld) -> None:
-    """A call that does not come back marks its GPU unknown; who waited is served elsewhere."""
-    world = make_world(gpus=2)
-    ticket = world.ask("ada")
-    world.pool.turn()
-    act = world.pool.next_job()
-    assert act is not None
-    during: list[Job | None] = []
-
-    def stuck(*_: object) -> object:
-        world.pass_time(SETTINGS.tuning.stuck_s)
-        world.pool.turn()
-        during.append(world.pool.next_job())
-        raise_now = world.driver.__class__.create
-        return raise_now(world.driver, *_)  # type: ignore[arg-type]
-
-    world.driver.create = stuck  # type: ignore[method-assign,assignment]
-    world.pool.perform(act)
-    del world.driver.create
-    assert during[0] is not None
-    assert during[0].gpu not in ("", act.gpu)
-    assert world.ledger.history("gpu", act.gpu)[1]["to_state"] == "unknown"
-    world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
-    assert {view.state for view in world.pool.snapshot().gpus} == {"ok"}
 
 
 # -- whole GPUs -----------------------------------------------------------------------------------

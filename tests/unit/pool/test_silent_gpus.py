@@ -34,17 +34,17 @@ def test_granted_on_a_gpu_that_went_silent(make_world: MakeWorld, is_looked_at: 
 
 
 def test_granted_when_nvml_went_silent(world: World) -> None:
-    """No GPU is listed any more: nobody is left with a grant that comes to nothing."""
+    """No GPU can be read any more: nobody is left with a grant that comes to nothing."""
     ticket = world.ask("ada")
     world.pool.turn()
 
-    def silent() -> object:
+    def silent(gpu: str) -> object:
         raise UnknownGpuError("NVML does not answer")
 
-    world.driver.gpus = silent  # type: ignore[method-assign,assignment]
+    world.driver.info = silent  # type: ignore[method-assign,assignment]
     world.pool.reconcile()
     assert world.ledger.state.tickets[ticket.id].lease is None
-    del world.driver.gpus
+    del world.driver.info
 
 
 def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:

@@ -17,20 +17,30 @@ MOST_XIDS_KEPT = 64
 
 
 class XidWatch:
-    """Collects Xid faults of the GPUs it was asked about, from the time it was first asked."""
+    """Collects Xid faults of the GPUs it was asked about, from the time it was first asked.
 
-    def __init__(self, nvml: Any) -> None:
+    Each GPU has an event set of its own: reading one never asks another GPU anything.
+
+    Args:
+        nvml: as for the driver.
+        seen: the faults seen so far, by GPU, to which it adds; None for a GPU that tells none.
+    """
+
+    def __init__(self, nvml: Any, seen: dict[str, deque[int] | None] | None = None) -> None:
         self._nvml = nvml
-        self._events: Any = None
-        self._seen: dict[str, deque[int] | None] = {}
+        self._events: dict[str, Any] = {}
+        self._seen = {} if seen is None else seen
 
     def xids(self, gpu: Any, gpu_uuid: str) -> tuple[int, ...] | None:
         """Faults of the GPU so far, oldest first; None if it does not report them."""
-        if gpu_uuid not in self._seen:
-            self._seen[gpu_uuid] = deque(maxlen=MOST_XIDS_KEPT) if self._watch(gpu) else None
-        self._drain()
-        seen = self._seen[gpu_uuid]
-        return None if seen is None else tuple(seen)
+        if gpu_uuid not in self._events:
+            self._events[gpu_uuid] = self._watch(gpu)
+            if self._events[gpu_uuid] is None:
+                self._seen.setdefault(gpu_uuid, None)
+            elif self._seen.get(gpu_uuid) is None:
+                self._seen[gpu_uuid] = deque(maxlen=MOST_XIDS_KEPT)
+        self._drain(gpu_uuid)
+        return self.known(gpu_uuid)
 
     def known(self, gpu_uuid: str) -> tuple[int, ...] | None:
         """What has been seen of a GPU that cannot be asked any more."""
@@ -38,36 +48,38 @@ class XidWatch:
         return None if seen is None else tuple(seen)
 
     def close(self) -> None:
-        """Give the event set back."""
-        if self._events is not None:
-            call("close the event set", self._nvml.nvmlEventSetFree, self._events)
-            self._events = None
+        """Give the event sets back."""
+        for events in self._events.values():
+            if events is not None:
+                call("close the event set", self._nvml.nvmlEventSetFree, events)
+        self._events.clear()
 
-    def _watch(self, gpu: Any) -> bool:
-        if self._events is None:
-            self._events = read("open an event set", self._nvml.nvmlEventSetCreate)
+    def _watch(self, gpu: Any) -> Any:
+        """An event set that hears of this GPU's faults; None if it tells none."""
+        events = read("open an event set", self._nvml.nvmlEventSetCreate)
+        if events is None:
+            return None
         try:
             call(
                 "watch for Xid faults",
                 self._nvml.nvmlDeviceRegisterEvents,
                 gpu,
                 pynvml.nvmlEventTypeXidCriticalError,
-                self._events,
+                events,
             )
         except (errors.NotSupported, errors.NotPermitted, errors.UnknownGpuError):
-            return False
-        return True
+            call("close the event set", self._nvml.nvmlEventSetFree, events)
+            return None
+        return events
 
-    def _drain(self) -> None:
-        while self._events is not None:
+    def _drain(self, gpu_uuid: str) -> None:
+        events, seen = self._events[gpu_uuid], self._seen[gpu_uuid]
+        while events is not None and seen is not None:
             try:
-                event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
+                event = self._nvml.nvmlEventSetWait_v2(events, 0)
             except (pynvml.NVMLError_Timeout, pynvml.NVMLError_GpuIsLost):
                 return
-            uuid = call("read a GPU's UUID", self._nvml.nvmlDeviceGetUUID, event.device)
-            seen = self._seen.get(uuid)
-            if seen is not None:
-                seen.append(int(event.eventData))
+            seen.append(int(event.eventData))
 
 
 def read_health(nvml: Any, watch: XidWatch, gpu_uuid: str) -> Health:

@@ -106,23 +106,19 @@ class Library:
         return call
 
     def _check(self, name: str, arguments: tuple[Any, ...]) -> None:
+        index = _gpu_index(arguments)
+        while _hangs(self.file.read(), name, index):
+            self.sleep(STUCK_POLL_S)
         machine = self.file.read()
         if not machine.driver_loaded:
             refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         if not self.opened and not name.startswith("nvmlInit"):
             refuse(pynvml.NVML_ERROR_UNINITIALIZED)
-        index = _gpu_index(arguments)
         gpu = machine.gpus[index] if index is not None else None
-        if index is not None and machine.gpus[index].stuck:
-            self._wait_until_unstuck(index)
         if gpu is not None and gpu.lost:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         if any(name.startswith(fault.function) for fault in machine.faults):
             self._spring(name, gpu)
-
-    def _wait_until_unstuck(self, index: int) -> None:
-        while self.file.read().gpus[index].stuck:
-            self.sleep(STUCK_POLL_S)
 
     def _spring(self, name: str, gpu: Gpu | None) -> None:
         """Fail as ordered in advance, and count it off."""
@@ -208,6 +204,15 @@ def split_handle(handle: Any) -> tuple[int, int, int, int]:
     if value >> 48 != _HANDLE_BASE >> 48:
         return 0, 0, 0, 0
     return value >> 40 & 0xFF, value >> 24 & 0xFFFF, value >> 12 & 0xFFF, value & 0xFFF
+
+
+def _hangs(machine: MachineState, name: str, index: int | None) -> bool:
+    """Whether a call to this function, about this GPU or none, does not come back for now."""
+    gpu = None if index is None else machine.gpus[index]
+    if gpu is not None and gpu.stuck:
+        return True
+    uuids = (None,) if gpu is None else (None, gpu.uuid)
+    return any(name.startswith(hang.function) and hang.gpu_uuid in uuids for hang in machine.hangs)
 
 
 def _gpu_index(arguments: tuple[Any, ...]) -> int | None:

@@ -11,7 +11,15 @@ import pynvml
 
 from miglab_pool.gpu.simulated import rules
 from miglab_pool.gpu.simulated.models import model_named
-from miglab_pool.gpu.simulated.state import Delays, Fault, Gpu, MachineState, Process, StateFile
+from miglab_pool.gpu.simulated.state import (
+    Delays,
+    Fault,
+    Gpu,
+    Hang,
+    MachineState,
+    Process,
+    StateFile,
+)
 from miglab_pool.gpu.simulated.view import describe
 
 DEFAULT_XID = 79
@@ -29,6 +37,7 @@ class Break(StrEnum):
     NO_PERMISSION = "no-permission"
     NO_DRIVER = "no-driver"
     FAIL = "fail"
+    HANG = "hang"
     OK = "ok"
 
 
@@ -146,7 +155,8 @@ class SimulatedMachine:
         """Break a GPU (the first, if none is named) in one of the ways of ``Break``.
 
         ``no-permission`` and ``no-driver`` concern the whole machine; ``leak`` adds a handle to
-        every slice of the GPU, which blocks its destruction; ``fail`` has a method of its own.
+        every slice of the GPU, which blocks its destruction; ``fail`` and ``hang`` have methods
+        of their own.
 
         Raises:
             LookupError: there is no such GPU.
@@ -170,6 +180,17 @@ class SimulatedMachine:
         """
         with self._file.change() as state:
             state.faults.append(Fault(function, code, times, gpu_uuid))
+
+    def hang(self, function: str = "", gpu_uuid: str | None = None) -> None:
+        """Let the calls of an NVML function not come back until ``break_gpu("ok")`` or a reboot.
+
+        Args:
+            function: its name, or the beginning of it; empty: every function, opening the
+                library included.
+            gpu_uuid: only calls about this GPU; None = whatever they are about.
+        """
+        with self._file.change() as state:
+            state.hangs.append(Hang(function, gpu_uuid))
 
     def leak_handle(self, slice_uuid: str, count: int = 1) -> None:
         """Set how many handles some monitoring client holds on a slice; 0 = it let go."""
@@ -210,7 +231,7 @@ class SimulatedMachine:
         """Reboot: modes stay, instances and processes are gone, faults of the moment too."""
         with self._file.change() as state:
             state.boots += 1
-            state.events, state.faults = [], []
+            state.events, state.faults, state.hangs = [], [], []
             state.driver_loaded = True
             for gpu in state.gpus:
                 rules.reset(gpu)
@@ -271,11 +292,15 @@ def _repair(state: MachineState, gpu: Gpu, xid: int) -> None:
     for instance in gpu.instances:
         instance.leaked = 0
     state.may_configure = state.driver_loaded = True
-    state.faults = []
+    state.faults, state.hangs = [], []
 
 
 def _use_fail_next(state: MachineState, gpu: Gpu, xid: int) -> None:
     raise ValueError("'fail' needs a function and a code: use fail_next().")
+
+
+def _use_hang(state: MachineState, gpu: Gpu, xid: int) -> None:
+    raise ValueError("'hang' may name a function: use hang().")
 
 
 _BREAKS: dict[Break, Callable[[MachineState, Gpu, int], None]] = {
@@ -287,5 +312,6 @@ _BREAKS: dict[Break, Callable[[MachineState, Gpu, int], None]] = {
     Break.NO_PERMISSION: _forbid,
     Break.NO_DRIVER: _unload,
     Break.FAIL: _use_fail_next,
+    Break.HANG: _use_hang,
     Break.OK: _repair,
 }

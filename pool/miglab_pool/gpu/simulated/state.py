@@ -104,6 +104,19 @@ class Fault:
 
 
 @dataclass
+class Hang:
+    """Calls that do not come back until it is taken out.
+
+    Attributes:
+        function: how the functions' names begin; empty: every function.
+        gpu_uuid: only calls about this GPU; None: whatever they are about.
+    """
+
+    function: str = ""
+    gpu_uuid: str | None = None
+
+
+@dataclass
 class Delays:
     """How long the acts take, s."""
 
@@ -125,6 +138,7 @@ class MachineState:
     events: list[SimulatedEvent] = field(default_factory=list)
     events_ever: int = 0
     faults: list[Fault] = field(default_factory=list)
+    hangs: list[Hang] = field(default_factory=list)
     version: int = STATE_VERSION
 
 
@@ -245,6 +259,7 @@ def machine_from(facts: dict[str, Any]) -> MachineState:
     plain["delays"] = Delays(**facts["delays"])
     plain["events"] = [SimulatedEvent(**event) for event in facts["events"]]
     plain["faults"] = [Fault(**fault) for fault in facts["faults"]]
+    plain["hangs"] = [Hang(**hang) for hang in facts.get("hangs", ())]
     return MachineState(**plain)
 
 

@@ -18,6 +18,10 @@ def describe(machine: MachineState, now: float) -> dict[str, Any]:
         "may_configure": machine.may_configure,
         "boots": machine.boots,
         "faults": [f"{fault.function} ×{fault.times}" for fault in machine.faults],
+        "hangs": [
+            " ".join((hang.function or "all", *([hang.gpu_uuid] if hang.gpu_uuid else [])))
+            for hang in machine.hangs
+        ],
         "gpus": [_gpu(index, gpu, now) for index, gpu in enumerate(machine.gpus)],
     }
 

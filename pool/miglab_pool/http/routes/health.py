@@ -14,7 +14,7 @@ class ServiceHealth(WireModel):
 
     Attributes:
         gpus_troubled: how many of the GPUs take no new lease.
-        is_stuck: whether a driver call hangs, so that no slice is made or destroyed.
+        is_stuck: whether a driver call hangs; its GPU takes no lease.
         is_reconciled: whether ledger, GPUs and servers were compared since the service began.
         unknown_to_hub: how many servers are to end that the hub does not have, and still run.
         failing: the service's own loops whose last round failed.

@@ -352,12 +352,21 @@ class FakePool(FakeLayouts):
     def turn(self) -> None:
         self.turns += 1
 
-    def next_job(self, kinds: frozenset[JobKind]) -> Job | None:
+    gpu_uuids = ("GPU-0",)
+    longest_call_s = 0.0
+
+    def next_job(self, kinds: frozenset[JobKind], busy: Collection[str] = ()) -> Job | None:
         return None
 
-    def reconcile(self) -> list[Any]:
-        self.calls.append(("reconcile",))
+    def begin_reconcile(self) -> list[Any]:
+        self.calls.append(("begin_reconcile",))
         return self.findings
+
+    def inspect(self, gpu: str) -> list[Any]:
+        self.calls.append(("inspect",))
+        return []
+
+    def read_versions(self) -> None: ...
 
     def ask_after_holders(self) -> list[Any]:
         self.calls.append(("ask_after_holders",))
@@ -383,7 +392,7 @@ class FakePool(FakeLayouts):
     def wellness(self) -> dict[str, Any]:
         return self.said
 
-    def sample(self) -> None:
+    def sample(self, gpu: str | None = None) -> None:
         self.calls.append(("sample",))
 
     def names(self) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +22,18 @@ class PoolWithActs(FakePool):
     def __post_init__(self) -> None:
         self.todo = list(JobKind)
         self.threads: dict[JobKind, str] = {}
+        self.together = threading.Barrier(len(JobKind) - 1)
         self.done = asyncio.Event()
         self.loop = asyncio.get_running_loop()
 
-    def next_job(self, kinds: frozenset[JobKind]) -> Job | None:
-        return next((Job(kind) for kind in self.todo if kind in kinds), None)
+    def next_job(self, kinds: frozenset[JobKind], busy: Collection[str] = ()) -> Job | None:
+        todo = (Job(kind, f"GPU-{kind}") for kind in self.todo if kind in kinds)
+        return next((job for job in todo if job.gpu not in busy), None)
 
     def perform(self, act: Job) -> None:
         self.threads[act.kind] = threading.current_thread().name
+        if act.kind is not JobKind.PROBE:
+            self.together.wait(5)  # until all of them are under way
         self.todo.remove(act.kind)
         self.version += 1
         if not self.todo:
@@ -61,19 +66,21 @@ class PoolThatAsksAfterHolders(FakePool):
 
 @dataclass
 class PoolStuckInADriverCall(FakePool):
-    """Its reading of the slices does not return until told."""
+    """Its reading of a GPU's slices does not return until told."""
+
+    longest_call_s = 1.0
 
     def __post_init__(self) -> None:
         self.entered = threading.Event()
         self.go_on = threading.Event()
 
-    def sample(self) -> None:
+    def sample(self, gpu: str | None = None) -> None:
         self.entered.set()
         self.go_on.wait(10)
 
 
 async def test_each_act_on_its_thread() -> None:
-    """What touches GPUs runs on one thread, what asks after holders on another."""
+    """Jobs on different GPUs run at the same time, what asks after holders on another thread."""
     pool = PoolWithActs()
     host = PoolRunner(pool, Metrics())  # type: ignore[arg-type]
     await host.start()
@@ -82,9 +89,9 @@ async def test_each_act_on_its_thread() -> None:
     assert await host.stop()
     asked = pool.threads.pop(JobKind.PROBE)
     assert asked.startswith("miglab-holders")
-    (name,) = set(pool.threads.values())
-    assert name.startswith("miglab-gpu")
-    assert pool.names().count("reconcile") >= 1
+    assert len(set(pool.threads.values())) == len(pool.threads)
+    assert all(name.startswith("miglab-gpu") for name in pool.threads.values())
+    assert pool.names().count("begin_reconcile") >= 1
 
 
 async def test_a_failed_turn_does_not_end_the_turns() -> None:
@@ -142,6 +149,32 @@ async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None
     assert host.gpu_call_s > 0 and host.is_stuck
     assert not await host.stop()
     pool.go_on.set()
+
+
+@dataclass
+class PoolWhoseGpusHang(FakePool):
+    """Comparing a GPU with the ledger does not return until told."""
+
+    def __post_init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def inspect(self, gpu: str) -> list[Any]:
+        self.go_on.wait(10)
+        return []
+
+
+async def test_a_gpu_that_hangs_at_the_start_is_not_waited_for() -> None:
+    """The service answers, says that it has not compared everything, and does so later."""
+    pool = PoolWhoseGpusHang()
+    host = PoolRunner(pool, Metrics(), Times(start_s=0.01))  # type: ignore[arg-type]
+    await host.start()
+    assert not host.is_reconciled
+    assert (await host.snapshot()).simulated
+    pool.go_on.set()
+    async with asyncio.timeout(5):
+        while not host.is_reconciled:
+            await asyncio.sleep(0)
+    assert await host.stop()
 
 
 async def test_who_asks_while_the_service_ends_is_refused_not_cancelled() -> None:

@@ -1,0 +1,310 @@
+"""Watches every driver call: NVML may hang, and a thread that hangs in it cannot be killed.
+
+Each GPU has a thread for its calls, with a `Driver` of its own, so that a call that hangs shares no
+lock with another GPU's.  The caller waits for ``limit_s`` at most and then gets `GpuHung`; the
+thread is left behind, and the next call gets a new one.  What such a call answers late reaches
+nobody: the ledger is written by whoever waited, never by the thread.
+
+What it *does* late is fenced as well: while a call that creates or destroys is still out, no other
+call is made for its GPU, so that it cannot meet what was decided meanwhile.
+"""
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.errors import GpuError, GpuHung, GpuLost
+from miglab_pool.gpu.geometry import Placement, Profile
+from miglab_pool.gpu.readings import GpuInfo, Health, SliceReading, Usage, Versions
+
+T = TypeVar("T")
+Seen = dict[str, deque[int] | None]
+Wait = Callable[[threading.Event, float], bool]
+OpenDriver = Callable[[Sequence[str], Seen], Driver]
+
+MOST_HANGING = 3  # of one GPU's threads; more would hang as these do
+DO = "see dmesg | grep -i nvrm; the GPU takes no lease until it answers"
+
+
+class DriverCall(Generic[T]):
+    """One call: what it does, since when, and what came of it."""
+
+    def __init__(self, work: Callable[[Driver], T], since: float, *, changes: bool) -> None:
+        self.since = since
+        self.changes = changes
+        self.done = threading.Event()
+        self._work = work
+        self._answer: T | None = None
+        self._error: BaseException | None = None
+
+    def do(self, driver: Callable[[], Driver]) -> None:
+        """Make the call; any error is its caller's."""
+        try:
+            self._answer = self._work(driver())
+        except BaseException as error:  # raised anew where it was called
+            self._error = error
+        finally:
+            self.done.set()
+
+    def answer(self) -> T:
+        """What the call returned, or raised."""
+        if self._error is not None:
+            raise self._error
+        return self._answer  # type: ignore[return-value]
+
+
+class DriverThread:
+    """A thread that makes calls, one after another, with a driver that it opens itself."""
+
+    def __init__(self, name: str, open_driver: Callable[[], Driver]) -> None:
+        self._calls: SimpleQueue[DriverCall[Any] | None] = SimpleQueue()
+        self._open = open_driver
+        self._driver: Driver | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def put(self, call: DriverCall[Any]) -> None:
+        """Make this call when those before it are done."""
+        self._calls.put(call)
+
+    def end(self) -> None:
+        """Give the driver back, after the call under way, and end."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.do(self._opened)
+        if self._driver is not None:
+            with contextlib.suppress(GpuError):
+                self._driver.close()
+
+    def _opened(self) -> Driver:
+        if self._driver is None:
+            self._driver = self._open()
+        return self._driver
+
+
+class WatchedCalls:
+    """The calls about one GPU, one at a time, and those of them that hang.
+
+    Args:
+        name: what the calls are about, to follow "the driver call about".
+        open_driver: opens the driver, on the thread that calls it.
+        limit_s: how long a call may take.
+        wait: waits for an event, and says whether it came.
+        clock: seconds that never jump.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_driver: Callable[[], Driver],
+        limit_s: float,
+        wait: Wait = threading.Event.wait,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._open = open_driver
+        self._limit_s = limit_s
+        self._wait = wait
+        self._clock = clock
+        self._one_at_a_time = threading.Lock()
+        self._thread: DriverThread | None = None
+        self._under_way: DriverCall[Any] | None = None
+        self._hanging: list[DriverCall[Any]] = []
+
+    def run(
+        self,
+        work: Callable[[Driver], T],
+        *,
+        changes: bool = False,
+        limit_s: float | None = None,
+    ) -> T:
+        """Make a call and wait for it, for ``limit_s`` if not as long as usual.
+
+        Raises:
+            GpuHung: it has not come back, or others have not.
+            GpuError: what the driver says.
+        """
+        limit_s = self._limit_s if limit_s is None else limit_s
+        if not self._one_at_a_time.acquire(timeout=limit_s):
+            raise self._hung()
+        try:
+            self._check_that_another_may_be_made()
+            call = DriverCall(work, self._clock(), changes=changes)
+            self._under_way = call
+            self._own_thread().put(call)
+            if not self._wait(call.done, limit_s):
+                self._leave_behind(call)
+                raise self._hung()
+            return call.answer()
+        finally:
+            self._under_way = None
+            self._one_at_a_time.release()
+
+    @property
+    def longest_s(self) -> float:
+        """How long the oldest call that has not come back has lasted; 0 if there is none."""
+        out = [*self._hanging, self._under_way]
+        began = [call.since for call in out if call is not None and not call.done.is_set()]
+        return self._clock() - min(began) if began else 0.0
+
+    def end(self) -> None:
+        """End the thread once it is at rest; one that hangs is left behind."""
+        if self._thread is not None:
+            self._thread.end()
+            self._thread = None
+
+    def _own_thread(self) -> DriverThread:
+        if self._thread is None:
+            self._thread = DriverThread(f"miglab-nvml-{self._name}", self._open)
+        return self._thread
+
+    def _leave_behind(self, call: DriverCall[Any]) -> None:
+        self._hanging.append(call)
+        self.end()
+
+    def _check_that_another_may_be_made(self) -> None:
+        self._hanging = [call for call in self._hanging if not call.done.is_set()]
+        if len(self._hanging) >= MOST_HANGING or any(call.changes for call in self._hanging):
+            raise self._hung()
+
+    def _hung(self) -> GpuHung:
+        return GpuHung(
+            f"A driver call about {self._name} has not come back for {self._limit_s:.0f} s: {DO}."
+        )
+
+
+class WatchedDriver:
+    """The GPUs of this host, each watched by itself; answers as `Driver` does.
+
+    Any thread may call it.
+
+    Attributes:
+        simulated: whether the GPUs are simulated.
+        uuids: of the GPUs in use here.
+    """
+
+    def __init__(
+        self,
+        open_driver: OpenDriver,
+        uuids: Iterable[str],
+        *,
+        simulated: bool,
+        limit_s: float,
+        wait: Wait = threading.Event.wait,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open nothing yet: the first call about a GPU does.
+
+        Args:
+            open_driver: opens a driver for some GPUs, with the faults that were seen of them.
+            uuids: of the GPUs.
+            simulated: see above.
+            limit_s: how long a call may take.
+            wait: waits for an event, and says whether it came.
+            clock: seconds that never jump.
+        """
+        self.simulated = simulated
+        self.uuids = tuple(uuids)
+        seen: Seen = {}
+
+        def watched(name: str, gpus: Sequence[str]) -> WatchedCalls:
+            return WatchedCalls(name, lambda: open_driver(gpus, seen), limit_s, wait, clock)
+
+        self._gpus = {uuid: watched(uuid, [uuid]) for uuid in self.uuids}
+        self._host = watched("the driver itself", [])
+
+    @property
+    def longest_call_s(self) -> float:
+        """How long the oldest call that has not come back has lasted; 0 if there is none."""
+        return max(calls.longest_s for calls in self._all)
+
+    def check(self, limit_s: float) -> None:
+        """Open every GPU; one that is lost, or does not answer in time, is no error.
+
+        Raises:
+            DriverMissing: there is no driver.
+            GpuError: a GPU is not there, or cannot be opened.
+        """
+
+        def opens(calls: WatchedCalls) -> None:
+            with contextlib.suppress(GpuHung, GpuLost):
+                calls.run(lambda _: None, limit_s=limit_s)
+
+        _at_once(opens, self._all)
+
+    def gpus(self) -> list[GpuInfo]:
+        """Every GPU that answers, in NVML's order.
+
+        Raises:
+            GpuError: a GPU says that it cannot be read.
+        """
+
+        def read(uuid: str) -> GpuInfo | None:
+            try:
+                return self.info(uuid)
+            except GpuHung:
+                return None
+
+        found = [info for info in _at_once(read, self.uuids) if info is not None]
+        return sorted(found, key=lambda info: info.index)
+
+    def info(self, gpu_uuid: str) -> GpuInfo:
+        """As `Driver.info`."""
+        return self._gpus[gpu_uuid].run(lambda driver: driver.info(gpu_uuid))
+
+    def slices(self, gpu_uuid: str) -> list[SliceReading]:
+        """As `Driver.slices`."""
+        return self._gpus[gpu_uuid].run(lambda driver: driver.slices(gpu_uuid))
+
+    def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
+        """As `Driver.create`."""
+        return self._gpus[gpu_uuid].run(
+            lambda driver: driver.create(gpu_uuid, profile, placement), changes=True
+        )
+
+    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
+        """As `Driver.destroy`."""
+        self._gpus[gpu_uuid].run(lambda driver: driver.destroy(gpu_uuid, gi_id), changes=True)
+
+    def usage(self, reading: SliceReading) -> Usage:
+        """As `Driver.usage`."""
+        return self._gpus[reading.gpu_uuid].run(lambda driver: driver.usage(reading))
+
+    def gpu_usage(self, gpu_uuid: str) -> Usage:
+        """As `Driver.gpu_usage`."""
+        return self._gpus[gpu_uuid].run(lambda driver: driver.gpu_usage(gpu_uuid))
+
+    def health(self, gpu_uuid: str) -> Health:
+        """As `Driver.health`, but a call that hangs is an error."""
+        return self._gpus[gpu_uuid].run(lambda driver: driver.health(gpu_uuid))
+
+    def versions(self) -> Versions:
+        """As `Driver.versions`."""
+        return self._host.run(lambda driver: driver.versions())
+
+    def close(self) -> None:
+        """Let every thread give its driver back and end; nobody waits for one that hangs."""
+        for calls in self._all:
+            calls.end()
+
+    @property
+    def _all(self) -> list[WatchedCalls]:
+        return [self._host, *self._gpus.values()]
+
+
+S = TypeVar("S")
+
+
+def _at_once(work: Callable[[S], T], things: Sequence[S]) -> list[T]:
+    """Do it to all of them at the same time; the first error is raised when all are done."""
+    if not things:
+        return []
+    with ThreadPoolExecutor(len(things), "miglab-each") as threads:
+        return list(threads.map(work, things))

@@ -1,0 +1,240 @@
+"""Driver calls that do not come back: their GPU is unknown, and no other one is held up."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from miglab_api.tickets import TicketRequest, TicketState
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.errors import GpuHung, NotFound
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.refused import Refused
+from miglab_pool.pool import Pool
+
+from .conftest import SETTINGS, FakeHolders, empty_ledger
+
+LIMIT_S = 20.0
+
+
+def ask(user: str) -> TicketRequest:
+    return TicketRequest(user=user, server="", course="everyone", shape="1g.5gb")
+
+
+class HangingLab:
+    """A pool over simulated GPUs that hang; its clock stands for the wait for a call that does."""
+
+    def __init__(self, folder: Path, gpus: int) -> None:
+        self.machine = SimulatedMachine.create(folder / "gpus", gpus)
+        self.uuids = [gpu.uuid for gpu in self.machine.state().gpus]
+        self.at = 1_000_000.0
+        self.hung = threading.Event()  # some call hangs now
+        self.nvml = SimulatedNvml(folder / "gpus", sleep=self._sleep)
+        (folder / "ledger.sqlite").write_bytes(empty_ledger())
+        self.ledger = Ledger(folder / "ledger.sqlite")
+        self.driver = WatchedDriver(
+            lambda uuids, seen: Driver(self.nvml, uuids, seen),
+            self.uuids,
+            simulated=True,
+            limit_s=LIMIT_S,
+            wait=self._wait,
+            clock=lambda: self.at,
+        )
+        self.pool = Pool(SETTINGS, self.ledger, self.driver, FakeHolders(), lambda: self.at)
+        self.let_go = threading.Event()
+
+    def _sleep(self, _seconds: float) -> None:
+        self.hung.set()
+        self.let_go.wait(10)
+
+    def _wait(self, done: threading.Event, limit_s: float) -> bool:
+        """Wait until the call is back, or hangs: then the clock has gone on by the limit."""
+        while not done.wait(0.001):
+            if self.hung.is_set():
+                self.hung.clear()
+                self.at += limit_s
+                return False
+        return True
+
+    def mend(self) -> None:
+        """Let every call that hangs come back."""
+        self.machine.break_gpu("ok")
+        for uuid in self.uuids[1:]:
+            self.machine.break_gpu("ok", uuid)
+        self.let_go.set()
+        while self.driver.longest_call_s:
+            os.sched_yield()
+
+    def states(self) -> list[str]:
+        return [gpu.state for gpu in self.pool.snapshot().gpus]
+
+    def work(self) -> None:
+        self.pool.turn()
+        while (job := self.pool.next_job()) is not None:
+            self.pool.perform(job)
+            self.pool.turn()
+
+    def close(self) -> None:
+        self.mend()
+        assert self.pool.check_invariants() == []
+        self.driver.close()
+        self.ledger.close()
+
+
+@pytest.fixture
+def make_lab(tmp_path: Path) -> Iterator[Callable[[int], HangingLab]]:
+    labs: list[HangingLab] = []
+
+    def make(gpus: int = 2) -> HangingLab:
+        labs.append(HangingLab(tmp_path, gpus))
+        return labs[-1]
+
+    yield make
+    for lab in labs:
+        lab.close()
+
+
+MakeLab = Callable[[int], HangingLab]
+READING = ["nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetTemperature"]
+
+
+@pytest.mark.parametrize("function", ["", *READING, "nvmlDeviceGetGpuInstances"])
+def test_a_gpu_that_hangs_holds_up_no_other(make_lab: MakeLab, function: str) -> None:
+    """Whichever call it hangs in: it is unknown, and whoever asks is served by the other."""
+    lab = make_lab(2)
+    lab.pool.reconcile()
+    lab.machine.hang(function, lab.uuids[0] if "ByUUID" not in function else None)
+    if "ByUUID" in function:  # it names no GPU: opening hangs for all of them
+        lab.pool.reconcile()
+        assert lab.states() == ["unknown", "unknown"]
+        return
+    began = lab.at
+    lab.pool.reconcile()
+    assert lab.at - began == LIMIT_S
+    assert lab.states() == ["unknown", "ok"]
+    assert "has not come back for 20 s" in lab.pool.snapshot().gpus[0].why
+    ticket = lab.pool.request(ask("ada"))
+    lab.work()
+    assert lab.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert lab.driver.longest_call_s >= LIMIT_S
+
+
+def test_a_reading_that_hangs_is_noticed(make_lab: MakeLab) -> None:
+    """Reading the slices' memory tells it too; what was read of the slice counts no more."""
+    lab = make_lab(2)
+    lab.pool.reconcile()
+    lab.pool.request(ask("ada"))
+    lab.work()
+    (row,) = lab.ledger.state.slices.values()
+    lab.pool.sample()
+    assert lab.pool.store.usage[row.id].memory_used_mib is not None
+    lab.machine.hang("nvmlDeviceGetMemoryInfo", row.gpu)
+    lab.pool.sample()
+    assert lab.states()[lab.uuids.index(row.gpu)] == "unknown"
+    assert lab.pool.store.usage[row.id].memory_used_mib is None
+
+
+def test_an_empty_gpu_that_hangs_is_noticed(make_lab: MakeLab) -> None:
+    """With no slice to be read the GPU is asked something all the same."""
+    lab = make_lab(1)
+    lab.pool.reconcile()
+    lab.machine.break_gpu("stuck")
+    lab.pool.sample()
+    assert lab.states() == ["unknown"]
+
+
+def test_a_call_that_cuts_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
+    """Its ticket is served elsewhere, nothing else is asked of that GPU, and it heals after."""
+    lab = make_lab(2)
+    lab.pool.reconcile()
+    ticket = lab.pool.request(ask("ada"))
+    lab.pool.turn()
+    (row,) = lab.ledger.state.slices.values()
+    lab.machine.hang("nvmlDeviceCreateGpuInstance", row.gpu)
+    lab.work()
+    assert lab.pool.ticket(ticket.id).state == TicketState.OFFERED
+    with pytest.raises(GpuHung):
+        lab.driver.slices(row.gpu)  # at once: the call that hangs may yet cut
+    lab.mend()
+    lab.at += SETTINGS.tuning.retry_max_s
+    lab.work()
+    assert lab.states() == ["ok", "ok"]
+    there = {reading.uuid for gpu in lab.uuids for reading in lab.driver.slices(gpu)}
+    assert there == {one.uuid for one in lab.ledger.state.slices.values()}
+
+
+def test_threads_that_hang_are_few(make_lab: MakeLab) -> None:
+    """A GPU is asked again and again, and no more than a few of its threads are left behind."""
+    lab = make_lab(1)
+    lab.pool.reconcile()
+    lab.machine.break_gpu("stuck")
+    before = threading.active_count()
+    for _ in range(3 * MOST_HANGING):
+        lab.at += SETTINGS.tuning.retry_max_s
+        lab.pool.reconcile()
+    assert threading.active_count() - before <= MOST_HANGING
+    lab.mend()
+    lab.at += SETTINGS.tuning.retry_max_s
+    lab.work()
+    assert lab.states() == ["ok"]
+    assert lab.driver.longest_call_s == 0
+
+
+@pytest.mark.parametrize("is_first_start", [False, True])
+def test_when_the_whole_driver_hangs_all_are_unknown(
+    make_lab: MakeLab, is_first_start: bool
+) -> None:
+    """The pool goes on; at the first start, when no GPU has said what it is, it says so."""
+    lab = make_lab(3)
+    if is_first_start:
+        lab.machine.hang()
+        lab.pool.reconcile()
+        with pytest.raises(Refused, match="No GPU has answered yet"):
+            lab.pool.request(ask("ada"))
+    else:
+        lab.pool.reconcile()
+        lab.machine.hang()
+        lab.pool.reconcile()
+        ticket = lab.pool.request(ask("ada"))
+        lab.work()
+        assert lab.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert lab.states() == ["unknown"] * 3
+
+
+def test_faults_outlive_a_thread_that_was_left_behind(make_lab: MakeLab) -> None:
+    """What a GPU said of Xid faults is not forgotten with the thread that heard it."""
+    lab = make_lab(1)
+    lab.pool.reconcile()
+    lab.machine.break_gpu("xid", xid=48)
+    lab.pool.reconcile()
+    lab.machine.break_gpu("stuck")
+    lab.pool.reconcile()
+    lab.mend()
+    lab.at += SETTINGS.tuning.retry_max_s
+    lab.work()
+    (said,) = lab.pool.wellness().values()
+    assert said.health.xids == (48,)
+
+
+def test_opening(tmp_path: Path) -> None:
+    """A GPU that is not there is an error at once; one that hangs is not waited for."""
+    machine = SimulatedMachine.create(tmp_path, 1)
+    (gpu,) = machine.state().gpus
+    nvml = SimulatedNvml(tmp_path)
+
+    def watched(*uuids: str) -> WatchedDriver:
+        opened = lambda gpus, seen: Driver(nvml, gpus, seen)  # noqa: E731 -- one line
+        return WatchedDriver(opened, uuids, simulated=True, limit_s=LIMIT_S)
+
+    with pytest.raises(NotFound, match="There is no GPU GPU-x"):
+        watched(gpu.uuid, "GPU-x").check(5.0)
+    machine.fail_next("nvmlInit", pynvml.NVML_ERROR_UNKNOWN, times=0)
+    machine.hang()
+    watched(gpu.uuid).check(0.01)
+    machine.break_gpu("ok")
