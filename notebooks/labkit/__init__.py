@@ -1,14 +1,41 @@
 """labkit: measure on the slice you hold, and see what the numbers can and cannot say.
 
-Importing it touches neither torch nor a widget library; what is measured runs in child processes.
+The one module that a notebook imports. It touches neither torch nor a widget library; what is
+measured runs in child processes. Of its rooms a notebook uses `exercises`, `parts`, `packing`,
+`published`, `sharing` and `stats` by their names, so that a changed world (`labkit controls`)
+reaches it.
 """
 
+from labkit import errors, exercises, stats
 from labkit.errors import LabError
+from labkit.evidence import published
+from labkit.exercises import networks, packing, roofline
+from labkit.machine import parts
+from labkit.machine.profile import profile_of
+from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
-from labkit.measuring.place import where
+from labkit.measuring.place import count_visible, where
+from labkit.notebook.card import card
+from labkit.notebook.experiments import experiment
 from labkit.notebook.fresh import fresh_copy
 from labkit.notebook.handing_in import HandIn, hand_in
+from labkit.notebook.sources import cite
+from labkit.notebook.steps import (
+    apart,
+    computed_step,
+    copies_step,
+    fits_step,
+    in_turns,
+    rounds,
+    together,
+)
+from labkit.notebook.summary import evidence_of, recorded_note, recorded_run, summary
+from labkit.notebook.windows import crowd_step, gain_step
+from labkit.panel.experiment import compared_step, timed_step
+from labkit.panel.runner import is_measured_here
 from labkit.records import METHOD_VERSION, Comparison, Measurement, Place, Tier, Verdict
+from labkit.run.jobs import is_quick
+from labkit.run.tasks import peak_rss_mib
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,11 +48,43 @@ __all__ = [
     "Tier",
     "Verdict",
     "__version__",
+    "apart",
+    "card",
+    "cite",
     "compare",
+    "compared_step",
+    "computed_step",
+    "copies_step",
+    "count_visible",
+    "crowd_step",
+    "errors",
+    "evidence_of",
+    "exercises",
+    "experiment",
+    "fits_step",
     "fresh_copy",
+    "gain_step",
     "hand_in",
+    "in_turns",
+    "is_measured_here",
+    "is_quick",
     "measure",
+    "networks",
+    "packing",
+    "parts",
     "peak",
+    "peak_rss_mib",
+    "profile_of",
+    "published",
     "ranks",
+    "recorded_note",
+    "recorded_run",
+    "roofline",
+    "rounds",
+    "sharing",
+    "stats",
+    "summary",
+    "timed_step",
+    "together",
     "where",
 ]

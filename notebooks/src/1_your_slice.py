@@ -68,10 +68,9 @@ for part in (ask_pool() or {}).get("slices", []):
 
 # %%
 import labkit
-from labkit.notebook.card import card
 
 place = labkit.where()
-card(place)
+labkit.card(place)
 
 # %% [markdown]
 # Sizes follow from what you hold.
@@ -133,38 +132,17 @@ def naive_and_honest(size=SIZE, rounds=20):
 # Predict: from the naive to the honest timer, does the time rise, stay flat, or fall? And how far?
 
 # %%
-from labkit.panel.experiment import Experiment
-from labkit.panel.panel import Panel
-from labkit.notebook.steps import together
-
-milliseconds = lambda record: record.median_s * 1e3
-by_label = lambda points: {point.label: point.records[0].samples_s for point in points}
-lies = Panel(
-    Experiment(
-        key="T-2",
-        title="The naive and the honest timer",
-        question="From the naive to the honest timer: does the time rise, stay flat, or fall?",
-        steps=together(naive_and_honest, {"unwaited": 0, "waited": 1}, value=milliseconds, seconds=8),
-        x_label="0: not waited, 1: waited",
-        y_label="ms",
-        check="T-2",
-        data=by_label,
-    )
-)
-lies
+lies = labkit.experiment("T-2", labkit.together(naive_and_honest, ("unwaited", "waited"), seconds=8))
 
 # %%
-evidence = await lies.settle()
-print(lies.runner.message)
+await lies.report()
 
 # %% [markdown]
 # **Explain** in the panel: what did the naive timer measure, if not the product?
 # On a CPU a call returns when it is done, so the two agree, and the lie can only be seen on a GPU.
 
 # %%
-from labkit.notebook.summary import recorded_note
-
-print("measured on a GPU" if ON_GPU else recorded_note("T-2"))
+print("measured on a GPU" if ON_GPU else labkit.recorded_note("T-2"))
 
 # %% [markdown]
 # ## Exercise 1: your own timer
@@ -196,9 +174,7 @@ def my_timer(work, wait, clock, rounds=20):
 # The check runs it on a make-believe device whose clock we can see, so the answer is exact.
 
 # %%
-from labkit.exercises.timer_check import check_timer
-
-timer_verdict = check_timer(my_timer)
+timer_verdict = labkit.exercises.check_timer(my_timer)
 print(timer_verdict)
 
 # %% [markdown]
@@ -210,40 +186,24 @@ def both_timers(size=SIZE, rounds=80):
     import time
 
     import torch
-    from labkit.errors import NotMeasured
-    from labkit.timing import make_clock, timing_loop
 
     work, seconds = matmul(size), {"own": [], "labkit": []}
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    clock = make_clock(torch, l2_bytes=0, cold=False)
+    clock = labkit.timing.make_clock(torch, l2_bytes=0, cold=False)
     for _ in range(rounds):
         seconds["own"] += my_timer(work, wait, time.perf_counter, 1)
-        for turns in timing_loop({"work": work}, range(1), clock):
+        for turns in labkit.timing.timing_loop({"work": work}, range(1), clock):
             seconds["labkit"] += [turn.seconds for turn in turns]
     if len(seconds["own"]) < rounds:
-        raise NotMeasured("Write my_timer first.")
+        raise labkit.errors.NotMeasured("Write my_timer first.")
     return seconds
 
 
 # %%
-own = Panel(
-    Experiment(
-        key="T-3",
-        title="Your timer and labkit's",
-        question="How long does one product take?",
-        steps=together(both_timers, {"own": 0, "labkit": 1}, value=milliseconds, seconds=8),
-        x_label="0: yours, 1: labkit's",
-        y_label="ms",
-        unit="ms",
-        check="T-3",
-        data=by_label,
-    )
-)
-own
+own = labkit.experiment("T-3", labkit.together(both_timers, ("own", "labkit"), seconds=8))
 
 # %%
-evidence = await own.settle()
-print(own.runner.message)
+await own.report()
 
 # %% [markdown]
 # Read labkit's own loop (`labkit.timing.timing_loop`, 30 lines). What does it do that yours does not?
@@ -253,9 +213,7 @@ print(own.runner.message)
 # %%
 import inspect
 
-from labkit.timing import timing_loop
-
-print(inspect.getsource(timing_loop))
+print(inspect.getsource(labkit.timing.timing_loop))
 
 # %% [markdown]
 # ## T-1: how small a difference can this machine show?
@@ -266,41 +224,24 @@ print(inspect.getsource(timing_loop))
 # Predict the upper end of the interval around 1 that the panel will show.
 
 # %%
-from labkit.panel.experiment import compared_step, timed_step
-
-itself = compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
-noise = Panel(
-    Experiment(
-        key="T-1",
-        title="The same function against itself",
-        question="What is the upper end of the interval of the ratio?",
-        steps=(itself,),
-        x_label="comparison",
-        y_label="time over time",
-        unit="x",
-        check="T-1",
-        data=lambda points: dict(
-            zip(("first", "second"), (record.samples_s for record in points[0].records), strict=True)
-        ),
-    )
-)
-noise
+itself = labkit.compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
+noise = labkit.experiment("T-1", itself)
 
 # %%
-evidence = await noise.settle()
-print(noise.runner.message)
+def noise_floor(points):
+    """How small a difference shows here today."""
+    low, high = points[0].low, points[0].high
+    if low is None:
+        print("the interval needs 20 rounds")
+    else:
+        print(f"interval {low:.3f} to {high:.3f}: differences below {(high - low) * 100:.1f} % do not show here")
+
+
+await noise.report(noise_floor)
 
 # %% [markdown]
 # The dot is not the result, the interval is.
 # **Explain:** your neighbour claims a speed-up of 3 %. What must your noise floor be to confirm it?
-
-# %%
-point = noise.evidence.points[0] if noise.evidence.points else None
-if point is None or point.low is None:
-    print("measure first: the interval needs 20 rounds")
-else:
-    width = (point.high - point.low) * 100
-    print(f"interval {point.low:.3f} to {point.high:.3f}: differences below {width:.1f} % do not show here")
 
 # %% [markdown]
 # ## Exercise 2: the roof
@@ -363,15 +304,14 @@ def matvec(size=SIZE):
 
 
 # %% [markdown]
-# From left to right on the axis of intensity: will the rate rise, stay flat, or fall?
+# **Predict:** from axpy to matmul, that is from left to right on the axis of intensity,
+# will the rate rise, stay flat, or fall?
 
 # %%
-from labkit.exercises import roofline
-
 KINDS = {
-    "axpy": roofline.axpy(ELEMENTS),
-    "matvec": roofline.matvec(4 * SIZE, SIZE),
-    "matmul": roofline.matmul(SIZE, SIZE, SIZE, DTYPE),
+    "axpy": labkit.roofline.axpy(ELEMENTS),
+    "matvec": labkit.roofline.matvec(4 * SIZE, SIZE),
+    "matmul": labkit.roofline.matmul(SIZE, SIZE, SIZE, DTYPE),
 }
 
 
@@ -393,86 +333,58 @@ def widest_product(size=2 * SIZE, dtype=DTYPE):
 
 def roof_times():
     """All in one child and in turns; the two limits come from work of their own."""
-    from labkit.notebook.steps import in_turns, rounds
-
     works = {"axpy": axpy(), "matvec": matvec(), "matmul": matmul()}
-    return in_turns(works | {"limit of memory": copied(), "limit of arithmetic": widest_product()}, rounds())
+    limits = {"limit of memory": copied(), "limit of arithmetic": widest_product()}
+    return labkit.in_turns(works | limits, labkit.rounds())
 
 
 INTENSITY = {label: work.intensity for label, work in KINDS.items()}
-OPERATIONS = {label: work.flops for label, work in KINDS.items()}
-LIMITS = {"limit of memory": 8 * ELEMENTS * INTENSITY["axpy"], "limit of arithmetic": 2 * (2 * SIZE) ** 3}
-COUNTED = OPERATIONS | LIMITS
+LIMITS_AT = {"limit of memory": INTENSITY["axpy"], "limit of arithmetic": INTENSITY["matmul"]}
+COUNTED = {label: work.flops for label, work in KINDS.items()}
+COUNTED |= {"limit of memory": 8 * ELEMENTS * INTENSITY["axpy"], "limit of arithmetic": 2 * (2 * SIZE) ** 3}
 
 
 def giga_per_s(record):
     return COUNTED[record.setting["label"]] / record.median_s / 1e9
 
 
-def rates(point):
-    return [OPERATIONS[point.label] / seconds for seconds in point.records[0].samples_s]
-
-
 # %%
-roof = Panel(
-    Experiment(
-        key="T-4",
-        title="Rate against intensity",
-        question="From left to right: does the rate rise, stay flat, or fall?",
-        steps=together(
-            roof_times,
-            INTENSITY | {"limit of memory": INTENSITY["axpy"], "limit of arithmetic": INTENSITY["matmul"]},
-            value=giga_per_s,
-            seconds=12,
-            series={label: "the two limits, measured with other work" for label in LIMITS},
-        ),
-        x_label="operations per byte",
-        y_label="GFLOP/s",
-        check="T-4",
-        data=lambda points: {f"{p.label} rate": rates(p) for p in points if not p.series},
-        log_x=True,
-        log_y=True,
-    )
-)
-roof
-
-# %%
-evidence = await roof.settle()
-print(roof.runner.message)
+beside = dict.fromkeys(LIMITS_AT, "the two limits, from other work")
+roof_steps = labkit.together(roof_times, INTENSITY | LIMITS_AT, value=giga_per_s, seconds=12, series=beside)
+roof = labkit.experiment("T-4", roof_steps)
 
 # %% [markdown]
-# Your `attainable` now says how near each kind of work came to what is possible here.
-# The two limits are your own, measured with other work than what is judged: a plain copy, and a product twice as wide.
+# Your `attainable` says how near each kind of work came to what is possible here.
+# The roof that is drawn is your own, measured with other work than what is judged:
+# a plain copy, and a product twice as wide.
 
 # %%
 def against_the_roof(points):
     values = {point.label: point.value for point in points}
-    if len(values) < len(KINDS) + 2 or not roof_verdict.startswith("right"):
-        return ["measure T-4 first, and write attainable"]
+    if len(values) < len(COUNTED) or not roof_verdict.startswith("right"):
+        print("measure all of T-4 first, and write attainable")
+        return
     best, widest = values["limit of arithmetic"], values["limit of memory"] / INTENSITY["axpy"]
-    lines = [f"limits: {best:.0f} GFLOP/s and {widest:.1f} GB/s"]
+    print(f"limits: {best:.0f} GFLOP/s and {widest:.1f} GB/s")
     for label in KINDS:
         most = attainable(INTENSITY[label], best, widest)
-        lines.append(f"{label}: {values[label] / most:.0%} of what is possible here")
-    return lines
+        print(f"{label}: {values[label] / most:.0%} of what is possible here")
 
 
-print("\n".join(against_the_roof(roof.evidence.points)))
+await roof.report(against_the_roof)
 
 # %% [markdown]
 # **Explain:** which of the three would a slice with twice the SMs and the same memory speed up?
 #
 # ## What the published figures say
 #
-# CERN prints the memory bandwidth of an A100's slices.
+# CERN prints the memory bandwidth of an A100's slices; the sources are named below.
 # A 1g.5gb has a seventh of the SMs of 7g.40gb and an eighth of its bandwidth.
 # Does an SM of a small slice get more bandwidth, or less?
 
 # %%
-from labkit.evidence import published
-
 for part in ("7g", "3g", "2g", "1g"):
-    bandwidth = published.figure(f"cern5.bandwidth.{part}")
+    bandwidth = labkit.published.figure(f"cern5.bandwidth.{part}")
     print(f"{part}: {bandwidth.value:6.1f} GB/s, {bandwidth.per_sm:.1f} GB/s per SM  ({bandwidth.label})")
 
 # %% [markdown]
@@ -481,8 +393,9 @@ for part in ("7g", "3g", "2g", "1g"):
 # That is why this lab compares ratios and rates per SM, and names tool, size and type.
 
 # %%
-trap = published.known_errors()["E8"]
+trap = labkit.published.known_errors()["E8"]
 print(trap.says, trap.correct, f"Ask yourself: {trap.exercise}", sep="\n\n")
+labkit.cite("cern5", "habr")
 
 # %% [markdown]
 # ## Summary
@@ -491,10 +404,8 @@ print(trap.says, trap.correct, f"Ask yourself: {trap.exercise}", sep="\n\n")
 # Which of these numbers would you show to somebody else, and with which words beside it?
 
 # %%
-from labkit.notebook.summary import summary
-
 print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}")
-summary("T-1", "T-2", "T-3", "T-4")
+labkit.summary("T-1", "T-2", "T-3", "T-4")
 
 # %% [markdown]
 # ## Optional: small work on a big device
@@ -503,30 +414,21 @@ summary("T-1", "T-2", "T-3", "T-4")
 # Predict whether the rate rises, stays flat or falls with the size.
 
 # %%
-from labkit.notebook.steps import settle_optional
-
 SIZES = (512, 1024, 4096, 8192) if ON_GPU else (32, 64, 128, 256, 512)
-rate = lambda record: record.tflops * 1e3
-small = Panel(
-    Experiment(
-        key="T-5",
-        title="Rate against size",
-        question="With growing matrices: does the rate rise, stay flat, or fall?",
-        steps=tuple(
-            timed_step(str(n), n, matmul, value=rate, seconds=4, options={"flops": 2 * n**3}, size=n)
-            for n in SIZES
-        ),
-        x_label="n",
-        y_label="GFLOP/s",
-        log_x=True,
-        log_y=True,
-    )
-)
-small
+
+
+def rate(record):
+    return record.tflops * 1e3
+
+
+def sized(n):
+    return labkit.timed_step(str(n), n, matmul, value=rate, seconds=4, options={"flops": 2 * n**3}, size=n)
+
+
+small = labkit.experiment("T-5", *map(sized, SIZES))
 
 # %%
-evidence = await settle_optional(small)
-print(small.runner.message)
+await small.report()
 
 # %% [markdown]
 # ## Optional: a warm cache
@@ -535,10 +437,7 @@ print(small.runner.message)
 # and looks faster than it is in a real program. (On a CPU nothing is emptied and both agree.)
 
 # %%
-from labkit.panel.runner import nobody_is_there
-from labkit.notebook.steps import wants_optional
-
-if nobody_is_there() and not wants_optional():
+if not labkit.is_measured_here():
     print("optional: LAB_OPTIONAL=1 measures it, too")
 else:
     for cold in (True, False):

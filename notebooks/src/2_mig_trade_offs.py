@@ -5,18 +5,15 @@
 # which of your programs would lose by moving to half the slice, and which would not notice.
 #
 # You measure parts of what you hold against the whole of it, beside the figures that
-# NVIDIA, CERN and a Habr author have published, some of which are wrong.
+# NVIDIA, CERN and a Habr author have published, some of which are wrong (the articles are named below).
 # About 75 minutes; the sections after the summary are optional.
 
 # %%
 import labkit
-from labkit.notebook.card import card
-from labkit.run.jobs import is_quick
-from labkit.machine.parts import on_part, parts_of, shares
 
 place = labkit.where()
-parts = parts_of(place)
-card(place)
+parts = labkit.parts.parts_of(place)
+labkit.card(place)
 
 # %% [markdown]
 # ## Parts of what you hold
@@ -54,52 +51,21 @@ def matmul(size=SIZE, dtype="float32"):
 # CERN's ratios (7g over 3g, 3g over 2g, 2g over 1g of an A100) are drawn beside your points.
 
 # %%
-from labkit.panel.experiment import Experiment, PublishedRow, compared_step
-from labkit.panel.panel import Panel
-
-
-def part_step(function, size, band, **given):
+def part_step(function, size, least, most):
+    """The function on a part and on the whole; the claim is a range of the time over proportion."""
     fewer = parts.whole / size
-    return compared_step(
-        f"{size} {parts.unit}", fewer, on_part(function, size), on_part(function, None),
-        band=(band[0] * fewer, band[1] * fewer), seconds=8, **given,
+    part, whole = (labkit.parts.on_part(function, cut) for cut in (size, None))
+    return labkit.compared_step(
+        f"{size} {parts.unit}", fewer, part, whole, band=(least * fewer, most * fewer), seconds=8
     )
 
 
-CERN_FP32 = {f"cern5.scaling.fp32.{pair}": x for pair, x in (("7g-3g", 7 / 3), ("3g-2g", 1.5), ("2g-1g", 2.0))}
+# %%
+on_parts = [part_step(matmul, size, 0.9, 1.1) for size in parts.sizes]
+compute = labkit.experiment("MIG-1", on_parts, unit=parts.unit)
 
 # %%
-def per_unit(points):
-    """Seconds times SMs: the same on part and whole if the rate follows the SMs."""
-    if not points or not parts.sizes:
-        return {"small per SM": (), "big per SM": ()}
-    paired = shares(points, 0)
-    return {
-        "small per SM": [seconds * parts.sizes[0] for seconds in paired["part"]],
-        "big per SM": [seconds * parts.whole for seconds in paired["whole"]],
-    }
-
-
-compute = Panel(
-    Experiment(
-        key="MIG-1",
-        title=f"fp32 product: fewer {parts.unit}, longer time",
-        question="How many times longer on the smallest part?",
-        steps=tuple(part_step(matmul, size, (0.9, 1.1)) for size in parts.sizes),
-        x_label=f"how many times fewer {parts.unit}",
-        gpu_x_label="how many times fewer SMs",  # also of a recorded run shown on a CPU
-        y_label="time over the whole's",
-        unit="x",
-        published=PublishedRow("CERN, fp32, dcgmproftester, A100 slices", CERN_FP32),
-        check="MIG-1",
-        data=per_unit,
-    )
-)
-compute
-
-# %%
-evidence = await compute.settle()
-print(compute.runner.message)
+await compute.report()
 
 # %% [markdown]
 # ## Exercise 1: per SM
@@ -138,13 +104,10 @@ print(per_sm_verdict)
 # ... might need further investigation". With your function it can be said more exactly.
 
 # %%
-from labkit.evidence import published
-
-
 def against_1g(kind):
-    small = published.figure(f"cern5.flops.{kind}.1g")
+    small = labkit.published.figure(f"cern5.flops.{kind}.1g")
     for name in ("full", "7g", "3g", "2g"):
-        big = published.figure(f"cern5.flops.{kind}.{name}")
+        big = labkit.published.figure(f"cern5.flops.{kind}.{name}")
         print(f"{kind:12} {name:4} over 1g, per SM: {per_sm_ratio(big.value, big.sms, small.value, small.sms):.2f}")
 
 
@@ -153,6 +116,7 @@ if per_sm_verdict == "right":
     against_1g("fp16-tensor")
 else:
     print("write per_sm_ratio first")
+labkit.cite("cern5", "habr")
 
 # %% [markdown]
 # Two sources agree that the *big* configurations are low in tensor work and the slices are fine (E6),
@@ -175,80 +139,51 @@ def copy(mib=COPY_MIB):
     return lambda: target.copy_(source)
 
 
-CERN_COPY = {f"cern5.bandwidth-factor.{name}": x for name, x in (("7g", 7), ("3g", 3), ("2g", 2))}
-
-
-def bandwidth_shares(points):
-    """Of what you hold: the smallest part's share of the bandwidth, and of the SMs."""
-    paired = shares(points, 0)
-    share = [whole / part for part, whole in zip(paired["part"], paired["whole"], strict=True)]
-    return {"bandwidth share": share, "SM share": [1 / points[0].x for _ in share] if points else ()}
-
-
 # %% [markdown]
 # The smallest part has that many times fewer SMs: how many times longer will its copy take?
 # (CERN's row is no measurement. It is the name plate of each slice, which is why its ratios are exact: E15.)
 
 # %%
-bandwidth = Panel(
-    Experiment(
-        key="MIG-3",
-        title=f"Copy: fewer {parts.unit}, longer time",
-        question="How many times longer on the smallest part?",
-        steps=tuple(part_step(copy, size, (0.0, 1 / 1.5)) for size in parts.sizes),
-        x_label=f"how many times fewer {parts.unit}",
-        gpu_x_label="how many times fewer SMs",  # also of a recorded run shown on a CPU
-        y_label="time over the whole's",
-        unit="x",
-        published=PublishedRow("CERN, name plates of real slices over 1g.5gb", CERN_COPY),
-        check="MIG-3",
-        data=bandwidth_shares,
-    )
-)
-bandwidth
-
-# %%
-evidence = await bandwidth.settle()
-print(bandwidth.runner.message)
+copies_on_parts = [part_step(copy, size, 0.0, 1 / 1.5) for size in parts.sizes]
+bandwidth = labkit.experiment("MIG-3", copies_on_parts, unit=parts.unit)
 
 # %%
 def copy_rate(points):
     """GB/s of the copy on the whole of what you hold."""
-    return 2 * (COPY_MIB << 20) / points[0].records[1].median_s / 1e9
+    held = points[0].records[1].devices[0]
+    if held.name != HELD.name:
+        return  # a recorded run: its copies were of another size
+    rate = 2 * (COPY_MIB << 20) / points[0].records[1].median_s / 1e9
+    print(f"the whole copies {rate:.4g} GB/s")
+    if held.is_slice and not held.emulated and "A100" in held.name:
+        plate = labkit.published.figure("cern5.bandwidth.7g").value
+        print(f"{rate / plate:.0%} of an A100's name plate ({plate:g} GB/s), with {held.sms} of 98 SMs")
 
 
-if evidence.points:
-    print(f"the whole copies {copy_rate(evidence.points):.4g} GB/s")
-if evidence.points and HELD.is_slice and not HELD.emulated and "A100" in HELD.name:
-    plate = published.figure("cern5.bandwidth.7g").value
-    print(f"{copy_rate(evidence.points) / plate:.0%} of an A100's name plate ({plate:g} GB/s), with {HELD.sms} of 98 SMs")
+await bandwidth.report(copy_rate)
 
 # %% [markdown]
 # **Explain:** a neighbour on the same GPU *without* MIG copies memory all day. What does it cost you?
 # And with MIG? If you have no GPU, or only one slice, look at a recorded run.
 
 # %%
-from labkit.notebook.summary import recorded_note
-
-print(recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
+print(labkit.recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
 
 # %% [markdown]
 # ## MIG-5: half the slice, twice the time?
 #
 # A real program is neither all arithmetic nor all copying: a training step of a small transformer.
-# Read it with `transformer_step??`: a loss, its gradients, a step of AdamW.
+# Read it with `labkit.networks.transformer_step??`: a loss, its gradients, a step of AdamW.
 
 # %%
-from labkit.exercises.networks import transformer_step
-
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
 BATCHES = (1, 8, 128) if ROOMY else (1, 4, 32) if ON_GPU else (1, 4, 16)
-BATCHES = BATCHES[1:2] if is_quick() else BATCHES
+BATCHES = BATCHES[1:2] if labkit.is_quick() else BATCHES
 
 
 def train(batch, model=MODEL):
-    return transformer_step(batch, **model)
+    return labkit.networks.transformer_step(batch, **model)
 
 
 # %% [markdown]
@@ -262,43 +197,27 @@ def train(batch, model=MODEL):
 KINDS = {"CUDA graph": True, "launched by Python": False} if ON_GPU else {"": False}
 
 
-def half_step(batch, kind):
-    a, b = (on_part(train, size, graph=KINDS[kind]) for size in (parts.half, None))
+def half_step(kind, batch):
+    part, whole = (labkit.parts.on_part(train, size, graph=KINDS[kind]) for size in (parts.half, None))
     most = 1.1 * parts.whole / parts.half
-    return compared_step(f"batch {batch}", batch, a, b, band=(0.0, most), seconds=8, series=kind, batch=batch)
-
-
-def part_and_whole(points):
-    """Of the biggest batch (as a graph, on a GPU): the samples on the part, on the whole, and in proportion."""
-    found = shares([point for point in points if point.series == next(iter(KINDS))])
-    in_proportion = [seconds * parts.half / parts.whole for seconds in found["part"]]
-    return {"part": found["part"], "whole": found["whole"], "part, in proportion": in_proportion}
-
-
-CERN_HALF = {"cern5.train.2g-1g.2k.ratio": 4, "cern5.train.4g-2g.2k.ratio": 12}
-half = Panel(
-    Experiment(
-        key="MIG-5",
-        title=f"A training step on {parts.half} of {parts.whole} {parts.unit}",
-        question="With a growing batch: does the ratio rise, stay flat, or fall?",
-        steps=tuple(half_step(batch, kind) for kind in KINDS for batch in BATCHES) if parts.sizes else (),
-        x_label="batch",
-        y_label="time over the whole's",
-        published=PublishedRow("CERN, BERT fine-tuning, half the slice", CERN_HALF),
-        check="MIG-5",
-        data=part_and_whole,
-        log_x=True,
+    return labkit.compared_step(
+        f"batch {batch}", batch, part, whole, band=(0.0, most), seconds=8, series=kind, batch=batch
     )
-)
-half
+
+
+halves = [half_step(kind, batch) for kind in KINDS for batch in BATCHES if parts.sizes]
+half = labkit.experiment("MIG-5", halves, half=parts.half, whole=parts.whole, unit=parts.unit)
 
 # %%
-evidence = await half.settle()
-print(half.runner.message)
-for point in evidence.points if ON_GPU else ():
-    part, whole = point.records
-    waits = ", launch-bound" if whole.is_launch_bound else ""
-    print(f"{point.label}, {point.series}: {whole.median_s * 1e3:.2f} ms on the whole{waits}, {part.median_s * 1e3:.2f} on the part")
+def times_of_steps(points):
+    for point in points:
+        part, whole = point.records
+        waits = ", launch-bound" if whole.is_launch_bound else ""
+        both = f"{whole.median_s * 1e3:.2f} ms on the whole{waits}, {part.median_s * 1e3:.2f} on the part"
+        print(f"{point.label}{', ' if point.series else ''}{point.series}: {both}")
+
+
+await half.report(times_of_steps)
 
 # %% [markdown]
 # **Explain:** what is the machine doing while a small batch does not notice the missing half?
@@ -306,23 +225,21 @@ for point in evidence.points if ON_GPU else ():
 
 # %%
 for name in ("E1", "E2"):
-    error = published.known_errors()[name]
+    error = labkit.published.known_errors()[name]
     print(f"{name}: {error.says}. {error.exercise}")
 
 # %% [markdown]
 # ## MIG-6: neighbours
 #
-# On slices, neighbours should not be felt: NVIDIA saw 6.38 ms become 6.47 ms with six busy ones.
+# What does a busy neighbour cost you? NVIDIA measured it with six of them on slices of their own.
 # Here copies of the training step share what you hold.
 # In one window all of them work, in the next only the first: so the two can be compared.
 # With several slices every copy has its own; otherwise they share by time.
+# **Predict** how many times as long a call takes with busy neighbours.
 # One slice alone cannot show what MIG isolates: its copies share *it*. Then only the recorded run can be judged.
 
 # %%
-from labkit import Tier
-from labkit.measuring.sharing import Way, probe
-from labkit.notebook.windows import crowd_step, gain_step
-
+Way = labkit.sharing.Way
 SLICES = len(place.lease.real_slices)
 COPIES = SLICES if SLICES > 1 else 7 if ROOMY else 2
 WAY, CROWD = (Way.SLICES, SLICES) if SLICES > 1 else (Way.TIME, min(COPIES, 3))
@@ -332,47 +249,25 @@ print(f"{CROWD} copies, {WAY}" + ("" if ON_GPU else " of CPU cores (scaled down)
 # %%
 def crowd_work(batch, graph=ON_GPU):
     """The training step; as a graph on a GPU, so that the copies wait for the GPU and not for Python."""
-    from labkit.machine.graphs import graphed
-
-    return graphed(train(batch)) if graph else train(batch)
+    return labkit.parts.confined(train(batch), None, graph=graph)
 
 
-def felt(points):
-    if not points:
-        return {"crowded": (), "alone": ()}
-    crowded, alone = points[0].records
-    return {"crowded": crowded.samples_s, "alone": alone.samples_s}
-
-
-NVIDIA_LATENCY = PublishedRow("NVIDIA, BERT inference, 7 slices", {"nvidia.infer.mig7.latency": 1}, "nvidia.infer.mig1.latency")
-neighbours = Panel(
-    Experiment(
-        key="MIG-6",
-        title=f"A call with {CROWD - 1} busy neighbour(s), {WAY}",
-        question="How many times as long does a call take with busy neighbours?",
-        steps=(crowd_step(f"{CROWD} copies", 1, crowd_work, WAY, copies=CROWD, batch=CROWD_BATCH),),
-        x_label="copies at work",
-        y_label="time over alone",
-        unit="x",
-        published=NVIDIA_LATENCY,
-        check="MIG-6",
-        data=felt,
-    )
-)
-neighbours
+crowded = labkit.crowd_step(f"{CROWD} copies", 1, crowd_work, WAY, copies=CROWD, batch=CROWD_BATCH)
+neighbours = labkit.experiment("MIG-6", crowded, copies=CROWD, way=WAY)
 
 # %%
-evidence = await neighbours.settle()
-print(neighbours.runner.message)
+await neighbours.report()
 
 # %% [markdown]
+# NVIDIA saw 6.38 ms become 6.47 ms with six busy neighbours on slices. **Explain** the difference to yours.
+#
 # ## MIG-7: one big or seven small?
 #
 # NVIDIA fine-tuned seven BERTs: on seven slices at once, on one GPU at once, and one after another.
 # The same with your copies, in every way this machine offers. Each is tried first, in a child.
 
 # %%
-TRIED = [probe(way, sms=parts.sizes[0]) for way in ((Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ())]
+TRIED = [labkit.sharing.probe(way, sms=parts.sizes[0]) for way in ((Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ())]
 WAYS = [Way.SLICES if SLICES > 1 else Way.TIME, *(found.way for found in TRIED if found.works)]
 for found in TRIED:
     print(f"{found.way}: {'works' if found.works else 'not here: ' + found.why.splitlines()[0]}")
@@ -382,7 +277,7 @@ print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (s
 # A small step launched by Python leaves the GPU idle, and seven Pythons fill it: that gain is Python's.
 # As a CUDA graph (drawn first) one copy keeps the GPU as busy as it can, and what is gained then is sharing.
 #
-# Predict for time sharing of graphs: the work all copies do together, over the work of one alone.
+# **Predict** for the first way named above (of graphs): the work all copies do together, over the work of one alone.
 # 1 means that sharing gains nothing; the number of copies would be perfect.
 # (On slices and SM partitions "alone" has only its own part. SM partitions of different *processes*
 # still take turns: a green context divides the GPU within a process.)
@@ -391,55 +286,27 @@ print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (s
 PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
 
 
-def best_way(points):
-    """The way that gained most, where one alone had the whole device (slices: one slice)."""
-    graphs = [point for point in points if point.series in ("CUDA graph", "")]
-    fair = [point for point in graphs if point.x != PLACES[Way.SMS]]
-    if not fair:
-        return {"together": (), "in turn": ()}
-    alone, together = max(fair, key=lambda point: point.value).records
-    return {"together": [1 / s for s in together.samples_s], "in turn": [1 / s for s in alone.samples_s]}
-
-
-def way_step(way, kind):
+def way_step(kind, way):
     sms = parts.sizes[0] if way is Way.SMS else None
     given = {"copies": COPIES, "sms_per_copy": sms, "series": kind, "batch": 4, "graph": KINDS[kind]}
-    return gain_step(str(way), PLACES[way], crowd_work, way, **given)
+    return labkit.gain_step(str(way), PLACES[way], crowd_work, way, **given)
 
 
-# %%
-NVIDIA_GAIN = {"nvidia.finetune.shared7.rate": PLACES[Way.TIME], "nvidia.finetune.mig7.rate": PLACES[Way.SLICES]}
-seven = Panel(
-    Experiment(
-        key="MIG-7",
-        title=f"{COPIES} small trainings at once",
-        question="Time sharing: how many times the work of one alone?",
-        steps=tuple(way_step(way, kind) for kind in KINDS for way in (WAYS if KINDS[kind] or not ON_GPU else WAYS[:1])),
-        x_label="1 time sharing, 2 SM partitions, 3 MPS, 4 slices",
-        y_label="work over one alone's",
-        unit="x",
-        published=PublishedRow("NVIDIA, 7 BERTs over one alone", NVIDIA_GAIN, "nvidia.finetune.full.rate"),
-        check="MIG-7",
-        data=best_way,
-    )
-)
-seven
+by_python = {kind: WAYS if KINDS[kind] or not ON_GPU else WAYS[:1] for kind in KINDS}
+gains = [way_step(kind, way) for kind, ways in by_python.items() for way in ways]
+seven = labkit.experiment("MIG-7", gains, copies=COPIES, way=WAYS[0])
 
 # %%
-evidence = await seven.settle()
-print(seven.runner.message)
+def totals(points):
+    """The work done, and the CPU each copy used: when that is used up, the GPU cannot be blamed."""
+    for point in points:
+        alone, together = point.records
+        cpu = f"{together.cpu_per_copy:.2f} CPU cores per copy{', CPU-bound' if together.is_cpu_bound else ''}"
+        kind = f", {point.series}" if point.series else ""
+        print(f"{point.label}{kind}: {4 / together.median_s:.3g} sequences/s in all, {4 / alone.median_s:.3g} alone, {cpu}")
 
-# %% [markdown]
-# The totals, and the CPU each copy used: when the CPU is used up, the GPU cannot be blamed.
 
-# %%
-for point in seven.evidence.points:
-    alone, together = point.records
-    cpu = f"{together.cpu_per_copy:.2f} CPU cores per copy{', CPU-bound' if together.is_cpu_bound else ''}"
-    kind = f", {point.series}" if point.series else ""
-    print(f"{point.label}{kind}: {4 / together.median_s:.3g} sequences/s in all, {4 / alone.median_s:.3g} alone, {cpu}")
-if not seven.evidence.points:
-    print("measure MIG-7 first")
+await seven.report(totals)
 
 # %% [markdown]
 # NVIDIA's two pairs say what "better" means: training 1.48 and 1.87 times, inference 4.17 times the
@@ -453,8 +320,9 @@ NVIDIA = (
     ("inference: latency of 7 slices over the whole GPU", "infer.mig7.latency", "infer.full.latency"),
 )
 for words, above, below in NVIDIA:
-    ratio = published.figure(f"nvidia.{above}").value / published.figure(f"nvidia.{below}").value
+    ratio = labkit.published.figure(f"nvidia.{above}").value / labkit.published.figure(f"nvidia.{below}").value
     print(f"{words}: {ratio:.2f}")
+labkit.cite("nvidia")
 
 # %% [markdown]
 # ## Exercise 2: the packing puzzle (MIG-12)
@@ -462,7 +330,7 @@ for words, above, below in NVIDIA:
 # An A100 has 7 compute slices and 8 memory slices. A profile takes some of both:
 
 # %%
-from labkit.exercises.packing import A100, check_fits, in_words, packings, used_gib, used_sms
+A100 = labkit.packing.A100
 
 for profile in A100.values():
     print(f"{profile.name}: {profile.compute} compute, {profile.memory} memory, {profile.sms} SMs, {profile.gib} GiB")
@@ -483,59 +351,41 @@ def fits(packing):
     # </student>
 
 
-fits_verdict = check_fits(fits)
+fits_verdict = labkit.exercises.check_fits(fits)
 print(fits_verdict)
 
 # %% [markdown]
 # Predict: how many SMs does the best packing use, of the 108 an A100 has?
 
 # %%
-from labkit.errors import NotMeasured
-from labkit.notebook.steps import computed_step
-
-
 def sms_of(packing):
     if not fits_verdict.right:
-        raise NotMeasured("Write fits first.")
-    return used_sms(packing)
+        raise labkit.errors.NotMeasured("Write fits first.")
+    return labkit.packing.used_sms(packing)
 
 
 def best():
-    return max(sms_of(packing) for packing in packings() if fits(packing))
+    return max(sms_of(packing) for packing in labkit.packing.packings() if fits(packing))
 
 
 SHAPES = ({"2g.10gb": 3}, {"3g.20gb": 2}, {"3g.20gb": 1, "1g.5gb": 4}, {"1g.5gb": 7})
-puzzle = Panel(
-    Experiment(
-        key="MIG-12",
-        title="SMs at work, by packing of one A100",
-        question="How many SMs does the best packing use?",
-        steps=(
-            *(computed_step(in_words(p), x, sms_of, p) for x, p in enumerate(SHAPES)),
-            computed_step("the best", len(SHAPES), best),
-        ),
-        x_label="packing",
-        y_label="SMs",
-        unit="SMs",
-        check="MIG-12",
-        data=lambda points: {"SMs used by the best packing": [p.value for p in points if p.label == "the best"]},
-    )
-)
-puzzle
+shown = [labkit.computed_step(labkit.packing.in_words(p), x, sms_of, p) for x, p in enumerate(SHAPES)]
+puzzle = labkit.experiment("MIG-12", shown, labkit.computed_step("the best", len(SHAPES), best))
 
 # %%
-evidence = await puzzle.settle()
-print(puzzle.runner.message)
+await puzzle.report(needs=fits_verdict)
 
 # %% [markdown]
 # What is stranded is not only SMs. And one sentence of CERN's gets the percentages wrong (E3).
 
 # %%
 for packing in SHAPES:
-    sms, gib = used_sms(packing), used_gib(packing)
-    print(f"{in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {98 - sms} SMs and {39.5 - gib:.1f} GiB stranded")
-mistake = published.known_errors()["E3"]
+    sms, gib = labkit.packing.used_sms(packing), labkit.packing.used_gib(packing)
+    left = f"{98 - sms} SMs and {39.5 - gib:.1f} GiB stranded"
+    print(f"{labkit.packing.in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {left}")
+mistake = labkit.published.known_errors()["E3"]
 print(f"\nE3: “{mistake.says}”. {mistake.exercise}")
+labkit.cite("cern6")
 
 # %% [markdown]
 # ## Summary
@@ -545,10 +395,8 @@ print(f"\nE3: “{mistake.says}”. {mistake.exercise}")
 # Cem answers queries and promises 5 ms. Who gets what, and which row says so?
 
 # %%
-from labkit.notebook.summary import summary
-
 print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}")
-summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
+labkit.summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 
 # %% [markdown]
 # ## Optional: MIG-2, the open question of the tensor cores
@@ -558,35 +406,27 @@ summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 # came out ahead too. Clock, power and temperature are read from the GPU's own sensors while it is measured.
 
 # %%
-from labkit.notebook.steps import settle_optional
-
 TENSOR_SIZES = (1024, 4096, 8192) if ON_GPU else (128, 256)
 TYPE = "bfloat16" if ON_GPU else "float32"
 
 
 def tensor_step(size):
-    a, b = (on_part(matmul, cut) for cut in (parts.half, None))
-    return compared_step(f"n = {size}", size, a, b, band=(0.0, 9.0), seconds=6, size=size, dtype=TYPE)
+    part, whole = (labkit.parts.on_part(matmul, cut) for cut in (parts.half, None))
+    return labkit.compared_step(f"n = {size}", size, part, whole, seconds=6, size=size, dtype=TYPE)
 
 
-tensor = Panel(
-    Experiment(
-        key="MIG-2",
-        title=f"{TYPE} product on {parts.half} of {parts.whole} {parts.unit}",
-        question=f"With growing matrices: does the ratio rise to {parts.whole / parts.half:.2f}, stay, or fall?",
-        steps=tuple(tensor_step(size) for size in TENSOR_SIZES) if parts.sizes else (),
-        x_label="n",
-        y_label="time over the whole's",
-        log_x=True,
-    )
-)
-tensor
+cut = {"half": parts.half, "whole": parts.whole, "unit": parts.unit}
+ideal = f"{parts.whole / parts.half:.2f}"
+products = [tensor_step(size) for size in TENSOR_SIZES if parts.sizes]
+tensor = labkit.experiment("MIG-2", products, type=TYPE, ideal=ideal, **cut)
 
 # %%
-evidence = await settle_optional(tensor)
-print(tensor.runner.message)
-for point in evidence.points:
-    print(f"{point.label}: {point.value:.2f} times as long on the part; {point.records[0].sensed or 'no sensors here'}")
+def sensed(points):
+    for point in points:
+        print(f"{point.label}: {point.value:.2f} times as long on the part; {point.records[0].sensed or 'no sensors here'}")
+
+
+await tensor.report(sensed)
 
 # %% [markdown]
 # ## Optional: MIG-4, the tax of turning MIG on
@@ -595,18 +435,16 @@ for point in evidence.points:
 # training. Here the same fraction of *your* SMs is taken away, as far as your GPU can be divided so finely.
 
 # %%
-from labkit.panel.runner import nobody_is_there
-from labkit.notebook.steps import wants_optional
-
 step = 8 if float(HELD.capability or 8) >= 9 else 2
 taxed = max(step, round(parts.whole * 98 / 108 / step) * step)
 if not ON_GPU or taxed >= parts.whole:
     print("not here: this needs a GPU that can be divided into about ten parts")
-elif nobody_is_there() and not wants_optional():
+elif not labkit.is_measured_here():
     print("optional: LAB_OPTIONAL=1 measures it, too")
 else:
     for work, given in ((matmul, {}), (train, {"batch": 4})):
-        found = labkit.compare(on_part(work, taxed), on_part(work, None), band=(1.0, 1.2), **given)
+        part, whole = (labkit.parts.on_part(work, size) for size in (taxed, None))
+        found = labkit.compare(part, whole, band=(1.0, 1.2), **given)
         print(f"{work.__name__}: {taxed} of {parts.whole} SMs take {found.ratio:.3f} times as long")
 
 # %% [markdown]
@@ -616,7 +454,7 @@ else:
 
 # %%
 for kind in ("finetune", "infer"):
-    small, whole = (published.figure(f"nvidia.{kind}.{name}.rate") for name in ("mig1", "full"))
+    small, whole = (labkit.published.figure(f"nvidia.{kind}.{name}.rate") for name in ("mig1", "full"))
     print(f"{kind}: a 1g.5gb gives {small.value / whole.value:.0%} of the whole GPU, with {14 / 108:.0%} of its SMs")
 
 # %% [markdown]
@@ -626,10 +464,8 @@ for kind in ("finetune", "infer"):
 # your slices, and counts what it finds.
 
 # %%
-from labkit.measuring.place import count_visible
-
 if SLICES > 1:
-    print(f"a process that was given {SLICES} slices sees {count_visible(place.lease.real_slices)}")
+    print(f"a process that was given {SLICES} slices sees {labkit.count_visible(place.lease.real_slices)}")
 else:
     print("not here: ask for a shape with two slices, 2x1g.5gb")
 

@@ -6,17 +6,16 @@
 # whether its gradients need a loss scale, and which of fp16 and bf16 to take.
 #
 # You write the loss scaler yourself, and you find out
-# why a sentence in a widely read article has it backwards.
+# why a sentence in a widely read article has it backwards: Tim Dettmers,
+# [Which GPU(s) to Get for Deep Learning](https://timdettmers.com/2023/01/30/which-gpu-for-deep-learning/).
 #
 # About 70 minutes for the core; the sections after the summary are optional.
 
 # %%
 import labkit
-from labkit.notebook.card import card
-from labkit.run.jobs import is_quick
 
 place = labkit.where()
-card(place)
+labkit.card(place)
 
 # %% [markdown]
 # Sizes follow from what you hold.
@@ -26,7 +25,7 @@ card(place)
 ON_GPU = place.devices[0].backend == "cuda"
 SIZES = (1024, 2048, 4096) if ON_GPU else (128, 256, 512)
 WIDTH, BATCH = (1024, 4096) if ON_GPU else (128, 256)
-if is_quick():
+if labkit.is_quick():
     SIZES = SIZES[-1:]
 print(f"matrices up to {SIZES[-1]}, layers {WIDTH} wide{'' if ON_GPU else ' (scaled down for a CPU)'}")
 
@@ -51,8 +50,7 @@ def show(number):
 show(1e-8)
 
 # %% [markdown]
-# Now predict: what is the largest number fp16 can hold?
-# The plot draws each format at the bits of its mantissa; the published figure is drawn beside it.
+# **Predict:** what is the largest number that fp16 can hold? The published figure is drawn beside it.
 
 # %%
 def largest(dtype):
@@ -83,35 +81,16 @@ def limits():
 
 
 # %%
-from labkit.panel.experiment import Experiment, PublishedRow, compared_step, timed_step
-from labkit.panel.panel import Panel
-from labkit.notebook.steps import apart, fits_step, settle_optional, together
-
-formats = Panel(
-    Experiment(
-        key="MX-1",
-        title="The largest number of each format",
-        question="What is the largest number that fp16 can hold?",
-        steps=together(
-            limits, {"bf16": 7, "fp16": 10, "fp32": 23}, value=lambda m: m.setting["largest"]
-        ),
-        x_label="bits of the mantissa",
-        y_label="largest number",
-        unit="number",
-        published=PublishedRow("Dettmers", {"dettmers.fp16.max": 10}),
-        check="MX-1",
-        data=lambda points: {"largest fp16": [p.value for p in points if p.label == "fp16"]},
-        log_y=True,
-    )
-)
-formats
+formats = labkit.experiment("MX-1", labkit.together(limits, ("bf16", "fp16", "fp32"), value="largest"))
 
 # %%
-evidence = await formats.settle()
-print(formats.runner.message)
-for point in evidence.points:
-    facts = point.records[0].setting
-    print(f"{point.label}: smallest {facts['smallest']:.2g}, step at 1 {facts['step at 1']:.2g}")
+def ends_of_formats(points):
+    for point in points:
+        facts = point.records[0].setting
+        print(f"{point.label}: smallest {facts['smallest']:.2g}, step at 1 {facts['step at 1']:.2g}")
+
+
+await formats.report(ends_of_formats)
 
 # %% [markdown]
 # **Explain:** fp16 and bf16 are both 16 bits long.
@@ -122,8 +101,8 @@ for point in evidence.points:
 # ## MX-2: is it faster?
 #
 # Tensor cores multiply 16-bit numbers much faster than the ordinary cores multiply 32-bit ones.
-# The data sheet of an A100 says 16 times; what is reached is less, and depends on the matrix.
-# A CPU makes no promise: with AMX bf16 is several times faster, without it may be slower.
+# The data sheet of an A100 says 16 times. How much of it is reached with a matrix of yours?
+# A CPU makes no promise at all.
 
 # %%
 def product(size, dtype):
@@ -148,55 +127,31 @@ def bf16_product(size):
 
 # %% [markdown]
 # Both run in the same child, in turns: compared one after the other, the clock's drift would decide.
-# **Predict** the ratio at the biggest matrix.
+# **Predict** how many times as long fp32 takes at the biggest matrix.
 
 # %%
-def last_pair(points, first, second):
-    """The samples of the last point's two sides, named as the check wants them."""
-    a, b = points[-1].records
-    return {first: a.samples_s, second: b.samples_s}
+def in_both(n, least=2):
+    return labkit.compared_step(f"n={n}", n, fp32_product, bf16_product, band=(least, float("inf")), seconds=8, size=n)
 
 
-speed = Panel(
-    Experiment(
-        key="MX-2",
-        title="fp32 time over bf16 time of a matrix product",
-        question="How many times as long does fp32 take at the biggest matrix?",
-        steps=tuple(
-            compared_step(
-                f"n={n}", n, fp32_product, bf16_product, band=(2, float("inf")), seconds=8, size=n
-            )
-            for n in SIZES
-        ),
-        x_label="matrix size n",
-        y_label="fp32 over bf16",
-        unit="x",
-        check="MX-2",
-        data=lambda points: last_pair(points, "fp32 time", "bf16 time"),
-        log_x=True,
-    )
-)
-speed
+speed = labkit.experiment("MX-2", *map(in_both, SIZES))
 
 # %%
-from labkit.notebook.summary import recorded_note
-
-evidence = await speed.settle()
-print(speed.runner.message)
-print("measured on a GPU" if ON_GPU else recorded_note("MX-2", "MX-9"))
+await speed.report()
+print("measured on a GPU" if ON_GPU else labkit.recorded_note("MX-2", "MX-9"))
 
 # %% [markdown]
-# CERN measured the same two rates on A100 slices.
+# CERN measured the same two rates on A100 slices. (On a CPU with AMX bf16 is several times faster, without it
+# it may be slower: that is why nothing was promised.)
 # Only the *ratio* may be laid beside yours: four sources give four "peaks" of the same card (E8),
 # from 81.5 to 312 TFLOP/s, because tool, matrix size and type differ.
 
 # %%
-from labkit.evidence import published
-
 for part in ("full", "7g", "3g", "2g", "1g"):
-    tensor = published.figure(f"cern5.flops.fp16-tensor.{part}")
-    cores = published.figure(f"cern5.flops.fp32.{part}")
+    tensor = labkit.published.figure(f"cern5.flops.fp16-tensor.{part}")
+    cores = labkit.published.figure(f"cern5.flops.fp32.{part}")
     print(f"{part:>4}: {tensor.value / cores.value:.1f} x ({tensor.label})")
+labkit.cite("cern5")
 
 # %% [markdown]
 # **Explain:** the small slices have the *bigger* ratio: 14.1 against 9.8.
@@ -211,7 +166,7 @@ for part in ("full", "7g", "3g", "2g", "1g"):
 # *Loss scaling* multiplies the loss by a number before backpropagation
 # and divides the gradients by it afterwards, in fp32.
 #
-# A widely read article says:
+# Dettmers' article says:
 # > we usually perform loss scaling where you multiply the loss by a **small number**
 # > before backpropagating to prevent this gradient explosion.
 #
@@ -281,48 +236,25 @@ def losses(exponents, dtype_name="float16"):
 
 
 # %% [markdown]
-# **Predict** how many percent of the gradients are zero at the smallest scale, 2^-10.
-# If the article is right, that is the safe end.
+# **Predict** how many percent of the gradients become zero at the smallest scale, 2^-10.
+# If the article is right, that is the safe end. Two curves are drawn: what becomes zero, and what becomes inf.
 
 # %%
-EXPONENTS = (-10, 0, 10, 40) if is_quick() else (-10, -6, -3, 0, 3, 6, 10, 15, 20, 25, 30, 35, 40, 45)
-
-
-def ends(points):
-    at = {point.x: [point.value] for point in points}
-    return {"zeros at 2^10, %": at[10], "zeros at 2^-10, %": at[-10]}
-
+EXPONENTS = (-10, 0, 10, 40) if labkit.is_quick() else (-10, -6, -3, 0, 3, 6, 10, 15, 20, 25, 30, 35, 40, 45)
 
 # %%
-scales = Panel(
-    Experiment(
-        key="MX-5",
-        title="Gradients that fp16 makes zero",
-        question="How many percent of the gradients are lost at scale 2^-10?",
-        steps=together(
-            losses,
-            {f"2^{e}": e for e in EXPONENTS},
-            value=lambda m: m.setting["zeros"],
-            exponents=EXPONENTS,
-        ),
-        x_label="loss scale, as a power of 2",
-        y_label="gradients that became zero (%)",
-        unit="%",
-        check="MX-5",
-        data=ends,
-    )
-)
-scales
+spots = {f"2^{e}": e for e in EXPONENTS}
+scales = labkit.experiment("MX-5", labkit.together(losses, spots, value="zeros", exponents=EXPONENTS))
 
 # %%
-evidence = await scales.settle()
-print(scales.runner.message)
-for point in evidence.points:
-    facts = point.records[0].setting
-    print(
-        f"{point.label:>6}: {facts['zeros']:5.1f} % zero, {facts['inf']:5.1f} % inf or nan, "
-        f"relative error {facts['error']:.2g}"
-    )
+def losses_in_words(points):
+    for point in points:
+        facts = point.records[0].setting
+        lost = f"{facts['zeros']:5.1f} % zero, {facts['inf']:5.1f} % inf or nan"
+        print(f"{point.label:>6}: {lost}, relative error {facts['error']:.2g}")
+
+
+await scales.report(losses_in_words)
 
 # %% [markdown]
 # **Explain:** there is a safe window between two cliffs. What happens at each?
@@ -360,9 +292,7 @@ class LossScaler:
 
 
 # %%
-from labkit.exercises.code_checks import check_loss_scaler
-
-scaler_verdict = check_loss_scaler(LossScaler)
+scaler_verdict = labkit.exercises.check_loss_scaler(LossScaler)
 print(scaler_verdict)
 
 # %% [markdown]
@@ -419,58 +349,34 @@ def torch_trace(steps):
 
 
 def both_traces(steps, every):
-    found, skipped = {}, 0
-    for i, (own, torchs) in enumerate(zip(own_trace(steps), torch_trace(steps))):
-        skipped += not own[1]
-        found[f"step {i}"] = {"scale": own[0], "torch": torchs[0], "skipped": skipped}
-    return {f"step {i}": found[f"step {i}"] for i in range(0, steps, every)}
+    """Some steps as points; the first carries both whole traces, which are drawn as lines."""
+    own, torchs = own_trace(steps), torch_trace(steps)
+    found = {
+        f"step {i}": {"scale": own[i][0], "skipped": sum(not taken for _, taken in own[: i + 1])}
+        for i in range(0, steps, every)
+    }
+    found["step 0"] |= {name: [scale for scale, _ in one] for name, one in (("trace", own), ("torch trace", torchs))}
+    return found
 
 
 # %% [markdown]
-# **Predict:** around which scale will it settle?
+# **Predict:** around which scale will it settle? Every step is drawn, yours and PyTorch's.
 
 # %%
-STEPS, EVERY = (64, 4) if is_quick() else (400, 4)
+STEPS, EVERY = (64, 21) if labkit.is_quick() else (400, 57)
+spots = {f"step {i}": i for i in range(0, STEPS, EVERY)}
+trace = labkit.experiment("MX-7", labkit.together(both_traces, spots, value="scale", steps=STEPS, every=EVERY))
 
-
+# %%
 def beside_torch(points):
-    facts = [point.records[0].setting for point in points]
-    return {
-        "your scale over PyTorch's": [fact["scale"] / fact["torch"] for fact in facts],
-        "last scale over the first": [facts[-1]["scale"] / facts[0]["scale"]],
-    }
+    facts = points[0].records[0].setting
+    if "trace" in facts:
+        same = sum(own == torchs for own, torchs in zip(facts["trace"], facts["torch trace"]))
+        skipped = points[-1].records[0].setting["skipped"]
+        print(f"as PyTorch's GradScaler in {same} of {len(facts['trace'])} steps, {skipped} skipped")
 
 
-trace = Panel(
-    Experiment(
-        key="MX-7",
-        title="The scale during training",
-        question="Around which scale will it settle?",
-        steps=together(
-            both_traces,
-            {f"step {i}": i for i in range(0, STEPS, EVERY)},
-            value=lambda m: m.setting["scale"],
-            steps=STEPS,
-            every=EVERY,
-        ),
-        x_label="training step",
-        y_label="loss scale",
-        unit="scale",
-        check="MX-7",
-        data=beside_torch,
-        log_y=True,
-    )
-)
-trace
-
-# %%
-evidence = await trace.settle() if scaler_verdict.right else trace.evidence
-print(trace.runner.message if scaler_verdict.right else "write LossScaler first")
-facts = [point.records[0].setting for point in evidence.points]
-if facts:
-    same = sum(fact["scale"] == fact["torch"] for fact in facts)
-    skipped = facts[-1]["skipped"]
-    print(f"as PyTorch's GradScaler in {same} of {len(facts)} steps shown, {skipped} skipped")
+await trace.report(beside_torch, needs=scaler_verdict)
 
 # %% [markdown]
 # **Explain** the saw-tooth: why does it keep bumping into the ceiling, and what does each bump cost?
@@ -482,13 +388,10 @@ if facts:
 # Activations wait in memory for the backward pass; 16 bits halve them.
 # Weights do not shrink under autocast: an fp32 master copy stays.
 # What is kept for the backward pass is *counted*, everywhere, and the check is about that.
-# On a GPU the peak of a whole step is measured, too: weights, gradients and temporaries are in it,
-# so it falls by much less than half. Every format is measured in a process of its own.
+# On a GPU the peak of a whole step is measured, too, and drawn.
+# Every format is measured in a process of its own. (Read the network with `labkit.networks.mlp??`.)
 
 # %%
-from labkit.exercises.networks import mlp  # read it with `mlp??`
-
-
 def kept_for_backward(run):
     """MiB of the tensors that autograd keeps, each counted once."""
     import torch
@@ -516,7 +419,7 @@ def training(width, kind):
     import torch
 
     name, amp = KINDS_OF_STEP[kind]
-    network, device = mlp(width, 6)
+    network, device = labkit.networks.mlp(width, 6)
     network.to(getattr(torch, name))
     optimizer = torch.optim.Adam(network.parameters())
 
@@ -558,43 +461,26 @@ def memory_of(width, batch, kind):
 
 
 # %% [markdown]
-# **Predict:** with AMP, how much of the fp32 memory is still needed?
+# **Predict:** how many percent of fp32's memory does AMP need? (On a GPU: of the peak of a step, in which weights,
+# gradients and temporaries are, too. On a CPU: of what is kept for the backward pass.)
 
 # %%
 def in_mib(record):
     return record.setting["peak"] or record.setting["kept"]
 
 
-def amp_over_fp32(points, what):
-    fp32, amp = (point.records[0].setting[what] for point in points[:2])
-    return amp / fp32
-
-
-saved = Panel(
-    Experiment(
-        key="MX-9",
-        title="Memory of one training step",
-        question="How many MiB does AMP need? (fp32 is drawn first)",
-        steps=apart(memory_of, {kind: {"kind": kind} for kind in KINDS_OF_STEP}, value=in_mib, width=WIDTH, batch=BATCH),
-        x_label="fp32, AMP, pure bf16",
-        y_label="peak of a step (MiB)" if ON_GPU else "kept for backward (MiB)",
-        gpu_y_label="peak of a step (MiB)",  # also of a recorded run that is replayed on a CPU
-        unit="MiB",
-        check="MX-9",
-        data=lambda points: {
-            f"{what} with AMP over fp32": [amp_over_fp32(points, what)] for what in ("kept", "weights")
-        },
-    )
-)
-saved
+kinds = {kind: {"kind": kind} for kind in KINDS_OF_STEP}
+saved = labkit.experiment("MX-9", labkit.apart(memory_of, kinds, value=in_mib, width=WIDTH, batch=BATCH))
 
 # %%
-evidence = await saved.settle()
-print(saved.runner.message)
-for point in evidence.points:
-    facts = point.records[0].setting
-    kept = f"kept for backward {facts['kept']:.1f}, weights {facts['weights']:.1f} MiB"
-    print(f"{point.label}: drawn {point.value:.1f} MiB; {kept}")
+def memory_in_words(points):
+    for point in points:
+        facts = point.records[0].setting
+        kept = f"kept for backward {facts['kept']:.1f}, weights {facts['weights']:.1f} MiB"
+        print(f"{point.label}: drawn {point.value:.1f} MiB; {kept}")
+
+
+await saved.report(memory_in_words)
 
 # %% [markdown]
 # What does that mean for a 1g.5gb slice, with its 4.75 GiB? Not half the memory, twice the samples: gradients,
@@ -623,34 +509,21 @@ def whole_steps(size, width, kind):
     torch.cuda.synchronize()
 
 
-fitting = Panel(
-    Experiment(
-        key="MX-9-fits",
-        title="Samples that fit a 1g.5gb (4.75 GiB)",
-        question="How many samples fit with AMP?",
-        steps=tuple(
-            fits_step(kind, x, whole_steps, range(4096, 1 << 19, 4096), value=float, width=WIDTH, kind=kind)
-            for x, kind in enumerate(KINDS_OF_STEP)
-        ) if ON_GPU else (),
-        x_label="fp32, AMP, pure bf16",
-        y_label="samples",
-        unit="samples",
-    )
-)
-fitting
+def fits_as(x, kind, sizes=range(4096, 1 << 19, 4096)):
+    return labkit.fits_step(kind, x, whole_steps, sizes, value=float, width=WIDTH, kind=kind)
+
+
+fitting = labkit.experiment("MX-9-fits", [fits_as(x, kind) for x, kind in enumerate(KINDS_OF_STEP) if ON_GPU])
 
 # %%
-from labkit.evidence import replay
+def what_fits(points):
+    for point in points:
+        print(f"{point.label}: {point.value:,.0f} samples fit a 1g.5gb, {point.value / max(1.0, points[0].value):.2f} times fp32's")
 
-evidence = await fitting.settle() if ON_GPU else fitting.evidence
-found = evidence.points
-if not ON_GPU and replay.exists("MX-9-fits"):
-    found = replay.recorded("MX-9-fits").points
-    print(f"recorded on {found[0].records[0].devices[0].name}, not yours:")
-for point in found:
-    print(f"{point.label}: {point.value:,.0f} samples fit a 1g.5gb, {point.value / max(1.0, found[0].value):.2f} times fp32's")
-if not found:
-    print("only a GPU can say what fits a slice: measure it there")
+
+await fitting.report(what_fits)
+if not ON_GPU and labkit.recorded_run("MX-9-fits") is None:
+    print("only a GPU can say what fits a slice, and no run on one is recorded")
 
 # %% [markdown]
 # **Explain** why pure bf16 saves more than AMP, and what you would lose by it (MX-1 has the answer).
@@ -660,8 +533,9 @@ if not found:
 
 # %%
 for key in ("E9", "E12", "E8", "E7"):
-    error = published.known_errors()[key]
+    error = labkit.published.known_errors()[key]
     print(f"{key} says: {error.says}\n   but: {error.correct}\n")
+labkit.cite("dettmers", "habr", "cern5")
 
 # %% [markdown]
 # ## Your summary
@@ -669,9 +543,7 @@ for key in ("E9", "E12", "E8", "E7"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-from labkit.notebook.summary import summary
-
-summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
+labkit.summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
 
 # %% [markdown]
 # **Decide:** your model runs out of memory on a 1g.5gb slice.
@@ -684,33 +556,16 @@ summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
 #
 # ## MX-6: bf16 needs no scale
 #
-# bf16 has fp32's range. **Predict** its share of zeros; then look at its relative error, too.
+# bf16 has fp32's range. **Predict** its share of zeros at scale 1; then look at its relative error, too.
 
 # %%
-bf16_scales = Panel(
-    Experiment(
-        key="MX-6",
-        title="Gradients that bf16 makes zero",
-        question="How many percent of the gradients does bf16 lose at scale 1?",
-        steps=together(
-            losses,
-            {f"2^{e}": e for e in (-10, 0, 10, 40)},
-            value=lambda m: m.setting["zeros"],
-            exponents=(-10, 0, 10, 40),
-            dtype_name="bfloat16",
-        ),
-        x_label="loss scale, as a power of 2",
-        y_label="gradients that became zero (%)",
-        unit="%",
-    )
-)
-bf16_scales
+SOME = (-10, 0, 10, 40)
+spots = {f"2^{e}": e for e in SOME}
+in_bf16 = labkit.together(losses, spots, value="zeros", exponents=SOME, dtype_name="bfloat16")
+bf16_scales = labkit.experiment("MX-6", in_bf16)
 
 # %%
-evidence = await settle_optional(bf16_scales)
-print(bf16_scales.runner.message)
-for point in evidence.points:
-    print(f"{point.label:>6}: relative error {point.records[0].setting['error']:.2g}")
+await bf16_scales.report(losses_in_words)
 
 # %% [markdown]
 # ## MX-8: when AMP does not help
@@ -722,7 +577,7 @@ for point in evidence.points:
 def step_of(width, amp):
     import torch
 
-    network, device = mlp(width, 3)
+    network, device = labkit.networks.mlp(width, 3)
     x = torch.randn(256, width, device=device)
 
     def work():
@@ -742,31 +597,19 @@ def fp32_step(width):
 
 
 # %%
-amp = Panel(
-    Experiment(
-        key="MX-8",
-        title="AMP time over fp32 time of a training step",
-        question="From narrow to wide layers: does the ratio rise, stay flat, or fall?",
-        steps=tuple(
-            compared_step(f"{w}", w, amp_step, fp32_step, band=(0, 1), seconds=6, width=w)
-            for w in ((256, 1024, 4096) if ON_GPU else (32, 128, 512))
-        ),
-        x_label="width of the layers",
-        y_label="AMP over fp32",
-        log_x=True,
-    )
-)
-amp
+WIDTHS = (256, 1024, 4096) if ON_GPU else (32, 128, 512)
+amp_steps = [labkit.compared_step(f"{w}", w, amp_step, fp32_step, band=(0, 1), seconds=6, width=w) for w in WIDTHS]
+amp = labkit.experiment("MX-8", amp_steps)
 
 # %%
-evidence = await settle_optional(amp)
-print(amp.runner.message)
+await amp.report()
 
 # %% [markdown]
 # ## MX-4: what is limited by memory gains by bytes only
 #
 # Half the bytes, half the time, however many tensor cores there are.
-# **Predict** the gain of 16 bits from the left (few operations per byte) to the right.
+# Dettmers' figure for memory-bound work, 1.73 from a V100 to an A100, is drawn as a level.
+# **Predict** whether the gain of 16 bits rises, stays flat or falls from left (few operations per byte) to right.
 
 # %%
 def layer_norm(dtype):
@@ -807,32 +650,19 @@ def copy16():
 
 
 # %%
-from labkit.exercises import roofline
-
 WORKS = (
     ("copy", 0.06, copy32, copy16, {}),
-    ("layer norm", roofline.layer_norm(4 * BATCH, WIDTH).intensity, norm32, norm16, {}),
-    ("matmul", roofline.matmul(*(SIZES[-1],) * 3).intensity, fp32_product, bf16_product, {"size": SIZES[-1]}),
+    ("layer norm", labkit.roofline.layer_norm(4 * BATCH, WIDTH).intensity, norm32, norm16, {}),
+    ("matmul", labkit.roofline.matmul(*(SIZES[-1],) * 3).intensity, fp32_product, bf16_product, {"size": SIZES[-1]}),
 )
-gains = Panel(
-    Experiment(
-        key="MX-4",
-        title="What 16 bits gain",
-        question="From left to right: does the gain rise, stay flat, or fall?",
-        steps=tuple(
-            compared_step(label, x, wide, narrow, band=(1, float("inf")), seconds=6, **given)
-            for label, x, wide, narrow, given in WORKS
-        ),
-        x_label="operations per byte (fp32)",
-        y_label="fp32 time over 16-bit time",
-        log_x=True,
-    )
-)
-gains
+gain_steps = [
+    labkit.compared_step(label, x, wide, narrow, band=(1, float("inf")), seconds=6, **given)
+    for label, x, wide, narrow, given in WORKS
+]
+gains = labkit.experiment("MX-4", gain_steps)
 
 # %%
-evidence = await settle_optional(gains)
-print(gains.runner.message)
+await gains.report()
 
 # %% [markdown]
 # ## MX-10: TF32, the format in between
@@ -840,6 +670,7 @@ print(gains.runner.message)
 # TF32 has fp32's range and fp16's mantissa; only products on tensor cores use it.
 # Dettmers' article expects "near FP32 stability" and "speedups close to FP16"; the data sheet says half of fp16.
 # On a CPU the shorter mantissa is emulated by cutting bits off, and there is no speed to see.
+# **Predict** the relative error of TF32.
 # On a GPU the speed is measured below: it decides E12 ("do not provide speedups"), and it is the fair baseline
 # for bf16, because plain fp32 products are what nobody runs who may use TF32.
 
@@ -867,28 +698,11 @@ def product_errors(size):
 
 
 # %%
-tf32 = Panel(
-    Experiment(
-        key="MX-10",
-        title="Relative error of a matrix product",
-        question="What relative error do you expect of TF32?",
-        steps=together(
-            product_errors,
-            {"bf16": 7, "fp16": 10, "tf32": 10.5, "fp32": 23},
-            value=lambda m: m.setting["error"],
-            size=SIZES[-1],
-        ),
-        x_label="bits of the mantissa (TF32 has fp16's 10)",
-        y_label="relative error" + ("" if ON_GPU else ", TF32 emulated"),
-        unit="relative",
-        log_y=True,
-    )
-)
-tf32
+errors = labkit.together(product_errors, ("bf16", "fp16", "tf32", "fp32"), value="error", size=SIZES[-1])
+tf32 = labkit.experiment("MX-10", errors, how="" if ON_GPU else ", TF32 emulated")
 
 # %%
-evidence = await settle_optional(tf32)
-print(tf32.runner.message)
+await tf32.report()
 
 # %%
 def tf32_product(size):
@@ -907,7 +721,7 @@ def tf32_product(size):
 
 if not ON_GPU:
     print("no TF32 speed without a GPU")
-elif evidence.points:
+elif tf32.evidence.points:
     for name, other in (("fp32", fp32_product), ("bf16", bf16_product)):
         found = labkit.compare(other, tf32_product, band=(0.0, 99.0), size=SIZES[-1])
         print(f"{name} over TF32, n = {SIZES[-1]}: {found.ratio:.2f} times as long")
@@ -947,33 +761,24 @@ def chain(kind, rounds=4096):
 
 # %%
 SMS = place.devices[0].sms or 1
-cores = Panel(
-    Experiment(
-        key="MX-3",
-        title="Rate of the ordinary cores",
-        question="From 16 to 64 bits: does the rate rise, stay flat, or fall?",
-        steps=tuple(
-            timed_step(
-                kind,
-                bits,
-                chain,
-                value=lambda m: m.tflops,
-                seconds=5,
-                options={"flops": 8 * SMS * 256 * 4096 * 4 * KINDS[kind][3], "samples": 20},
-                kind=kind,
-            )
-            for kind, bits in (("fp16", 16), ("fp32", 32), ("fp64", 64))
-        ),
-        x_label="bits",
-        y_label="TFLOP/s",
-    )
-)
-cores if ON_GPU else print("MX-3 needs a GPU: a CPU has no CUDA cores to measure.")
+def rate(record):
+    return record.tflops
+
+
+def chain_step(bits, kind):
+    counted = 8 * SMS * 256 * 4096 * 4 * KINDS[kind][3]
+    options = {"flops": counted, "samples": 20}
+    return labkit.timed_step(kind, bits, chain, value=rate, seconds=5, options=options, kind=kind)
+
+
+if ON_GPU:
+    cores = labkit.experiment("MX-3", *(chain_step(bits, f"fp{bits}") for bits in (16, 32, 64)))
+else:
+    print("MX-3 needs a GPU: a CPU has no CUDA cores to measure.")
 
 # %%
 if ON_GPU:
-    evidence = await settle_optional(cores)
-    print(cores.runner.message)
+    await cores.report()
 
 # %% [markdown]
 # ## Hand in

@@ -6,16 +6,17 @@
 #
 # You write the two things every data-parallel training does, averaging and all-reduce,
 # and you find out which of CERN's published rows a simple model explains.
+# "The article" below is Tim Dettmers,
+# [How to Parallelize Deep Learning on GPUs Part 1/2: Data Parallelism](https://timdettmers.com/2014/10/09/deep-learning-data-parallelism/)
+# (2014); all sources are named where their figures stand.
 #
 # About 75 minutes for the core; the sections after the summary are optional.
 
 # %%
 import labkit
-from labkit.notebook.card import card
-from labkit.run.jobs import is_quick
 
 place = labkit.where()
-card(place)
+labkit.card(place)
 
 # %% [markdown]
 # A *rank* is one of several processes that train together.
@@ -53,18 +54,14 @@ def average(gradients):
 
 
 # %%
-from labkit.exercises.code_checks import check_gradient_averaging
-
-average_verdict = check_gradient_averaging(average)
+average_verdict = labkit.exercises.check_gradient_averaging(average)
 print(average_verdict)
 
 # %% [markdown]
 # Now with real ranks. Each computes the whole batch's gradient, too, to compare with.
+# (Read the network with `labkit.networks.mlp??`.)
 
 # %%
-from labkit.exercises.networks import mlp  # read it with `mlp??`
-
-
 def flat_gradient(network, x):
     import torch
 
@@ -78,7 +75,7 @@ def differences(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = mlp(width, depth)
+    network, device = labkit.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     whole = flat_gradient(network, x)
     own = flat_gradient(network, x[dist.get_rank() :: dist.get_world_size()])
@@ -95,46 +92,18 @@ def differences(width, depth, batch):
 # **Predict:** how far off (relative) is the gradient of *one* rank, which saw half of the samples?
 
 # %%
-from labkit.panel.experiment import Experiment, PublishedRow, compared_step, timed_step
-from labkit.panel.panel import Panel
-from labkit.notebook.steps import (
-    computed_step,
-    copies_step,
-    in_turns,
-    rounds,
-    settle_optional,
-    together,
-    wants_optional,
-)
+gradients = ("one rank's own", "added", "yours")
+
+
+def difference(record):
+    return max(1e-12, record.setting["difference"])
+
+
+apart = labkit.together(differences, gradients, value=difference, n=2, width=64, depth=2, batch=256)
+same = labkit.experiment("DP-1", apart)
 
 # %%
-same = Panel(
-    Experiment(
-        key="DP-1",
-        title="Distance to the whole batch's gradient",
-        question="How far off is one rank's own gradient?",
-        steps=together(
-            differences,
-            {"one rank's own": 1, "added": 2, "yours": 3},
-            value=lambda m: max(1e-12, m.setting["difference"]),
-            n=2,
-            width=64,
-            depth=2,
-            batch=256,
-        ),
-        x_label="one rank's own, added, yours",
-        y_label="relative difference",
-        unit="relative",
-        check="DP-1",
-        data=lambda points: {"relative difference": [points[2].value]},
-        log_y=True,
-    )
-)
-same
-
-# %%
-evidence = await same.settle() if average_verdict.right else same.evidence
-print(same.runner.message if average_verdict.right else "write average first")
+await same.report(needs=average_verdict)
 
 # %% [markdown]
 # **Explain:** added gradients point the right way and are twice as long.
@@ -157,7 +126,7 @@ def reduces(megabytes):
 
 
 def reduce_times(sizes, times):
-    return in_turns({f"{size:g} MB": reduces(size) for size in sizes}, times)
+    return labkit.in_turns({f"{size:g} MB": reduces(size) for size in sizes}, times)
 
 
 # %% [markdown]
@@ -168,56 +137,26 @@ def reduce_times(sizes, times):
 
 # %%
 MEGABYTES = (0.008, 0.5, 4, 16, 64, 256) if SEVERAL else (0.008, 0.5, 4, 16)  # the last two are judged
-cost = Panel(
-    Experiment(
-        key="DP-2",
-        title="Time of an all-reduce",
-        question="How many ms do 16 MB take?",
-        steps=together(
-            reduce_times,
-            {f"{size:g} MB": size for size in MEGABYTES},
-            value=lambda m: m.median_s * 1e3,
-            n=DEVICES,
-            sizes=MEGABYTES,
-            times=20,
-        ),
-        x_label="megabytes",
-        y_label="ms",
-        unit="ms",
-        published=PublishedRow("Dettmers, one transfer", {"dettmers.dp.six.step": 4}),
-        check="DP-2",
-        data=lambda points: {
-            "four times": points[-1].records[0].samples_s,
-            "bytes": points[-2].records[0].samples_s,
-        },
-        log_x=True,
-        log_y=True,
-    )
-)
-cost
-
-# %%
-from labkit.notebook.summary import recorded_note
-
-evidence = await cost.settle()
-print(cost.runner.message)
-print("measured between devices" if SEVERAL else recorded_note("DP-2", "DP-3", "DP-4"))
+spots = {f"{size:g} MB": size for size in MEGABYTES}
+cost = labkit.experiment("DP-2", labkit.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
 
 # %% [markdown]
-# α and β from your points above 1 MB; *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
+# α and β from your points above 0.5 MB; *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
 
 # %%
-from labkit import stats
-
-big = [point for point in evidence.points if point.x >= 0.5]
-if len(big) > 2:
-    alpha, slope, off = stats.line_fit([p.x for p in big], [p.value for p in big])
-    share = 2 * (DEVICES - 1) / DEVICES
+def alpha_and_beta(points):
+    big = [point for point in points if point.x >= 0.5]
+    if len(big) < 3:
+        return
+    alpha, slope, off = labkit.stats.line_fit([p.x for p in big], [p.value for p in big])
+    ranks = big[0].records[0].ranks
     print(f"t = {alpha:.2f} ms + {slope:.3f} ms/MB · S (largest residual {off:.0%})")
     for p in big:
-        print(f"{p.label}: bus bandwidth {p.x / p.value * share:.2f} GB/s")
-else:
-    print("measure first")
+        print(f"{p.label}: bus bandwidth {p.x / p.value * 2 * (ranks - 1) / ranks:.2f} GB/s")
+
+
+await cost.report(alpha_and_beta)
+print("measured between devices" if SEVERAL else labkit.recorded_note("DP-2", "DP-3", "DP-4"))
 
 # %% [markdown]
 # **Explain** the flat part on the left: what does a rank wait for when there is almost nothing to send?
@@ -271,11 +210,9 @@ def ring_all_reduce(tensor, rank, world, send, receive):
 
 
 # %%
-from labkit.exercises.code_checks import check_all_reduce, run_ranks
-
-naive_verdict = check_all_reduce(naive_all_reduce)
-ring_verdict = check_all_reduce(ring_all_reduce, ring=True)
-both_right = naive_verdict.right and ring_verdict.right
+naive_verdict = labkit.exercises.check_all_reduce(naive_all_reduce)
+ring_verdict = labkit.exercises.check_all_reduce(ring_all_reduce, ring=True)
+both_right = "right" if naive_verdict.right and ring_verdict.right else "write both all-reduces first"
 print("naive:", naive_verdict)
 print("ring: ", ring_verdict)
 
@@ -284,50 +221,37 @@ print("ring: ", ring_verdict)
 #
 # The article says that data parallelism "does not scale", because every rank must send
 # its whole gradient to every other. Your naive version does just that. Your ring does not.
-# **Predict:** in a ring of 8, how many times its gradient S does a rank send?
+# **Predict:** in a ring of 8, how many times its gradient S does a rank send? (The naive way is drawn as a line.)
 
 # %%
 def sent(function, world, size=840):
     """Elements that the busiest rank sends, over the tensor's own."""
     inputs = [torch.ones(size) for _ in range(world)]
-    _, counted = run_ranks(function, inputs)
+    _, counted = labkit.exercises.run_ranks(function, inputs)
     return max(counted) / (4 * size)
 
 
 WORLDS = (2, 4, 6, 8)
-ring_bytes = Panel(
-    Experiment(
-        key="DP-5",
-        title="What a rank sends in your ring",
-        question="In a ring of 8, how many times S does a rank send?",
-        steps=tuple(computed_step(f"n={n}", n, sent, ring_all_reduce, n) for n in WORLDS),
-        x_label="ranks",
-        y_label="sent, in units of S (counted)",
-        unit="S",
-        check="DP-5",
-        data=lambda points: {
-            "bytes over 2(n-1)/n S": [p.value / (2 * (p.x - 1) / p.x) for p in points]
-        },
-    )
-)
-ring_bytes
+counts = [labkit.computed_step(f"n={n}", n, sent, ring_all_reduce, n) for n in WORLDS]
+ring_bytes = labkit.experiment("DP-5", counts)
 
 # %%
-evidence = await ring_bytes.settle() if both_right else ring_bytes.evidence
-print(ring_bytes.runner.message if both_right else "write both all-reduces first")
-for point in evidence.points if both_right else ():
-    print(f"{point.label}: ring {point.value:.2f} S, naive {sent(naive_all_reduce, int(point.x)):.0f} S")
+def counted(points):
+    for point in points:
+        print(f"{point.label}: ring {point.value:.2f} S, naive {sent(naive_all_reduce, int(point.x)):.0f} S")
+
+
+await ring_bytes.report(counted, needs=both_right)
 
 # %% [markdown]
 # With the article's own arithmetic (4 MB at 40 Gbit/s), six ranks and twelve (E10):
 
 # %%
-from labkit.evidence import published
-
 for name, world in (("dettmers.dp.six", 6), ("dettmers.dp.four-nodes", 12)):
-    figure = published.figure(name)
+    figure = labkit.published.figure(name)
     ring_ms = 2 * (world - 1) / world * 4e6 * 8 / 40e9 * 1e3
     print(f"n={world}: the article says {figure.value} ms, a ring needs {ring_ms:.2f} ms ({figure.error})")
+labkit.cite("dettmers")
 
 # %% [markdown]
 # And the clock? Yours and the library's, all three over gloo in host memory, in turns.
@@ -336,9 +260,8 @@ for name, world in (("dettmers.dp.six", 6), ("dettmers.dp.four-nodes", 12)):
 # %%
 def three_ways(megabytes, times):
     import torch.distributed as dist
-    from labkit.exercises.wires import Wires
 
-    rank, world, wires = dist.get_rank(), dist.get_world_size(), Wires()
+    rank, world, wires = dist.get_rank(), dist.get_world_size(), labkit.exercises.Wires()
     payload, group = torch.ones(int(megabytes * 250_000)), dist.new_group(backend="gloo")
 
     def own(function):
@@ -350,36 +273,18 @@ def three_ways(megabytes, times):
 
     library = lambda: dist.all_reduce(payload.clone(), group=group)
     works = {"naive": own(naive_all_reduce), "ring": own(ring_all_reduce), "library": library}
-    return in_turns(works, times)
+    return labkit.in_turns(works, times)
 
 
 # %%
-RANKS = 2 if is_quick() else 4
+RANKS = 2 if labkit.is_quick() else 4
 crowd = ", oversubscribed" if RANKS > place.cpu.cores else ""
-clocked = Panel(
-    Experiment(
-        key="DP-5-time",
-        title=f"4 MB reduced by {RANKS} ranks{crowd}",
-        question="How many ms will your ring take?",
-        steps=together(
-            three_ways,
-            {"naive": 1, "ring": 2, "library": 3},
-            value=lambda m: m.median_s * 1e3,
-            n=RANKS,
-            link=f"gloo over loopback, host memory{crowd}",
-            megabytes=4,
-            times=rounds(),
-        ),
-        x_label="naive, ring, library",
-        y_label="ms",
-        unit="ms",
-    )
-)
-clocked
+LINK = f"gloo over loopback, host memory{crowd}"
+ways = labkit.together(three_ways, ("naive", "ring", "library"), n=RANKS, link=LINK, megabytes=4, times=labkit.rounds())
+clocked = labkit.experiment("DP-5-time", ways, ranks=RANKS, crowd=crowd)
 
 # %%
-evidence = await clocked.settle() if both_right else clocked.evidence
-print(clocked.runner.message if both_right else "write both all-reduces first")
+await clocked.report(needs=both_right)
 
 # %% [markdown]
 # **Explain:** over loopback all ranks share one memory bus, so the ring gains less than its bytes promise.
@@ -397,7 +302,7 @@ def alone(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = mlp(width, depth)
+    network, device = labkit.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     return lambda: flat_gradient(network, x) if dist.get_rank() == 0 else None
 
@@ -406,7 +311,7 @@ def shared(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = mlp(width, depth)
+    network, device = labkit.networks.mlp(width, depth)
     x = torch.randn(batch // dist.get_world_size(), width, device=device)
 
     def work():
@@ -418,45 +323,28 @@ def shared(width, depth, batch):
 
 
 # %% [markdown]
-# **Predict** the time with two ranks over the time with one.
+# **Predict** which part of one rank's time two ranks need.
 # CERN's epochs on 4, 8, 16 and 32 GPUs are drawn over it, normalised to their smallest number. Theirs is
 # another experiment: every GPU keeps its batch of 64, so with more GPUs an epoch has fewer steps and fewer all-reduces.
 
 # %%
 COUNTS = [n for n in (2, 4, 8) if n <= DEVICES]
-CERN = {f"cern6.epoch.full.{n}": n / 4 for n in (4, 8, 16, 32)}
-scaling = Panel(
-    Experiment(
-        key="DP-3",
-        title="Time of a step over the time with one rank",
-        question="What part of the time do two ranks need?",
-        steps=tuple(
-            compared_step(
-                f"{n} ranks", n, shared, alone, band=(1 / 2.05, 1.0),
-                options={"ranks": n}, width=WIDTH, depth=DEPTH, batch=BATCH,
-            )
-            for n in COUNTS
-        ),
-        x_label="ranks over the fewest",
-        y_label="time over the time with the fewest",
-        unit="x",
-        published=PublishedRow("CERN, an epoch at a fixed batch per GPU, MIG off", CERN, base="cern6.epoch.full.4"),
-        check="DP-3",
-        data=lambda points: {
-            "one rank": points[0].records[1].samples_s,
-            "two ranks": points[0].records[0].samples_s,
-        },
-    )
-)
-scaling
+def n_ranks(n):
+    shape = {"width": WIDTH, "depth": DEPTH, "batch": BATCH}
+    return labkit.compared_step(f"{n} ranks", n, shared, alone, band=(1 / 2.05, 1.0), options={"ranks": n}, **shape)
+
+
+scaling = labkit.experiment("DP-3", *map(n_ranks, COUNTS))
 
 # %%
-evidence = await scaling.settle()
-print(scaling.runner.message)
-for point in evidence.points:
-    print(f"{point.label}: speed-up {1 / point.value:.2f}, efficiency {1 / point.value / point.x:.0%}")
+def speed_ups(points):
+    for point in points:
+        print(f"{point.label}: speed-up {1 / point.value:.2f}, efficiency {1 / point.value / point.x:.0%}")
+
+
+await scaling.report(speed_ups)
 for n in (4, 8):
-    speedup = published.figure(f"dettmers.krizhevsky.{n}").value
+    speedup = labkit.published.figure(f"dettmers.krizhevsky.{n}").value
     print(f"Krizhevsky, {n} GPUs: speed-up {speedup}, efficiency {speedup / n:.0%}")
 
 # %% [markdown]
@@ -465,40 +353,34 @@ for n in (4, 8):
 # CERN trained a GAN on 4 to 32 A100s: with MIG off, and cut into 3g.20gb and 2g.10gb slices.
 # The model has two free numbers and must meet three or four points. How large a miss means anything? In the same
 # post the same 16 GPUs took 120 to 160 s, depending on where they stood: 14 % either way of the middle.
-# **Predict:** by how many percent will it miss the worst point of the MIG-off row?
+# **Predict:** by how many percent will it miss the worst point of the MIG-off row? (Computed, so drawn hollow.)
 
 # %%
 def cern_row(part):
-    found = [(n, published.figure(f"cern6.epoch.{part}.{n}").value) for n in (4, 8, 16, 32)]
+    found = [(n, labkit.published.figure(f"cern6.epoch.{part}.{n}").value) for n in (4, 8, 16, 32)]
     return [(n, seconds) for n, seconds in found if seconds is not None]
 
 
 def worst_miss(part):
     row = cern_row(part)
-    *_, residual = stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
+    *_, residual = labkit.stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
     return 100 * residual
 
 
-cern_fit = Panel(
-    Experiment(
-        key="DP-3-cern",
-        title="How far T = a + b/n misses CERN's rows",
-        question="By how many percent does it miss the worst MIG-off point?",
-        steps=tuple(computed_step(p, x, worst_miss, p) for x, p in enumerate(("full", "3g", "2g"))),
-        x_label="MIG off, 3g.20gb, 2g.10gb",
-        y_label="largest miss (%)",
-        unit="%",
-    )
-)
-cern_fit
+ROWS = {"full": "MIG off", "3g": "3g.20gb", "2g": "2g.10gb"}
+misses = [labkit.computed_step(words, x, worst_miss, part) for x, (part, words) in enumerate(ROWS.items())]
+cern_fit = labkit.experiment("DP-3-cern", misses)
 
 # %%
-evidence = await cern_fit.settle()
-for part in ("full", "3g", "2g"):
-    row = cern_row(part)
-    a, b, _ = stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
-    fitted = ", ".join(f"{a + b / n:.0f}" for n, _ in row)
-    print(f"{part:>4}: published {', '.join(f'{s:.0f}' for _, s in row)} s; a + b/n gives {fitted} s")
+def fits_of_rows(_):
+    for part, words in ROWS.items():
+        row = cern_row(part)
+        a, b, _ = labkit.stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
+        fitted = ", ".join(f"{a + b / n:.0f}" for n, _ in row)
+        print(f"{words:>7}: published {', '.join(f'{s:.0f}' for _, s in row)} s; a + b/n gives {fitted} s")
+
+
+await cern_fit.report(fits_of_rows)
 
 # %% [markdown]
 # **Explain:** which misses are larger than CERN's own scatter between placements? From 16 to 32 whole GPUs the epoch
@@ -508,8 +390,9 @@ for part in ("full", "3g", "2g"):
 
 # %%
 for n in (4, 8, 16, 32):
-    whole, slices = (published.figure(f"cern6.epoch.{part}.{n}").value for part in ("full", "3g"))
+    whole, slices = (labkit.published.figure(f"cern6.epoch.{part}.{n}").value for part in ("full", "3g"))
     print(f"{n:>2} GPUs: {slices:.0f} / {whole:.0f} s = {slices / whole:.2f}")
+labkit.cite("cern6")
 
 # %% [markdown]
 # ## DP-4: when is a second rank worth it?
@@ -520,39 +403,26 @@ for n in (4, 8, 16, 32):
 # %%
 WIDE = 2048 if SEVERAL else 512
 BATCHES = (64, 1024, 8192) if SEVERAL else (16, 256 * MORE, 2048 * MORE)
-if is_quick():
+if labkit.is_quick():
     BATCHES = BATCHES[:2]
-worth = Panel(
-    Experiment(
-        key="DP-4",
-        title="Speed-up of two ranks",
-        question="From small to big batches: does it rise, stay flat, or fall?",
-        steps=tuple(
-            compared_step(
-                f"batch {batch}", batch, alone, shared, band=(0.0, 1.0 if batch == BATCHES[0] else 99.0),
-                options={"ranks": 2}, width=WIDE, depth=4, batch=batch,
-            )
-            for batch in BATCHES
-        ),
-        x_label="batch of both ranks together",
-        y_label="one rank's time over two ranks'",
-        check="DP-4",
-        data=lambda points: {
-            "one rank": points[0].records[0].samples_s,
-            "two ranks": points[0].records[1].samples_s,
-        },
-        log_x=True,
-    )
-)
-worth
+def worth_step(batch):
+    most = 1.0 if batch == BATCHES[0] else 99.0
+    shape = {"width": WIDE, "depth": 4, "batch": batch}
+    return labkit.compared_step(f"batch {batch}", batch, alone, shared, band=(0.0, most), options={"ranks": 2}, **shape)
+
+
+worth = labkit.experiment("DP-4", *map(worth_step, BATCHES))
 
 # %%
-evidence = await worth.settle()
-print(worth.runner.message)
-crossed = [point.label for point in evidence.points if (point.low or 0) > 1.05]
-open_ones = [point.label for point in evidence.points if (point.low or 0) <= 1.05 <= (point.high or 99)]
-print(f"two ranks are worth it from {crossed[0]}" if crossed else "surely worth it at no batch measured")
-print(f"undecided at {', '.join(open_ones)}: the interval holds a gain of 5 %" if open_ones else "decided at every batch")
+def worth_it(points):
+    """By the interval, not by the dot: a gain of 5 % must lie outside of it."""
+    crossed = [point.label for point in points if (point.low or 0) > 1.05]
+    open_ones = [point.label for point in points if (point.low or 0) <= 1.05 <= (point.high or 99)]
+    print(f"two ranks are worth it from {crossed[0]}" if crossed else "surely worth it at no batch measured")
+    print(f"undecided at {', '.join(open_ones)}: the interval holds a gain of 5 %" if open_ones else "decided at every batch")
+
+
+await worth.report(worth_it)
 
 # %% [markdown]
 # **Explain** with α and β from DP-2: how long does your gradient travel, and how long does a rank compute?
@@ -562,8 +432,9 @@ print(f"undecided at {', '.join(open_ones)}: the interval holds a gain of 5 %" i
 
 # %%
 for key in ("E10", "E3", "E4", "E5", "E13"):
-    error = published.known_errors()[key]
+    error = labkit.published.known_errors()[key]
     print(f"{key} says: {error.says}\n   but: {error.correct}\n")
+labkit.cite("dettmers", "cern6", "habr", "nvidia")
 
 # %% [markdown]
 # ## Your summary
@@ -571,9 +442,7 @@ for key in ("E10", "E3", "E4", "E5", "E13"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-from labkit.notebook.summary import summary
-
-summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-3", "DP-3-cern", "DP-4")
+labkit.summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-3", "DP-3-cern", "DP-4")
 
 # %% [markdown]
 # **Decide:** your model has 25 million parameters, your batch is 64, and a second 1g.5gb slice is free.
@@ -587,6 +456,7 @@ summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-3", "DP-3-cern", "DP-4")
 # ## DP-6: DDP, and hiding the communication
 #
 # PyTorch's DistributedDataParallel sends each bucket of gradients while the rest is still computed.
+# **Predict** the time of the whole step.
 # overlap = (step without sync + all-reduce alone - step) / the shorter of the two: 1 hides everything.
 # On a CPU gloo's threads take the core that computes, and the overlap may be **negative**.
 
@@ -595,7 +465,7 @@ def ddp_times(width, depth, batch, bucket_mb, times):
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    network, device = mlp(width, depth)
+    network, device = labkit.networks.mlp(width, depth)
     ddp = DistributedDataParallel(network, bucket_cap_mb=bucket_mb)
     x = torch.randn(batch, width, device=device)
     payload = torch.ones(sum(p.numel() for p in network.parameters()), device=device)
@@ -608,83 +478,69 @@ def ddp_times(width, depth, batch, bucket_mb, times):
             step()
 
     alone = lambda: dist.all_reduce(payload)
-    return in_turns({"step": step, "no sync": no_sync, "all-reduce": alone}, times)
+    return labkit.in_turns({"step": step, "no sync": no_sync, "all-reduce": alone}, times)
 
 
 # %%
-hidden = Panel(
-    Experiment(
-        key="DP-6",
-        title="A DDP step and its parts",
-        question="How many ms does the whole step take?",
-        steps=together(
-            ddp_times,
-            {"step": 1, "no sync": 2, "all-reduce": 3},
-            value=lambda m: m.median_s * 1e3,
-            n=DEVICES, width=WIDE, depth=4, batch=BATCHES[-1] // 2, bucket_mb=1, times=20,
-        ),
-        x_label="step, without sync, all-reduce alone",
-        y_label="ms",
-        unit="ms",
-    )
-)
-hidden
+TIMED = {"n": DEVICES, "times": 20}
+shape = {"width": WIDE, "depth": 4, "batch": BATCHES[-1] // 2, "bucket_mb": 1}
+hidden = labkit.experiment("DP-6", labkit.together(ddp_times, ("step", "no sync", "all-reduce"), **shape, **TIMED))
 
 # %%
-evidence = await settle_optional(hidden)
-print(hidden.runner.message)
-if len(evidence.points) == 3:
-    step, quiet, reduce = (point.value for point in evidence.points)
-    print(f"overlap {(quiet + reduce - step) / min(quiet, reduce):.2f} of the shorter part is hidden")
-    print(f"speed-up by hiding {(quiet + reduce) / step - 1:.0%} (Dettmers: 0 to 20 %)")
+def overlap(points):
+    if len(points) == 3:
+        step, quiet, reduce = (point.value for point in points)
+        print(f"overlap {(quiet + reduce - step) / min(quiet, reduce):.2f} of the shorter part is hidden")
+        print(f"speed-up by hiding {(quiet + reduce) / step - 1:.0%} (Dettmers: 0 to 20 %)")
+
+
+await hidden.report(overlap)
 
 # %% [markdown]
 # ## DP-7: throughput against the batch of one rank
 #
-# The article: doubling the batch gains 13.6 %, and below 64 a GPU "loses speed".
-# The knee lies further left on a slice, which has fewer SMs to fill.
+# The article: below a batch of 64 a GPU "loses speed". A slice has fewer SMs to fill: where is its knee?
 # **Predict** whether samples per second rise, stay flat, or fall from 32 to 1024.
 
 # %%
+import math
+
+
 def one_step(width, depth, batch):
-    network, device = mlp(width, depth)
+    network, device = labkit.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     return lambda: flat_gradient(network, x)
 
 
-knee = Panel(
-    Experiment(
-        key="DP-7",
-        title="Throughput against the batch",
-        question="From small to big batches: do samples per second rise, stay flat, or fall?",
-        steps=tuple(
-            timed_step(
-                f"{b}", b, one_step, value=lambda m, b=b: b / m.median_s, seconds=4,
-                width=WIDTH, depth=DEPTH, batch=b,
-            )
-            for b in (32, 63, 64, 65, 256, 1024)
-        ),
-        x_label="batch",
-        y_label="samples per second",
-        log_x=True,
-    )
-)
-knee
+def knee_step(batch):
+    def rate(record):
+        return batch / record.median_s
+
+    return labkit.timed_step(f"{batch}", batch, one_step, value=rate, seconds=4, width=WIDTH, depth=DEPTH, batch=batch)
+
+
+knee = labkit.experiment("DP-7", *map(knee_step, (32, 63, 64, 65, 256, 1024)))
 
 # %%
-evidence = await settle_optional(knee)
-print(knee.runner.message)
+def doubling(points):
+    for small, big in zip(points, points[1:]):
+        if big.x > 1.5 * small.x:
+            gain = (big.value / small.value) ** (1 / math.log2(big.x / small.x)) - 1
+            print(f"from {small.label} to {big.label}: {gain:.1%} a doubling (Dettmers: 13.6 %)")
+
+
+await knee.report(doubling)
 
 # %% [markdown]
 # ## DP-8: the slowest rank decides
 #
-# The last rank does its work twice. **Predict** the time of everyone's step over the time of an even one.
+# The last rank does its work twice. **Predict** how many ms a step then takes.
 
 # %%
 def uneven(width, depth, batch, times):
     import torch.distributed as dist
 
-    network, device = mlp(width, depth)
+    network, device = labkit.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     is_last = dist.get_rank() == dist.get_world_size() - 1
 
@@ -696,31 +552,15 @@ def uneven(width, depth, batch, times):
 
         return run
 
-    return in_turns({"even": step(1), "one slow rank": step(2 if is_last else 1)}, times)
+    return labkit.in_turns({"even": step(1), "one slow rank": step(2 if is_last else 1)}, times)
 
 
 # %%
-straggler = Panel(
-    Experiment(
-        key="DP-8",
-        title="A step with one slow rank",
-        question="How many ms does a step take when one rank has twice the work?",
-        steps=together(
-            uneven,
-            {"even": 1, "one slow rank": 2},
-            value=lambda m: m.median_s * 1e3,
-            n=DEVICES, width=WIDTH, depth=DEPTH, batch=BATCH // 2, times=20,
-        ),
-        x_label="even, one slow rank",
-        y_label="ms",
-        unit="ms",
-    )
-)
-straggler
+shape = {"width": WIDTH, "depth": DEPTH, "batch": BATCH // 2}
+straggler = labkit.experiment("DP-8", labkit.together(uneven, ("even", "one slow rank"), **shape, **TIMED))
 
 # %%
-evidence = await settle_optional(straggler)
-print(straggler.runner.message)
+await straggler.report()
 
 # %% [markdown]
 # ## DP-9: two ranks on one device
@@ -733,23 +573,18 @@ import os
 
 
 async def nccl_on_one_device():
-    from labkit.errors import LabError
-    from labkit.run.jobs import make_job, nobody_watches, run_job
-    from labkit.machine.readings import Readings
-
-    job = make_job("call", [reduces], {"megabytes": 1}, backend="nccl", looks=[3])
     slice_uuid = place.devices[0].uuid if place.devices[0].is_slice else None
-    one = {"CUDA_VISIBLE_DEVICES": slice_uuid or os.environ.get("CUDA_VISIBLE_DEVICES", "0")[:1]}
+    device = slice_uuid or os.environ.get("CUDA_VISIBLE_DEVICES", "0")[:1]
     try:
-        await run_job(job, [one, one], 60, nobody_watches, Readings(2))
-    except LabError as error:
+        await labkit.sharing.ranks_on_one_device(reduces, device, backend="nccl", megabytes=1)
+    except labkit.LabError as error:
         return str(error)[:600]
     return "this NCCL let two ranks share one device"
 
 
 if place.devices[0].backend == "cpu":
     print("DP-9 needs a GPU: NCCL does not run on a CPU.")
-elif wants_optional():
+elif labkit.is_measured_here():
     print(await nccl_on_one_device())
 else:
     print("optional: `await nccl_on_one_device()` shows it")
@@ -758,29 +593,15 @@ else:
 # Two trainings that know nothing of each other share a device by time (or, here, the CPU by core).
 
 # %%
-from labkit.measuring.sharing import Way
+def copies_of(count):
+    shape = {"width": WIDTH, "depth": DEPTH, "batch": 64}
+    return labkit.copies_step(f"{count}", count, one_step, labkit.sharing.Way.TIME, copies=count, **shape)
 
-side_by_side = Panel(
-    Experiment(
-        key="DP-9",
-        title="Independent trainings on one device",
-        question="From one to two trainings: do steps per second, in all, rise, stay flat, or fall?",
-        steps=tuple(
-            copies_step(
-                f"{copies}", copies, one_step, Way.TIME, copies=copies,
-                width=WIDTH, depth=DEPTH, batch=64,
-            )
-            for copies in (1, 2)
-        ),
-        x_label="trainings",
-        y_label="steps per second, in all",
-    )
-)
-side_by_side
+
+side_by_side = labkit.experiment("DP-9", *map(copies_of, (1, 2)))
 
 # %%
-evidence = await settle_optional(side_by_side)
-print(side_by_side.runner.message)
+await side_by_side.report()
 
 # %% [markdown]
 # ## DP-10: does DDP's memory grow with the ranks?
@@ -789,15 +610,16 @@ print(side_by_side.runner.message)
 # DDP keeps the gradients once more in its buckets, unless they *are* the buckets' views;
 # how often does not depend on the number of ranks. What may grow with them lies outside of PyTorch's allocator:
 # NCCL's own buffers, one more for each peer. So the memory that the *device* reports is printed beside it.
-# **Predict** what the views save.
+# **Predict** how many MiB the views save.
 
 # %%
 def ddp_memory(width, depth, views):
     import resource
 
+    import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    network, device = mlp(width, depth)
+    network, device = labkit.networks.mlp(width, depth)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=views)
     for _ in range(3):
         ddp(torch.randn(8, width, device=device)).square().mean().backward()
@@ -807,37 +629,30 @@ def ddp_memory(width, depth, views):
         outside = (total - free - torch.cuda.memory_reserved()) / 2**20
     else:
         mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"views" if views else "copies": {"MiB": mib, "outside": outside}}
+    return {f"{dist.get_world_size()} ranks": {"MiB": mib, "outside": outside}}
 
 
 # %%
 def memory_steps(n):
-    shape = {"n": n, "value": lambda m: m.setting["MiB"], "width": 2048, "depth": 4}
-    copies = together(ddp_memory, {"copies": n - 0.1}, views=False, **shape)
-    return copies + together(ddp_memory, {"views": n + 0.1}, views=True, **shape)
+    label, shape = f"{n} ranks", {"n": n, "value": "MiB", "width": 2048, "depth": 4}
+    kinds = {"copies": False, "views": True}
+    return [
+        labkit.together(ddp_memory, {label: n}, series={label: kind}, views=views, **shape)
+        for kind, views in kinds.items()
+    ]
 
 
-buckets = Panel(
-    Experiment(
-        key="DP-10",
-        title="Peak memory of a DDP step, copies and views",
-        question="How many MiB do the views save? (the gradients are 64 MiB)",
-        steps=tuple(
-            step for n in (2, 4) if not SEVERAL or DEVICES >= n for step in memory_steps(n)
-        ),
-        x_label="ranks",
-        y_label="peak MiB; on a CPU the process's RSS, allocator and torch included",
-        unit="MiB",
-    )
-)
-buckets
+WORLDS = [n for n in (2, 4) if not SEVERAL or DEVICES >= n]
+buckets = labkit.experiment("DP-10", *map(memory_steps, WORLDS))
 
 # %%
-evidence = await settle_optional(buckets)
-print(buckets.runner.message)
-for point in evidence.points:
-    facts = point.records[0].setting
-    print(f"{point.label}, {point.records[0].ranks} ranks: {facts['outside']:.0f} MiB outside of PyTorch (context, NCCL)")
+def outside(points):
+    for point in points:
+        facts = point.records[0].setting
+        print(f"{point.label}, {point.series}: {facts['outside']:.0f} MiB outside of PyTorch (context, NCCL)")
+
+
+await buckets.report(outside)
 if SEVERAL and DEVICES < 4:
     print("two devices show one number of ranks only: whether anything grows (E5) needs four")
 
@@ -848,33 +663,24 @@ if SEVERAL and DEVICES < 4:
 # Three runs, each a process of its own. **Predict** whether their medians rise, stay flat, or fall.
 
 # %%
-runs = Panel(
-    Experiment(
-        key="DP-11",
-        title="The same training, three runs",
-        question="From run to run: do the medians rise, stay flat, or fall?",
-        steps=tuple(
-            timed_step(
-                f"run {number}", number, one_step, value=lambda m: m.median_s * 1e3, seconds=4,
-                width=WIDTH, depth=DEPTH, batch=256,
-            )
-            for number in (1, 2, 3)
-        ),
-        x_label="run",
-        y_label="ms per step",
-    )
-)
-runs
+def run_number(number):
+    shape = {"width": WIDTH, "depth": DEPTH, "batch": 256}
+    return labkit.timed_step(f"run {number}", number, one_step, seconds=4, **shape)
+
+
+runs = labkit.experiment("DP-11", *map(run_number, (1, 2, 3)))
 
 # %%
 import statistics
 
-evidence = await settle_optional(runs)
-print(runs.runner.message)
-if len(evidence.points) == 3:
-    within = statistics.mean(point.records[0].iqr_s * 1e3 for point in evidence.points)
-    between = statistics.stdev(point.value for point in evidence.points)
-    print(f"spread within a run {within:.3g} ms, between runs {between:.3g} ms")
+def spreads(points):
+    if len(points) == 3:
+        within = statistics.mean(point.records[0].iqr_s * 1e3 for point in points)
+        between = statistics.stdev(point.value for point in points)
+        print(f"spread within a run {within:.3g} ms, between runs {between:.3g} ms")
+
+
+await runs.report(spreads)
 
 # %% [markdown]
 # ## Hand in

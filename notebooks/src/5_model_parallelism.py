@@ -7,16 +7,17 @@
 #
 # You split a matrix product both ways, schedule a pipeline,
 # and find the batch at which a published "nearly 4 times less data" stops being true.
+# "The article" below is Tim Dettmers,
+# [How to Parallelize Deep Learning on GPUs Part 2/2: Model Parallelism](https://timdettmers.com/2014/11/09/model-parallelism-deep-learning/)
+# (2014).
 #
 # About 70 minutes for the core; the sections after the summary are optional.
 
 # %%
 import labkit
-from labkit.notebook.card import card
-from labkit.run.jobs import is_quick
 
 place = labkit.where()
-card(place)
+labkit.card(place)
 
 # %% [markdown]
 # With several GPUs or slices each rank has its own.
@@ -71,11 +72,9 @@ def split_columns(x, weights, ranks):
 
 
 # %%
-from labkit.exercises.code_checks import check_split_matmul
-
-rows_verdict = check_split_matmul(split_rows, by="rows")
-columns_verdict = check_split_matmul(split_columns, by="columns")
-both_right = rows_verdict.right and columns_verdict.right
+rows_verdict = labkit.exercises.check_split_matmul(split_rows, by="rows")
+columns_verdict = labkit.exercises.check_split_matmul(split_columns, by="columns")
+both_right = "right" if rows_verdict.right and columns_verdict.right else "write both splits first"
 print("rows:   ", rows_verdict)
 print("columns:", columns_verdict)
 
@@ -101,41 +100,17 @@ def off_by(split, part):
 
 
 # %%
-from labkit.panel.experiment import Experiment, compared_step
-from labkit.panel.panel import Panel
-from labkit.notebook.steps import (
-    computed_step,
-    fits_step,
-    in_turns,
-    rounds,
-    settle_optional,
-    together,
-)
+SPLITS = [(split, part) for split in (split_rows, split_columns) for part in ("forward", "backward")]
 
-exact = Panel(
-    Experiment(
-        key="MP-1",
-        title="Split products against the whole one, fp32",
-        question="How far off is the row split's gradient?",
-        steps=tuple(
-            computed_step(f"{split.__name__}, {part}", x, off_by, split, part)
-            for x, (split, part) in enumerate(
-                (s, p) for s in (split_rows, split_columns) for p in ("forward", "backward")
-            )
-        ),
-        x_label="rows forward, rows backward, columns forward, columns backward",
-        y_label="relative difference",
-        unit="relative",
-        check="MP-1",
-        data=lambda points: {"relative difference": [point.value for point in points]},
-        log_y=True,
-    )
-)
-exact
+
+def split_step(x, split, part):
+    return labkit.computed_step(f"{split.__name__}, {part}", x, off_by, split, part)
+
+
+exact = labkit.experiment("MP-1", [split_step(x, *one) for x, one in enumerate(SPLITS)])
 
 # %%
-evidence = await exact.settle() if both_right else exact.evidence
-print(exact.runner.message if both_right else "write both splits first")
+await exact.report(needs=both_right)
 
 # %% [markdown]
 # **Explain:** which of the four differ from the whole product at all? Adding partial sums changes the order of
@@ -187,15 +162,12 @@ def columns_layer(batch):
 
 
 # %%
-from labkit.exercises.code_checks import run_ranks
-
-
 WEIGHTS_OF_LAYER = torch.randn(1000, 500, generator=torch.Generator().manual_seed(3))
 
 
 def elements_sent(layer, batch):
     """Elements the busier rank sends; both must end with what one rank alone computes."""
-    found, sent_bytes = run_ranks(layer(batch), [WEIGHTS_OF_LAYER] * 2)
+    found, sent_bytes = labkit.exercises.run_ranks(layer(batch), [WEIGHTS_OF_LAYER] * 2)
     whole = torch.ones(batch, 1000) @ WEIGHTS_OF_LAYER @ WEIGHTS_OF_LAYER.T
     if any((one - whole).norm() > 1e-4 * whole.norm() for one in found):
         raise ValueError("the exchanged halves do not give the whole layer's result")
@@ -215,36 +187,21 @@ def crossover(layer, gradient=1000 * 500):
 # **Predict:** from which batch on does the row split send as much as data parallelism?
 
 # %%
-cross = Panel(
-    Experiment(
-        key="MP-2",
-        title="Batch at which both send the same",
-        question="From which batch on does the row split send as much as data parallelism?",
-        steps=(
-            computed_step("rows", 1, crossover, rows_layer),
-            computed_step("columns", 2, crossover, columns_layer),
-        ),
-        x_label="row split, column split",
-        y_label="batch (counted)",
-        unit="samples",
-        check="MP-2",
-        data=lambda points: {"crossover batch": [points[0].value]},
-    )
-)
-cross
+LAYERS = {"rows": rows_layer, "columns": columns_layer}
+crossovers = [labkit.computed_step(name, x, crossover, layer) for x, (name, layer) in enumerate(LAYERS.items())]
+cross = labkit.experiment("MP-2", crossovers)
 
 # %%
-evidence = await cross.settle()
-print(cross.runner.message)
+def counts(_):
+    for name, layer in LAYERS.items():
+        figure = labkit.published.figure(f"dettmers.mp.{name}")
+        sent = ", ".join(f"{b}: {elements_sent(layer, b):,.0f}" for b in (64, 128, 400, 500, 1024))
+        print(f"{name}: {sent} (the article, at 128: {figure.value:,.0f}, {figure.error})")
+    print("data parallelism: 500,000 at every batch")
 
-# %%
-from labkit.evidence import published
 
-for name, layer in (("rows", rows_layer), ("columns", columns_layer)):
-    figure = published.figure(f"dettmers.mp.{name}")
-    counts = ", ".join(f"{b}: {elements_sent(layer, b):,.0f}" for b in (64, 128, 400, 500, 1024))
-    print(f"{name}: {counts} (the article, at 128: {figure.value:,.0f}, {figure.error})")
-print("data parallelism: 500,000 at every batch")
+await cross.report(counts)
+labkit.cite("dettmers")
 
 # %% [markdown]
 # **Explain** for whom the sentence is true (E11), and what a convolution changes:
@@ -320,38 +277,25 @@ def parameters(width):
 WIDEST = int((PREDICTED * 2 / 8) ** 0.5)  # if nothing but two ranks' parameters were there
 TRIES = range(STEP_OF_WIDTH, WIDEST + STEP_OF_WIDTH, STEP_OF_WIDTH)
 limit = "of this slice" if IS_SLICE else "on a whole GPU, set" if ON_GPU else "counted, scaled down"
-largest = Panel(
-    Experiment(
-        key="MP-5",
-        title=f"Largest model in {LIMIT_MIB} MiB a rank ({limit})",
-        question="How many million parameters fit on two ranks?",
-        steps=tuple(
-            fits_step(
-                f"{n} rank{'s' * (n > 1)}", n, train_share, TRIES,
-                value=parameters, ranks=n, limit_mib=LIMIT_MIB, rows=BATCH_ROWS,
-            )
-            for n in (1, 2)
-        ),
-        x_label="ranks",
-        y_label="million parameters",
-        unit="million",
-        check="MP-5",
-        data=lambda points: {
-            "two ranks' parameters over one's": [points[1].value / max(1e-9, points[0].value)]
-        },
-    )
-)
-largest
+def fits_on(ranks):
+    share = {"ranks": ranks, "limit_mib": LIMIT_MIB, "rows": BATCH_ROWS}
+    return labkit.fits_step(f"{ranks} rank{'s' * (ranks > 1)}", ranks, train_share, TRIES, value=parameters, **share)
+
+
+largest = labkit.experiment("MP-5", *map(fits_on, (1, 2)), mib=LIMIT_MIB, limit=limit)
 
 # %%
-from labkit.notebook.summary import recorded_note
+def bytes_a_parameter(points):
+    for point in points:
+        if largest.evidence.replayed_from:
+            print(f"{point.label}: {point.value:.2f} million, recorded")
+            continue
+        per_parameter = LIMIT_MIB * 2**20 * point.x / max(1.0, point.value * 1e6)
+        print(f"{point.label}: {point.value:.2f} million, {per_parameter:.1f} bytes a parameter of the limit")
 
-evidence = await largest.settle()
-print(largest.runner.message)
-print("filled on a GPU" if ON_GPU else recorded_note("MP-5", "MP-6"))
-for point in evidence.points:
-    per_parameter = LIMIT_MIB * 2**20 * point.x / max(1.0, point.value * 1e6)
-    print(f"{point.label}: {point.value:.2f} million, {per_parameter:.1f} bytes a parameter of the limit")
+
+await largest.report(bytes_a_parameter)
+print("filled on a GPU" if ON_GPU else labkit.recorded_note("MP-5", "MP-6"))
 
 # %% [markdown]
 # **Explain** what else lies in the limit on a GPU (look at the slice's 4.75 GiB before anything runs),
@@ -381,12 +325,10 @@ def schedule(stages, micro_batches):
 
 
 # %%
-from labkit.exercises.schedule import bubble, check_schedule, gantt, order_of
-
-schedule_verdict = check_schedule(schedule)
+schedule_verdict = labkit.exercises.check_schedule(schedule)
 print(schedule_verdict)
-print(gantt(schedule(3, 5), 3))
-print(f"waiting: {bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
+print(labkit.exercises.gantt(schedule(3, 5), 3))
+print(f"waiting: {labkit.exercises.bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
 
 # %% [markdown]
 # ## MP-6: how many micro-batches?
@@ -395,11 +337,6 @@ print(f"waiting: {bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
 # But each micro-batch has costs of its own, and small matrices are slow.
 
 # %%
-import statistics
-
-from labkit.exercises.networks import mlp  # read it with `mlp??`
-
-
 def first_stage(network, parts, order, wires):
     outputs = {}
     for number in order:
@@ -424,13 +361,12 @@ def last_stage(network, order, wires, device):
 def pipeline_times(width, depth, batch, counts, times):
     import torch
     import torch.distributed as dist
-    from labkit.exercises.wires import Wires
 
-    network, device = mlp(width, depth)
-    rank, wires, x = dist.get_rank(), Wires(), torch.randn(batch, width, device=device)
+    network, device = labkit.networks.mlp(width, depth)
+    rank, wires, x = dist.get_rank(), labkit.exercises.Wires(), torch.randn(batch, width, device=device)
 
     def step(count):
-        order, parts = order_of(schedule(2, count), rank), x.chunk(count)
+        order, parts = labkit.exercises.order_of(schedule(2, count), rank), x.chunk(count)
 
         def run():
             if rank == 0:
@@ -441,56 +377,34 @@ def pipeline_times(width, depth, batch, counts, times):
 
         return run
 
-    return in_turns({f"m={count}": step(count) for count in counts}, times)
+    return labkit.in_turns({f"m={count}": step(count) for count in counts}, times)
 
 
 # %% [markdown]
-# **Predict:** at the best m, which part of the time with one micro-batch remains? The ideal is 0.5 and a little.
+# **Predict:** at the best m, which part of the time with one micro-batch remains? The ideal is drawn as a line.
 
 # %%
-COUNTS = (1, 4, 32) if is_quick() else (1, 2, 4, 8, 16, 32)
+COUNTS = (1, 4, 32) if labkit.is_quick() else (1, 2, 4, 8, 16, 32)
 
 
-def u_curve(points):
-    """The ends and the best between them; the best is chosen in the warm-up and judged in the rounds."""
-    def warm(point):
-        return statistics.median(point.records[0].warmup_s or point.records[0].samples_s)
-
-    best = min(points[1:-1], key=warm)
-    picked = {"1 micro-batch": points[0], "the best": best, "the most": points[-1]}
-    return {name: point.records[0].samples_s for name, point in picked.items()}
+def in_seconds(record):
+    return record.median_s
 
 
-pipeline = Panel(
-    Experiment(
-        key="MP-6",
-        title="Pipeline of two stages: time over the time with one micro-batch",
-        question="At the best number of micro-batches, which part of the time remains?",
-        steps=together(
-            pipeline_times,
-            {f"m={count}": count for count in COUNTS},
-            value=lambda m: m.median_s,
-            n=2,
-            link="host memory, gloo",
-            relative=True,
-            width=WIDTH, depth=4, batch=BATCH, counts=COUNTS, times=rounds(),
-        ),
-        x_label="micro-batches",
-        y_label="time over the time with m=1",
-        unit="x",
-        check="MP-6",
-        data=u_curve,
-        log_x=True,
-    )
-)
-pipeline
+spots = {f"m={count}": count for count in COUNTS}
+shape = {"width": WIDTH, "depth": 4, "batch": BATCH, "counts": COUNTS, "times": labkit.rounds()}
+host = {"n": 2, "link": "host memory, gloo", "value": in_seconds, "relative": True}
+pipeline = labkit.experiment("MP-6", labkit.together(pipeline_times, spots, **host, **shape))
 
 # %%
-evidence = await pipeline.settle() if schedule_verdict.right else pipeline.evidence
-print(pipeline.runner.message if schedule_verdict.right else "write schedule first")
-for point in evidence.points:
-    m = int(point.x)
-    print(f"{point.label}: {point.value:.2f}, ideal {(m + 1) / (2 * m):.2f}, waiting {bubble(2, m):.0%}")
+def beside_the_ideal(points):
+    for point in points:
+        m = int(point.x)
+        waiting = labkit.exercises.bubble(2, m)
+        print(f"{point.label}: {point.value:.2f}, ideal {(m + 1) / (2 * m):.2f}, waiting {waiting:.0%}")
+
+
+await pipeline.report(beside_the_ideal, needs=schedule_verdict)
 
 # %% [markdown]
 # **Explain** both arms of the U. The seeds publish no such row; on two CPU cores we once measured
@@ -501,8 +415,9 @@ for point in evidence.points:
 
 # %%
 for key in ("E11", "E10", "E13", "E14"):
-    error = published.known_errors()[key]
+    error = labkit.published.known_errors()[key]
     print(f"{key} says: {error.says}\n   but: {error.correct}\n")
+labkit.cite("dettmers", "habr", "nvidia")
 
 # %% [markdown]
 # "There are no tricks you can use to hide the communication" of model parallelism, the article also says.
@@ -514,9 +429,7 @@ for key in ("E11", "E10", "E13", "E14"):
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-from labkit.notebook.summary import summary
-
-summary("MP-1", "MP-2", "MP-5", "MP-6")
+labkit.summary("MP-1", "MP-2", "MP-5", "MP-6")
 
 # %% [markdown]
 # **Decide:** 400 million parameters, fp32 with Adam, batch 256, and you may have up to three 2g.10gb slices.
@@ -560,35 +473,24 @@ def split_layers(width, batch):
 
 # %%
 WIDTHS = (256, 1024, 4096, 8192) if SEVERAL else (64, 256, 1024)
-paying = Panel(
-    Experiment(
-        key="MP-3",
-        title="Speed-up of a layer split over two ranks",
-        question="From narrow to wide: does the speed-up rise, stay flat, or fall?",
-        steps=tuple(
-            compared_step(
-                f"{width}", width, whole_layers, split_layers, band=(1, float("inf")),
-                options={"ranks": 2}, width=width, batch=128,
-            )
-            for width in WIDTHS
-        ),
-        x_label="width",
-        y_label="whole over split",
-        log_x=True,
+def paying_step(width):
+    shape = {"width": width, "batch": 128}
+    at_least = (1, float("inf"))
+    return labkit.compared_step(
+        f"{width}", width, whole_layers, split_layers, band=at_least, options={"ranks": 2}, **shape
     )
-)
-paying
+
+
+paying = labkit.experiment("MP-3", *map(paying_step, WIDTHS))
 
 # %%
-evidence = await settle_optional(paying)
-print(paying.runner.message)
+await paying.report()
 
 # %% [markdown]
 # ## MP-4: hiding what a split layer sends
 #
 # The batch is cut into chunks; while one chunk's sum travels, the next is computed.
-# **Predict** the time with chunks over the time without.
-# On a CPU the rank that sends needs the core that computes: expect no gain there.
+# **Predict** which part of the time remains with chunks.
 
 # %%
 def chunked_layers(width, batch, chunks=4):
@@ -608,27 +510,17 @@ def chunked_layers(width, batch, chunks=4):
 
 
 # %%
-tricks = Panel(
-    Experiment(
-        key="MP-4",
-        title="A split layer in chunks, over the same in one piece",
-        question="Which part of the time remains with chunks?",
-        steps=(
-            compared_step(
-                "4 chunks", 4, chunked_layers, split_layers, band=(0, 1),
-                options={"ranks": 2}, width=WIDTHS[-1], batch=BATCH,
-            ),
-        ),
-        x_label="chunks",
-        y_label="chunked over plain",
-        unit="x",
-    )
+shape = {"width": WIDTHS[-1], "batch": BATCH}
+chunked = labkit.compared_step(
+    "4 chunks", 4, chunked_layers, split_layers, band=(0, 1), options={"ranks": 2}, **shape
 )
-tricks
+tricks = labkit.experiment("MP-4", chunked)
 
 # %%
-evidence = await settle_optional(tricks)
-print(tricks.runner.message)
+await tricks.report()
+
+# %% [markdown]
+# On a CPU the rank that sends needs the core that computes. **Explain** what that does to the trick.
 
 # %% [markdown]
 # ## MP-7: what a pipeline keeps
@@ -648,24 +540,13 @@ def most_kept(kind, stages, micro_batches, stage=0):
     return most
 
 
-kept = Panel(
-    Experiment(
-        key="MP-7",
-        title="Micro-batches kept by the first of four stages, of 16",
-        question="How many does 1F1B keep?",
-        steps=tuple(
-            computed_step(kind, x, most_kept, kind, 4, 16) for x, kind in enumerate(("GPipe", "1F1B"))
-        ),
-        x_label="GPipe, 1F1B",
-        y_label="micro-batches (counted)",
-        unit="micro-batches",
-    )
+SCHEDULES = ("GPipe", "1F1B")
+kept = labkit.experiment(
+    "MP-7", [labkit.computed_step(kind, x, most_kept, kind, 4, 16) for x, kind in enumerate(SCHEDULES)]
 )
-kept
 
 # %%
-evidence = await settle_optional(kept)
-print(kept.runner.message)
+await kept.report()
 
 # %% [markdown]
 # ## MP-8: one weird trick
@@ -692,24 +573,11 @@ def sent_by(convolutions, dense, batch=128):
 
 
 COMBINATIONS = [(a, b) for a in ("batch", "model") for b in ("batch", "model")]
-trick = Panel(
-    Experiment(
-        key="MP-8",
-        title="Numbers sent at batch 128, by what is split",
-        question="How many million does the best combination send?",
-        steps=tuple(
-            computed_step(f"{a} / {b}", x, sent_by, a, b) for x, (a, b) in enumerate(COMBINATIONS)
-        ),
-        x_label="split in convolutions / in dense layers: " + ", ".join(f"{a}/{b}" for a, b in COMBINATIONS),
-        y_label="million numbers (counted)",
-        unit="million",
-    )
-)
-trick
+sends = [labkit.computed_step(f"{a} / {b}", x, sent_by, a, b) for x, (a, b) in enumerate(COMBINATIONS)]
+trick = labkit.experiment("MP-8", sends)
 
 # %%
-evidence = await settle_optional(trick)
-print(trick.runner.message)
+await trick.report()
 
 # %% [markdown]
 # ## MP-9: from one rank to the other
@@ -721,9 +589,9 @@ print(trick.runner.message)
 def copies(megabytes, times):
     import torch
     import torch.distributed as dist
-    from labkit.exercises.wires import Wires
 
-    device, wires, rank = "cuda" if torch.cuda.is_available() else "cpu", Wires(), dist.get_rank()
+    device, wires = "cuda" if torch.cuda.is_available() else "cpu", labkit.exercises.Wires()
+    rank = dist.get_rank()
     source = torch.ones(megabytes * 250_000, device=device)
     target = torch.empty_like(source)
 
@@ -734,35 +602,15 @@ def copies(megabytes, times):
             target.copy_(wires.receive(0))
         wires.finish()
 
-    return in_turns({"on the device": lambda: target.copy_(source), "to the other": through_host}, times)
+    return labkit.in_turns({"on the device": lambda: target.copy_(source), "to the other": through_host}, times)
 
 
 # %%
-far = Panel(
-    Experiment(
-        key="MP-9",
-        title="16 MB: a copy in place, and to the other rank",
-        question="How many times as long does the way to the other rank take?",
-        steps=together(
-            copies,
-            {"on the device": 1, "to the other": 2},
-            value=lambda m: m.median_s,
-            n=2,
-            link="host memory, gloo",
-            relative=True,
-            megabytes=16, times=20,
-        ),
-        x_label="in place, to the other rank",
-        y_label="time over the copy in place",
-        unit="x",
-        log_y=True,
-    )
-)
-far
+both_ways = labkit.together(copies, ("on the device", "to the other"), **host, megabytes=16, times=20)
+far = labkit.experiment("MP-9", both_ways)
 
 # %%
-evidence = await settle_optional(far)
-print(far.runner.message)
+await far.report()
 
 # %% [markdown]
 # ## Hand in

@@ -11,22 +11,18 @@
 
 # %%
 import labkit
-from labkit.notebook.card import card
-from labkit.machine.parts import confined, parts_of
 
 place = labkit.where()
-parts = parts_of(place)
-card(place)
+parts = labkit.parts.parts_of(place)
+labkit.card(place)
 
 # %% [markdown]
 # ## The job
 #
 # A small transformer shall be trained for so many steps, and the result is due.
-# Change the numbers to those of a job of your own; read the step with `transformer_step??`.
+# Change the numbers to those of a job of your own; read the step with `labkit.networks.transformer_step??`.
 
 # %%
-from labkit.exercises.networks import transformer_step
-
 HELD = place.devices[0]
 ON_GPU = HELD.backend == "cuda"
 STEPS, DUE_H = 400_000, 3.0
@@ -38,7 +34,7 @@ print(f"{STEPS:,} steps of {BATCH}, due in {DUE_H:g} h{'' if ON_GPU else ' (scal
 
 # %%
 def train(batch, model=MODEL):
-    return transformer_step(batch, **model)
+    return labkit.networks.transformer_step(batch, **model)
 
 
 # %% [markdown]
@@ -47,7 +43,7 @@ def train(batch, model=MODEL):
 # One child runs the step on every part in turns: parts of your SMs, or threads on a CPU.
 # On a GPU the step is measured as a CUDA graph, which is the GPU's time alone, and once as Python launches it.
 #
-# Predict the time of a step on all of them. And think ahead: with more SMs, does SMs × time rise or fall?
+# **Predict** how long a step takes on all of them, as the GPU's own time.
 
 # %%
 SPOTS = {f"{size} {parts.unit}": size for size in (*parts.sizes, parts.whole)}
@@ -55,59 +51,24 @@ BY_PYTHON = "launched by Python"
 
 
 def sweep(batch=BATCH):
-    from labkit.machine.profile import profile_of
-    from labkit.notebook.steps import FACTS, in_turns, rounds
-
-    whole = parts.whole
-    works = {
-        label: confined(train(batch), None if size == whole else size, graph=True) for label, size in SPOTS.items()
-    }
+    """Seconds on every part, in turns, and the profile: which kernels the SMs limit, which the memory."""
+    cuts = {label: None if size == parts.whole else size for label, size in SPOTS.items()}
+    works = {label: labkit.parts.confined(train(batch), cut, graph=True) for label, cut in cuts.items()}
     step = train(batch)
-    return {**in_turns(works | ({BY_PYTHON: step} if ON_GPU else {}), rounds()), FACTS: profile_of(step)}
+    times = labkit.in_turns(works | ({BY_PYTHON: step} if ON_GPU else {}), labkit.rounds())
+    return times | {"facts": labkit.profile_of(step)}
 
 
 # %%
-from labkit.panel.experiment import Experiment
-from labkit.panel.panel import Panel
-from labkit.notebook.steps import apart, together
-
-
-def by_sms(points):
-    """SMs (or threads) and seconds, on all and on the smallest part, where there is one."""
-    graphs = [point for point in points if not point.series]
-    part, whole = graphs[0], graphs[-1]
-    names = ("all: SMs x time", "a part: SMs x time", "all", "a part")
-    if len(graphs) < 2:
-        return dict.fromkeys(names, ())
-    costs = [[point.x * seconds for seconds in point.records[0].samples_s] for point in (whole, part)]
-    return dict(zip(names, (*costs, whole.records[0].samples_s, part.records[0].samples_s), strict=True))
-
-
-times = Panel(
-    Experiment(
-        key="CH-1",
-        title=f"A step of {BATCH}, by {parts.unit}",
-        question=f"How long does a step take on all {parts.whole} {parts.unit}?",
-        steps=together(
-            sweep,
-            SPOTS | ({BY_PYTHON: parts.whole} if ON_GPU else {}),
-            value=lambda record: record.median_s * 1e3,
-            seconds=12,
-            series={BY_PYTHON: BY_PYTHON},
-        ),
-        x_label=parts.unit,
-        gpu_x_label="SMs",  # also of a recorded run shown on a CPU
-        y_label="ms",
-        unit="ms",
-        check="CH-1",
-        data=by_sms,
-    )
-)
-times
+ALL_SPOTS = SPOTS | ({BY_PYTHON: parts.whole} if ON_GPU else {})
+on_sizes_steps = labkit.together(sweep, ALL_SPOTS, seconds=12, series={BY_PYTHON: BY_PYTHON})
+times = labkit.experiment("CH-1", on_sizes_steps, batch=BATCH, unit=parts.unit, whole=parts.whole)
 
 # %%
-evidence = await times.settle()
-print(times.runner.message)
+await times.report()
+
+# %% [markdown]
+# Think ahead: with more SMs, does SMs × time rise or fall? That product is what your classmates pay.
 
 # %% [markdown]
 # ## Exercise 1: what shrinks and what does not
@@ -169,17 +130,21 @@ def fitted():
     return max(a, 0.0), b
 
 
-found = fitted()
-if isinstance(found, str):
-    print(found)
-else:
+def the_law(_):
+    found, points = fitted(), on_sizes(own(times))
+    if isinstance(found, str):
+        print(found)
+        return
     a, b = found
-    print(f"T(s) = {a:.3g} ms + {b:.3g} ms / s")
-    for point in on_sizes(times.evidence.points)[1:-1]:
+    print(f"T(s) = {a:.3g} ms + {b:.3g} ms / s, fitted to {points[0].label} and {points[-1].label}")
+    for point in points[1:-1]:
         said = a + b / point.x
         print(f"{point.label}: predicted {said:.3g} ms, measured {point.value:.3g} ms ({said / point.value - 1:+.0%})")
-    if len(on_sizes(times.evidence.points)) == 2:
+    if len(points) == 2:
         print("two sizes only: nothing is left to test the law with, so treat it as a guess")
+
+
+await times.report(the_law, needs=split_verdict)
 
 # %% [markdown]
 # **Explain:** an a below zero, or one near the whole time: what would either mean?
@@ -188,51 +153,28 @@ else:
 #
 # A shape that is too small in memory is not slow, it is impossible.
 # Each batch is tried in a process of its own: one that has held more before keeps some of it.
-# Predict the peak at the largest batch, in MiB. (On a CPU it is the process's memory, torch included.)
+# **Predict** the peak at the largest batch, in MiB. (On a CPU it is the process's memory, torch included.)
 
 # %%
 def memory(batch):
     import torch
-    from labkit.run.tasks import peak_rss_mib
 
     step = train(batch)
     for _ in range(2):
         step()
     if not torch.cuda.is_available():
-        return {"mib": peak_rss_mib(), "context": 0.0}
+        return {"mib": labkit.peak_rss_mib(), "context": 0.0}
     free, total = torch.cuda.mem_get_info()
     reserved = torch.cuda.max_memory_reserved()
     return {"mib": reserved / 2**20, "context": (total - free - torch.cuda.memory_reserved()) / 2**20}
 
 
 # %%
-def growth(points):
-    more = points[-1].value / points[0].value
-    batches = points[-1].x / points[0].x
-    names = ("memory, biggest over smallest batch", "memory a sample, biggest over smallest batch")
-    return dict(zip(names, ([more], [more / batches])))
-
-
-peaks = Panel(
-    Experiment(
-        key="CH-2",
-        title="Peak memory by batch",
-        question=f"How much at batch {BATCHES[-1]}?",
-        steps=apart(
-            memory, {f"batch {batch}": {"batch": batch} for batch in BATCHES}, value=lambda record: record.setting["mib"]
-        ),
-        x_label="batch",
-        y_label="MiB",
-        unit="MiB",
-        check="CH-2",
-        data=growth,
-    )
-)
-peaks
+by_batch = {f"batch {batch}": {"batch": batch} for batch in BATCHES}
+peaks = labkit.experiment("CH-2", labkit.apart(memory, by_batch, value="mib"), largest=BATCHES[-1])
 
 # %%
-evidence = await peaks.settle()
-print(peaks.runner.message)
+await peaks.report()
 
 # %% [markdown]
 # ## Every shape's time, memory and slice-hours
@@ -250,9 +192,7 @@ print(peaks.runner.message)
 # On a CPU nothing is said of a GPU: the table is then made from a recorded run, and says so.
 
 # %%
-from labkit.evidence import replay
-from labkit.exercises.packing import A100
-
+A100 = labkit.packing.A100
 CONTEXT_MIB = 620  # a process's own share of a GPU's memory, before its first tensor (an H100's)
 
 
@@ -298,7 +238,7 @@ def sources():
     """The points the table is made from, and in words whose they are."""
     if ON_GPU:
         return own(times), own(peaks), "yours"
-    recorded = [replay.recorded(key) for key in ("CH-1", "CH-2") if replay.exists(key)]
+    recorded = [run for key in ("CH-1", "CH-2") if (run := labkit.recorded_run(key)) is not None]
     points = [one.points for one in recorded] if len(recorded) == 2 else [(), ()]
     return *points, f"RECORDED on {recorded[0].place.split(',')[0]}, not yours" if recorded else "nobody's"
 
@@ -325,7 +265,8 @@ for row in rows:
 if HELD.emulated:
     print("emulated: this slice has the whole GPU's bandwidth, so the table shows the method and no slice")
 if not rows:
-    print(found if isinstance(found, str) else "measure CH-1 and CH-2 first (a recorded run is not yours)")
+    why = fitted()
+    print(why if isinstance(why, str) else "measure CH-1 and CH-2 first (a recorded run is not yours)")
 
 # %% [markdown]
 # ## Exercise 2: choose
@@ -382,45 +323,23 @@ else:
 # ## CH-3: a bigger batch
 #
 # Before you settle: would another batch use the shape better?
-# Predict: with growing batch, will the time *per sample* on the whole rise, stay flat, or fall?
+# **Predict:** with growing batch, will the time *per sample* on the whole rise, stay flat, or fall?
 
 # %%
 def batches(sizes=BATCHES):
-    from labkit.notebook.steps import in_turns, rounds
-
-    return in_turns({f"batch {batch}": confined(train(batch), None, graph=True) for batch in sizes}, rounds())
-
-
-def samples_of(point):
-    return [seconds / point.x for seconds in point.records[0].samples_s]
+    works = {f"batch {batch}": labkit.parts.confined(train(batch), None, graph=True) for batch in sizes}
+    return labkit.in_turns(works, labkit.rounds())
 
 
-per_sample = Panel(
-    Experiment(
-        key="CH-3",
-        title="Time per sample, by batch",
-        question="With growing batch: does the time per sample rise, stay flat, or fall?",
-        steps=together(
-            batches,
-            {f"batch {batch}": batch for batch in BATCHES},
-            value=lambda record: record.median_s * 1e3 / int(record.setting["label"].split()[1]),
-            seconds=12,
-        ),
-        x_label="batch",
-        y_label="ms per sample",
-        check="CH-3",
-        data=lambda points: {
-            "biggest batch, a sample": samples_of(points[-1]),
-            "smallest batch, a sample": samples_of(points[0]),
-        },
-        log_x=True,
-    )
-)
-per_sample
+def ms_a_sample(record):
+    return record.median_s * 1e3 / int(record.setting["label"].split()[1])
+
+
+spots = {f"batch {batch}": batch for batch in BATCHES}
+per_sample = labkit.experiment("CH-3", labkit.together(batches, spots, value=ms_a_sample, seconds=12))
 
 # %%
-evidence = await per_sample.settle()
-print(per_sample.runner.message)
+await per_sample.report()
 
 # %% [markdown]
 # ## Is the choice sensitive?
@@ -453,13 +372,12 @@ else:
 # The rows marked E1 and E2 are known to be wrong, so they are left out here. What tells you that they are?
 
 # %%
-from labkit.evidence import published
-
 for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
-    pair = [published.figure(f"cern5.train.{big}-{small}.10k.{name}") for name in (big, small)]
+    pair = [labkit.published.figure(f"cern5.train.{big}-{small}.10k.{name}") for name in (big, small)]
     profiles = {profile.name[:2]: profile for profile in A100.values()}
     costs = [figure.value * 7 * share_of(profiles[name]) / 3600 for figure, name in zip(pair, (big, small), strict=True)]
     print(f"{big}: {pair[0].value:6.0f} s = {costs[0]:.2f} slice-hours   {small}: {pair[1].value:6.0f} s = {costs[1]:.2f}")
+labkit.cite("cern5")
 
 # %% [markdown]
 # In slice-hours, which row is cheaper in each pair? And is "always ask for 1g.5gb" the right rule?
@@ -473,12 +391,10 @@ for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
 # against it, and what you would measure if you had an hour more.
 
 # %%
-from labkit.notebook.summary import recorded_note, summary
-
 print(f"split_time: {split_verdict}\nchoose: {choose_verdict}")
 print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict == 'right' else 'not chosen yet'}")
-print("" if ON_GPU else recorded_note("CH-1", "CH-2", "CH-3"))
-summary("CH-1", "CH-2", "CH-3")
+print("" if ON_GPU else labkit.recorded_note("CH-1", "CH-2", "CH-3"))
+labkit.summary("CH-1", "CH-2", "CH-3")
 
 # %% [markdown]
 # ## Optional: two slices instead of one big one
@@ -486,9 +402,7 @@ summary("CH-1", "CH-2", "CH-3")
 # Data parallelism over two slices: what did you find in notebook 4? Its evidence is read here.
 
 # %%
-from labkit.panel.panel import evidence_or_hint
-
-dp = evidence_or_hint("DP-3")
+dp = labkit.evidence_of("DP-3")
 if isinstance(dp, str):
     print(f"{dp} (notebook 4)")
 else:
@@ -502,9 +416,6 @@ else:
 # On a MIG slice the error is not torch's own; labkit says in both forms what it means.
 
 # %%
-from labkit.errors import OutOfMemory
-
-
 def too_much(batch):
     import torch
 
@@ -514,13 +425,10 @@ def too_much(batch):
     return f"batch {batch} fits"
 
 
-from labkit.panel.runner import nobody_is_there
-from labkit.notebook.steps import wants_optional
-
-for batch in () if nobody_is_there() and not wants_optional() else (64, 1 << 16):
+for batch in (64, 1 << 16) if labkit.is_measured_here() else ():
     try:
         print(labkit.ranks(too_much, n=1, batch=batch).values[0])
-    except OutOfMemory as full:
+    except labkit.errors.OutOfMemory as full:
         print(f"batch {batch}: {full}")
 
 # %% [markdown]

@@ -1,5 +1,6 @@
 """Every notebook from end to end: solved, as a student gets it, and with typical wrong answers."""
 
+import ast
 import importlib.util
 import re
 import statistics
@@ -11,9 +12,13 @@ import pytest
 from nbclient import NotebookClient
 from tests.needs import needs
 
+import labkit
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
+from labkit.evidence.published import publications
+from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.records import Verdict
+from labkit.run.cells import read_cells
 
 needs("torch", "the notebooks measure with torch")
 
@@ -183,16 +188,81 @@ def test_each_build_gets_its_own_lines():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_core_experiment_has_a_check(name):
     """What the core measures is judged by the check of its own name."""
-    source = (NOTEBOOKS / "src" / f"{name}.py").read_text()
-    assert set(re.findall(r'check="([^"]+)"', source)) == CORE[name]
+    shown = shown_in(name)
+    assert {key for key in shown if EXPERIMENTS[key].check} == CORE[name]
+    assert all(EXPERIMENTS[key].check in (None, key) for key in shown)
     assert set(CHECKS) >= CORE[name]
 
 
+def source_of(name: str) -> str:
+    return (NOTEBOOKS / "src" / f"{name}.py").read_text()
+
+
+def shown_in(name: str) -> set[str]:
+    """The experiments a notebook shows."""
+    return set(re.findall(r'labkit\.experiment\(\s*"([^"]+)"', source_of(name)))
+
+
+def test_the_catalogue_holds_what_the_notebooks_show_and_no_more():
+    """No words without a panel, no panel without words."""
+    assert set().union(*map(shown_in, NAMES)) == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_imports_labkit_and_no_room_of_it(name):
+    """One module to know; what else is imported is Python's own, or torch."""
+    tree = ast.parse(maker.build_text(source_of(name), solutions=True))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    rooms = [ast.unparse(node) for node in imports if "labkit" in ast.unparse(node)]
+    assert rooms == ["import labkit"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_less_than_a_tenth_of_a_notebooks_code_is_plumbing(name):
+    """Lines that make, show or report a panel, among all lines of code."""
+    code = [
+        line
+        for cell in read_cells(NOTEBOOKS / "src" / f"{name}.py")
+        for line in cell.text.splitlines()
+        if line.strip() and not line.strip().startswith("#")
+    ]
+    panels = re.findall(r"^(\w+) = labkit\.experiment", source_of(name), re.MULTILINE)
+    plumbing = [
+        line
+        for line in code
+        if "labkit.experiment(" in line or ".report(" in line or line.strip() in panels
+    ]
+    assert len(plumbing) < 0.1 * len(code), (len(plumbing), len(code))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_cites_every_source_whose_figures_it_uses(name):
+    """Author, title and link stand where a published figure is drawn or printed."""
+    text = source_of(name)
+    rows = [EXPERIMENTS[key].published for key in shown_in(name)]
+    drawn = [figure for row in rows if row for figure in (*row.places, row.base) if figure]
+    used = {figure.split(".")[0] for figure in drawn}
+    used |= set(re.findall(r'f?"(cern5|cern6|dettmers|habr|nvidia)\.', text))
+    cited = set(re.findall(r'"(\w+)"', " ".join(re.findall(r"labkit\.cite\((.*)\)", text))))
+    assert used <= cited
+    assert cited <= set(publications())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_panel_stands_under_a_prompt(name):
+    """The text before a panel asks for the prediction that the panel wants."""
+    prompts = 0
+    for part in source_of(name).split("# %%"):
+        prompts += "redict" in part if part.startswith(" [markdown]") else 0
+    asked = [key for key in shown_in(name) if not EXPERIMENTS[key].is_optional]
+    assert prompts >= len(asked) - 2  # two panels ask for themselves
+
+
 NEEDS = {
-    "my_timer": ("def my_timer", "import check_timer"),
+    "my_timer": ("def my_timer",),
     "check_attainable": ("def attainable", "def check_attainable"),
     "check_per_sm": ("def check_per_sm",),
-    "used_gib": ("import A100, check_fits",),
+    "used_gib": ("A100 = labkit.packing.A100\n\nfor",),
     "check_split": ("def check_split",),
     "check_choose": ("def check_choose",),
 }
@@ -202,7 +272,7 @@ WRONG = [
         "1_your_slice",
         "my_timer",
         TIMER + "    return seconds",
-        "check_timer(my_timer)",
+        "labkit.exercises.check_timer(my_timer)",
         "write my_timer first",
     ),
     (
@@ -211,7 +281,7 @@ WRONG = [
         TIMER
         + "    work(); wait()\n    for _ in range(rounds):\n        begun = clock(); work()\n"
         + "        seconds.append(clock() - begun)\n    return seconds",
-        "check_timer(my_timer)",
+        "labkit.exercises.check_timer(my_timer)",
         "wait for the device",
     ),
     (
@@ -220,7 +290,7 @@ WRONG = [
         TIMER
         + "    for _ in range(rounds):\n        wait(); begun = clock(); work(); wait()\n"
         + "        seconds.append(clock() - begun)\n    return seconds",
-        "check_timer(my_timer)",
+        "labkit.exercises.check_timer(my_timer)",
         "before you count",
     ),
     (
@@ -229,7 +299,7 @@ WRONG = [
         TIMER
         + "    work(); wait(); begun = clock()\n    for _ in range(rounds):\n        work()\n"
         + "    wait()\n    return [(clock() - begun)]",
-        "check_timer(my_timer)",
+        "labkit.exercises.check_timer(my_timer)",
         "list of as many",
     ),
     (
@@ -271,21 +341,21 @@ WRONG = [
         "2_mig_trade_offs",
         "used_gib",
         "def fits(p):\n    return sum(p.values()) <= 7",
-        "check_fits(fits)",
+        "labkit.exercises.check_fits(fits)",
         "say otherwise",
     ),
     (
         "2_mig_trade_offs",
         "used_gib",
         "def fits(p):\n    return sum(A100[n].compute * c for n, c in p.items()) <= 7",
-        "check_fits(fits)",
+        "labkit.exercises.check_fits(fits)",
         "3g.20gb",
     ),
     (
         "2_mig_trade_offs",
         "used_gib",
         "def fits(p):\n    return p['7g.40gb'] == 1",
-        "check_fits(fits)",
+        "labkit.exercises.check_fits(fits)",
         "KeyError",
     ),
     (
@@ -323,7 +393,7 @@ WRONG = [
 @pytest.mark.parametrize(("name", "cell_with", "wrong", "check", "says"), WRONG)
 def test_a_wrong_answer_fails_its_check(name, cell_with, wrong, check, says, tmp_path):
     """What students typically write is told from what is right, in words that help."""
-    space: dict = {}
+    space: dict = {"labkit": labkit}
     for cell in build(name, tmp_path, solutions=True).cells:
         if any(mark in cell.source for mark in NEEDS[cell_with]):
             exec(cell.source, space)

@@ -14,7 +14,8 @@ needs("ipywidgets", "panels are widgets")
 MAKE = """
 import asyncio
 from labkit.panel.experiment import Experiment, timed_step
-from labkit.panel.panel import Panel, evidence_or_hint
+from labkit import evidence_of
+from labkit.panel.panel import Panel
 
 def sleeper(ms=5):
     import time
@@ -114,7 +115,7 @@ def test_later_cells_say_measure_first_without_a_traceback(tmp_path):
         "STEPS = ((2, 5, 6),)" + MAKE,
         """
         print(panel)
-        print(evidence_or_hint("T-9"))
+        print(evidence_of("T-9"))
         panel.start()
         panel.explain("x")
         print(panel.runner.message)

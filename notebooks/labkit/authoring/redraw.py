@@ -18,7 +18,8 @@ from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement
 from labkit.machine import device
-from labkit.panel.experiment import Experiment, plot_of
+from labkit.panel.experiment import Experiment
+from labkit.panel.picture import plot_of
 from labkit.panel.plot_svg import render
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 

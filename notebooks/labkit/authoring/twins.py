@@ -199,10 +199,10 @@ def _busy_alone(count: Function) -> Function:
 
 
 def _like_a_slice(table: Function) -> Function:
-    def used_sms(packing: Mapping[str, int]) -> float:
+    def sms_of(packing: Mapping[str, int]) -> float:
         return float(table(packing)) * 108 / 98  # a GPU that MIG takes nothing from
 
-    return used_sms
+    return sms_of
 
 
 def _one_format(product: Function) -> Function:
@@ -423,7 +423,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 "labkit.notebook.windows:count_in_windows",
                 _busy_alone,
             ),
-            Twin("MIG-12", "MIG takes no SMs", "used_sms", _like_a_slice, is_computed=True),
+            Twin("MIG-12", "MIG takes no SMs", "sms_of", _like_a_slice, is_computed=True),
             Twin("MX-1", "fp16 has bf16's exponent", "largest", _wide_exponent),
             Twin("MX-2", "both formats run on the fp32 cores", "product", _one_format),
             Twin("MX-5", "16 bits have fp32's range", "gradients", _as_bf16),
@@ -439,7 +439,12 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("MP-1", "a rank that does not add", "split_rows", _first_part_only, True),
             Twin("MP-2", "a link that compresses", "elements_sent", _counts_half, True),
             Twin("MP-5", "every rank holds the whole matrices", "half_of", _nothing_split),
-            Twin("MP-6", "the stages share one processor", "mlp", _one_processor),
+            Twin(
+                "MP-6",
+                "the stages share one processor",
+                "labkit.exercises.networks:mlp",
+                _one_processor,
+            ),
             Twin("CH-1", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(8)),
             Twin("CH-2", "small batches are padded to fill a room", "train", _padded),
             Twin("CH-3", "a bigger batch is gone over more often", "train", _again_and_again),

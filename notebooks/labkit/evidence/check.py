@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labkit.errors import NotMeasured
-from labkit.evidence.evidence import Judgement
+from labkit.evidence.evidence import NOT_APPLICABLE, Judgement
 from labkit.evidence.relations import Data, Relation
 from labkit.records import Tier, Verdict
 
@@ -60,7 +60,7 @@ class Check:
             raise NotMeasured(f"{self.key} needs {', '.join(missing)}: measure first")
         expected = self.expects(tier, emulated=emulated)
         if isinstance(expected, NotApplicable):
-            return Judgement(self.key, Verdict.UNDECIDED, expected.reason, "not applicable here")
+            return Judgement(self.key, Verdict.UNDECIDED, expected.reason, NOT_APPLICABLE)
         outcome = self.relation.judge(data)
         return Judgement(self.key, outcome.verdict, outcome.why, expected.value)
 

@@ -19,6 +19,7 @@ from labkit.records import Comparison, Measurement, Verdict, from_data, to_data
 
 SCHEMA = 1
 FOLDER = Path("evidence")
+NOT_APPLICABLE = "not applicable here"  # what a tier is expected to show where it cannot be asked
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,15 @@ class Evidence:
     def is_students(self) -> bool:
         """Whether it may count as a student's own: predicted first, run by hand, measured here."""
         return not self.headless and self.replayed_from is None and self.prediction is not None
+
+    @property
+    def is_open_to_claims(self) -> bool:
+        """Whether there is a verdict that the student has not seen: theirs comes first."""
+        asked = self.judgement is not None and self.judgement.expected != NOT_APPLICABLE
+        has_reader = self.prediction is not None and (
+            not self.headless or self.replayed_from is not None
+        )
+        return asked and has_reader and self.verdict_read is None
 
     @property
     def samples(self) -> int:

@@ -17,6 +17,13 @@ from typing import Any
 from labkit.records import from_data
 
 SCHEMA = 1
+SHORT = {
+    "cern5": "CERN part 5",
+    "cern6": "CERN part 6",
+    "dettmers": "Dettmers",
+    "habr": "Habr",
+    "nvidia": "NVIDIA",
+}
 
 
 class Overlay(StrEnum):
@@ -35,6 +42,20 @@ class Source:
     file: str
     line: int
     section: str
+
+
+@dataclass(frozen=True)
+class Publication:
+    """An article that figures are taken from: who wrote it, its title and where it is."""
+
+    seed: str
+    author: str
+    title: str
+    link: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.author}: {self.title}, {self.link}{self.where}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +97,8 @@ class Figure:
     @property
     def label(self) -> str:
         """What every overlay must say: tool, size, type, device and source."""
-        parts = [self.tool, self.size, self.dtype, self.device, f"seed {self.source.seed}"]
+        said_by = SHORT.get(self.id.split(".")[0], self.source.file)
+        parts = [self.tool, self.size, self.dtype, self.device, said_by]
         mark = [f"known error {self.error}"] if self.error else []
         return ", ".join([part for part in parts if part] + mark)
 
@@ -100,6 +122,15 @@ def figures() -> Mapping[str, Figure]:
 def known_errors() -> Mapping[str, KnownError]:
     """The seeds' errors, E1 to E14."""
     return {key: from_data(KnownError, item) for key, item in _data()["errors"].items()}
+
+
+@functools.cache
+def publications() -> Mapping[str, tuple[Publication, ...]]:
+    """The articles by the first word of their figures' ids."""
+    found = _data()["publications"]
+    return {
+        name: tuple(from_data(Publication, one) for one in ones) for name, ones in found.items()
+    }
 
 
 def figure(name: str) -> Figure:

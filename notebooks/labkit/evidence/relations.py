@@ -79,9 +79,10 @@ class Exactly:
         wrong = [value for value in values if not self.holds(value)]
         if wrong:
             return Outcome(Verdict.CONTRADICTED, f"{self.name} is {wrong[0]:g}, not {self.says}")
-        return Outcome(
-            Verdict.SUPPORTED, f"all {len(values)} values of {self.name} are {self.says}"
-        )
+        if len(values) == 1:
+            return Outcome(Verdict.SUPPORTED, f"{self.name}: {values[0]:g}")
+        said = f"{self.name}: each of the {len(values)} values is {self.says}"
+        return Outcome(Verdict.SUPPORTED, said)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,28 @@
-"""Checks of what students write, and the networks they write it for."""
+"""Tools and exact checks of the exercises."""
+
+from labkit.exercises.code_checks import (
+    check_all_reduce,
+    check_gradient_averaging,
+    check_loss_scaler,
+    check_split_matmul,
+    run_ranks,
+)
+from labkit.exercises.packing import check_fits
+from labkit.exercises.schedule import bubble, check_schedule, gantt, order_of
+from labkit.exercises.timer_check import check_timer
+from labkit.exercises.wires import Wires
+
+__all__ = [
+    "Wires",
+    "bubble",
+    "check_all_reduce",
+    "check_fits",
+    "check_gradient_averaging",
+    "check_loss_scaler",
+    "check_schedule",
+    "check_split_matmul",
+    "check_timer",
+    "gantt",
+    "order_of",
+    "run_ranks",
+]

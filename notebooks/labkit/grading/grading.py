@@ -16,11 +16,15 @@ from functools import partial
 from pathlib import Path
 
 from labkit.evidence import consistency
-from labkit.evidence.evidence import Evidence
+from labkit.evidence import evidence as store
+from labkit.evidence.checks import CHECKS
+from labkit.evidence.evidence import Evidence, Judgement
 from labkit.grading import grade_code, sandbox
 from labkit.grading.submissions import Submission, read_folder, said
+from labkit.notebook.experiments import series_of
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.panel.plot_svg import render
+from labkit.records import Tier
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
@@ -62,8 +66,8 @@ def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> li
     """Judge one experiment's evidence: its one row."""
     faults = consistency.faults(item)
     predicted = item.prediction is not None and item.prediction.at <= item.started
-    judged = item.judgement
-    has_claim = judged is not None and judged.expected != "not applicable here"
+    judged = judged_again(item)
+    has_claim = judged is not None and judged.expected != store.NOT_APPLICABLE
     read = item.verdict_read == judged.verdict if judged and item.verdict_read else False
     look_at = [*faults, *([f"stopped: {item.stopped}"] if item.stopped else [])]
     look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
@@ -84,6 +88,14 @@ def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> li
             look_at="; ".join(look_at),
         )
     ]
+
+
+def judged_again(item: Evidence) -> Judgement | None:
+    """What the file's own points say, whatever verdict it names; that where nobody can tell."""
+    check, series = CHECKS.get(item.experiment), series_of(item.experiment, item.points)
+    if item.judgement is None or check is None or series is None:
+        return item.judgement
+    return check.judge(series, Tier(item.tier), emulated=item.emulated)
 
 
 def _yes(value: bool) -> str:
@@ -185,8 +197,10 @@ def class_plot(submissions: Sequence[Submission]) -> str:
         Plot(
             title="The class's results",
             x_label="experiment",
-            y_label="last point over the class's median",
+            y_label="last point over the median",
             series=(Series("median of the class; each dot is a student", tuple(marks)),),
+            categories=tuple(mark.label for mark in marks),
+            is_zoomed=True,
             caption=f"{len(submissions)} zips; only runs that count as a student's own",
         )
     )

@@ -25,6 +25,7 @@ from labkit.measuring.place import only_one
 from labkit.records import Device, Tier
 from labkit.run import source
 from labkit.run.child import Crew, run_blocking
+from labkit.run.jobs import make_job, nobody_watches, run_job
 from labkit.run.tasks import WAITING
 
 PROBE_S = 60.0
@@ -286,3 +287,28 @@ def probe(way: Way | str, *, sms: int = 16) -> Probe:
     """Whether a way to share works here, tried in children with a time limit."""
     chosen = Way(way)
     return run_blocking(lambda: probe_async(chosen, sms=sms))
+
+
+async def ranks_on_one_device(
+    function: Callable[..., Any],
+    device: str,
+    *,
+    backend: str,
+    timeout_s: float = 60.0,
+    **arguments: Any,
+) -> None:
+    """Two ranks that are given the same device; what their library says to that is the error.
+
+    Args:
+        function: as for `labkit.ranks`.
+        device: what CUDA_VISIBLE_DEVICES is to hold.
+        backend: how the ranks talk.
+        timeout_s: end them after this long.
+        arguments: passed to the function.
+
+    Raises:
+        LabError: a rank failed.
+    """
+    job = make_job("call", [function], arguments, backend=backend, looks=[3])
+    one = {"CUDA_VISIBLE_DEVICES": device}
+    await run_job(job, [one, one], timeout_s, nobody_watches, Readings(2))

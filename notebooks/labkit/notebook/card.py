@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
+from labkit.arguments import public
 from labkit.records import Device, Place
 
 
@@ -54,6 +55,7 @@ def device_rows(device: Device) -> list[tuple[str, str]]:
     return [("Measured on", device.label + l2), ("Its UUID", device.uuid or "unknown")]
 
 
+@public
 def card(place: Place) -> Card:
     """Make a place showable."""
     return Card(place)

@@ -7,12 +7,14 @@ import os
 import shutil
 from pathlib import Path
 
+from labkit.arguments import public
 from labkit.errors import LabError
 
 VARIABLE = "MIGLAB_NOTEBOOKS"
 DELIVERED = "/opt/miglab/notebooks"
 
 
+@public
 def fresh_copy(name: str, folder: Path = Path()) -> Path:
     """Put a fresh copy of a notebook into the folder; nothing is ever overwritten.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
 from labkit.records import now_text
@@ -54,6 +55,7 @@ class HandIn:
         )
 
 
+@public
 def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
     """Make the zip to hand in. Save the notebooks first (Ctrl+S): what is on disk is handed in.
 

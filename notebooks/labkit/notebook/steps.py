@@ -7,19 +7,16 @@ children (`together`, with `in_turns` inside the child). Counts need no child (`
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from labkit.errors import NotMeasured, StudentError
-from labkit.evidence.evidence import Evidence, Point
+from labkit.evidence.evidence import Point
 from labkit.machine.device import tier_of
 from labkit.machine.memory import PeakMemory, largest_that_fits
 from labkit.measuring.measure import peak_async, ranks_async
 from labkit.measuring.sharing import Way, share_async
-from labkit.panel.experiment import MeasuringStep, Report
-from labkit.panel.panel import Panel
-from labkit.panel.runner import nobody_is_there
+from labkit.panel.experiment import MeasuringStep, Report, Value, reader
 from labkit.records import Measurement, RankResults, Tier, now_text
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
@@ -129,9 +126,9 @@ def _slowest(said: list[Any]) -> tuple[float, ...]:
 
 def together(
     function: Callable[..., Any],
-    spots: Mapping[str, float],
+    spots: Mapping[str, float] | Sequence[str],
     *,
-    value: Callable[[Measurement], float],
+    value: Value = None,
     n: int = 1,
     seconds: float = BUDGET_S,
     link: str | None = None,
@@ -143,8 +140,9 @@ def together(
 
     Args:
         function: returns per label a list of seconds (what `in_turns` returns) or a dict of facts.
-        spots: label and where it is drawn on the x axis.
-        value: what is drawn of the record; facts are in its `setting`.
+        spots: label and where it is drawn on the x axis; labels alone where there are no numbers.
+        value: what is drawn of the record: a fact by its name, or what a function reads of it;
+            milliseconds by default.
         n: how many ranks.
         seconds: about how long the run takes.
         link: how the ranks talk, where the function does not use the default group.
@@ -152,25 +150,34 @@ def together(
         series: label and the series it belongs to, where there are several.
         arguments: passed to the function.
     """
-    once, first = _Once(function, n, link, arguments), next(iter(spots))
+    spots = _numbered(spots)
+    drawn = reader(value)
+    once, first = _Once(function, n, link, arguments), next(iter(spots), "")
 
     def step(label: str, x: float) -> MeasuringStep:
         async def run(_: Report) -> Point:
             record = await once.record(label, again=label == first)
-            base = value(await once.record(first, again=False)) if relative else 1.0
+            base = drawn(await once.record(first, again=False)) if relative else 1.0
             group = (series or {}).get(label, "")
-            return Point(x, label, value(record) / base, (record,), series=group)
+            return Point(x, label, drawn(record) / base, (record,), series=group)
 
         return MeasuringStep(label, run, seconds if label == first else 0.0)
 
     return tuple(step(label, x) for label, x in spots.items())
 
 
+def _numbered(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]:
+    """Labels without a place are drawn in their order."""
+    if isinstance(spots, Mapping):
+        return spots
+    return {label: float(place) for place, label in enumerate(spots)}
+
+
 def apart(
     function: Callable[..., Any],
     spots: Mapping[str, Mapping[str, Any]],
     *,
-    value: Callable[[Measurement], float],
+    value: Value = None,
     seconds: float = BUDGET_S,
     **arguments: Any,
 ) -> tuple[MeasuringStep, ...]:
@@ -198,7 +205,7 @@ def apart(
                 versions=found.versions,
                 date=now_text(),
             )
-            return Point(float(given.get("batch", place)), label, value(record), (record,))
+            return Point(float(given.get("batch", place)), label, reader(value)(record), (record,))
 
         return MeasuringStep(label, run, seconds)
 
@@ -296,16 +303,3 @@ def copies_step(
         return Point(x, label, found.total_per_s, (record,))
 
     return MeasuringStep(label, run, BUDGET_S)
-
-
-def wants_optional() -> bool:
-    """Whether LAB_OPTIONAL=1 asks a headless run for the optional sections, too."""
-    return os.environ.get("LAB_OPTIONAL") == "1"
-
-
-async def settle_optional(panel: Panel) -> Evidence:
-    """`Panel.settle` for the optional sections, which a headless run leaves out unless asked."""
-    if nobody_is_there() and not wants_optional():
-        panel.runner.message = "optional: LAB_OPTIONAL=1 measures it, too"
-        return panel.runner.evidence
-    return await panel.settle()

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from labkit.arguments import public
+from labkit.errors import EvidenceDamaged
 from labkit.evidence import evidence as store
 from labkit.evidence import replay
 from labkit.evidence.evidence import Evidence
-from labkit.panel.panel import evidence_or_hint
 
 HEADS = ("experiment", "you predicted", "measured", "verdict", "where")
 
@@ -38,9 +39,25 @@ class Summary:
         )
 
 
+@public
 def summary(*keys: str, folder: Path = store.FOLDER) -> Summary:
     """The evidence of some experiments as a table."""
-    return Summary(tuple(_row(key, evidence_or_hint(key, folder)) for key in keys))
+    return Summary(tuple(_row(key, evidence_of(key, folder)) for key in keys))
+
+
+@public
+def evidence_of(key: str, folder: Path = store.FOLDER) -> Evidence | str:
+    """An experiment's evidence, or the sentence to show instead of a traceback."""
+    try:
+        return store.load(folder / f"{key}.json")
+    except EvidenceDamaged as error:
+        return str(error)
+
+
+@public
+def recorded_run(key: str) -> Evidence | None:
+    """The run on a real GPU that is shipped, never the student's own; None where none is."""
+    return replay.recorded(key) if replay.exists(key) else None
 
 
 def _row(key: str, found: Evidence | str) -> tuple[str, ...]:
@@ -48,12 +65,25 @@ def _row(key: str, found: Evidence | str) -> tuple[str, ...]:
         return (key, "", found, "", "")
     said = str(found.prediction) if found.prediction else "no prediction (headless)"
     points = "; ".join(f"{point.label}: {point.value:.3g}" for point in found.points)
-    judged = found.judgement
-    verdict = f"{judged.verdict.value} (expected here: {judged.expected})" if judged else "none"
+    verdict = _verdict(found)
     stopped = f"; stopped: {found.stopped}" if found.stopped else ""
     return (f"{key} {found.title}", said, f"{points} {found.unit}{stopped}", verdict, found.place)
 
 
+def _verdict(found: Evidence) -> str:
+    """The verdict beside the student's claim; before that only the question."""
+    judged = found.judgement
+    if judged is None:
+        return "none"
+    if found.is_open_to_claims:
+        return "make your claim in the panel first"
+    if judged.expected == store.NOT_APPLICABLE:
+        return store.NOT_APPLICABLE
+    own = f"you: {found.verdict_read}; data: " if found.verdict_read else ""
+    return f"{own}{judged.verdict.value} (expected here: {judged.expected})"
+
+
+@public
 def recorded_note(*keys: str) -> str:
     """Which of these experiments can be seen as recorded on a real GPU, in a sentence each."""
     return "\n".join(_note(key) for key in keys)

@@ -7,19 +7,34 @@ a panel, in a cell and headless.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from labkit.evidence import published as published_room
-from labkit.evidence.evidence import Evidence, Point
+from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.machine.readings import Readings
 from labkit.measuring.measure import compare_async, measure_async
-from labkit.panel.plot import Mark, Plot, Series
-from labkit.records import Comparison, Measurement, Tier
+from labkit.records import Comparison, Measurement
 from labkit.run.jobs import BUDGET_S
 
 Report = Callable[[Point], None]
+Points = Sequence[Point]
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+
+
+Value = Callable[[Measurement], float] | str | None
+
+
+def milliseconds(record: Measurement) -> float:
+    """The median time."""
+    return record.median_s * 1e3
+
+
+def reader(value: Value) -> Callable[[Measurement], float]:
+    """What is drawn of a record: a fact by its name, what a function reads, else milliseconds."""
+    if isinstance(value, str):
+        return lambda record: float(record.setting[value])
+    return value or milliseconds
 
 
 @dataclass(frozen=True)
@@ -33,10 +48,16 @@ class MeasuringStep:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """Published figures drawn beside the measured points: their ids and where each is drawn."""
+    """Published figures drawn beside the measured points.
+
+    Attributes:
+        places: where each figure is drawn, by its id: an x, a category's label, or None for a level
+            across the plot, where the source names no place on this axis.
+        base: what they are ratios over.
+    """
 
     name: str
-    places: Mapping[str, float]
+    places: Mapping[str, float | str | None]
     base: str | None = None
 
 
@@ -47,7 +68,15 @@ class Experiment:
     Attributes:
         key: short and unique; names the evidence file and the check.
         unit: of the predicted number; None asks for rises, flat or falls.
+        asked: finds the point that the predicted number is compared with; the last one by default.
+        height: how high a predicted number is drawn where it is no value of the y axis.
         data: turns the points into the series the check reads; None when nothing is judged.
+        is_categorical: whether the points have names in place of numbers: bars, not a line.
+        is_optional: whether a headless run leaves it out unless LAB_OPTIONAL asks for it.
+        is_zoomed: whether the y axis need not begin at zero.
+        is_joined: whether a line joins the points; not where more lies between them.
+        also: more series out of the same records, by name: what is drawn of each.
+        curves: lines without points, by name: a bound, an ideal, a trace.
         gpu_x_label: of evidence from a GPU, own or replayed, where a CPU's axis has another name.
         gpu_y_label: the same of the other axis.
     """
@@ -59,14 +88,33 @@ class Experiment:
     x_label: str
     y_label: str
     unit: str | None = None
+    asked: Callable[[Points], Point | None] | None = None
+    height: Callable[[Points, float], float] | None = None
     published: PublishedRow | None = None
     check: str | None = None
-    data: Callable[[Sequence[Point]], Data] | None = None
+    data: Callable[[Points], Data] | None = None
+    is_categorical: bool = False
+    is_optional: bool = False
+    is_zoomed: bool = False
+    is_joined: bool = True
+    also: Mapping[str, Callable[[Measurement], float]] | None = None
+    curves: Callable[[Points], Curves] | None = None
     log_x: bool = False
     log_y: bool = False
     gpu_x_label: str | None = None
     gpu_y_label: str | None = None
-    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def answer(self, points: Points, *, is_whole: bool) -> Point | None:
+        """The point that a predicted number is compared with, if it has been measured."""
+        if not points or self.unit is None:
+            return None
+        if self.asked is not None:
+            return self.asked(points)
+        return points[-1] if is_whole else None
+
+    def place_of(self, point: Point) -> float | str:
+        """Where a point is drawn: a category or an x."""
+        return point.label if self.is_categorical else point.x
 
 
 def timed_step(
@@ -74,7 +122,7 @@ def timed_step(
     x: float,
     function: Callable[..., Any],
     *,
-    value: Callable[[Measurement], float],
+    value: Value = None,
     seconds: float = BUDGET_S,
     options: Mapping[str, Any] | None = None,
     **arguments: Any,
@@ -85,19 +133,20 @@ def timed_step(
         label: the point's name on the axis.
         x: where it is drawn.
         function: as for `labkit.measure`.
-        value: what is drawn of the record, for example its median in milliseconds.
+        value: what is drawn of the record; milliseconds by default.
         seconds: the time budget.
         options: passed to `measure_async` (ranks, dtype, flops ...).
         arguments: passed to the function.
     """
     given = dict(options or {})
+    drawn = reader(value)
     counted = {name: given.get(name) for name in ("dtype", "flops", "moved_bytes")}
 
     async def run(report: Report) -> Point:
         readings = Readings(given.get("ranks", 1))
 
         def point(record: Measurement) -> Point:
-            return Point(x, label, value(record), (record,))
+            return Point(x, label, drawn(record), (record,))
 
         def update(seen: Readings) -> None:
             if seen.count():
@@ -115,7 +164,7 @@ def compared_step(
     a: Callable[..., Any],
     b: Callable[..., Any],
     *,
-    band: tuple[float, float],
+    band: tuple[float, float] = (0.0, float("inf")),
     seconds: float = 2 * BUDGET_S,
     options: Mapping[str, Any] | None = None,
     series: str = "",
@@ -141,65 +190,3 @@ def compared_step(
         return point(await compare_async(a, b, band=band, on_update=update, **known))
 
     return MeasuringStep(label, run, seconds)
-
-
-def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
-    """The plot of what has been measured so far, with prediction and published row."""
-    measured = Series(_measured_name(evidence), tuple(_mark(point) for point in evidence.points))
-    row = experiment.published
-    series = (measured,) if row is None else (measured, _published_series(row))
-    prediction = evidence.prediction
-    number = prediction.number if prediction else None
-    on_gpu = bool(evidence.points) and evidence.tier != Tier.CPU.value
-    return Plot(
-        title=f"{experiment.key}: {evidence.title if evidence.replayed_from else experiment.title}",
-        x_label=(on_gpu and experiment.gpu_x_label) or experiment.x_label,
-        y_label=(on_gpu and experiment.gpu_y_label) or experiment.y_label,
-        series=series,
-        caption=evidence.place,
-        prediction=number,
-        prediction_text=_said(evidence),
-        log_x=experiment.log_x,
-        log_y=experiment.log_y,
-    )
-
-
-def _measured_name(evidence: Evidence) -> str:
-    if evidence.replayed_from:
-        return f"recorded on {evidence.replayed_from}, not yours"
-    return "measured here" + (" (headless)" if evidence.headless else "")
-
-
-def _said(evidence: Evidence) -> str:
-    prediction = evidence.prediction
-    if prediction is None:
-        return ""
-    if prediction.number is not None:
-        return f"{prediction.number:g} {prediction.unit}"
-    return str(prediction.trend)
-
-
-def _mark(point: Point) -> Mark:
-    """A point with its samples as dots, scaled to what is drawn of the record."""
-    dots: tuple[float, ...] = ()
-    if point.comparison is not None or len(point.records) == 2:
-        a, b = (record.samples_s for record in point.records)
-        dots = tuple(first / second for first, second in zip(a, b, strict=False))
-    elif point.records and point.records[0].samples_s:
-        record = point.records[0]
-        per_second = point.value / record.median_s
-        is_rate = record.flops is not None or record.moved_bytes is not None
-        dots = tuple(
-            point.value * record.median_s / sample if is_rate else sample * per_second
-            for sample in record.samples_s
-        )
-    return Mark(point.x, point.value, point.label, point.low, point.high, dots)
-
-
-def _published_series(row: PublishedRow) -> Series:
-    figures = [published_room.figure(name) for name in row.places]
-    base = published_room.figure(row.base) if row.base else None
-    drawn = published_room.overlay_values(figures, base)
-    wrong = sorted({item.error for item in figures if item.error})
-    name = f"published: {row.name}" + (f" (known error {', '.join(wrong)})" if wrong else "")
-    return Series(name, tuple(Mark(row.places[key], value) for key, value in drawn.items()), True)

@@ -11,24 +11,25 @@ from __future__ import annotations
 import asyncio
 import html
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import EvidenceDamaged, LabError, NotAPrediction
+from labkit.errors import LabError, NotAPrediction
 from labkit.evidence import evidence as store
 from labkit.evidence import replay
 from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.prediction import Prediction, Trend, predict
-from labkit.panel.experiment import Experiment, plot_of
-from labkit.panel.plot import table, text_table
+from labkit.evidence.prediction import Prediction, predict
+from labkit.panel.experiment import Experiment, Points
+from labkit.panel.picture import plot_of
+from labkit.panel.plot import text_table
 from labkit.panel.plot_svg import render
-from labkit.panel.runner import Runner, RunnerState, nobody_is_there
+from labkit.panel.reports import CellReport, is_right, publisher
+from labkit.panel.runner import PREDICT_FIRST, Runner, RunnerState, is_wanted, nobody_is_there
+from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
 
 REDRAW_S = 0.2  # at most five redraws a second
-HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
-STYLE = {"description_width": "12rem"}
-WIDE = {"width": "calc(100% - 8px)", "max_width": "64rem"}
 
 
 class Panel:
@@ -45,8 +46,9 @@ class Panel:
         self._folder = folder
         self._prediction: Prediction | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._reports: dict[str, CellReport] = {}
         self._drawn = 0.0
-        self._widgets: _Widgets | None = None
+        self._widgets: Widgets | None = None
         try:
             self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
@@ -72,23 +74,45 @@ class Panel:
         """
         if self._task is not None:
             await asyncio.wait({self._task})
-        elif nobody_is_there():
+        elif nobody_is_there() and is_wanted(self.experiment):
             await self.run()
             self._show_twin()
         return self.runner.evidence
 
+    async def report(
+        self, show: Callable[[Points], None] | None = None, *, needs: object = True
+    ) -> None:
+        """Say under the panel what it found, now and again whenever it has settled.
+
+        Args:
+            show: prints more about the points; called once there are any.
+            needs: what a headless run waits for, for example an exercise's verdict; as long as it
+                is not right nothing is measured, and its own words say what is missing.
+
+        Raises:
+            WrongArgument: `show` cannot be called.
+        """
+        name = getattr(show, "__name__", "")
+        is_first = name == next(iter(self._reports), name)
+        made = CellReport(self, show, needs, with_message=is_first)
+        if is_right(needs):
+            await self.settle()
+        self._reports[name] = made
+        made.display()
+
+    def show(self) -> None:
+        """Show the controls in this cell; nothing where there is no notebook."""
+        publish = publisher()
+        if publish is not None:
+            publish(self._repr_mimebundle_())
+
     def _show_twin(self) -> None:
         """Leave the picture in the executed notebook, where no kernel will draw it again."""
-        try:
-            from IPython import get_ipython
-            from IPython.display import publish_display_data
-        except ImportError:
+        publish = publisher()
+        if publish is None:
             print(self)
-            return
-        if get_ipython() is None:
-            print(self)
-            return
-        publish_display_data(self._twin())  # type: ignore[no-untyped-call]
+        else:
+            publish(self._twin())
 
     @property
     def evidence(self) -> Evidence:
@@ -102,13 +126,14 @@ class Panel:
         except NotAPrediction as error:
             self._say(str(error))
             return False
-        self._say(f"You predicted {self._prediction}. Now run it.")
+        then = "Now run it." if self.experiment.steps else "Now see the recorded run."
+        self._say(f"You predicted {self._prediction}. {then}")
         return True
 
     def start(self) -> None:
         """Run with the prediction that was locked in; from any thread."""
         if self._prediction is None:
-            self._say("Predict first: that unlocks Run.")
+            self._say(PREDICT_FIRST)
         elif self._loop is None:
             self._say("This notebook has no running loop; use `await panel.run(...)`.")
         else:
@@ -128,6 +153,7 @@ class Panel:
             self.runner.show_recorded(replay.recorded(self.experiment.key), self._prediction)
         except LabError as error:
             self._say(str(error))
+        self._refresh()
 
     def show_live(self, point: Point) -> None:
         """Draw a point that is still being measured, as a run does while it reads."""
@@ -140,12 +166,9 @@ class Panel:
             text: in their own words.
             read_as: supported, contradicted or undecided; empty when they did not say.
         """
-        if not self.runner.evidence.points or self.runner.evidence.replayed_from:
-            self._say("Measure first, then explain: this keeps your words with your own evidence.")
-            return
-        verdict = Verdict(read_as) if read_as else None
-        self.runner.evidence = store.explain(self.runner.evidence, text, self._folder, verdict)
-        self._say("Your explanation is kept with the evidence.")
+        self.runner.explain(text, Verdict(read_as) if read_as else None)
+        self._draw(force=True)
+        self._refresh()
 
     def _launch(self) -> None:
         if self._task is None or self._task.done():
@@ -157,6 +180,12 @@ class Panel:
             await self.runner.run(prediction, headless=False)
         finally:
             self._draw(force=True)
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """Bring the cells under the panel up to date."""
+        for report in self._reports.values():
+            report.update()
 
     def _say(self, message: str) -> None:
         self.runner.message = message
@@ -176,7 +205,8 @@ class Panel:
     @property
     def can_run(self) -> bool:
         """Whether Run is unlocked."""
-        return self._prediction is not None and self.runner.state is not RunnerState.RUNNING
+        is_ready = self._prediction is not None and bool(self.experiment.steps)
+        return is_ready and self.runner.state is not RunnerState.RUNNING
 
     def svg(self) -> str:
         """The plot as it stands."""
@@ -186,7 +216,7 @@ class Panel:
         """Widgets where there are any, with a static twin for a notebook without a kernel."""
         twin = self._twin()
         try:
-            self._widgets = self._widgets or _Widgets(self)
+            self._widgets = self._widgets or Widgets(self)
         except ImportError:
             return twin
         self._widgets.update(self)
@@ -203,118 +233,3 @@ class Panel:
             return f"{self.experiment.key}: {self.experiment.title}: measure first"
         plot = plot_of(self.experiment, self.runner.shown)
         return f"{text_table(plot)}\n{self.runner.message}"
-
-
-class _Widgets:
-    """The ipywidgets of one panel; imported only when a panel is shown."""
-
-    def __init__(self, panel: Panel) -> None:
-        import ipywidgets
-
-        self._w, experiment = ipywidgets, panel.experiment
-        self._live_id = f"labkit-live-{experiment.key}-{id(panel):x}"
-        self._make_fields(experiment)
-        self._make_buttons()
-        self._make_outputs()
-        self._connect(panel)
-        self.root = ipywidgets.VBox(self._in_order(experiment))
-
-    def _make_fields(self, experiment: Experiment) -> None:
-        """What the student writes and chooses."""
-        w, wide = self._w, self._w.Layout(**WIDE)
-        # A text goes to the kernel when its field is left: ipywidgets 8 holds keystrokes back while
-        # the kernel is busy, and a press of a button would overtake them.
-        text = {"style": STYLE, "continuous_update": False}
-        if experiment.unit is None:
-            options = [("choose", ""), *((trend.value, trend.value) for trend in Trend)]
-            self.said: Any = w.Dropdown(options=options, description="Your prediction", style=STYLE)
-        else:
-            name = f"Your prediction ({experiment.unit})"
-            self.said = w.Text(description=name, placeholder="a number", **text)
-        self.because = w.Text(description="because", layout=wide, **text)
-        verdicts = [("choose", ""), *((verdict.value, verdict.value) for verdict in Verdict)]
-        self.verdict = w.Dropdown(options=verdicts, description="The claim is", style=STYLE)
-        self.explanation = w.Textarea(description="Your explanation", layout=wide, **text)
-
-    def _make_buttons(self) -> None:
-        w, auto = self._w, self._w.Layout(width="auto")
-        self.lock = w.Button(description="Lock in prediction", layout=auto)
-        self.run = w.Button(description="Run", button_style="primary", disabled=True)
-        self.stop = w.Button(description="Stop", disabled=True)
-        self.recorded = w.Button(description="Show recorded run", layout=auto)
-        self.keep = w.Button(description="Keep explanation", layout=auto)
-        self.show_table = w.ToggleButton(description="Data table")
-
-    def _make_outputs(self) -> None:
-        """What the panel says: the status in a live region outside the plot that is redrawn."""
-        w, wide = self._w, self._w.Layout(**WIDE)
-        self.bar = w.FloatProgress(max=1.0, description="Progress", style=STYLE, layout=wide)
-        self.plot, self.table, self.status = w.HTML(), w.HTML(), w.HTML()
-        self.live = w.HTML(
-            f'<div id="{self._live_id}" role="status" aria-live="polite" style="{HIDDEN}"></div>'
-        )
-
-    def _in_order(self, experiment: Experiment) -> list[Any]:
-        """The panel from top to bottom."""
-        w, recorded = self._w, [self.recorded] if replay.exists(experiment.key) else []
-        title, question = html.escape(experiment.title), html.escape(experiment.question)
-        controls = [self.lock, self.run, self.stop, self.show_table, *recorded]
-        return [
-            w.HTML(f"<h3>{title}</h3><p>{question}</p>"),
-            self.said,
-            self.because,
-            w.HBox(controls, layout=w.Layout(flex_flow="row wrap")),
-            self.bar,
-            self.status,
-            self.live,
-            self.plot,
-            self.table,
-            *([self.verdict] if experiment.check else []),
-            self.explanation,
-            self.keep,
-        ]
-
-    def _connect(self, panel: Panel) -> None:
-        self.lock.on_click(lambda _: panel.lock_in(self.said.value, self.because.value))
-        self.run.on_click(lambda _: panel.start())
-        self.stop.on_click(lambda _: panel.stop())
-        self.recorded.on_click(lambda _: panel.replay())
-        self.keep.on_click(lambda _: panel.explain(self.explanation.value, self.verdict.value))
-        self.show_table.observe(lambda _: self._fill_table(panel), "value")
-
-    def update(self, panel: Panel) -> None:
-        """Bring every widget up to date; controls are never rebuilt, so the focus stays."""
-        runner = panel.runner
-        running = runner.state is RunnerState.RUNNING
-        self.run.disabled, self.stop.disabled = not panel.can_run, not running
-        self.bar.value = 1.0 if runner.state is RunnerState.DONE else runner.progress
-        self.bar.description = f"{runner.seconds_left:.0f} s left" if running else "Progress"
-        self.plot.value = panel.svg() if runner.shown.points else ""
-        self._announce(runner.message)
-        self._fill_table(panel)
-
-    def _fill_table(self, panel: Panel) -> None:
-        plot = plot_of(panel.experiment, panel.runner.shown)
-        self.table.value = table(plot) if self.show_table.value else ""
-
-    def _announce(self, message: str) -> None:
-        """Show the message, and copy it into the live region that is never redrawn.
-
-        A widget can only replace its whole content, and a replaced live region is not read out. The
-        broken image's handler copies the text into the persistent one; where a page forbids such
-        handlers the visible text remains.
-        """
-        said = html.escape(message, quote=True)
-        copy = f"var e=document.getElementById('{self._live_id}');if(e)e.textContent=this.alt"
-        image = f'<img src="data:," alt="{said}" style="display:none" onerror="{copy}">'
-        value = f'<p aria-hidden="true">{said}</p>{image}'
-        if value != self.status.value:
-            self.status.value = value
-
-
-def evidence_or_hint(key: str, folder: Path = store.FOLDER) -> Evidence | str:
-    """An experiment's evidence, or the sentence to show instead of a traceback."""
-    try:
-        return store.load(folder / f"{key}.json")
-    except EvidenceDamaged as error:
-        return str(error)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from html import escape
+
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -22,18 +25,51 @@ class Mark:
     dots: tuple[float, ...] = ()
 
 
+class SeriesKind(StrEnum):
+    """What a series is; each kind is drawn in a way of its own, and never as another."""
+
+    MEASURED = "measured"
+    COMPUTED = "computed"
+    PUBLISHED = "published"
+    CURVE = "curve"
+
+
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together; `published` ones are dashed and hollow."""
+    """Points that belong together.
+
+    What was measured is filled and has its samples; what was computed or published is hollow; a
+    curve (a bound, an ideal, a trace) is a line without points, and with one place only a level
+    across the plot.
+    """
 
     name: str
     marks: tuple[Mark, ...]
-    published: bool = False
+    kind: SeriesKind = SeriesKind.MEASURED
+    is_joined: bool = True
+
+    @property
+    def is_hollow(self) -> bool:
+        """Whether its marks are outlines: nothing here was measured on this machine."""
+        return self.kind in (SeriesKind.COMPUTED, SeriesKind.PUBLISHED)
+
+    @property
+    def is_level(self) -> bool:
+        """Whether it is one height across the whole plot."""
+        return self.kind is SeriesKind.CURVE and len(self.marks) == 1
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Everything drawn: measured and published series, the prediction, and the caption under it."""
+    """Everything drawn: series, the prediction at its place, and the caption under it.
+
+    Attributes:
+        categories: the labels of the x axis where it has no numbers; every mark's label is one.
+        prediction: the number that was predicted; None for a trend.
+        prediction_at: where it is drawn: an x, or a category.
+        prediction_text: the same in words, or the trend.
+        is_zoomed: whether the y axis need not begin at zero; then there are no bars.
+    """
 
     title: str
     x_label: str
@@ -41,7 +77,10 @@ class Plot:
     series: tuple[Series, ...]
     caption: str = ""
     prediction: float | None = None
+    prediction_at: float | str | None = None
     prediction_text: str = ""
+    categories: tuple[str, ...] = ()
+    is_zoomed: bool = False
     log_x: bool = False
     log_y: bool = False
 
@@ -52,8 +91,9 @@ def describe(plot: Plot) -> str:
         f"{series.name}: "
         + ", ".join(f"{mark.label or number(mark.x)} {number(mark.y)}" for mark in series.marks)
         for series in plot.series
-        if series.marks
+        if series.marks and series.kind is not SeriesKind.CURVE
     ]
+    parts += [series.name for series in plot.series if series.kind is SeriesKind.CURVE]
     said = f"Prediction: {plot.prediction_text}. " if plot.prediction_text else ""
     return f"{plot.y_label} against {plot.x_label}. {said}" + "; ".join(parts)
 
@@ -66,14 +106,21 @@ def number(value: float) -> str:
         digits = max(0, 2 - math.floor(math.log10(abs(value))))
         text = f"{value:.{digits}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.2e}"
+    mantissa, power = f"{value:.3g}".split("e") if "e" in f"{value:.3g}" else _parts(value)
+    raised = f"10{str(int(power)).translate(SUPERSCRIPT)}"
+    return raised if float(mantissa) == 1 else f"{mantissa} · {raised}"
+
+
+def _parts(value: float) -> tuple[str, str]:
+    power = math.floor(math.log10(abs(value)))
+    return f"{value / 10.0**power:.3g}", str(power)
 
 
 def rows(plot: Plot) -> list[tuple[str, str, str, str, str]]:
     """The plot's data: series, place, value, interval, samples."""
     found = []
     for series in plot.series:
-        for mark in series.marks:
+        for mark in series.marks if series.kind is not SeriesKind.CURVE else ():
             interval = (
                 ""
                 if mark.low is None or mark.high is None

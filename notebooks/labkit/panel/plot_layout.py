@@ -13,6 +13,8 @@ TICK_CHARACTER, TICK_GAP = 8.2, 8.0  # pixels at 15 px
 LINE_CHARACTERS, HALF_CHARACTERS = 80, 40  # of a legend at 14 px
 TITLE_CHARACTERS = 60  # at 17 px; a longer title is set smaller
 CAPTION_CHARACTERS = 100  # at 12 px
+Y_LABEL_CHARACTERS = 36  # as high as the plot is
+MOST_LINES = 3  # of a category's label
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,17 @@ def clear_of_each_other(ticks: Iterable[tuple[float, str]]) -> list[tuple[float,
 
 def _apart(one: str, other: str) -> float:
     return (len(one) + len(other)) / 2 * TICK_CHARACTER + TICK_GAP
+
+
+def left_of_ticks(words: Iterable[str]) -> float:
+    """Where the plot begins, so that the y axis's label lies over none of its ticks."""
+    return 46.0 + TICK_CHARACTER * max((len(one) for one in words), default=4)
+
+
+def wrapped(words: str, room: float) -> list[str]:
+    """A category's label in as many pixels; what is too long ends with an ellipsis."""
+    characters = max(4, int(room / TICK_CHARACTER))
+    lines = textwrap.wrap(words, characters) or [""]
+    if len(lines) <= MOST_LINES:
+        return lines
+    return [*lines[: MOST_LINES - 1], lines[MOST_LINES - 1][: characters - 1] + "…"]

@@ -1,22 +1,20 @@
-"""Plots as inline SVG: records in, text out, in well under a millisecond, without a library.
+"""Plots as inline SVG: records in, text out, in about a millisecond, without a library.
 
 Every series has its own marker besides its colour; text takes the page's own colour, so dark themes
-work; every plot has a title, a description and a table that says the same.
+work; every plot has a title, a description and a table that says the same. `plot_scales` maps
+values to pixels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
 from labkit.panel import plot_layout
-from labkit.panel.plot import Plot, Series, describe, number
+from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, number
+from labkit.panel.plot_scales import BOTTOM, HEIGHT, RIGHT, TOP, WIDTH, Scales, scales
 
-WIDTH, HEIGHT = 760, 432  # it grows downwards where legend or caption need more lines
-LEFT, RIGHT, TOP, BOTTOM = 84, 24, 44, 122
-LEGEND_TOP, LEGEND_ROW, CAPTION_ROW, COLUMN = HEIGHT - 58, 20, 15, 330
+LEGEND_ROW, CAPTION_ROW, COLUMN, TICK_ROW = 20, 15, 330, 17
 COLOURS = (
     "#0b84c4",
     "#d55e00",
@@ -31,78 +29,20 @@ STYLE = (
     "width:100%;max-width:64rem;height:auto;color:var(--jp-content-font-color0,CanvasText);"
     "font:15px system-ui,sans-serif"
 )
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Maps values to pixels."""
-
-    low: float
-    high: float
-    first: float
-    last: float
-    log: bool
-
-    def at(self, value: float) -> float:
-        """The pixel of a value."""
-        low, high, here = (self._scaled(item) for item in (self.low, self.high, value))
-        return self.first + (self.last - self.first) * (here - low) / (high - low)
-
-    def _scaled(self, value: float) -> float:
-        return math.log10(max(value, 1e-300)) if self.log else value
-
-    def ticks(self) -> list[float]:
-        """About five round values inside the axis."""
-        if self.log:
-            found = _log_ticks(self.low, self.high)
-            if len(found) >= 2:
-                return found
-        step = _round_step((self.high - self.low) / 5)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        return [number * step for number in range(first, last + 1)]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(decades) <= 3 else (1,)
-    values = [step * 10.0**power for power in decades for step in steps]
-    return [value for value in values if low * 0.999 <= value <= high * 1.001]
-
-
-def _round_step(rough: float) -> float:
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
-
-
-def _axis(values: Sequence[float], first: float, last: float, log: bool, from_zero: bool) -> Axis:
-    usable = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
-    low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
-    if log:
-        return Axis(low / 1.2, high * 1.2, first, last, True)
-    if from_zero and low >= 0:
-        return Axis(0.0, high * 1.08 or 1.0, first, last, False)
-    pad = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
-    return Axis(low - pad, high + pad, first, last, False)
-
-
-def axes(plot: Plot) -> tuple[Axis, Axis]:
-    """Axes that hold every point, dot, interval and the prediction; a linear y begins at zero."""
-    marks = [mark for series in plot.series for mark in series.marks]
-    ys = [value for mark in marks for value in (mark.y, mark.low, mark.high, *mark.dots)]
-    drawn = [value for value in [*ys, plot.prediction] if value is not None]
-    x = _axis([mark.x for mark in marks], LEFT, WIDTH - RIGHT, plot.log_x, from_zero=False)
-    return x, _axis(drawn, HEIGHT - BOTTOM, TOP, plot.log_y, from_zero=True)
+DASHES = {
+    SeriesKind.PUBLISHED: ' stroke-dasharray="7 5"',
+    SeriesKind.COMPUTED: ' stroke-dasharray="3 3"',
+}
 
 
 def render(plot: Plot) -> str:
     """The plot as one SVG element."""
-    x, y = axes(plot)
-    body = [_frame(plot, x, y), _prediction(plot, y)]
-    body += [_series(series, index, x, y) for index, series in enumerate(plot.series)]
-    body += [_legend(plot), _caption(plot)]
+    space = scales(plot)
+    body = [_frame(plot, space)]
+    body += [_series(one, index, space) for index, one in enumerate(plot.series)]
+    body += [_prediction(plot, space), _legend(plot, space), _caption(plot, space)]
     return (
-        f'<svg role="img" viewBox="0 0 {WIDTH} {_height(plot)}" style="{STYLE}" '
+        f'<svg role="img" viewBox="0 0 {WIDTH} {_height(plot, space)}" style="{STYLE}" '
         'fill="currentColor" xmlns="http://www.w3.org/2000/svg">'
         f"<title>{escape(plot.title)}</title><desc>{escape(describe(plot))}</desc>{''.join(body)}</svg>"
     )
@@ -116,70 +56,108 @@ def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {style}/>'
 
 
-def _frame(plot: Plot, x: Axis, y: Axis) -> str:
+def _frame(plot: Plot, space: Scales) -> str:
     grid = 'stroke="currentColor" stroke-opacity="0.16"'
     base = 'stroke="currentColor" stroke-opacity="0.7"'
     size = 17 if len(plot.title) <= plot_layout.TITLE_CHARACTERS else 14
-    parts = [_text(LEFT, 24, plot.title, "start", f' font-weight="600" font-size="{size}"')]
-    for value in y.ticks():
-        parts.append(_line(LEFT, y.at(value), WIDTH - RIGHT, y.at(value), grid))
-        parts.append(_text(LEFT - 8, y.at(value) + 5, number(value), "end"))
-    for pixel, words in _x_ticks(plot, x):
-        parts.append(_text(pixel, HEIGHT - BOTTOM + 20, words))
-    parts.append(_line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, base))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 42, plot.x_label))
-    middle = (TOP + HEIGHT - BOTTOM) / 2
+    left, right, bottom = space.left, WIDTH - RIGHT, HEIGHT - BOTTOM
+    parts = [_text(left, 24, plot.title, "start", f' font-weight="600" font-size="{size}"')]
+    for value in space.y.ticks():
+        parts.append(_line(left, space.y.at(value), right, space.y.at(value), grid))
+        parts.append(_text(left - 8, space.y.at(value) + 5, number(value), "end"))
+    for pixel, lines in space.x_ticks():
+        parts += [
+            _text(pixel, bottom + 20 + TICK_ROW * row, words) for row, words in enumerate(lines)
+        ]
+    parts.append(_line(left, bottom, right, bottom, base))
+    below = bottom + 42 + TICK_ROW * (space.tick_rows - 1)
+    parts.append(_text((left + right) / 2, below, plot.x_label))
+    middle = (TOP + bottom) / 2
     parts.append(
         _text(20, middle, plot.y_label, "middle", f' transform="rotate(-90 20 {middle:.1f})"')
     )
     return "".join(parts)
 
 
-def _x_ticks(plot: Plot, x: Axis) -> list[tuple[float, str]]:
-    """Pixels and words: the marks' places where they are few, measured first, else round values."""
-    ordered = sorted(plot.series, key=lambda series: series.published)
-    marks = [mark for series in ordered for mark in series.marks]
-    places = {mark.x: mark.label or number(mark.x) for mark in reversed(marks)}
-    ticks = [(place, places[place]) for place in dict.fromkeys(mark.x for mark in marks)]
-    if not 0 < len(ticks) <= 8 or any(len(words) > 12 for _, words in ticks):
-        ticks = [(value, number(value)) for value in x.ticks()]
-    return plot_layout.clear_of_each_other((x.at(value), words) for value, words in ticks)
-
-
-def _prediction(plot: Plot, y: Axis) -> str:
-    if plot.prediction is None:
+def _prediction(plot: Plot, space: Scales) -> str:
+    """A number as a cross at the place that was asked about; a trend as an arrow above the plot."""
+    if plot.prediction is None or plot.prediction_at is None:
+        if not plot.prediction_text:
+            return ""
         said = f"you predicted: {ARROWS.get(plot.prediction_text, '')} {plot.prediction_text}"
-        place = (WIDTH - RIGHT - 4, TOP - 8)
-        return _text(*place, said, "end", ITALIC) if plot.prediction_text else ""
-    height = y.at(plot.prediction)
-    style = 'stroke="currentColor" stroke-width="2" stroke-dasharray="2 5"'
-    label = _text(
-        WIDTH - RIGHT - 4,
-        height - 6,
-        f"you predicted {plot.prediction_text}",
-        "end",
-        ITALIC,
-    )
-    return _line(LEFT, height, WIDTH - RIGHT, height, style) + label
+        return _text(WIDTH - RIGHT - 4, TOP - 8, said, "end", ITALIC)
+    here = space.of(plot.prediction_at)
+    return "" if here is None else _cross(here, space.y.at(plot.prediction))
 
 
-def _series(series: Series, index: int, x: Axis, y: Axis) -> str:
+def _cross(x: float, y: float) -> str:
+    style = 'stroke="currentColor" stroke-width="3"'
+    arms = ((-9, -9, 9, 9), (-9, 9, 9, -9))
+    return "".join(_line(x + a, y + b, x + c, y + d, style) for a, b, c, d in arms)
+
+
+def _series(series: Series, index: int, space: Scales) -> str:
     colour = COLOURS[index % len(COLOURS)]
-    marks = [mark for mark in series.marks if math.isfinite(mark.y)]
-    points = " ".join(f"{x.at(mark.x):.1f},{y.at(mark.y):.1f}" for mark in marks)
-    dash = ' stroke-dasharray="7 5"' if series.published else ""
-    parts = [f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>']
-    for mark in marks:
-        for turn, value in enumerate(mark.dots[-MOST_DOTS:]):
-            spread = (
-                turn * 5 % 17
-            ) - 8  # side by side, so that equal samples do not hide each other
-            parts.append(_dot(x.at(mark.x) + spread, y.at(value), colour))
-        if mark.low is not None and mark.high is not None:
-            style = f'stroke="{colour}" stroke-width="2"'
-            parts.append(_line(x.at(mark.x), y.at(mark.low), x.at(mark.x), y.at(mark.high), style))
-        parts.append(_marker(x.at(mark.x), y.at(mark.y), index, colour, hollow=series.published))
+    marks = [mark for mark in series.marks if math.isfinite(mark.y) and space.shows(mark)]
+    if series.is_level:
+        height = space.y.at(series.marks[0].y)
+        return _line(
+            space.left, height, WIDTH - RIGHT, height, f'stroke="{colour}" stroke-width="2"'
+        )
+    if space.has_bars:
+        return "".join(_bar(mark, series, index, space) for mark in marks)
+    is_line = series.is_joined and not space.is_categorical
+    parts = [_polyline(series, marks, colour, space)] if is_line else []
+    if series.kind is not SeriesKind.CURVE:
+        parts += [_point(mark, series, index, space) for mark in marks]
     return "".join(parts)
+
+
+def _polyline(series: Series, marks: list[Mark], colour: str, space: Scales) -> str:
+    points = " ".join(f"{space.x.at(mark.x):.1f},{space.y.at(mark.y):.1f}" for mark in marks)
+    dash = DASHES.get(series.kind, "")
+    width = 1.5 if series.kind is SeriesKind.CURVE else 2
+    return (
+        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
+    )
+
+
+def _point(mark: Mark, series: Series, index: int, space: Scales) -> str:
+    colour, x = COLOURS[index % len(COLOURS)], space.place(mark, index)
+    parts = [_spread(mark, x, colour, space), _interval(mark, x, colour, space)]
+    parts.append(_marker(x, space.y.at(mark.y), index, colour, hollow=series.is_hollow))
+    return "".join(parts)
+
+
+def _bar(mark: Mark, series: Series, index: int, space: Scales) -> str:
+    """A bar from zero with its value above everything that is drawn over it."""
+    colour, x, width = COLOURS[index % len(COLOURS)], space.place(mark, index), space.bar_width
+    top, bottom = sorted((space.y.at(mark.y), space.y.at(0.0)))
+    opacity = 0 if series.is_hollow else 0.35
+    dash = DASHES.get(series.kind, "")
+    box = (
+        f'<rect x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
+        f'height="{bottom - top:.1f}" fill="{colour}" fill-opacity="{opacity}" '
+        f'stroke="{colour}" stroke-width="2"{dash}/>'
+    )
+    highest = max(value for value in (mark.y, mark.high, *mark.dots) if value is not None)
+    over = _text(x, space.y.at(highest) - 8, number(mark.y), "middle", ' font-size="13"')
+    return box + _spread(mark, x, colour, space) + _interval(mark, x, colour, space) + over
+
+
+def _spread(mark: Mark, x: float, colour: str, space: Scales) -> str:
+    """The samples, side by side, so that equal ones do not hide each other."""
+    return "".join(
+        _dot(x + turn * 5 % 17 - 8, space.y.at(value), colour)
+        for turn, value in enumerate(mark.dots[-MOST_DOTS:])
+    )
+
+
+def _interval(mark: Mark, x: float, colour: str, space: Scales) -> str:
+    if mark.low is None or mark.high is None:
+        return ""
+    style = f'stroke="{colour}" stroke-width="2"'
+    return _line(x, space.y.at(mark.low), x, space.y.at(mark.high), style)
 
 
 def _dot(x: float, y: float, colour: str) -> str:
@@ -199,31 +177,49 @@ def _marker(x: float, y: float, index: int, colour: str, *, hollow: bool) -> str
     return shapes[index % len(shapes)]
 
 
-def _legend(plot: Plot) -> str:
+def _legend_names(plot: Plot) -> list[str]:
+    is_marked = plot.prediction is not None and plot.prediction_at is not None
+    said = [f"you predicted {plot.prediction_text}"] if is_marked else []
+    return [series.name for series in plot.series] + said
+
+
+def _legend(plot: Plot, space: Scales) -> str:
     parts = []
-    entries = plot_layout.legend([series.name for series in plot.series])
-    for index, (series, entry) in enumerate(zip(plot.series, entries, strict=True)):
-        left, height = LEFT + entry.column * COLUMN, LEGEND_TOP + entry.row * LEGEND_ROW
-        colour = COLOURS[index % len(COLOURS)]
-        parts.append(_marker(left, height - 5, index, colour, hollow=series.published))
+    for index, entry in enumerate(plot_layout.legend(_legend_names(plot))):
+        left, height = space.left + entry.column * COLUMN, _legend_top(space) + entry.row * 20
+        parts.append(_legend_marker(plot, index, left, height - 5))
         for line, words in enumerate(entry.lines):
             below = height + line * LEGEND_ROW
-            parts.append(_text(left + 14, below, words, "start", ' font-size="14"'))
+            parts.append(_text(left + 16, below, words, "start", ' font-size="14"'))
     return "".join(parts)
 
 
-def _caption(plot: Plot) -> str:
-    lines, last = plot_layout.caption(plot.caption), _height(plot) - 6
+def _legend_marker(plot: Plot, index: int, x: float, y: float) -> str:
+    if index >= len(plot.series):
+        return f'<g transform="translate({x:.1f} {y:.1f}) scale(.7)">{_cross(0, 0)}</g>'
+    series, colour = plot.series[index], COLOURS[index % len(COLOURS)]
+    if series.kind is SeriesKind.CURVE:
+        return _line(x - 9, y, x + 9, y, f'stroke="{colour}" stroke-width="2"')
+    return _marker(x, y, index, colour, hollow=series.is_hollow)
+
+
+def _legend_top(space: Scales) -> int:
+    return HEIGHT - 58 + TICK_ROW * (space.tick_rows - 1)
+
+
+def _caption(plot: Plot, space: Scales) -> str:
+    lines, last = plot_layout.caption(plot.caption), _height(plot, space) - 6
     style = ' font-size="12" fill-opacity="0.85"'
     heights = [last - CAPTION_ROW * (len(lines) - 1 - index) for index in range(len(lines))]
     return "".join(
-        _text(LEFT, height, words, "start", style)
+        _text(space.left, height, words, "start", style)
         for height, words in zip(heights, lines, strict=True)
     )
 
 
-def _height(plot: Plot) -> int:
+def _height(plot: Plot, space: Scales) -> int:
     """The picture's height; usual ones, of one row and two lines, are all the same."""
-    rows_taken = plot_layout.legend_rows(plot_layout.legend([one.name for one in plot.series]))
+    rows_taken = plot_layout.legend_rows(plot_layout.legend(_legend_names(plot)))
     lines = len(plot_layout.caption(plot.caption))
-    return max(HEIGHT, LEGEND_TOP + LEGEND_ROW * rows_taken + CAPTION_ROW * lines + 2)
+    needed = _legend_top(space) + LEGEND_ROW * rows_taken + CAPTION_ROW * lines + 2
+    return max(HEIGHT, needed)

@@ -15,11 +15,16 @@ from pathlib import Path
 
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
+from labkit.evidence import replay
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.prediction import Prediction
+from labkit.panel.answers import comparison
 from labkit.panel.experiment import Experiment
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
+
+PREDICT_FIRST = "Predict first: that unlocks Run."
+NOTHING_HERE = "This device cannot be asked that; a recorded run can show it where one is shipped."
 
 
 class RunnerState(StrEnum):
@@ -49,7 +54,7 @@ class Runner:
     ) -> None:
         self.experiment = experiment
         self.state = RunnerState.IDLE
-        self.message = "Predict first: that unlocks Run."
+        self.message = PREDICT_FIRST if experiment.steps else NOTHING_HERE
         self.evidence = self._empty(None, headless=True)
         self._folder, self._on_change = folder, on_change
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +85,8 @@ class Runner:
             self.message = str(error)
             return
         where, when = self.evidence.place, self.evidence.ended[:16]
-        self.message = f"Saved {when} on {where}. Predict to repeat it."
+        asks = self.verdict_or_question() if self.evidence.is_open_to_claims else ""
+        self.message = f"Saved {when} on {where}. Predict to repeat it. {asks}".rstrip()
 
     @property
     def shown(self) -> Evidence:
@@ -139,9 +145,10 @@ class Runner:
         """Show a run recorded elsewhere with the student's prediction; it is never saved."""
         if self.state is RunnerState.RUNNING:
             return
-        self.evidence = replace(recorded, prediction=prediction)
+        self.evidence = replace(recorded, prediction=prediction, verdict_read=None)
         self.state = RunnerState.IDLE
-        self._say(f"Recorded on {recorded.replayed_from}, not yours.")
+        said = f"Recorded on {recorded.replayed_from}, not yours."
+        self._say(" ".join([said, *self._outcome()]))
 
     async def _steps(self) -> None:
         for number, step in enumerate(self.experiment.steps):
@@ -209,16 +216,59 @@ class Runner:
     def _judge(self) -> None:
         self.state = RunnerState.DONE
         check = CHECKS.get(self.experiment.check or "")
-        if check is None or self.experiment.data is None:
-            self.message = f"Done: {self.evidence.samples} samples on {self.evidence.place}."
+        if check is not None and self.experiment.data is not None:
+            judgement = check.judge(
+                self.experiment.data(self.evidence.points),
+                Tier(self.evidence.tier),
+                emulated=self.evidence.emulated,
+            )
+            self.evidence = replace(self.evidence, judgement=judgement)
+        said = f"Done: {self.evidence.samples} samples on {self.evidence.place}."
+        if check is None or self.evidence.is_open_to_claims:
+            self.message = " ".join([said, *self._outcome()])
+        else:
+            self.message = " ".join(self._outcome())
+
+    def _outcome(self) -> list[str]:
+        """Prediction beside result; then the verdict, or the question before a claim."""
+        compared = comparison(self.experiment, self.evidence)
+        return [words for words in (compared, self.verdict_or_question()) if words]
+
+    def verdict_or_question(self) -> str:
+        """The verdict for whoever has made a claim, and for nobody; the question for all others."""
+        judgement, check = self.evidence.judgement, CHECKS.get(self.experiment.check or "")
+        if judgement is None or check is None:
+            return ""
+        if self.evidence.is_open_to_claims:
+            return (
+                f"The claim: “{check.says}”. What do the data say of it? Choose, then press Keep."
+            )
+        said = sentence(judgement, check.says)
+        is_elsewhere = judgement.expected == store.NOT_APPLICABLE and replay.exists(check.key)
+        if is_elsewhere and not self.evidence.replayed_from:
+            return f"{said} The recorded run of a GPU can show it."
+        return said
+
+    def explain(self, text: str, claim: Verdict | None) -> None:
+        """Keep the student's words and their first claim; the verdict is said after the claim.
+
+        Args:
+            text: their explanation.
+            claim: what they say the data show; None when they did not say. A later one is not
+                taken: by then the verdict has been seen.
+        """
+        if not self.evidence.points:
+            self._say("Measure first, then explain: this keeps your words with your own evidence.")
             return
-        judgement = check.judge(
-            self.experiment.data(self.evidence.points),
-            Tier(self.evidence.tier),
-            emulated=self.evidence.emulated,
-        )
-        self.evidence = replace(self.evidence, judgement=judgement)
-        self.message = sentence(judgement, check.says)
+        first = self.evidence.verdict_read or claim
+        kept = "Your explanation is kept with the evidence."
+        if self.evidence.replayed_from:
+            kept = "This run is not yours: nothing is kept of it."
+            self.evidence = replace(self.evidence, verdict_read=first)
+        else:
+            self.evidence = store.explain(self.evidence, text, self._folder, first)
+        own = f"You say: {first}." if first and self.evidence.judgement else ""
+        self._say(" ".join(words for words in (kept, own, self.verdict_or_question()) if words))
 
 
 def nobody_is_there() -> bool:
@@ -226,9 +276,24 @@ def nobody_is_there() -> bool:
     return "1" in (os.environ.get("LAB_HEADLESS"), os.environ.get("LAB_QUICK"))
 
 
+def wants_optional() -> bool:
+    """Whether LAB_OPTIONAL=1 asks a headless run for the optional sections, too."""
+    return os.environ.get("LAB_OPTIONAL") == "1"
+
+
+def is_measured_here(*, optional: bool = True) -> bool:
+    """Whether this run measures: a person's always, a headless one optional parts only if asked."""
+    return not (optional and nobody_is_there() and not wants_optional())
+
+
+def is_wanted(experiment: Experiment) -> bool:
+    """Whether a headless run measures an experiment: a core one always, others when asked."""
+    return bool(experiment.steps) and (wants_optional() or not experiment.is_optional)
+
+
 def sentence(judgement: Judgement, says: str) -> str:
     """The verdict in words, with what this tier was expected to show."""
-    if judgement.expected == "not applicable here":
+    if judgement.expected == store.NOT_APPLICABLE:
         return f"“{says}”: not a question for this device, because {judgement.why}."
     agrees = judgement.verdict.value == judgement.expected
     if judgement.verdict is Verdict.UNDECIDED:

@@ -13,7 +13,8 @@ from labkit.evidence import consistency
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.prediction import Prediction
-from labkit.grading import grade_code
+from labkit.grading import grade_code, grading
+from labkit.grading.submissions import Submission
 from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
 
 BAND = (1.5, float("inf"))
@@ -49,7 +50,7 @@ def record(name, seconds, seed):
 
 def honest(seed=0):
     """A comparison as a panel saves it, predicted, judged, read and explained."""
-    a, b = record("a", 0.02, seed), record("b", 0.01, seed + 3)
+    a, b = record("a", 0.025, seed), record("b", 0.01, seed + 3)
     looks = stats.judge(a.samples_s, b.samples_s, BAND)
     compared = Comparison(a, b, BAND, looks, "why")
     point = Point(1, "n=1", compared.ratio, (a, b), compared, looks[-1].low, looks[-1].high)
@@ -58,7 +59,7 @@ def honest(seed=0):
         "title",
         "x",
         "here",
-        "cpu",
+        "whole-gpu",
         started="2026-03-01T10:00:10+00:00",
         points=(point,),
         prediction=Prediction("more work", "2026-03-01T10:00:00+00:00", 2.0, "x"),
@@ -132,6 +133,16 @@ def test_identical_samples_of_two_students_are_flagged():
     """Samples are noise: two people never measure the same twenty."""
     found = consistency.twins({"ann": [honest(0)], "bob": [honest(0)], "cy": [honest(1)]})
     assert found == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
+
+
+@pytest.mark.parametrize("claim", [Verdict.SUPPORTED, Verdict.CONTRADICTED])
+def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_file(claim):
+    """Whatever verdict a file names: the points say 2.5 times, so "supported" is right."""
+    told = Judgement("MX-2", Verdict.CONTRADICTED, "why", "supported")
+    one = replace(honest(), judgement=told, verdict_read=claim)
+    (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), one, ())
+    assert row.verdict == "supported"
+    assert row.machine_mark == (claim is Verdict.SUPPORTED)
 
 
 def graded(folder, sources, tmp_path, *more):

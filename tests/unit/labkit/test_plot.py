@@ -1,12 +1,24 @@
 """Plots are well-formed, say in words what they show, and escape what students type."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from labkit.panel import plot_layout
-from labkit.panel.plot import Mark, Plot, Series, describe, number, rows, table, text_table
-from labkit.panel.plot_svg import Axis, render
+from labkit.panel.plot import (
+    Mark,
+    Plot,
+    Series,
+    SeriesKind,
+    describe,
+    number,
+    rows,
+    table,
+    text_table,
+)
+from labkit.panel.plot_scales import Axis, scales
+from labkit.panel.plot_svg import render
 
 PLOT = Plot(
     "DP-3: <scaling>",
@@ -14,10 +26,11 @@ PLOT = Plot(
     "time (ms)",
     (
         Series("measured here", (Mark(1, 10, "1", 9, 11, (9.5, 10, 10.5)), Mark(2, 6, "2"))),
-        Series("published: CERN & co", (Mark(1, 12), Mark(2, 7)), published=True),
+        Series("published: CERN & co", (Mark(1, 12), Mark(2, 7)), SeriesKind.PUBLISHED),
     ),
     caption="Xeon, tier cpu",
     prediction=5.0,
+    prediction_at=2,
     prediction_text="5 ms",
 )
 
@@ -33,7 +46,7 @@ def test_it_is_xml_with_title_and_description():
 
 
 def test_prediction_and_published_row_are_drawn_in():
-    """The student's line is labelled, the published series dashed and hollow."""
+    """The student's cross is in the legend, the published series dashed and hollow."""
     drawn = render(PLOT)
     assert "you predicted 5 ms" in drawn
     assert 'stroke-dasharray="7 5"' in drawn
@@ -64,7 +77,8 @@ def test_the_table_says_the_same():
         (0, "0"),
         (1234.5, "1234"),
         (0.04567, "0.0457"),
-        (1e9, "1.00e+09"),
+        (1e9, "10⁹"),
+        (2.5e-7, "2.5 · 10⁻⁷"),
         (100, "100"),
         (float("nan"), "–"),
     ],
@@ -126,7 +140,7 @@ def test_ticks_do_not_overlap_and_measured_ones_come_first():
         "x",
         "y",
         (
-            Series("published", (Mark(2, 2), Mark(3, 4), Mark(7, 8)), published=True),
+            Series("published", (Mark(2, 2), Mark(3, 4), Mark(7, 8)), SeriesKind.PUBLISHED),
             Series(
                 "measured", (Mark(2.06, 1, "64 SMs"), Mark(4.1, 2, "32 SMs"), Mark(8, 3, "16 SMs"))
             ),
@@ -140,3 +154,82 @@ def test_labels_at_one_place_are_one():
     """Two labels of the same pixel: the first stays."""
     ticks = [(100.0, "first"), (100.0, "second"), (300.0, "far")]
     assert plot_layout.clear_of_each_other(ticks) == [(100.0, "first"), (300.0, "far")]
+
+
+BARS = Plot(
+    "T-2: timers",
+    "timer",
+    "ms",
+    (
+        Series("measured here", (Mark(0, 2, "naive"), Mark(1, 9, "a label of many words"))),
+        Series("published", (Mark(0, 7, "honest"),), SeriesKind.PUBLISHED),
+        Series("limit", (Mark(0, 8),), SeriesKind.CURVE),
+    ),
+    prediction=4.0,
+    prediction_at="honest",
+    prediction_text="4 ms",
+    categories=("naive", "a label of many words", "honest"),
+)
+
+
+def test_categories_are_bars_with_names_and_no_numbers():
+    """A name has no place between numbers: a bar each, from zero, its value above it."""
+    drawn = render(BARS)
+    root = ElementTree.fromstring(drawn)
+    bars = [item for item in root.iter() if item.get("fill-opacity") in ("0.35", "0")]
+    words = {words for _, _, words in lines_of(BARS)}
+    assert len(bars) == 3
+    assert "polyline" not in drawn
+    assert {"naive", "honest", "2", "9", "7"} <= words
+    assert "0.5" not in words
+
+
+def test_a_prediction_stands_at_the_place_it_is_about():
+    """A cross at its x or category, not a line over the whole plot."""
+    for plot, place in ((PLOT, 2.0), (BARS, "honest")):
+        here = scales(plot).of(place)
+        lines = [item for item in ElementTree.fromstring(render(plot)).iter()]
+        arms = [item for item in lines if item.get("stroke-width") == "3"]
+        middles = {(float(item.get("x1")) + float(item.get("x2"))) / 2 for item in arms}
+        assert any(middle == pytest.approx(here, abs=0.1) for middle in middles)
+        assert "you predicted" in render(plot)
+
+
+def test_a_prediction_far_off_does_not_flatten_what_was_measured():
+    """It is drawn at the edge."""
+    far = replace(PLOT, prediction=1e9, prediction_text="a lot")
+    assert scales(far).y.high < 50
+    assert "you predicted a lot" in render(far)
+
+
+def test_what_is_computed_is_not_drawn_as_measured():
+    """Measured marks are filled, computed and published ones outlines."""
+    for kind, filled in (
+        (SeriesKind.MEASURED, True),
+        (SeriesKind.COMPUTED, False),
+        (SeriesKind.PUBLISHED, False),
+    ):
+        drawn = render(Plot("t", "x", "y", (Series("a", (Mark(1, 1), Mark(2, 2)), kind),)))
+        circles = [i for i in ElementTree.fromstring(drawn).iter() if i.tag.endswith("circle")]
+        assert circles
+        assert all((item.get("fill") != "none") is filled for item in circles)
+
+
+def test_a_curve_is_a_line_without_points():
+    """A bound is drawn through, and is no row of the data table."""
+    curve = Series("ideal", (Mark(1, 1), Mark(2, 0.5)), SeriesKind.CURVE)
+    plot = Plot("t", "x", "y", (Series("measured here", (Mark(1, 1), Mark(2, 0.8))), curve))
+    assert render(plot).count("<polyline") == 2
+    assert len(rows(plot)) == 2
+    assert "ideal" in describe(plot)
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+def test_no_label_of_the_y_axis_lies_over_its_ticks(log_y):
+    """However long the numbers, they end right of the label."""
+    marks = (Mark(1, 1.7e13), Mark(2, 3.3e38 if log_y else 2.9e13))
+    plot = Plot("t", "x", "loss scale", (Series("a", marks),), log_y=log_y)
+    left = scales(plot).left - 8
+    ticks = [words for x, _, words in lines_of(plot) if abs(x - left) < 0.1]
+    assert ticks
+    assert all(left - plot_layout.TICK_CHARACTER * len(words) >= 28 for words in ticks)

@@ -14,7 +14,7 @@ from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.replay import recorded
-from labkit.panel.experiment import plot_of
+from labkit.panel.picture import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,80 @@
+"""Notebook 6: a job's time and memory, on parts of what is held and by batch."""
+
+from __future__ import annotations
+
+from labkit.evidence.evidence import Point
+from labkit.evidence.relations import Data
+from labkit.panel.experiment import Experiment, Points
+
+
+def on_all(points: Points) -> Point | None:
+    """The step on everything that is held, as the GPU's own time."""
+    return next((point for point in reversed(points) if not point.series), None)
+
+
+def by_sms(points: Points) -> Data:
+    """SMs (or threads) and seconds, on all and on the smallest part, where there is one."""
+    graphs = [point for point in points if not point.series]
+    names = ("all: SMs x time", "a part: SMs x time", "all", "a part")
+    if len(graphs) < 2:
+        return dict.fromkeys(names, ())
+    part, whole = graphs[0], graphs[-1]
+    costs = [[one.x * seconds for seconds in one.records[0].samples_s] for one in (whole, part)]
+    times = [one.records[0].samples_s for one in (whole, part)]
+    return dict(zip(names, (*costs, *times), strict=True))
+
+
+def growth(points: Points) -> Data:
+    """Memory of the biggest batch over the smallest's, in all and a sample."""
+    more = points[-1].value / points[0].value
+    batches = points[-1].x / points[0].x
+    names = ("memory, biggest over smallest batch", "memory a sample, biggest over smallest batch")
+    return dict(zip(names, ([more], [more / batches]), strict=True))
+
+
+def a_sample(points: Points) -> Data:
+    """Seconds a sample, in the biggest batch and in the smallest."""
+    ends = {"biggest batch, a sample": points[-1], "smallest batch, a sample": points[0]}
+    return {
+        name: [seconds / point.x for seconds in point.records[0].samples_s]
+        for name, point in ends.items()
+    }
+
+
+EXPERIMENTS = (
+    Experiment(
+        key="CH-1",
+        title="A step of {batch}, by {unit}",
+        question="How long does a step take on all {whole} {unit}?",
+        steps=(),
+        x_label="{unit}",
+        gpu_x_label="SMs",
+        y_label="ms",
+        unit="ms",
+        asked=on_all,
+        check="CH-1",
+        data=by_sms,
+    ),
+    Experiment(
+        key="CH-2",
+        title="Peak memory by batch",
+        question="How much memory does batch {largest} need?",
+        steps=(),
+        x_label="batch",
+        y_label="MiB",
+        unit="MiB",
+        check="CH-2",
+        data=growth,
+    ),
+    Experiment(
+        key="CH-3",
+        title="Time per sample, by batch",
+        question="With growing batch: does the time per sample rise, stay flat, or fall?",
+        steps=(),
+        x_label="batch",
+        y_label="ms per sample",
+        check="CH-3",
+        data=a_sample,
+        log_x=True,
+    ),
+)

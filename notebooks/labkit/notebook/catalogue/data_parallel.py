@@ -1,0 +1,208 @@
+"""Notebook 4: gradients of several ranks, what they cost to reduce, and when a rank is worth it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from labkit.evidence.evidence import Point
+from labkit.evidence.relations import Data
+from labkit.notebook.catalogue import reading
+from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
+
+
+def four_times(points: Points) -> Data:
+    """The two biggest sizes."""
+    return {
+        "four times": points[-1].records[0].samples_s,
+        "bytes": points[-2].records[0].samples_s,
+    }
+
+
+def over_the_ring(points: Points) -> Data:
+    """What is sent, in units of what a ring needs."""
+    sent = [point.value / (2 * (point.x - 1) / point.x) for point in points]
+    return {"bytes over 2(n-1)/n S": sent}
+
+
+def everyone_to_everyone(points: Points) -> Curves:
+    """What the naive way sends."""
+    return {"the naive way: n - 1": [(point.x, point.x - 1) for point in points]}
+
+
+def ideal(points: Points) -> Curves:
+    """The whole work shared by n."""
+    ends = [(2.0, 0.5), *((point.x, 1 / point.x) for point in points)]
+    return {"ideal: 1/n": reading.line([replace(points[0], x=x) for x, _ in ends], lambda x: 1 / x)}
+
+
+def saved(points: Points) -> Point | None:
+    """How much less the views need, at the same number of ranks."""
+    kinds = {point.series: point for point in points if point.label == points[0].label}
+    if not {"copies", "views"} <= kinds.keys():
+        return None
+    return replace(kinds["views"], value=kinds["copies"].value - kinds["views"].value)
+
+
+EXPERIMENTS = (
+    Experiment(
+        key="DP-1",
+        title="Distance to the whole batch's gradient",
+        question="How far off is one rank's own gradient?",
+        steps=(),
+        x_label="which gradient",
+        y_label="relative difference",
+        unit="relative",
+        asked=reading.at("one rank's own"),
+        check="DP-1",
+        data=reading.values("relative difference", "yours"),
+        is_categorical=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="DP-2",
+        title="Time of an all-reduce",
+        question="How many ms do 16 MB take?",
+        steps=(),
+        x_label="megabytes",
+        y_label="ms",
+        unit="ms",
+        asked=reading.at("16 MB"),
+        published=PublishedRow("Dettmers 2014, one transfer", {"dettmers.dp.six.step": 4}),
+        check="DP-2",
+        data=four_times,
+        log_x=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="DP-5",
+        title="What a rank sends in your ring",
+        question="In a ring of 8, how many times S does a rank send?",
+        steps=(),
+        x_label="ranks",
+        y_label="sent, in units of S (counted)",
+        unit="S",
+        check="DP-5",
+        data=over_the_ring,
+        curves=everyone_to_everyone,
+    ),
+    Experiment(
+        key="DP-5-time",
+        title="4 MB reduced by {ranks} ranks{crowd}",
+        question="How many ms will your ring take?",
+        steps=(),
+        x_label="all-reduce",
+        y_label="ms",
+        unit="ms",
+        asked=reading.at("ring"),
+        is_categorical=True,
+    ),
+    Experiment(
+        key="DP-3",
+        title="Time of a step over the time with one rank",
+        question="What part of the time do two ranks need?",
+        steps=(),
+        x_label="ranks over the fewest",
+        y_label="time over that with the fewest",
+        unit="x",
+        asked=reading.first,
+        published=PublishedRow(
+            "CERN part 6, an epoch at a fixed batch per GPU, MIG off",
+            {f"cern6.epoch.full.{n}": n / 4 for n in (4, 8, 16, 32)},
+            base="cern6.epoch.full.4",
+        ),
+        check="DP-3",
+        data=reading.pair("two ranks", "one rank"),
+        curves=ideal,
+    ),
+    Experiment(
+        key="DP-3-cern",
+        title="How far T = a + b/n misses CERN's rows",
+        question="By how many percent does it miss the worst MIG-off point?",
+        steps=(),
+        x_label="CERN's row",
+        y_label="largest miss (%)",
+        unit="%",
+        asked=reading.first,
+        is_categorical=True,
+        curves=lambda _: {"CERN's own scatter between placements: 14 %": [(0, 14.0)]},
+    ),
+    Experiment(
+        key="DP-4",
+        title="Speed-up of two ranks",
+        question="From small to big batches: does it rise, stay flat, or fall?",
+        steps=(),
+        x_label="batch of both ranks together",
+        y_label="one rank's time over two ranks'",
+        check="DP-4",
+        data=reading.pair("one rank", "two ranks"),
+        curves=lambda _: {"no gain": [(0, 1.0)]},
+        log_x=True,
+    ),
+    Experiment(
+        key="DP-6",
+        title="A DDP step and its parts",
+        question="How many ms does the whole step take?",
+        steps=(),
+        x_label="what is timed",
+        y_label="ms",
+        unit="ms",
+        asked=reading.at("step"),
+        is_categorical=True,
+        is_optional=True,
+    ),
+    Experiment(
+        key="DP-7",
+        title="Throughput against the batch",
+        question="From small to big batches: do samples per second rise, stay flat, or fall?",
+        steps=(),
+        x_label="batch",
+        y_label="samples per second",
+        is_optional=True,
+        log_x=True,
+    ),
+    Experiment(
+        key="DP-8",
+        title="A step with one slow rank",
+        question="How many ms does a step take when one rank has twice the work?",
+        steps=(),
+        x_label="the last rank's work",
+        y_label="ms",
+        unit="ms",
+        asked=reading.at("one slow rank"),
+        is_categorical=True,
+        is_optional=True,
+    ),
+    Experiment(
+        key="DP-9",
+        title="Independent trainings on one device",
+        question="From one training to two: do all steps per second rise, stay flat, or fall?",
+        steps=(),
+        x_label="trainings",
+        y_label="steps per second, in all",
+        is_categorical=True,
+        is_optional=True,
+    ),
+    Experiment(
+        key="DP-10",
+        title="Peak memory of a DDP step, copies and views",
+        question="How many MiB do the views save? (the gradients are 64 MiB)",
+        steps=(),
+        x_label="ranks",
+        y_label="peak MiB (on a CPU: RSS)",
+        unit="MiB",
+        asked=saved,
+        height=lambda points, saves: points[0].value - saves,
+        is_categorical=True,
+        is_optional=True,
+    ),
+    Experiment(
+        key="DP-11",
+        title="The same training, three runs",
+        question="From run to run: do the medians rise, stay flat, or fall?",
+        steps=(),
+        x_label="run",
+        y_label="ms per step",
+        is_categorical=True,
+        is_optional=True,
+    ),
+)

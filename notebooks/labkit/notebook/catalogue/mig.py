@@ -1,0 +1,174 @@
+"""Notebook 2: parts of what is held, neighbours, ways to share, packing."""
+
+from __future__ import annotations
+
+from labkit.evidence.relations import Data
+from labkit.measuring.sharing import Way
+from labkit.notebook.catalogue import reading
+from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
+
+PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
+GRAPH, PYTHON = "CUDA graph", "launched by Python"
+CERN_FP32 = {"7g-3g": 7 / 3, "3g-2g": 1.5, "2g-1g": 2.0}
+
+
+def in_proportion(points: Points) -> Curves:
+    """Time that rises as the SMs become fewer."""
+    return {"in proportion to the SMs": [(x, x) for x in (1.0, max(point.x for point in points))]}
+
+
+def per_unit(points: Points) -> Data:
+    """Seconds times SMs: the same on part and whole if the rate follows the SMs."""
+    found = reading.pair("part", "whole")(points)
+    fewer = points[0].x if points else 1.0
+    small = [seconds / fewer for seconds in found["part"]]
+    return {"small per SM": small, "big per SM": found["whole"]}
+
+
+def bandwidth_shares(points: Points) -> Data:
+    """Of what is held: the smallest part's share of the bandwidth, and of the SMs."""
+    found = reading.pair("part", "whole")(points)
+    both = zip(found["part"], found["whole"], strict=True)
+    share = [whole / part for part, whole in both]
+    return {"bandwidth share": share, "SM share": [1 / points[0].x for _ in share]}
+
+
+def part_and_whole(points: Points) -> Data:
+    """Of the biggest batch of the first kind: on the part, on the whole, and in proportion."""
+    names = ("part", "whole", "part, in proportion")
+    first = [point for point in points if point.series == points[0].series]
+    if not first or first[-1].comparison is None:
+        return dict.fromkeys(names, ())
+    part, whole = (record.samples_s for record in first[-1].records)
+    larger = first[-1].comparison.band[1] / 1.1  # the claim's upper end is 10 % above this
+    return dict(zip(names, (part, whole, [seconds / larger for seconds in part]), strict=True))
+
+
+def best_way(points: Points) -> Data:
+    """The way that gained most, where one alone had the whole device (slices: one slice)."""
+    graphs = [point for point in points if point.series in (GRAPH, "")]
+    fair = [point for point in graphs if point.x != PLACES[Way.SMS]]
+    if not fair:
+        return {"together": (), "in turn": ()}
+    alone, together = max(fair, key=lambda point: point.value).records
+    rates = ([1 / seconds for seconds in record.samples_s] for record in (together, alone))
+    return dict(zip(("together", "in turn"), rates, strict=True))
+
+
+EXPERIMENTS = (
+    Experiment(
+        key="MIG-1",
+        title="fp32 product: fewer {unit}, longer time",
+        question="How many times longer does it take on the smallest part?",
+        steps=(),
+        x_label="how many times fewer {unit}",
+        gpu_x_label="how many times fewer SMs",
+        y_label="time over the whole's",
+        unit="x",
+        asked=reading.first,
+        published=PublishedRow(
+            "CERN part 5, fp32, dcgmproftester, A100 slices",
+            {f"cern5.scaling.fp32.{name}": x for name, x in CERN_FP32.items()},
+        ),
+        check="MIG-1",
+        data=per_unit,
+        curves=in_proportion,
+    ),
+    Experiment(
+        key="MIG-3",
+        title="Copy: fewer {unit}, longer time",
+        question="How many times longer does it take on the smallest part?",
+        steps=(),
+        x_label="how many times fewer {unit}",
+        gpu_x_label="how many times fewer SMs",
+        y_label="time over the whole's",
+        unit="x",
+        asked=reading.first,
+        published=PublishedRow(
+            "CERN part 5, name plates of real slices over 1g.5gb",
+            {f"cern5.bandwidth-factor.{name}": x for name, x in (("7g", 7), ("3g", 3), ("2g", 2))},
+        ),
+        check="MIG-3",
+        data=bandwidth_shares,
+        curves=in_proportion,
+    ),
+    Experiment(
+        key="MIG-5",
+        title="A training step on {half} of {whole} {unit}",
+        question="With a growing batch: does the ratio rise, stay flat, or fall?",
+        steps=(),
+        x_label="batch",
+        y_label="time over the whole's",
+        published=PublishedRow(
+            "CERN part 5, BERT fine-tuning on half the slice",
+            {"cern5.train.2g-1g.2k.ratio": None, "cern5.train.4g-2g.2k.ratio": None},
+        ),
+        check="MIG-5",
+        data=part_and_whole,
+        log_x=True,
+    ),
+    Experiment(
+        key="MIG-6",
+        title="A call with busy neighbours ({copies} copies), {way}",
+        question="How many times as long does a call take with busy neighbours?",
+        steps=(),
+        x_label="copies at work",
+        y_label="time over alone",
+        unit="x",
+        published=PublishedRow(
+            "NVIDIA, BERT inference",
+            {"nvidia.infer.mig7.latency": "7 slices (NVIDIA)"},
+            "nvidia.infer.mig1.latency",
+        ),
+        check="MIG-6",
+        data=reading.pair("crowded", "alone"),
+        is_categorical=True,
+        curves=lambda _: {"alone": [(0, 1.0)]},
+    ),
+    Experiment(
+        key="MIG-7",
+        title="{copies} small trainings at once",
+        question="{way}: how many times the work of one alone?",
+        steps=(),
+        x_label="how they share",
+        y_label="work over one alone's",
+        unit="x",
+        asked=reading.first,
+        published=PublishedRow(
+            "NVIDIA, 7 BERTs over one alone",
+            {
+                "nvidia.finetune.shared7.rate": str(Way.TIME),
+                "nvidia.finetune.mig7.rate": str(Way.SLICES),
+            },
+            "nvidia.finetune.full.rate",
+        ),
+        check="MIG-7",
+        data=best_way,
+        is_categorical=True,
+        curves=lambda _: {"one after another": [(0, 1.0)]},
+    ),
+    Experiment(
+        key="MIG-12",
+        title="SMs at work, by packing of one A100",
+        question="How many SMs does the best packing use?",
+        steps=(),
+        x_label="packing",
+        y_label="SMs",
+        unit="SMs",
+        asked=reading.at("the best"),
+        check="MIG-12",
+        data=reading.values("SMs used by the best packing", "the best"),
+        is_categorical=True,
+        curves=lambda _: {"an A100 without MIG: 108": [(0, 108.0)]},
+    ),
+    Experiment(
+        key="MIG-2",
+        title="{type} product on {half} of {whole} {unit}",
+        question="With growing matrices: does the ratio rise to {ideal}, stay flat, or fall?",
+        steps=(),
+        x_label="n",
+        y_label="time over the whole's",
+        is_optional=True,
+        log_x=True,
+    ),
+)

@@ -1,0 +1,202 @@
+"""Notebook 3: what 16 bits hold, their speed, their gradients, their memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from labkit.evidence.evidence import Point
+from labkit.evidence.relations import Data
+from labkit.notebook.catalogue import reading
+from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
+
+ZERO = "became zero"
+
+
+def ends(points: Points) -> Data:
+    """The zeros at a big scale and at a small one."""
+    found = {point.x: [point.value] for point in points}
+    return {"zeros at 2^10, %": found[10], "zeros at 2^-10, %": found[-10]}
+
+
+def beside_torch(points: Points) -> Data:
+    """The student's scale over PyTorch's at every step, and what became of the first."""
+    own, torchs = traces(points)
+    return {
+        "your scale over PyTorch's": [a / b for a, b in zip(own, torchs, strict=True)],
+        "last scale over the first": [own[-1] / own[0]],
+    }
+
+
+def traces(points: Points) -> tuple[list[float], list[float]]:
+    """Both scales, step by step: the first point has all of them, older runs only its own."""
+    known = reading.facts(points[0])
+    if "trace" in known:
+        return list(known["trace"]), list(known["torch trace"])  # type: ignore[call-overload]
+    both = [reading.facts(point) for point in points]
+    return [fact["scale"] for fact in both], [fact["torch"] for fact in both]
+
+
+def every_step(points: Points) -> Curves:
+    """The whole saw-tooth, and PyTorch's beside it."""
+    if not points or "trace" not in reading.facts(points[0]):
+        return {}
+    own, torchs = traces(points)
+    both = {"your scale, every step": own, "PyTorch's GradScaler": torchs}
+    return {name: list(enumerate(scales)) for name, scales in both.items()}
+
+
+def amp_share(points: Points) -> Point | None:
+    """AMP's memory in percent of fp32's."""
+    found = {point.label: point for point in points}
+    if not {"fp32", "AMP"} <= found.keys():
+        return None
+    return replace(found["AMP"], value=100 * found["AMP"].value / found["fp32"].value)
+
+
+def kept_and_weights(points: Points) -> Data:
+    """What AMP keeps for the backward pass, and its weights, over fp32's."""
+    fp32, amp = (reading.facts(point) for point in points[:2])
+    return {f"{what} with AMP over fp32": [amp[what] / fp32[what]] for what in ("kept", "weights")}
+
+
+EXPERIMENTS = (
+    Experiment(
+        key="MX-1",
+        title="The largest number of each format",
+        question="What is the largest number that fp16 can hold?",
+        steps=(),
+        x_label="format",
+        y_label="largest number",
+        unit="number",
+        asked=reading.at("fp16"),
+        published=PublishedRow("Dettmers 2023", {"dettmers.fp16.max": "fp16"}),
+        check="MX-1",
+        data=reading.values("largest fp16", "fp16"),
+        is_categorical=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="MX-2",
+        title="fp32 time over bf16 time of a matrix product",
+        question="How many times as long does fp32 take at the biggest matrix?",
+        steps=(),
+        x_label="matrix size n",
+        y_label="fp32 over bf16",
+        unit="x",
+        check="MX-2",
+        data=reading.pair("fp32 time", "bf16 time", -1),
+        curves=lambda _: {"no gain": [(0, 1.0)]},
+        log_x=True,
+    ),
+    Experiment(
+        key="MX-5",
+        title="Gradients that fp16 loses",
+        question="How many percent of the gradients become zero at scale 2^-10?",
+        steps=(),
+        x_label="loss scale, as a power of 2",
+        y_label="gradients lost (%)",
+        unit="%",
+        asked=reading.at("2^-10"),
+        check="MX-5",
+        data=ends,
+        also={"became inf or nan": lambda record: float(record.setting["inf"])},
+    ),
+    Experiment(
+        key="MX-7",
+        title="The scale during training",
+        question="Around which scale will it settle?",
+        steps=(),
+        x_label="training step",
+        y_label="loss scale",
+        unit="scale",
+        check="MX-7",
+        data=beside_torch,
+        is_joined=False,
+        curves=every_step,
+        log_y=True,
+    ),
+    Experiment(
+        key="MX-9",
+        title="Memory of one training step",
+        question="How many percent of fp32's memory does AMP need?",
+        steps=(),
+        x_label="format",
+        y_label="kept for backward (MiB)",
+        gpu_y_label="peak of a step (MiB)",
+        unit="%",
+        asked=amp_share,
+        height=lambda points, percent: points[0].value * percent / 100,
+        check="MX-9",
+        data=kept_and_weights,
+        is_categorical=True,
+    ),
+    Experiment(
+        key="MX-9-fits",
+        title="Samples that fit a 1g.5gb (4.75 GiB)",
+        question="How many samples fit with AMP?",
+        steps=(),
+        x_label="format",
+        y_label="samples",
+        unit="samples",
+        asked=reading.at("AMP"),
+        is_categorical=True,
+    ),
+    Experiment(
+        key="MX-6",
+        title="Gradients that bf16 loses",
+        question="How many percent of the gradients does bf16 lose at scale 1?",
+        steps=(),
+        x_label="loss scale, as a power of 2",
+        y_label="gradients lost (%)",
+        unit="%",
+        asked=reading.at("2^0"),
+        is_optional=True,
+        also={"became inf or nan": lambda record: float(record.setting["inf"])},
+    ),
+    Experiment(
+        key="MX-8",
+        title="AMP time over fp32 time of a training step",
+        question="From narrow to wide layers: does the ratio rise, stay flat, or fall?",
+        steps=(),
+        x_label="width of the layers",
+        y_label="AMP over fp32",
+        is_optional=True,
+        curves=lambda _: {"no gain": [(0, 1.0)]},
+        log_x=True,
+    ),
+    Experiment(
+        key="MX-4",
+        title="What 16 bits gain",
+        question="From left to right: does the gain rise, stay flat, or fall?",
+        steps=(),
+        x_label="operations per byte (fp32)",
+        y_label="fp32 time over 16-bit time",
+        published=PublishedRow("Dettmers 2023, A100 over V100", {"dettmers.a100-v100": None}),
+        is_optional=True,
+        curves=lambda _: {"half the bytes": [(0, 2.0)]},
+        log_x=True,
+    ),
+    Experiment(
+        key="MX-10",
+        title="Relative error of a matrix product",
+        question="What relative error do you expect of TF32?",
+        steps=(),
+        x_label="format",
+        y_label="relative error{how}",
+        unit="relative",
+        asked=reading.at("tf32"),
+        is_categorical=True,
+        is_optional=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="MX-3",
+        title="Rate of the ordinary cores",
+        question="From 16 to 64 bits: does the rate rise, stay flat, or fall?",
+        steps=(),
+        x_label="format",
+        y_label="TFLOP/s",
+        is_categorical=True,
+        is_optional=True,
+    ),
+)

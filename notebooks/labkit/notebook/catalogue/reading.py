@@ -1,0 +1,66 @@
+"""How experiments read their points: a check's series, and what a prediction is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from labkit.evidence.evidence import Point
+from labkit.evidence.relations import Data
+from labkit.panel.experiment import Points
+
+
+def at(label: str) -> Callable[[Points], Point | None]:
+    """The point with this label."""
+
+    def find(points: Points) -> Point | None:
+        return next((point for point in points if point.label == label), None)
+
+    return find
+
+
+def first(points: Points) -> Point | None:
+    """The first point."""
+    return points[0] if points else None
+
+
+def lowest(points: Points) -> Point | None:
+    """The point with the smallest value, once there are several."""
+    return min(points, key=lambda point: point.value) if len(points) > 1 else None
+
+
+def by_label(points: Points) -> Data:
+    """Each point's samples under its label."""
+    return {point.label: point.records[0].samples_s for point in points}
+
+
+def pair(first_name: str, second_name: str, index: int = 0) -> Callable[[Points], Data]:
+    """Both sides of one compared point, under the names that the check wants."""
+
+    def read(points: Points) -> Data:
+        if not points or len(points[index].records) < 2:
+            return {first_name: (), second_name: ()}
+        a, b = points[index].records
+        return {first_name: a.samples_s, second_name: b.samples_s}
+
+    return read
+
+
+def values(name: str, *labels: str) -> Callable[[Points], Data]:
+    """What is drawn, of some points or of all, as one series."""
+
+    def read(points: Points) -> Data:
+        return {name: [point.value for point in points if not labels or point.label in labels]}
+
+    return read
+
+
+def facts(point: Point) -> Mapping[str, float]:
+    """What a point's function found out beside its times."""
+    return point.records[0].setting
+
+
+def line(points: Points, height: Callable[[float], float]) -> list[tuple[float, float]]:
+    """A curve over the points' range, in steps small enough for any scale."""
+    low, high = min(point.x for point in points), max(point.x for point in points)
+    steps = [low + (high - low) * step / 40 for step in range(41)] if high > low else [low]
+    return [(x, height(x)) for x in steps]

@@ -1,0 +1,109 @@
+"""Notebook 1: what is timed, how small a difference shows, and what no program can exceed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from labkit.evidence.evidence import Point
+from labkit.evidence.relations import Data
+from labkit.notebook.catalogue import reading
+from labkit.panel.experiment import Curves, Experiment, Points
+
+MEMORY, ARITHMETIC = "limit of memory", "limit of arithmetic"
+
+
+def upper_end(points: Points) -> Point | None:
+    """The interval's upper end as the value that was asked for."""
+    if not points or points[0].high is None:
+        return None
+    return replace(points[0], value=points[0].high, label="the interval's upper end")
+
+
+def rates(points: Points) -> Data:
+    """The rate of every sample, of the work and not of the limits."""
+    return {
+        f"{point.label} rate": [
+            point.value * point.records[0].median_s / seconds
+            for seconds in point.records[0].samples_s
+        ]
+        for point in points
+        if not point.series
+    }
+
+
+def roof(points: Points) -> Curves:
+    """Slanted up to the ridge, flat after it; both limits were measured with other work."""
+    found = {point.label: point for point in points}
+    if MEMORY not in found or ARITHMETIC not in found:
+        return {}
+    widest = found[MEMORY].value / found[MEMORY].x
+    most = found[ARITHMETIC].value
+    ends = sorted({found[MEMORY].x, most / widest, found[ARITHMETIC].x})
+    return {"the roof": [(x, min(most, widest * x)) for x in ends]}
+
+
+EXPERIMENTS = (
+    Experiment(
+        key="T-1",
+        title="The same function against itself",
+        question="What is the upper end of the interval of the ratio?",
+        steps=(),
+        x_label="comparison",
+        y_label="time over time",
+        unit="x",
+        asked=upper_end,
+        check="T-1",
+        data=reading.pair("first", "second"),
+        is_categorical=True,
+        is_zoomed=True,
+        curves=lambda _: {"5 % more": [(0, 1.05)], "5 % less": [(0, 0.95)]},
+    ),
+    Experiment(
+        key="T-2",
+        title="The naive and the honest timer",
+        question="From the naive to the honest timer: does the time rise, stay flat, or fall?",
+        steps=(),
+        x_label="timer",
+        y_label="ms",
+        check="T-2",
+        data=reading.by_label,
+        is_categorical=True,
+    ),
+    Experiment(
+        key="T-3",
+        title="Your timer and labkit's",
+        question="How long does one product take?",
+        steps=(),
+        x_label="timer",
+        y_label="ms",
+        unit="ms",
+        asked=reading.at("labkit"),
+        check="T-3",
+        data=reading.by_label,
+        is_categorical=True,
+    ),
+    Experiment(
+        key="T-4",
+        title="Rate against intensity",
+        question="From axpy to matmul: does the rate rise, stay flat, or fall?",
+        steps=(),
+        x_label="operations per byte",
+        y_label="GFLOP/s",
+        check="T-4",
+        data=rates,
+        curves=roof,
+        log_x=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="T-5",
+        title="Rate against size",
+        question="With growing matrices: does the rate rise, stay flat, or fall?",
+        steps=(),
+        x_label="n",
+        y_label="GFLOP/s",
+        is_optional=True,
+        log_x=True,
+        log_y=True,
+    ),
+)

@@ -1,0 +1,85 @@
+"""`labkit.experiment`: a panel from a key and steps; its words come from the catalogue."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from labkit.arguments import public
+from labkit.errors import WrongArgument
+from labkit.evidence.relations import Data
+from labkit.notebook.catalogue import EXPERIMENTS
+from labkit.panel.experiment import Experiment, MeasuringStep
+from labkit.panel.panel import Panel
+
+WORDS = ("title", "question", "x_label", "y_label")
+OWN = frozenset(field.name for field in fields(Experiment)) - {"key", "steps", "check", "data"}
+
+
+@public
+def experiment(key: str, *steps: Any, **given: Any) -> Panel:
+    """Make one experiment and show its panel: predict, measure, decide, explain.
+
+    Args:
+        key: one of the notebooks' experiments, whose words, axes and check are known; or a new
+            one, with `title`, `question`, `x_label` and `y_label`.
+        steps: what is measured: steps, or what `together`, `apart` and the others return.
+        given: words that fill the braces of a known experiment's texts; a new one's fields.
+
+    Raises:
+        WrongArgument: a step is none, a word is missing or unknown.
+    """
+    measured = tuple(_flat(steps))
+    known = EXPERIMENTS.get(key)
+    made = _filled(known, given, measured) if known else _new(key, given, measured)
+    panel = Panel(made)
+    panel.show()
+    return panel
+
+
+def _flat(steps: Iterable[Any]) -> Iterator[MeasuringStep]:
+    for step in steps:
+        if isinstance(step, MeasuringStep):
+            yield step
+        elif isinstance(step, Iterable) and not isinstance(step, str | bytes | Mapping):
+            yield from _flat(step)
+        else:
+            raise WrongArgument(
+                f"{step!r} is no step: pass what labkit.timed_step, compared_step, together and "
+                "their like return."
+            )
+
+
+def _filled(known: Experiment, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
+    wanted = {name for words in WORDS for name in _braces(getattr(known, words))}
+    if wanted != given.keys():
+        raise WrongArgument(
+            f"{known.key} takes {', '.join(sorted(wanted)) or 'no words'} beside its steps, "
+            f"not {', '.join(sorted(given)) or 'none'}."
+        )
+    texts = {words: getattr(known, words).format_map(given) for words in WORDS}
+    return replace(known, steps=steps, **texts)
+
+
+def _braces(text: str) -> list[str]:
+    return [name for _, name, _, _ in string.Formatter().parse(text) if name]
+
+
+def _new(key: str, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
+    missing = [name for name in WORDS if not isinstance(given.get(name), str)]
+    unknown = sorted(given.keys() - OWN)
+    if missing:
+        raise WrongArgument(
+            f"No experiment {key!r} is known. For a new one give {', '.join(missing)} as texts."
+        )
+    if unknown:
+        raise WrongArgument(f"An experiment has no {', '.join(unknown)}; it has {', '.join(OWN)}.")
+    return Experiment(key=key, steps=steps, **given)
+
+
+def series_of(key: str, points: tuple[Any, ...]) -> Data | None:
+    """What the check of a known experiment reads in these points; None where nothing is judged."""
+    known = EXPERIMENTS.get(key)
+    return known.data(points) if known is not None and known.data is not None else None

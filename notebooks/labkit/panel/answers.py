@@ -1,0 +1,63 @@
+"""What became of a prediction, in a sentence: a number beside a number, a trend beside a trend."""
+
+from __future__ import annotations
+
+from labkit.evidence.evidence import Evidence, Point
+from labkit.evidence.prediction import Trend
+from labkit.panel.experiment import Experiment
+from labkit.panel.plot import number
+
+FLAT = 0.05  # a change of less counts as none
+NEAR = 0.1
+
+
+def comparison(experiment: Experiment, evidence: Evidence) -> str:
+    """Prediction and result beside each other; empty where one of them is missing."""
+    prediction = evidence.prediction
+    if prediction is None or not evidence.points:
+        return ""
+    if prediction.trend is not None:
+        return _of_trends(prediction.trend, evidence.points)
+    answer = experiment.answer(evidence.points, is_whole=True)
+    if answer is None or prediction.number is None:
+        return ""
+    unit = f" {prediction.unit}" if prediction.unit else ""
+    shown = f"{number(answer.value)}{unit} at {answer.label}"
+    said, apart = f"{prediction.number:g}{unit}", _apart(prediction.number, answer.value)
+    return f"You predicted {said}; it is {shown}: {apart}."
+
+
+def _apart(said: float, found: float) -> str:
+    """How far a result lies from the number that was said."""
+    if said == found:
+        return "exactly as predicted"
+    if said <= 0 or found <= 0:
+        return f"{number(abs(found - said))} {'more' if found > said else 'less'} than predicted"
+    ratio = found / said
+    if abs(ratio - 1) <= NEAR:
+        return "within 10 % of it"
+    if ratio > 1:
+        return f"{number(ratio)} times as much as predicted"
+    return f"{number(1 / ratio)} times less than predicted"
+
+
+def trend_of(points: tuple[Point, ...]) -> Trend | None:
+    """What the first series does from its first point to its last."""
+    line = [point for point in points if point.series == points[0].series]
+    if len(line) < 2 or not line[0].value:
+        return None
+    change = line[-1].value / line[0].value - 1
+    if abs(change) < FLAT:
+        return Trend.FLAT
+    return Trend.RISES if change > 0 else Trend.FALLS
+
+
+def _of_trends(said: Trend, points: tuple[Point, ...]) -> str:
+    found = trend_of(points)
+    if found is None:
+        return ""
+    line = [point for point in points if point.series == points[0].series]
+    ends = " to ".join(f"{number(point.value)} ({point.label})" for point in (line[0], line[-1]))
+    verb = {Trend.FLAT: "it stays flat"}.get(found, f"it {found}")
+    outcome = "as you predicted" if found is said else f"and you predicted: {said}"
+    return f"From {ends}: {verb}, {outcome}."

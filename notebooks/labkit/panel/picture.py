@@ -1,0 +1,124 @@
+"""The plot of an experiment's evidence: own points by series, published rows, curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from labkit.evidence import published as published_room
+from labkit.evidence.evidence import Evidence, Point
+from labkit.panel.experiment import Experiment, PublishedRow
+from labkit.panel.plot import Mark, Plot, Series, SeriesKind
+from labkit.records import Measurement, Tier
+
+
+def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
+    """The plot of what has been measured so far, with prediction, published row and curves."""
+    series = tuple(_all_series(experiment, evidence))
+    answer = experiment.answer(evidence.points, is_whole=bool(evidence.ended))
+    on_gpu = bool(evidence.points) and evidence.tier != Tier.CPU.value
+    return Plot(
+        title=f"{experiment.key}: {evidence.title if evidence.replayed_from else experiment.title}",
+        x_label=(on_gpu and experiment.gpu_x_label) or experiment.x_label,
+        y_label=(on_gpu and experiment.gpu_y_label) or experiment.y_label,
+        series=series,
+        caption=evidence.place,
+        prediction=_height(experiment, evidence),
+        prediction_at=experiment.place_of(answer) if answer else None,
+        prediction_text=_said(evidence),
+        categories=_categories(series) if experiment.is_categorical else (),
+        log_x=experiment.log_x,
+        log_y=experiment.log_y,
+        is_zoomed=experiment.is_zoomed,
+    )
+
+
+def _height(experiment: Experiment, evidence: Evidence) -> float | None:
+    """How high the predicted number is drawn."""
+    number = evidence.prediction.number if evidence.prediction else None
+    if number is None or experiment.height is None or not evidence.points:
+        return number
+    return experiment.height(evidence.points, number)
+
+
+def _all_series(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
+    points, name = evidence.points, _name_of(evidence)
+    for group in dict.fromkeys(point.series for point in points):
+        marks = tuple(_mark(point) for point in points if point.series == group)
+        is_measured = any(point.records for point in points if point.series == group)
+        kind = SeriesKind.MEASURED if is_measured else SeriesKind.COMPUTED
+        words = f"{name}: {group}" if group else name
+        yield Series(words, marks, kind, experiment.is_joined)
+    for words, value in (experiment.also or {}).items() if points else ():
+        yield Series(f"{name}: {words}", tuple(_other(points, value)), SeriesKind.MEASURED)
+    if experiment.published is not None:
+        yield from _published_series(experiment.published)
+    for words, places in (
+        experiment.curves(points) if experiment.curves and points else {}
+    ).items():
+        yield Series(words, tuple(Mark(x, y) for x, y in places), SeriesKind.CURVE)
+
+
+def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> Iterator[Mark]:
+    """Another value of the same records; points that were recorded without it are left out."""
+    for point in points:
+        try:
+            yield Mark(point.x, value(point.records[0]), point.label)
+        except KeyError:
+            continue
+
+
+def _categories(series: tuple[Series, ...]) -> tuple[str, ...]:
+    marks = [mark for one in series if one.kind is not SeriesKind.CURVE for mark in one.marks]
+    return tuple(dict.fromkeys(mark.label for mark in marks))
+
+
+def _name_of(evidence: Evidence) -> str:
+    if evidence.replayed_from:
+        return f"recorded on {evidence.replayed_from}, not yours"
+    done = "measured" if any(point.records for point in evidence.points) else "computed"
+    return f"{done} here" + (" (headless)" if evidence.headless else "")
+
+
+def _said(evidence: Evidence) -> str:
+    prediction = evidence.prediction
+    if prediction is None:
+        return ""
+    if prediction.number is not None:
+        return f"{prediction.number:g} {prediction.unit}"
+    return str(prediction.trend)
+
+
+def _mark(point: Point) -> Mark:
+    """A point with its samples as dots, scaled to what is drawn of the record."""
+    dots: tuple[float, ...] = ()
+    if point.comparison is not None or len(point.records) == 2:
+        a, b = (record.samples_s for record in point.records)
+        dots = tuple(first / second for first, second in zip(a, b, strict=False))
+    elif point.records and point.records[0].samples_s:
+        record = point.records[0]
+        per_second = point.value / record.median_s
+        is_rate = record.flops is not None or record.moved_bytes is not None
+        dots = tuple(
+            point.value * record.median_s / sample if is_rate else sample * per_second
+            for sample in record.samples_s
+        )
+    return Mark(point.x, point.value, point.label, point.low, point.high, dots)
+
+
+def _published_series(row: PublishedRow) -> Iterator[Series]:
+    figures = [published_room.figure(name) for name in row.places]
+    base = published_room.figure(row.base) if row.base else None
+    drawn = published_room.overlay_values(figures, base)
+    wrong = sorted({item.error for item in figures if item.error})
+    name = f"published: {row.name}" + (f" (known error {', '.join(wrong)})" if wrong else "")
+    placed = {key: place for key in drawn if (place := row.places[key]) is not None}
+    if placed:
+        marks = tuple(_published_mark(place, drawn[key]) for key, place in placed.items())
+        yield Series(name, marks, SeriesKind.PUBLISHED)
+    for key in (key for key in drawn if key not in placed):
+        level = (Mark(0.0, drawn[key]),)
+        yield Series(f"{name}: {drawn[key]:g}", level, SeriesKind.CURVE)
+
+
+def _published_mark(place: float | str, value: float) -> Mark:
+    return Mark(0.0, value, place) if isinstance(place, str) else Mark(place, value)
