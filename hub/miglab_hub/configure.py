@@ -194,6 +194,7 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.pool_url = settings.pool_url
         spawner.pool_secret_file = str(settings.pool_secret)
         spawner.student_api_url = settings.student_api_url
+        spawner.home_gib = settings.students.home_gib
         spawner.default_shape = settings.students.default_shape
         spawner.default_course = settings.students.default_course
         spawner.longest_wait_s = settings.pool.longest_wait_s

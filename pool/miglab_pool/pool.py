@@ -23,6 +23,7 @@ from miglab_pool.decisions.forecast import estimate, gather
 from miglab_pool.decisions.layouts import Cuttable
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
+from miglab_pool.ledger.archive import move_old
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Holders
 from miglab_pool.model.memory import Wellness
@@ -355,6 +356,11 @@ class Pool:
     def longest_call_s(self) -> float:
         """How long the oldest driver call that has not come back has lasted; 0: there is none."""
         return self.worker.driver.longest_call_s
+
+    def archive_old(self) -> int:
+        """Move some of what is old out of the ledger; how many rows."""
+        keep, store = self.settings.pool, self.store
+        return move_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
 
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""

@@ -81,6 +81,15 @@ class Pool(Section):
     attach_s: Seconds = Field(
         180, description="How many seconds a grant may exist without a server; then it expires."
     )
+    keep_days: float = Field(
+        400,
+        ge=0,
+        description="How many days the ledger keeps its log, and tickets that led to no lease; "
+        "then they move to `ledger-archive.sqlite` beside it. Leases stay. 0 keeps everything.",
+    )
+    keep_staff_days: float = Field(
+        1200, ge=0, description="The same for what staff did by hand. 0 keeps everything."
+    )
     lease_s: float = Field(
         0,
         ge=0,

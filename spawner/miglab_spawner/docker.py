@@ -19,15 +19,23 @@ from dockerspawner import DockerSpawner
 from requests import RequestException
 from traitlets import Bool, Float, Int, List, Unicode, default
 
+from miglab_spawner import home_size
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.endings import why_container_ended
+from miglab_spawner.containers.home_volume import volume_sizes
 from miglab_spawner.containers.host_config import (
     gpu_environment,
     hard_host_config,
     literal,
     soft_host_config,
 )
-from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
+from miglab_spawner.containers.labels import (
+    LAB,
+    container_holder,
+    container_of,
+    from_labels,
+    to_labels,
+)
 from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted
@@ -134,6 +142,18 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     async def form_of_base(self) -> str:
         """DockerSpawner's image form, where there is more than one image."""
         return str(DockerSpawner._default_options_form(self))
+
+    async def home_sizes(self) -> home_size.Sizes:
+        """Of the home volume; what the engine cannot tell is no reason to refuse a start."""
+        if not self.home_volume or self.volumes or self.mounts:
+            return {}
+        volume = self.format_volume_name(self.home_volume, self)
+        label = {LAB: self.lab_id}
+        try:
+            return await self._in_thread(volume_sizes, self.client, self.image, volume, label)
+        except (APIError, RequestException) as error:
+            self.log.warning("The home %s was not measured: %s", volume, error)
+            return {}
 
     # Attach, then start.
 

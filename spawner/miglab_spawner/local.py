@@ -19,6 +19,7 @@ from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Unicode, default
 
 from miglab_api.holders import living_pid, process_holder
+from miglab_spawner import home_size
 from miglab_spawner.containers.endings import why_process_ended
 from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.processes import gate, notebooks_copy
@@ -45,6 +46,10 @@ class GatedProcessSpawner(LocalProcessSpawner):
     shell_cmd: list[str]
     popen_kwargs: dict[str, Any]
     pid: int
+
+    async def home_sizes(self) -> home_size.Sizes:
+        """Of the home's folder."""
+        return await asyncio.to_thread(home_size.measured, self.home)
 
     async def at_gate(self, pid: int) -> None:
         """The process exists and has run nothing; raise, and it never will."""
@@ -123,6 +128,10 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         self._is_stopping = False
         await asyncio.to_thread(self._make_home)
         self.popen_kwargs = {**self.popen_kwargs, "cwd": str(self.home)}
+
+    async def home_sizes(self) -> home_size.Sizes:
+        """Of the home's folder."""
+        return await asyncio.to_thread(home_size.measured, self.home)
 
     async def at_gate(self, pid: int) -> None:
         """The fence."""

@@ -22,7 +22,7 @@ from traitlets import default
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, Offers
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
-from miglab_spawner import scopes
+from miglab_spawner import home_size, scopes
 from miglab_spawner.backends.base import (
     Backend,
     BackendError,
@@ -361,7 +361,23 @@ class MIGSpawnerMixin(SpawnerTraits):
     def _groups(self) -> list[str]:
         return sorted(group.name for group in self.user.groups)
 
+    async def home_sizes(self) -> home_size.Sizes:
+        """Bytes by what lies in the home, where a class can tell; only asked with `home_gib`."""
+        return {}
+
+    async def _check_home(self) -> None:
+        """A full home is told before the wait for a slice, not after it.
+
+        Raises:
+            NotStarted: the home is too large.
+        """
+        if not self.home_gib:
+            return
+        if said := home_size.too_large(await self.home_sizes(), self.home_gib):
+            raise self._not_started(said, "home-too-large")
+
     async def _get_slices(self) -> None:
+        await self._check_home()
         await self.settle_old()
         self._report(progress.ASKED, f"Asking for {self._shape}.")
         request = TicketRequest(

@@ -10,6 +10,8 @@ REASONS = {
     "not-in-course": "The course asked for is not one of the user's.",
     "pool-unreachable": "The pool service did not answer for as long as `pool_patience_s`.",
     "pool-misunderstood": "The pool service answered something that is no answer.",
+    "home-too-large": "The home takes more than `home_gib`. A server without a GPU still starts, "
+    "so that files can be deleted.",
     "open-network": "On the Docker network that the site names servers reach one another.",
     "old-server-remains": "An earlier server of the same name still holds its slices.",
 }

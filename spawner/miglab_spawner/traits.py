@@ -60,6 +60,17 @@ class SpawnerTraits(LoggingConfigurable):
         """,
     ).tag(config=True)
 
+    home_gib = Float(
+        0,
+        min=0,
+        help="""What a home may take, GiB; 0: no limit, and nothing is measured.
+
+        Above it no slice is asked for: the start is refused with the reason `home-too-large`, and
+        the student reads what to delete.  A server without a GPU starts all the same.  With
+        containers the home volume is measured by a container of its own, about a second a start.
+        """,
+    ).tag(config=True)
+
     simulated = Bool(
         False, help="Whether the GPUs are simulated; servers then see `MIGLAB_SIMULATED=1`."
     ).tag(config=True)

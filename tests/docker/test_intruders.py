@@ -22,6 +22,7 @@ from docker.models.containers import Container
 import docker
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+from miglab_hub.forget import home_volume
 from miglab_spawner.containers import egress, networks
 
 from .conftest import listening
@@ -403,6 +404,7 @@ def test_a_name_is_not_a_path_or_a_page(lab, hostile: Container, servers, outsid
     """Container and volume are named by letters and digits; pages show the name as text."""
     assert re.fullmatch(r"[a-z0-9-]+", hostile.name)
     [home] = hostile.attrs["Mounts"]
+    assert home["Name"] == home_volume(lab.settings, HOSTILE)
     assert re.fullmatch(r"[a-z0-9._-]+", home["Name"])
     assert Path(home["Source"]).parts[-2:] == (home["Name"], "_data")
     assert Intruder(hostile).env["JUPYTERHUB_USER"] == HOSTILE

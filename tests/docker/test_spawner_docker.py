@@ -135,6 +135,18 @@ async def test_a_container_is_held_tight(hub, lab: PoolLab, container_of):
     assert int(status.split()[1], 16) == 0
 
 
+async def test_not_hardened_it_is_dockerspawners(hub, lab: PoolLab, container_of):
+    """`harden` off: no limit, no dropped capability, the engine's own log; but still no GPU."""
+    hub.user("ada").spawner.harden = False
+    environment = await hub.start("ada", shape="cpu")
+    host = container_of("ada").attrs["HostConfig"]
+    assert not any(host[key] for key in ("Memory", "CpuQuota", "PidsLimit", "Ulimits"))
+    assert not any(host[key] for key in ("CapDrop", "SecurityOpt"))
+    assert host["ShmSize"] == 64 * 2**20
+    assert not host["LogConfig"]["Config"]
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
 async def test_no_gpu_means_none(hub, lab: PoolLab, container_of):
     """A server without a GPU has the variable at ``void`` and no device request."""
     hub.user("ada")

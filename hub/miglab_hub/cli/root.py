@@ -24,6 +24,9 @@ COMMANDS = {
     "pool": "miglab_hub.cli.pool.commands",
     "sim": "miglab_hub.cli.sim",
     "doctor": "miglab_hub.cli.doctor",
+    "backup": "miglab_hub.cli.backup",
+    "restore": "miglab_hub.cli.restore",
+    "forget": "miglab_hub.cli.forget",
 }
 """Each command, and the module whose ``app`` it is."""
 

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_hub import lab_secrets
+from miglab_hub.backup import make_backup, name_of_backup
 from miglab_hub.doctor import examine_host
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.service.reclaim_rules import rules_of
@@ -24,6 +25,7 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
+from miglab_pool.ledger.file import inspect, newest_version
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Holders
 from miglab_pool.pool import Pool
@@ -126,9 +128,21 @@ def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
         opened.enter_context(locks)
         opened.callback(driver.close)
         driver.check(GPUS_OPEN_S)
+        _keep_backup(settings)
         ledger = Ledger(settings.ledger)
         opened.pop_all()
     return driver, ledger, locks
+
+
+def _keep_backup(settings: Settings) -> None:
+    """Copy all that belongs together before an upgrade changes the ledger."""
+    version = inspect(settings.ledger)
+    if version is None or version == newest_version():
+        return
+    settings.backups.mkdir(mode=0o700, exist_ok=True)
+    file = settings.backups / name_of_backup(settings, f"before-{newest_version()}")
+    make_backup(settings, file)
+    log.info("The ledger is about to be upgraded; all of it as before: %s", file)
 
 
 def _times(settings: Settings) -> Times:

@@ -94,6 +94,11 @@ class Settings(PoolSettings):
         return self.state / "ledger.sqlite"
 
     @property
+    def ledger_archive(self) -> Path:
+        """Where the pool moves what is old in its ledger."""
+        return self.ledger.with_name("ledger-archive.sqlite")
+
+    @property
     def hub_database(self) -> Path:
         """JupyterHub's database."""
         return self.state / "jupyterhub.sqlite"

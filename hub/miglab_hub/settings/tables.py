@@ -173,6 +173,13 @@ class Students(Section):
         "It needs an engine on overlay2 over XFS mounted with `pquota`, or on Btrfs or ZFS; any "
         "other engine refuses to create containers.",
     )
+    home_gib: float = Field(
+        0,
+        ge=0,
+        description="How large a student's home may be, in GiB; 0 for no limit. A student with a "
+        "larger home is given no slice, and is told what to delete; a server without a GPU still "
+        "starts. Measuring a home volume before each wait for a slice takes about a second.",
+    )
     notebooks: str = Field(
         "",
         description="Folder of notebooks that are copied to students with local servers; "

@@ -51,6 +51,7 @@ class Times:
         sample_s: between two readings of the slices' memory and processes.
         estimate_s: between two forecasts of the waits; more if one takes long.
         reclaim_s: between two looks for what is to be warned or taken back.
+        archive_s: between two moves of old rows out of the ledger.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
         stuck_s: how long a driver call may last before health says so.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
@@ -63,6 +64,7 @@ class Times:
     sample_s: float = 5.0
     estimate_s: float = 3.0
     reclaim_s: float = _RECLAIM.every_s
+    archive_s: float = 60.0
     start_s: float = 5.0
     stuck_s: float = _TUNING.stuck_s
     stop_s: float = 10.0
@@ -261,6 +263,7 @@ class PoolRunner:
             self._every(self._times.estimate_s, "estimate", self._estimate),
             self._every(self._times.turn_s, "end servers", self._end),
             self._every(self._times.reclaim_s, "reclaim", self._reclaim),
+            self._every(self._times.archive_s, "archive", self._archive),
         ):
             self._tasks.append(asyncio.create_task(loop))
 
@@ -360,6 +363,9 @@ class PoolRunner:
     async def _reclaim(self) -> None:
         if self.reclaimer is not None:
             await self.decide(self.reclaimer.round)
+
+    async def _archive(self) -> None:
+        await self.decide(lambda pool: pool.archive_old())
 
     async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
         while not self.waker.closed:

@@ -103,6 +103,13 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
     if lost := health.get("unknown_to_hub"):
         do = "wait: the pool ends them itself a minute after the hub first said so; see its log"
         yield wrong("pool", f"servers to be ended that the hub does not have: {lost}", do)
+    if strays := health.get("left_alone"):
+        do = (
+            "the Health page says which and why; their slices are free once you end them: "
+            "docker rm -f CONTAINER"
+        )
+        found = f"containers with slices that this ledger did not give them, left alone: {strays}"
+        yield wrong("pool", found, do)
     if health["failing"]:
         do = "see the pool's log in the state folder; a restart of the lab loses no lease"
         yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)

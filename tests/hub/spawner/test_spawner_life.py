@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyterhub.spawner import SpawnException
 
 from miglab_api.holders import Liveness, probe_process, process_holder
 from miglab_api.leases import LeaseState
@@ -243,3 +244,16 @@ async def _preselected(hub: Hub, name: str) -> str:
     page = await hub.spawner(name).render_spawn_page()
     (checked,) = re.findall(r'value="([^"]*)" required checked', page)
     return str(checked)
+
+
+async def test_a_home_that_is_too_large_gets_no_slice(hub: Hub, lab: PoolLab, tmp_path: Path):
+    """It is refused before any wait, with what to delete; a server without a GPU starts."""
+    hub.user("ada").spawner.home_gib = 1 / 1024
+    (tmp_path / "homes" / "ada" / "data").mkdir(parents=True)
+    (tmp_path / "homes" / "ada" / "data" / "set").write_bytes(bytes(2**21))
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(SpawnException, match="home-too-large") as refused:
+        await hub.settled("ada")
+    assert "The largest: data (0.0 GiB)" in refused.value.jupyterhub_message
+    assert not lab.waiting() and lab.lease_of("ada") is None
+    assert "MIGLAB_LEASE" not in await hub.start("ada", shape="cpu")

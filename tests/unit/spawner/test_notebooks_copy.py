@@ -1,6 +1,7 @@
 """Notebooks come into a home, and what the student wrote stays."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -143,3 +144,27 @@ def test_an_unwritable_home_is_one_clear_line(source: Path, tmp_path: Path):
     assert done.returncode == 1
     assert done.stderr.startswith("notebooks: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["pipe", "link to a device", "folder", "huge"])
+@pytest.mark.parametrize("name", [MANIFEST, "first.ipynb"])
+def test_no_odd_file_holds_up_a_start(source: Path, home: Path, name: str, what: str):
+    """A pipe nobody writes to, a device without end, a folder, a file without bounds: passed by."""
+    home.mkdir(parents=True)
+    odd = home / name
+    if what == "pipe":
+        os.mkfifo(odd)
+    elif what == "link to a device":
+        odd.symlink_to("/dev/zero")
+    elif what == "folder":
+        odd.mkdir()
+    else:
+        odd.touch()
+        os.truncate(odd, 2**40)
+    try:
+        copied = copy_new(source, home)
+    except IsADirectoryError:  # it is said, and the start goes on
+        assert (what, name) == ("folder", MANIFEST)
+        return
+    assert ("first.ipynb" in copied.kept) is (name == "first.ipynb")
+    assert (home / "more" / "zweites Heft ü.ipynb").exists()

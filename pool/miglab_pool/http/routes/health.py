@@ -17,6 +17,7 @@ class ServiceHealth(WireModel):
         is_stuck: whether a driver call hangs; its GPU takes no lease.
         is_reconciled: whether ledger, GPUs and servers were compared since the service began.
         unknown_to_hub: how many servers are to end that the hub does not have, and still run.
+        left_alone: how many containers of this lab hold slices by a lease that is not the ledger's.
         failing: the service's own loops whose last round failed.
     """
 
@@ -26,6 +27,7 @@ class ServiceHealth(WireModel):
     is_stuck: bool
     is_reconciled: bool
     unknown_to_hub: int = 0
+    left_alone: int = 0
     failing: tuple[str, ...]
 
 
@@ -49,5 +51,6 @@ def health_of(host: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         is_stuck=host.is_stuck,
         is_reconciled=host.is_reconciled,
         unknown_to_hub=len(host.unknown_to_hub),
+        left_alone=sum(one.what == "holder" and not one.done for one in host.findings),
         failing=host.failing,
     )

@@ -344,5 +344,5 @@ async def test_health_names_nobody(client: httpx.AsyncClient, pool: FakePool) ->
     answer = await client.get("/api/health")
     assert answer.json() == {
         "ok": False, "gpus": 1, "gpus_troubled": 1, "is_stuck": False,
-        "is_reconciled": True, "failing": [], "unknown_to_hub": 0,
+        "is_reconciled": True, "failing": [], "unknown_to_hub": 0, "left_alone": 0,
     }  # fmt: skip

@@ -1,0 +1,238 @@
+"""What the lab keeps of a person: telling all of it, and making it nobody's.
+
+While pool and hub stand still, so that neither has the person in memory.  Servers of others run on.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+import string
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import requests
+from docker.errors import DockerException, NotFound  # noqa: TID251 - it removes the home's volume
+from escapism import escape
+from jupyterhub import orm
+
+import docker  # noqa: TID251
+from miglab_hub.errors import StartError
+from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.ledger import people
+from miglab_pool.ledger.file import LedgerError, inspect, newest_version
+from miglab_spawner.local import home_name
+
+DOCKER_TIMEOUT_S = 30
+OLD_LEDGER = "the ledger is an older miglab's: start the lab once, which upgrades it"
+_VOLUME_SAFE = frozenset(string.ascii_lowercase + string.digits)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was done.
+
+    Attributes:
+        pseudonym: what stands for the person now.
+        changed: the number of rows changed, by file and table.
+        home: what home was removed; empty for none.
+        named: where the operator's own files still name the person.
+    """
+
+    pseudonym: str
+    changed: dict[str, int]
+    home: str
+    named: tuple[str, ...]
+
+
+def tell(settings: Settings, user: str) -> dict[str, Any]:
+    """All that is kept of a person, for the person to read.
+
+    Raises:
+        StartError: the ledger cannot be read.
+    """
+    with _files(settings, user) as files, _hub(settings) as hub:
+        found = orm.User.find(hub, user) if hub else None
+        return {
+            "user": user,
+            "lab": settings.lab_id,
+            "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "hub": _account(found) if found else None,
+            **{file.stem: people.kept_of(one, user) for file, one in files.items()},
+            "home": _home(settings, user).told(),
+        }
+
+
+def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgotten:
+    """Remove account and home, and put a pseudonym in the person's place everywhere else.
+
+    Whatever it was interrupted at, calling it once more does the rest.
+
+    Raises:
+        StartError: the person still has a server or a lease, or something cannot be removed.
+    """
+    pseudonym = f"forgotten-{secrets.token_hex(4)}"
+    changed: dict[str, int] = {}
+    with _files(settings, user) as files, _hub(settings) as hub:
+        _check_holds_nothing(files.get(settings.ledger), hub, user)
+        home = "" if keep_home else _home(settings, user).remove()
+        if hub and (found := orm.User.find(hub, user)):
+            hub.delete(found)
+            hub.commit()
+            changed["hub account"] = 1
+        for file, connection in files.items():
+            for table, count in people.forget(connection, user, pseudonym).items():
+                changed[f"{file.stem} {table}"] = count
+    for file in (*files, settings.hub_database):
+        if file.exists():
+            _rewrite(file)
+    return Forgotten(pseudonym, changed, home, tuple(_named(settings, user)))
+
+
+def write_told(told: dict[str, Any], target: Path) -> None:
+    """Write an export; only its owner may read it.
+
+    Raises:
+        StartError: the file exists or cannot be written.
+    """
+    try:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise StartError(f"{target}: {error.strerror}; name another file") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(told, stream, indent=1, ensure_ascii=False, default=str)
+
+
+@contextmanager
+def _files(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
+    """The ledger and its archive, as far as they are there."""
+    try:
+        if inspect(settings.ledger) not in (None, newest_version()):
+            raise StartError(OLD_LEDGER)
+    except LedgerError as error:
+        raise StartError(str(error)) from error
+    with ExitStack() as stack:
+        files = {
+            file: stack.enter_context(people.opened(file))
+            for file in (settings.ledger, settings.ledger_archive)
+            if file.exists()
+        }
+        things = {thing for one in files.values() for thing in people.things_of(one, user)}
+        for one in files.values():
+            people.know(one, things)
+        yield files
+
+
+@contextmanager
+def _hub(settings: Settings) -> Iterator[Any]:
+    """A session with the hub's database; None if there is none."""
+    if not settings.hub_database.exists():
+        yield None
+        return
+    with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as session:
+        yield session
+        session.get_bind().dispose()
+
+
+def _account(user: Any) -> dict[str, Any]:
+    return {
+        "name": user.name,
+        "admin": user.admin,
+        "created": user.created,
+        "last_activity": user.last_activity,
+        "groups": sorted(group.name for group in user.groups),
+        "roles": sorted(role.name for role in user.roles),
+        "servers": [
+            {"name": one.name, "started": one.started, "last_activity": one.last_activity}
+            for one in user.orm_spawners.values()
+        ],
+        "tokens": [
+            {"note": one.note, "created": one.created, "last_activity": one.last_activity}
+            for one in user.api_tokens
+        ],
+    }
+
+
+def _check_holds_nothing(ledger: sqlite3.Connection | None, hub: Any, user: str) -> None:
+    held = people.held_by(ledger, user) if ledger is not None else []
+    account = orm.User.find(hub, user) if hub else None
+    servers = account.orm_spawners.values() if account else ()
+    held += [f"server {user}/{one.name}" for one in servers if one.server_id is not None]
+    if held:
+        raise StartError(
+            f"{user} still has {', '.join(held)}: start the lab, stop the server, wait until the "
+            "lease is over, and stop the lab again. Nothing was changed."
+        )
+
+
+def _rewrite(file: Path) -> None:
+    """Leave nothing of what was there in free pages or in a log beside the file."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _named(settings: Settings, user: str) -> Iterator[str]:
+    """Where the operator's own files name the person."""
+    people_of = {f"course {name}": course.people for name, course in settings.courses.items()}
+    people_of["authentication.admins"] = settings.authentication.admins
+    people_of["authentication.instructors"] = settings.authentication.instructors
+    yield from (where for where, names in people_of.items() if user in names)
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a person's files lie.
+
+    Attributes:
+        where: a folder, or a volume of the engine.
+    """
+
+    where: str
+    told: Callable[[], dict[str, Any]]
+    remove: Callable[[], str]
+
+
+def _home(settings: Settings, user: str) -> Home:
+    if settings.students.spawner == "local":
+        folder = settings.homes / home_name(user)
+        return Home(str(folder), lambda: _told_folder(folder), lambda: _remove_folder(folder))
+    name = home_volume(settings, user)
+    url = settings.students.docker_url
+    return Home(name, lambda: {"volume": name}, lambda: _remove_volume(url, name))
+
+
+def home_volume(settings: Settings, user: str) -> str:
+    """The name of a person's home volume, as DockerSpawner makes it."""
+    return f"{settings.lab_id}-home-{escape(user, _VOLUME_SAFE, escape_char='-').lower()}"
+
+
+def _told_folder(folder: Path) -> dict[str, Any]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files)}
+
+
+def _remove_folder(folder: Path) -> str:
+    if not folder.exists():
+        return ""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise StartError(f"the home {folder} cannot be removed: {error}") from error
+    return str(folder)
+
+
+def _remove_volume(url: str, name: str) -> str:
+    try:
+        with closing(docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S)) as api:
+            api.remove_volume(name)
+    except NotFound:
+        return ""
+    except (DockerException, requests.RequestException) as error:
+        raise StartError(f"the volume {name} cannot be removed: {error}") from error
+    return name

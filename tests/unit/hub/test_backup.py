@@ -1,0 +1,193 @@
+"""One copy of ledger, hub database and secrets, as of one moment; and back again."""
+
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import tarfile
+import threading
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miglab_hub import lab_secrets
+from miglab_hub.backup import MANIFEST, make_backup
+from miglab_hub.cli import root
+from miglab_hub.errors import StartError
+from miglab_hub.restore import restore_backup
+from miglab_hub.service.assembly import _keep_backup
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.ledger import file as ledger_file
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.state.lock import PoolLock
+
+LAB = '[lab]\nport = 21990\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Settings:
+    """A lab that has run: secrets, a ledger, a hub database with somebody in it."""
+    file = tmp_path / "lab.toml"
+    file.write_text(LAB)
+    settings = load(file, {})
+    lab_secrets.make_all(settings)
+    settings.cookie_secret.write_text("0123")
+    Ledger(settings.ledger).close()
+    with closing(sqlite3.connect(settings.hub_database)) as hub:
+        hub.execute("PRAGMA journal_mode=WAL")
+        hub.execute("CREATE TABLE users (name TEXT)")
+        hub.execute("INSERT INTO users VALUES ('ada')")
+        hub.commit()
+    return settings
+
+
+def people(settings: Settings) -> list[str]:
+    """Who is in the hub's database."""
+    with closing(sqlite3.connect(settings.hub_database)) as hub:
+        return [name for (name,) in hub.execute("SELECT name FROM users")]
+
+
+def test_all_of_it_comes_back(lab: Settings, tmp_path: Path) -> None:
+    """What changed since is gone from its place, lies aside, and the rest is as it was."""
+    archive = tmp_path / "copy.tar"
+    made = make_backup(lab, archive)
+    assert archive.stat().st_mode & 0o777 == 0o600
+    before = {name: (lab.state / name).read_bytes() for name in made.files if "sqlite" not in name}
+    with closing(sqlite3.connect(lab.hub_database)) as hub:
+        hub.execute("INSERT INTO users VALUES ('bob')")
+        hub.commit()
+        lab.pool_secret.write_text("another")
+        done = restore_backup(lab, archive)  # bob may still lie in a log beside the database
+    assert people(lab) == ["ada"]
+    assert {name: (lab.state / name).read_bytes() for name in before} == before
+    assert (done.aside / "pool.secret").read_text() == "another"
+    with closing(sqlite3.connect(done.aside / lab.hub_database.name)) as hub:
+        assert len(hub.execute("SELECT name FROM users").fetchall()) == 2
+    assert not list(lab.state.glob("restoring-*"))
+    Ledger(lab.ledger).close()
+
+
+def test_both_databases_are_of_one_moment(lab: Settings, tmp_path: Path) -> None:
+    """While each number is written to the ledger and then to the hub, no copy is ahead."""
+    over = threading.Event()
+    begun = threading.Event()
+    for file in (lab.ledger, lab.hub_database):
+        with closing(sqlite3.connect(file)) as made:
+            made.execute("CREATE TABLE ticks (n INTEGER)")
+
+    def write() -> None:
+        with (
+            closing(sqlite3.connect(lab.ledger, timeout=30)) as first,
+            closing(sqlite3.connect(lab.hub_database, timeout=30)) as then,
+        ):
+            for number in count():
+                for one in (first, then):
+                    one.execute("INSERT INTO ticks VALUES (?)", (number,))
+                    one.commit()
+                begun.set()
+                if over.is_set():
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    begun.wait()
+    try:
+        for place in range(5):
+            make_backup(lab, tmp_path / f"{place}.tar")
+    finally:
+        over.set()
+        writer.join()
+    for place in range(5):
+        with tarfile.open(tmp_path / f"{place}.tar") as archive:
+            archive.extractall(tmp_path / str(place), filter="data")
+        ledger, hub = (
+            ticks(tmp_path / str(place) / file.name) for file in (lab.ledger, lab.hub_database)
+        )
+        assert ledger - hub in (0, 1)
+
+
+def ticks(file: Path) -> int:
+    """How many numbers a copy has."""
+    with closing(sqlite3.connect(file)) as copy:
+        found: int = copy.execute("SELECT count(*) FROM ticks").fetchone()[0]
+        return found
+
+
+def test_nothing_is_restored_while_the_lab_runs(lab: Settings, tmp_path: Path) -> None:
+    """Neither beside a pool nor beside a hub."""
+    archive = tmp_path / "copy.tar"
+    make_backup(lab, archive)
+    with PoolLock(lab.pool_lock), pytest.raises(StartError, match="the lab runs"):
+        restore_backup(lab, archive)
+    with (
+        socket.create_server(("127.0.0.1", lab.hub_port)),
+        pytest.raises(StartError, match="the hub runs"),
+    ):
+        restore_backup(lab, archive)
+    assert not list(lab.state.glob("before-restore-*"))
+
+
+@pytest.mark.parametrize("how", ["cut", "changed", "of another lab", "with a stranger"])
+def test_what_is_not_a_whole_backup_changes_nothing(
+    lab: Settings, tmp_path: Path, how: str
+) -> None:
+    """Each is refused before anything is moved."""
+    archive = tmp_path / "copy.tar"
+    make_backup(lab, archive)
+    spoil(archive, tmp_path / "spoilt", how)
+    with pytest.raises(StartError, match=r"not a backup|damaged|of the lab|no part of"):
+        restore_backup(lab, archive)
+    assert people(lab) == ["ada"]
+    assert not list(lab.state.glob("before-restore-*"))
+
+
+def spoil(archive: Path, folder: Path, how: str) -> None:
+    """Make a backup one that cannot be used."""
+    if how == "cut":
+        os.truncate(archive, 2000)
+        return
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    if how == "changed":
+        (folder / "pool.secret").write_text("another")
+    elif how == "of another lab":
+        manifest["lab"] = "elsewhere"
+    else:
+        shutil.copy(folder / "pool.secret", folder / "authorized_keys")
+        manifest["files"]["authorized_keys"] = manifest["files"]["pool.secret"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with tarfile.open(archive, "w") as packed:
+        packed.add(folder, "")
+
+
+def test_before_an_upgrade_all_of_it_is_kept(
+    lab: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only the ledger; and only where there is something to upgrade."""
+    _keep_backup(lab)
+    assert not lab.backups.exists()
+    with closing(sqlite3.connect(lab.ledger)) as ledger:
+        ledger.execute("UPDATE alembic_version SET version_num = '0001'")
+        ledger.commit()
+    _keep_backup(lab)
+    (kept,) = lab.backups.iterdir()
+    assert f"before-{ledger_file.newest_version()}" in kept.name
+    with tarfile.open(kept) as archive:
+        assert {"ledger.sqlite", "jupyterhub.sqlite", "pool.secret"} <= set(archive.getnames())
+
+
+def test_the_commands_say_what_they_did(lab: Settings, tmp_path: Path) -> None:
+    """`miglab backup` and `miglab restore`."""
+    config = ["--config", str(lab.file)]
+    archive = str(tmp_path / "copy.tar")
+    made = CliRunner().invoke(root.app, ["backup", archive, *config])
+    assert made.exit_code == 0 and "jupyterhub.sqlite" in made.output
+    again = CliRunner().invoke(root.app, ["backup", archive, *config])
+    assert isinstance(again.exception, StartError) and "exists" in str(again.exception)
+    done = CliRunner().invoke(root.app, ["restore", archive, *config])
+    assert done.exit_code == 0 and "left alone" in done.output and "live leases" in done.output

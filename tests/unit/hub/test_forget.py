@@ -1,0 +1,170 @@
+"""What is kept of a person is told, and then it is nobody's."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jupyterhub import orm
+from typer.testing import CliRunner
+
+from miglab_hub.cli import root
+from miglab_hub.errors import StartError
+from miglab_hub.forget import forget, home_volume, tell
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.ledger import people
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.rows import NoteRow, TicketRow
+
+LAB = """
+[lab]
+port = 21990
+[courses.everyone]
+shapes = ["1g.5gb"]
+members = ["ada", "bob"]
+"""
+TICKET = TicketRow(
+    id=1, user="ada", server="", course="everyone", shape="1g.5gb", asked="1g.5gb",
+    state="cancelled", created_at=1.0, attended_at=1.0, message="ada gave it up",
+)  # fmt: skip
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Settings:
+    """A lab in which ada and bob have been."""
+    file = tmp_path / "lab.toml"
+    file.write_text(LAB)
+    settings = load(file, {})
+    for name in ("ada", "bob"):
+        (settings.homes / name).mkdir(parents=True)
+        (settings.homes / name / "work.txt").write_text("mine")
+    with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as hub:
+        hub.add_all([orm.User(name="ada"), orm.User(name="bob")])
+        hub.add(orm.OAuthClient(identifier="jupyterhub"))
+        hub.commit()
+        orm.User.find(hub, "ada").new_api_token(note="for my script")
+        hub.get_bind().dispose()
+    write_ledger(settings.ledger)
+    return settings
+
+
+def write_ledger(path: Path) -> None:
+    """Tickets of both, a message, and acts in words."""
+    ledger = Ledger(path)
+    with ledger.write(1.0, durable=True) as tx:
+        tx.put(replace(TICKET, state="waiting"), by="spawner")
+        tx.put(TICKET, by="server:ada/", reason="ada: enough")
+        tx.put(replace(TICKET, id=2, user="bob", message="ada is his name as well"), by="spawner")
+        tx.put(NOTE, by="person:instructor")
+        tx.note(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
+        tx.note(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
+    ledger.close()
+
+
+NOTE = NoteRow(
+    id=1, at=1.0, by="person:instructor", to_user="ada", to_server=None, to_course=None,
+    text="See me, ada", until=9e9, state="open",
+)  # fmt: skip
+
+
+def words_in(file: Path) -> str:
+    """The file as it is, free pages and all."""
+    return file.read_bytes().decode("latin-1")
+
+
+def test_everything_is_told(lab: Settings) -> None:
+    """Account, tickets, messages, acts and home; nobody else's."""
+    told = tell(lab, "ada")
+    assert told["hub"]["name"] == "ada"
+    assert [token["note"] for token in told["hub"]["tokens"]] == ["for my script"]
+    kept = told["ledger"]
+    assert [row["id"] for row in kept["tickets"]] == [1]
+    assert [row["text"] for row in kept["notes"]] == ["See me, ada"]
+    assert {row["reason"] for row in kept["transitions"]} >= {"ada: enough", "moved by person:ada"}
+    assert "person:adaline" not in {row["by"] for row in kept["transitions"]}
+    assert told["home"]["bytes"] == len("mine")
+
+
+def test_then_it_is_nobodys(lab: Settings) -> None:
+    """Account, home and messages are gone, rows are a pseudonym's, others' are as they were."""
+    done = forget(lab, "ada")
+    after = tell(lab, "ada")
+    assert after["hub"] is None and "ledger" in after and after["ledger"] == {}
+    assert not (lab.homes / "ada").exists() and (lab.homes / "bob" / "work.txt").exists()
+    kept = tell(lab, done.pseudonym)["ledger"]
+    assert kept["tickets"][0]["message"] == f"{done.pseudonym} gave it up"
+    assert f"moved by person:{done.pseudonym}" in {row["reason"] for row in kept["transitions"]}
+    bob = tell(lab, "bob")
+    assert bob["hub"]["name"] == "bob"
+    assert bob["ledger"]["tickets"][0]["message"] == "ada is his name as well"
+    assert "person:adaline" in {row["by"] for row in bob["ledger"]["transitions"]}
+    assert "See me" not in words_in(lab.ledger) and "for my script" not in words_in(
+        lab.hub_database
+    )
+    assert done.named == ("course everyone",)
+    Ledger(lab.ledger).close()
+
+
+def test_once_more_does_the_rest(lab: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted before the ledger was written, the second call does that."""
+    with monkeypatch.context() as broken:
+        broken.setattr(people, "forget", None)
+        with pytest.raises(TypeError):
+            forget(lab, "ada")
+    assert tell(lab, "ada")["ledger"]["tickets"]
+    forget(lab, "ada")
+    assert tell(lab, "ada")["ledger"] == {}
+
+
+@pytest.mark.parametrize("what", ["ticket", "server"])
+def test_not_while_something_is_held(lab: Settings, what: str) -> None:
+    """A waiting ticket or a running server: refused, and nothing was changed."""
+    if what == "ticket":
+        ledger = Ledger(lab.ledger)
+        with ledger.write(1.0, durable=True) as tx:
+            tx.put(replace(TICKET, id=3, state="waiting"))
+        ledger.close()
+    else:
+        with closing(orm.new_session_factory(f"sqlite:///{lab.hub_database}")()) as hub:
+            server = orm.Server()
+            user = orm.User.find(hub, "ada")
+            hub.add(orm.Spawner(name="", user=user, server=server))
+            hub.commit()
+            hub.get_bind().dispose()
+    with pytest.raises(StartError, match=f"still has {what}"):
+        forget(lab, "ada")
+    assert tell(lab, "ada")["hub"] and (lab.homes / "ada").exists()
+
+
+def test_the_command(lab: Settings, tmp_path: Path) -> None:
+    """It exports first, changes nothing unasked, and says what it did."""
+    words = ["forget", "ada", "--export", str(tmp_path / "ada.json"), "--config", str(lab.file)]
+    told = CliRunner().invoke(root.app, words)
+    assert told.exit_code == 0 and "nothing was changed" in told.output
+    assert json.loads((tmp_path / "ada.json").read_text())["user"] == "ada"
+    assert (tmp_path / "ada.json").stat().st_mode & 0o777 == 0o600
+    words[3] = str(tmp_path / "again.json")
+    done = CliRunner().invoke(root.app, [*words, "--erase"])
+    assert done.exit_code == 0 and "forgotten-" in done.output and "course everyone" in done.output
+
+
+@pytest.mark.parametrize("user", ["a'b", "%", "x_y", "ада", "a/b;--", "[a-z]+"])
+def test_a_name_is_no_pattern(tmp_path: Path, user: str) -> None:
+    """Odd names are matched as they are, and no others with them."""
+    path = tmp_path / "ledger.sqlite"
+    write_ledger(path)
+    ledger = Ledger(path)
+    with ledger.write(1.0, durable=True) as tx:
+        tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")
+    ledger.close()
+    with people.opened(path) as file:
+        people.know(file, people.things_of(file, user))
+        assert set(people.forget(file, user, "forgotten")) == {"tickets", "transitions"}
+        assert people.kept_of(file, user).get("tickets") is None
+        assert len(people.kept_of(file, "ada")["tickets"]) == 1
+
+
+def test_the_volume_is_dockerspawners(lab: Settings) -> None:
+    """Its name is the one that the spawner gives."""
+    assert home_volume(lab, "Ada.L") == "miglab-home--41da-2e-4c"
