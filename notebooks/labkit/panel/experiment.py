@@ -71,6 +71,7 @@ class Experiment:
         asked: finds the point that the predicted number is compared with; the last one by default.
         height: how high a predicted number is drawn where it is no value of the y axis.
         data: turns the points into the series the check reads; None when nothing is judged.
+        points_are: what the points show, where other series stand beside them.
         is_categorical: whether the points have names in place of numbers: bars, not a line.
         is_optional: whether a headless run leaves it out unless LAB_OPTIONAL asks for it.
         is_zoomed: whether the y axis need not begin at zero.
@@ -93,6 +94,7 @@ class Experiment:
     published: PublishedRow | None = None
     check: str | None = None
     data: Callable[[Points], Data] | None = None
+    points_are: str = ""
     is_categorical: bool = False
     is_optional: bool = False
     is_zoomed: bool = False

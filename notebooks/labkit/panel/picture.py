@@ -46,7 +46,8 @@ def _all_series(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
         marks = tuple(_mark(point) for point in points if point.series == group)
         is_measured = any(point.records for point in points if point.series == group)
         kind = SeriesKind.MEASURED if is_measured else SeriesKind.COMPUTED
-        words = f"{name}: {group}" if group else name
+        said = group or experiment.points_are
+        words = f"{name}: {said}" if said else name
         yield Series(words, marks, kind, experiment.is_joined)
     for words, value in (experiment.also or {}).items() if points else ():
         yield Series(f"{name}: {words}", tuple(_other(points, value)), SeriesKind.MEASURED)

@@ -156,7 +156,7 @@ def _heights(plot: Plot) -> Iterator[float]:
     highest = 0.0
     for series in plot.series:
         for mark in series.marks:
-            found = (mark.y, mark.low, mark.high, *mark.dots)
+            found = (mark.y, mark.low, mark.high, *(() if plot.is_zoomed else mark.dots))
             seen = [value for value in found if value is not None and math.isfinite(value)]
             highest = max([highest, *seen])
             yield from seen
@@ -168,8 +168,9 @@ def _axis(values: Sequence[float], first: float, last: float, log: bool, from_ze
     usable = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
     if log:
-        return Axis(low / 1.2, high * 1.2, first, last, True)
+        room = max(1.2, (high / low) ** 0.07)
+        return Axis(low / room, high * room, first, last, True)
     if from_zero and low >= 0:
         return Axis(0.0, high * 1.12 or 1.0, first, last, False)
-    pad = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    pad = (high - low) * 0.07 or abs(high) * 0.1 or 1.0
     return Axis(low - pad, high + pad, first, last, False)

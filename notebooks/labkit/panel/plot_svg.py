@@ -114,9 +114,11 @@ def _series(series: Series, index: int, space: Scales) -> str:
 
 
 def _polyline(series: Series, marks: list[Mark], colour: str, space: Scales) -> str:
+    """A line; the first curve is the broadest, so that a later one does not hide it."""
     points = " ".join(f"{space.x.at(mark.x):.1f},{space.y.at(mark.y):.1f}" for mark in marks)
     dash = DASHES.get(series.kind, "")
-    width = 1.5 if series.kind is SeriesKind.CURVE else 2
+    curves = [one for one in space.plot.series if one.kind is SeriesKind.CURVE]
+    width = max(1.5, 4.0 - 2 * curves.index(series)) if series in curves else 2.0
     return (
         f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
     )
@@ -126,6 +128,9 @@ def _point(mark: Mark, series: Series, index: int, space: Scales) -> str:
     colour, x = COLOURS[index % len(COLOURS)], space.place(mark, index)
     parts = [_spread(mark, x, colour, space), _interval(mark, x, colour, space)]
     parts.append(_marker(x, space.y.at(mark.y), index, colour, hollow=series.is_hollow))
+    if space.is_categorical and not index:
+        said = number(mark.y)
+        parts.append(_text(x + 14, space.y.at(mark.y) - 6, said, "start", ' font-size="13"'))
     return "".join(parts)
 
 

@@ -31,8 +31,9 @@ def everyone_to_everyone(points: Points) -> Curves:
 
 def ideal(points: Points) -> Curves:
     """The whole work shared by n."""
-    ends = [(2.0, 0.5), *((point.x, 1 / point.x) for point in points)]
-    return {"ideal: 1/n": reading.line([replace(points[0], x=x) for x, _ in ends], lambda x: 1 / x)}
+    most = max(2.0, *(point.x for point in points))
+    ends = [replace(points[0], x=x) for x in (1.0, most)]
+    return {"ideal: 1/n": reading.line(ends, lambda n: 1 / n)}
 
 
 def saved(points: Points) -> Point | None:
@@ -50,7 +51,7 @@ EXPERIMENTS = (
         question="How far off is one rank's own gradient?",
         steps=(),
         x_label="which gradient",
-        y_label="relative difference",
+        y_label="relative difference (0: 10⁻¹²)",
         unit="relative",
         asked=reading.at("one rank's own"),
         check="DP-1",

@@ -99,6 +99,7 @@ EXPERIMENTS = (
         asked=reading.at("2^-10"),
         check="MX-5",
         data=ends,
+        points_are=ZERO,
         also={"became inf or nan": lambda record: float(record.setting["inf"])},
     ),
     Experiment(
@@ -151,6 +152,7 @@ EXPERIMENTS = (
         unit="%",
         asked=reading.at("2^0"),
         is_optional=True,
+        points_are=ZERO,
         also={"became inf or nan": lambda record: float(record.setting["inf"])},
     ),
     Experiment(

@@ -39,7 +39,7 @@ EXPERIMENTS = (
         question="How far off is the input's gradient of the row split?",
         steps=(),
         x_label="split and pass",
-        y_label="relative difference",
+        y_label="relative difference (0: 10⁻¹²)",
         unit="relative",
         asked=reading.at("split_rows, backward"),
         check="MP-1",
@@ -74,7 +74,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         key="MP-6",
-        title="Pipeline of two stages: time over that with one micro-batch",
+        title="Pipeline of two stages, by micro-batches",
         question="At the best number of micro-batches, which part of the time remains?",
         steps=(),
         x_label="micro-batches",

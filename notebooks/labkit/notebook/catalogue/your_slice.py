@@ -91,6 +91,7 @@ EXPERIMENTS = (
         y_label="GFLOP/s",
         check="T-4",
         data=rates,
+        is_joined=False,
         curves=roof,
         log_x=True,
         log_y=True,
