@@ -41,21 +41,29 @@ class Restored:
     leases: int
 
 
-def restore_backup(settings: Settings, archive: Path) -> Restored:
+def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False) -> Restored:
     """Put a backup in place.
+
+    Args:
+        settings: the lab's.
+        archive: the backup.
+        new_host: its containers are on no engine that will be asked: the ledger forgets which
+            engine they were at, and takes the next one's word that they are gone.
 
     Raises:
         StartError: the lab runs, or the backup is not whole, another lab's, or too new.  Nothing
             was changed.
     """
     with standing_still(settings):
-        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         unpacked = settings.state / f"restoring-{moment}"
         unpacked.mkdir(mode=0o700)
         try:
             manifest = _unpack(archive, unpacked)
             _check(settings, manifest, unpacked, archive)
             leases = _live_leases(unpacked / settings.ledger.name)
+            if new_host:
+                _forget_engine(unpacked / settings.ledger.name)
             aside = settings.state / f"before-restore-{moment}"
             _exchange(settings, manifest, unpacked, aside)
         finally:
@@ -137,6 +145,11 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _forget_engine(ledger: Path) -> None:
+    with closing(sqlite3.connect(ledger)) as connection, connection:
+        connection.execute("UPDATE identity SET engine = ''")
 
 
 def _live_leases(ledger: Path) -> int:

@@ -127,6 +127,8 @@ def start_server(pool: Pool, second: SecondEngine) -> tuple[LeaseView, str]:
 def test_a_lease_outlives_a_restart_of_the_engine(pool: Pool, second: SecondEngine):
     """While the engine is away nothing is freed; back again, the server holds its slice."""
     lease, container = start_server(pool, second)
+    engine = pool.worker.holders.engine()
+    assert engine
     second.do("stop")
     pool.reconcile()
     settle(pool)
@@ -135,6 +137,7 @@ def test_a_lease_outlives_a_restart_of_the_engine(pool: Pool, second: SecondEngi
     second.do("start")
     pool.reconcile()
     settle(pool)
+    assert pool.worker.holders.engine() == engine
     assert pool.lease(lease.id).uuids == lease.uuids
     assert pool.lease(lease.id).state is LeaseState.RUNNING
     with closing(docker.DockerClient(base_url=second.url)) as client:

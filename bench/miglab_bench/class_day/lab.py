@@ -111,6 +111,13 @@ class Servers:
         """The pool ends no server of the bench."""
         return False
 
+    def engine(self) -> str:
+        """There is none."""
+        return ""
+
+    def expect(self, engine: str) -> None:
+        """Nothing to expect."""
+
     def labelled(self) -> list[Stray]:
         """No containers here."""
         return []

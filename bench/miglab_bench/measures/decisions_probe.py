@@ -123,6 +123,13 @@ class HoldersOfNobody:
         """None is."""
         return set()
 
+    def engine(self) -> str:
+        """There is none."""
+        return ""
+
+    def expect(self, engine: str) -> None:
+        """Nothing to expect."""
+
     def labelled(self) -> list[Any]:
         """None is."""
         return []

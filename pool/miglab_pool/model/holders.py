@@ -35,6 +35,16 @@ class Holders(Protocol):
     def labelled(self) -> list[Stray]:
         """Every container of this lab that a label ties to a lease; empty when unknown."""
 
+    def engine(self) -> str:
+        """The id of the engine that containers are asked of; empty where none can be told."""
+
+    def expect(self, engine: str) -> None:
+        """Which engine the holders are at: what another does not have is not gone.
+
+        Args:
+            engine: its id; empty for any.
+        """
+
     def end(self, holder: str) -> bool:
         """Stop what runs under this name, gently first, and remove it.
 

@@ -50,6 +50,13 @@ class ProcessHolders:
         """Processes carry no labels."""
         return []
 
+    def engine(self) -> str:
+        """Processes are at none."""
+        return ""
+
+    def expect(self, engine: str) -> None:
+        """Nothing to be said of processes."""
+
     def end(self, holder: str) -> bool:
         """Ask that very process to end; where it was asked before, kill it and its group."""
         number = signal.SIGKILL if holder in self._asked else signal.SIGTERM
@@ -81,16 +88,29 @@ class DockerHolders:
         self._lab = lab
         self._timeout_s = timeout_s
         self._client = client
+        self._expected = ""
 
     def probe(self, holder: str) -> Liveness:
-        """Gone: the engine answers 404 for that very id, and nothing else."""
+        """Gone: the engine that it is at answers 404 for that very id, and nothing else."""
         try:
             self._api().inspect_container(_container_id(holder))
         except docker.errors.NotFound:
-            return Liveness.GONE
+            is_there = not self._expected or self.engine() == self._expected
+            return Liveness.GONE if is_there else Liveness.UNKNOWN
         except ENGINE_ERRORS:
             return Liveness.UNKNOWN
         return Liveness.ALIVE
+
+    def engine(self) -> str:
+        """What the engine calls itself; it outlives its restarts."""
+        try:
+            return str(self._api().info().get("ID") or "")
+        except ENGINE_ERRORS:
+            return ""
+
+    def expect(self, engine: str) -> None:
+        """Only what this engine does not have is gone."""
+        self._expected = engine
 
     def missing(self, holders: Collection[str]) -> set[str]:
         """One listing for all; who is not on it gets a probe."""
@@ -115,7 +135,7 @@ class DockerHolders:
         try:
             self._api().remove_container(_container_id(holder), force=force)
         except docker.errors.NotFound:
-            return True
+            return self.probe(holder) is Liveness.GONE
         except ENGINE_ERRORS:
             return False
         return self.probe(holder) is Liveness.GONE
@@ -198,6 +218,15 @@ class AnyHolders:
     def labelled(self) -> list[Stray]:
         """Of all rooms."""
         return [stray for room in self._kinds.values() for stray in room.labelled()]
+
+    def engine(self) -> str:
+        """Of the first room that has one."""
+        return next(filter(None, (room.engine() for room in self._kinds.values())), "")
+
+    def expect(self, engine: str) -> None:
+        """Said to all rooms."""
+        for room in self._kinds.values():
+            room.expect(engine)
 
     def remove(self, holder: str, *, force: bool) -> bool:
         """As the holder's own room says."""

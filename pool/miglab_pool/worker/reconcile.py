@@ -5,6 +5,7 @@ on an unknown answer: a container is removed only for a lease of this very ledge
 generation, that is over; a slice is freed only for a holder that is confirmed gone.
 """
 
+from miglab_api.holders import CONTAINER
 from miglab_pool.model.holders import Stray
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.worker import inspect_gpu
@@ -20,7 +21,8 @@ def begin(worker: Worker) -> list[Finding]:
 
     Every finding, of this and of the other steps, is in the ledger too, as a transition.
     """
-    found = remove_strays(worker)
+    found = check_engine(worker)
+    found += remove_strays(worker)
     inspect_gpu.note_unlisted(worker)
     return found
 
@@ -29,6 +31,32 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
     """Compare one GPU with the ledger, unless something is done to it."""
     with worker.alone_on(gpu) as is_alone:
         return inspect_gpu.look(worker, gpu) if is_alone else []
+
+
+def check_engine(worker: Worker) -> list[Finding]:
+    """See whether the engine that answers is the one that the leases' containers are at.
+
+    Another one (a changed `docker_url`, a rootless engine, an engine that lost its data) has none
+    of them, and says so as if they were gone.  Where no lease is at one, it may be changed.
+    """
+    engine = worker.holders.engine()
+    if not engine:
+        return []
+    with worker.store.lock:
+        ledger, leases = worker.store.ledger, worker.store.state.leases.values()
+        held = [lease for lease in leases if lease.holder.startswith(CONTAINER)]
+        if engine != ledger.engine and not (ledger.engine and held):
+            ledger.keep_engine(worker.store.now(), engine)
+        known = ledger.engine
+    worker.holders.expect(known)
+    if known == engine:
+        return []
+    what = (
+        f"it is not {known}, where the containers of {len(held)} leases are, so none of them is "
+        "freed: correct students.docker_url, or, if they are gone for good, miglab backup, then "
+        "miglab restore --new-host"
+    )
+    return [Finding("engine", engine, what)]
 
 
 def remove_strays(worker: Worker) -> list[Finding]:

@@ -33,6 +33,7 @@ class Worker:
         self.store = store
         self.driver = driver
         self.holders = holders
+        holders.expect(store.ledger.engine)
         self.stopwatch = Stopwatch()
         self.acting: set[str] = set()
         self.probing: set[int] = set()

@@ -191,3 +191,15 @@ def test_the_commands_say_what_they_did(lab: Settings, tmp_path: Path) -> None:
     assert isinstance(again.exception, StartError) and "exists" in str(again.exception)
     done = CliRunner().invoke(root.app, ["restore", archive, *config])
     assert done.exit_code == 0 and "left alone" in done.output and "live leases" in done.output
+
+
+def test_on_a_new_host_the_engine_is_forgotten(lab: Settings, tmp_path: Path) -> None:
+    """Only where it is said: its containers are gone for good."""
+    ledger = Ledger(lab.ledger)
+    ledger.keep_engine(1.0, "the first")
+    ledger.close()
+    make_backup(lab, tmp_path / "copy.tar")
+    restore_backup(lab, tmp_path / "copy.tar")
+    assert Ledger(lab.ledger).engine == "the first"
+    restore_backup(lab, tmp_path / "copy.tar", new_host=True)
+    assert Ledger(lab.ledger).engine == ""

@@ -113,6 +113,7 @@ class FakeHolders:
         self.stopped: set[str] = set()
         self.labels: dict[str, Stray] = {}
         self.is_silent = False
+        self.engine_id = self.expected = ""
         self.removed: list[str] = []
         self.before_remove: Callable[[], None] = lambda: None
 
@@ -123,6 +124,12 @@ class FakeHolders:
 
     def missing(self, holders: Any) -> set[str]:
         return set() if self.is_silent else {h for h in holders if h not in self.there}
+
+    def engine(self) -> str:
+        return self.engine_id
+
+    def expect(self, engine: str) -> None:
+        self.expected = engine
 
     def labelled(self) -> list[Stray]:
         if self.is_silent:

@@ -28,11 +28,15 @@ class Engine:
         self.listed = listed
         self.removed: list[tuple[str, bool]] = []
         self.filters: Any = None
+        self.id = "the first"
 
     def inspect_container(self, number: str) -> dict[str, str]:
         if self.error:
             raise self.error
         return {"Id": number}
+
+    def info(self) -> dict[str, str]:
+        return {"ID": self.id}
 
     def containers(self, *, all: bool, filters: Any) -> Any:
         if self.error:
@@ -182,3 +186,16 @@ def test_kinds() -> None:
     assert both.probe(HOLDER) is Liveness.ALIVE
     assert both.probe(process_holder(os.getpid())) is Liveness.UNKNOWN
     assert not both.remove("process:1,2,b", force=True)
+
+
+def test_another_engine_does_not_know() -> None:
+    """Its 404, or the 404 of one that does not say who it is, frees nothing."""
+    engine = Engine(docker.errors.NotFound("no such container"))
+    asked = holders(engine)
+    asked.expect("the first")
+    assert asked.probe(HOLDER) is Liveness.GONE
+    engine.id = "another"
+    assert asked.probe(HOLDER) is Liveness.UNKNOWN
+    assert not asked.remove(HOLDER, force=True)
+    engine.id = ""
+    assert asked.probe(HOLDER) is Liveness.UNKNOWN

@@ -124,3 +124,18 @@ def refused(call: Callable[[], object]) -> str:
     with pytest.raises(Refused) as info:
         call()
     return info.value.reason
+
+
+def test_the_engine_is_changed_only_where_nothing_is_at_it(world: World) -> None:
+    """While a lease's container is at one, another is shown and not believed."""
+    world.holders.engine_id = "the first"
+    alice = world.run("alice")
+    world.pool.reconcile()
+    assert world.holders.expected == world.ledger.engine == "the first"
+    world.holders.engine_id = "another"
+    found = [one for one in world.pool.reconcile() if one.what == "engine"]
+    assert world.holders.expected == world.ledger.engine == "the first"
+    assert len(found) == 1 and "none of them is freed" in found[0].finding
+    world.end(alice)
+    assert [one for one in world.pool.reconcile() if one.what == "engine"] == []
+    assert world.holders.expected == world.ledger.engine == "another"

@@ -40,6 +40,12 @@ class LivingHolders:
     def missing(self, holders: Collection[str]) -> set[str]:
         return {holder for holder in holders if holder in self.gone}
 
+    def engine(self) -> str:
+        return ""
+
+    def expect(self, engine: str) -> None:
+        pass
+
     def labelled(self) -> list[object]:
         return []
 
