@@ -29,7 +29,7 @@ def lab_toml(folder: Path, text: str = "") -> Path:
     return file
 
 
-Refusal = Callable[[Path], str]
+Refusal = Callable[..., str]
 
 
 def up(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -65,8 +65,8 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.delenv(name)
     monkeypatch.setattr(launch, "Siblings", None)  # what is not refused fails
 
-    def run(file: Path) -> str:
-        words = ["up", "--config", str(file), "--port", str(free_ports())]
+    def run(file: Path, port: int | None = None) -> str:
+        words = ["up", "--config", str(file), "--port", str(port or free_ports())]
         monkeypatch.setattr(sys, "argv", ["miglab", *words])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -76,14 +76,26 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
-def test_a_port_in_use_is_one_message(tmp_path: Path) -> None:
-    """A taken port ends the start with exit status 2, says which, and starts nothing."""
+def test_a_port_in_use_is_one_message(tmp_path: Path, refusal: Refusal) -> None:
+    """A taken port ends the start, says which, and starts nothing."""
     port = free_ports()
     with socket.create_server(("127.0.0.1", port + 3)):
-        ended = up(lab_toml(tmp_path), "--port", str(port))
-    assert ended.returncode == 2
-    assert f"port {port + 3}" in ended.stderr and "Traceback" not in ended.stderr
+        assert f"port {port + 3}" in refusal(lab_toml(tmp_path), port)
     assert not (tmp_path / ".lab").exists()
+
+
+NO_DOCKER = """
+students = {spawner = "docker", docker_url = "unix:///nonexistent/docker.sock"}
+lab.students_can_act_as_staff = true
+"""
+
+
+def test_no_docker_is_one_message(tmp_path: Path) -> None:
+    """As a process, too: exit status 2 and no traceback."""
+    ended = up(lab_toml(tmp_path, NO_DOCKER), "--port", str(free_ports()))
+    assert ended.returncode == 2
+    assert "no Docker engine answers" in ended.stderr and "Traceback" not in ended.stderr
+    assert not (tmp_path / ".lab" / "logs").exists()
 
 
 BAD = {
@@ -94,11 +106,6 @@ BAD = {
     "no such authenticator": (
         'authentication.class = "oauthen.Nobody"\nlab.students_can_act_as_staff = true\n',
         "authentication.class",
-    ),
-    "no Docker": (
-        'students = {spawner = "docker", docker_url = "unix:///nonexistent/docker.sock"}\n'
-        "lab.students_can_act_as_staff = true\n",
-        "no Docker engine answers",
     ),
 }
 
