@@ -10,6 +10,7 @@ import httpx
 import pytest
 from jupyterhub import orm, roles
 from jupyterhub.tests.mocking import MockHub
+from tests.empty import empty_hub
 from traitlets.config import Config
 
 from miglab_bench.harness.hub_here import NoProxy
@@ -26,7 +27,7 @@ class Hub:
 
     def __init__(self, app: MockHub) -> None:
         self.app = app
-        self.http = httpx.AsyncClient(base_url=app.hub.url, timeout=30)
+        self.http = httpx.AsyncClient(base_url=app.hub.url, timeout=30, verify=False)
 
     def user(self, name: str, groups: tuple[str, ...] = ()) -> Any:
         """A person, with these groups; made if need be."""
@@ -175,6 +176,9 @@ async def hub(
 ) -> AsyncIterator[Hub]:
     """A running hub."""
     monkeypatch.chdir(tmp_path)
+    database = tmp_path / "jupyterhub.sqlite"
+    database.write_bytes(empty_hub())
+    monkeypatch.setenv("JUPYTERHUB_TEST_DB_URL", f"sqlite:///{database}")
     app = MockHub.instance(config=hub_config)
     await app.initialize([])
     await app.start()

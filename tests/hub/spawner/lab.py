@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import httpx
+from tests.empty import empty_ledger
 from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseView
@@ -68,6 +69,7 @@ class PoolLab:
         self.settings = SETTINGS
         self.secret_file = folder / "pool.secret"
         self.secret_file.write_text(SECRET)
+        (folder / "ledger.sqlite").write_bytes(empty_ledger())
         self.machine = SimulatedMachine.create(folder / "gpus", gpus=1)
         self.way = CuttableTransport()
         self.http = httpx.AsyncClient(transport=self.way)

@@ -1,14 +1,13 @@
 """A lab without servers: pool, simulated GPUs, and holders and a clock that the test moves."""
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
+from tests.empty import empty_ledger
 
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseView
@@ -146,15 +145,6 @@ class FakeHolders:
         self.removed.append(holder)
         self.there.discard(holder)
         return True
-
-
-@cache
-def empty_ledger() -> bytes:
-    """A ledger as the migrations make it; they run once, and test_ledger tests them."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.sqlite"
-        Ledger(path).close()
-        return path.read_bytes()
 
 
 class World:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.empty import empty_ledger
 
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseView
@@ -69,6 +70,7 @@ async def host(
 ) -> AsyncIterator[PoolRunner]:
     SimulatedMachine.create(tmp_path / "gpus", 1, "A100-40GB")
     driver = open_gpus(simulated_state=tmp_path / "gpus")
+    (tmp_path / "ledger.sqlite").write_bytes(empty_ledger())
     ledger = Ledger(tmp_path / "ledger.sqlite")
     rules = {"ml": Course(title="ML", shapes=("1g.5gb", "3g.20gb"), default="1g.5gb")}
     tuning = Tuning(probe_s=0.0, keep_warm=False)

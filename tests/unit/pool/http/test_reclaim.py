@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.empty import empty_ledger
 from tests.unit.pool.conftest import FakeHolders
 
 from miglab_api.tickets import TicketRequest
@@ -46,6 +47,7 @@ class ReclaimService:
         self.at, self.ticks = 1_800_000_000.0, 0.0
         self.holders = FakeHolders()
         self.driver = open_gpus(simulated_state=folder / "gpus")
+        (folder / "ledger.sqlite").write_bytes(empty_ledger())
         self.ledger = Ledger(folder / "ledger.sqlite")
         settings = PoolSettings(
             courses={"ml": Course(title="ML", shapes=("7g.40gb",))},
