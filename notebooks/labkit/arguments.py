@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,6 +20,10 @@ IN_WORDS: Mapping[Any, str] = {
     float: "a number",
     bool: "True or False",
     Path: "a path",
+    Callable: "a function",
+    Sequence: "a list",
+    Mapping: "a dictionary",
+    type(None): "nothing",
 }
 MOST_SHOWN = 60
 
@@ -27,8 +31,8 @@ MOST_SHOWN = 60
 def public(function: Callable[Given, Found]) -> Callable[Given, Found]:
     """Make a call refuse, as a `WrongArgument`, what its signature does not take.
 
-    Checked are the number and names of arguments, and those annotated with plain types, paths or
-    `Callable`; the rest is up to the function.
+    Checked are the number and names of arguments, and the kind of those that are annotated with
+    classes; what is in a list or dictionary is up to the function.
     """
     shape = inspect.signature(function)
     hints = typing.get_type_hints(function)
@@ -54,22 +58,20 @@ def public(function: Callable[Given, Found]) -> Callable[Given, Found]:
 def _refuse(call: str, name: str, value: Any, hint: Any) -> None:
     accepted = _accepted(hint)
     if accepted and not any(_is(value, one) for one in accepted):
-        words = " or ".join(IN_WORDS.get(one, "nothing") for one in accepted if one is not Callable)
-        words = words or "a function"
+        words = " or ".join(IN_WORDS.get(one) or f"a `{one.__name__}`" for one in accepted)
         shown = repr(value)[:MOST_SHOWN]
         raise WrongArgument(f"{call} takes {words} for `{name}`, not {shown}.")
 
 
 def _accepted(hint: Any) -> tuple[Any, ...]:
-    """The plain kinds a hint allows; empty where it is not checked here."""
-    if hint in IN_WORDS or hint is type(None):
-        return (hint,)
+    """The kinds a hint allows; empty where it is not checked here."""
     origin = typing.get_origin(hint)
-    if origin is Callable or origin is typing.get_origin(Callable[..., Any]):
-        return (Callable,)
     if origin in (typing.Union, types.UnionType):
         parts = [_accepted(one) for one in typing.get_args(hint)]
         return tuple(one for part in parts for one in part) if all(parts) else ()
+    kind = origin or hint
+    if isinstance(kind, type) and kind not in (object, Any):
+        return (kind,)
     return ()
 
 
@@ -80,4 +82,6 @@ def _is(value: Any, kind: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
+    if kind is Sequence:
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return isinstance(value, kind)

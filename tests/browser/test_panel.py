@@ -67,9 +67,11 @@ class PanelLab:
         return f"{self.url}/doc/workspaces/{name}/tree/{name}/panel.ipynb"
 
 
-def set_up(home: Path, what: str, settings: dict[str, object]) -> None:
+def set_up(
+    home: Path, what: str, settings: dict[str, object], extension: str = "apputils-extension"
+) -> None:
     """Write one of JupyterLab's settings."""
-    folder = home / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension"
+    folder = home / ".jupyter/lab/user-settings/@jupyterlab" / extension
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{what}.jupyterlab-settings").write_text(json.dumps(settings))
 
@@ -156,12 +158,14 @@ def test_predict_run_and_watch_the_plot_move(jupyter, page):
     run.click()
     plot = output.locator("svg[role=img]")
     expect(plot).to_be_visible()
-    expect(plot).to_contain_text("you predicted 30 ms")
+    expect(plot).to_contain_text("measured here")
     dots = plot.locator("circle[fill-opacity]")
     first = dots.count()
     assert first < 120
     expect(dots.nth(first)).to_be_attached()  # a later redraw has a sample more
     finish(output)
+    expect(plot).to_contain_text("you predicted 30 ms")
+    expect(output.get_by_role("status")).to_contain_text("You predicted 30 ms; it is 40")
     expect(dots).to_have_count(120)
     output.get_by_role("button", name="Data table").click()
     expect(output.get_by_role("table")).to_contain_text("40 ms")

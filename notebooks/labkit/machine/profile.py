@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from labkit.arguments import public
+
 ARITHMETIC = re.compile(
     r"gemm|nvjet|cutlass|xmma|wgmma|sdpa|flash|fmha|conv|aten::(addmm|mm|bmm|baddbmm|linear)$"
     r"|mkldnn|scaled_dot_product",
@@ -20,6 +22,7 @@ ARITHMETIC = re.compile(
 CALLS = 3
 
 
+@public
 def profile_of(work: Callable[[], Any]) -> dict[str, float]:
     """Milliseconds of one call by what limits them: `sm_ms` and `memory_ms`; and `kernels`.
 

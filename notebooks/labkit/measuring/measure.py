@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit import errors, stats
+from labkit.arguments import public
 from labkit.machine.memory import PeakMemory
 from labkit.machine.readings import Readings
 from labkit.measuring.place import spread
@@ -124,6 +125,7 @@ async def measure_async(
     return record()
 
 
+@public
 def measure(
     function: Function, *, samples: int | None = None, ranks: int = 1, **options: Any
 ) -> Measurement:
@@ -189,6 +191,7 @@ async def compare_async(
     return record()
 
 
+@public
 def compare(
     a: Function, b: Function, *, band: tuple[float, float] = (0.95, 1.05), **options: Any
 ) -> Comparison:
@@ -248,6 +251,7 @@ async def ranks_async(
     )
 
 
+@public
 def ranks(
     function: Function, *, n: int = 2, timeout_s: float = TIMEOUT_S, **options: Any
 ) -> RankResults:
@@ -283,6 +287,7 @@ async def peak_async(
     )
 
 
+@public
 def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> PeakMemory:
     """Peak memory of one call.
 

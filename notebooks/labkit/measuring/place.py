@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from labkit.arguments import public
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.records import Device, Lease, Place, Tier
@@ -77,6 +78,7 @@ def _gpus(place: Place) -> int:
     return sum(card.backend == "cuda" for card in place.devices)
 
 
+@public
 def count_visible(choices: Sequence[str]) -> int:
     """How many devices a process finds that was given several names in CUDA_VISIBLE_DEVICES."""
     readings = Readings(1)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from labkit.arguments import public
 from labkit.errors import NotMeasured, StudentError
 from labkit.evidence.evidence import Point
 from labkit.machine.device import tier_of
@@ -33,6 +34,7 @@ def rounds() -> int:
     return usual_samples()
 
 
+@public
 def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     """Time several functions in turns; call it inside a function that `together` sends to a child.
 
@@ -124,6 +126,7 @@ def _slowest(said: list[Any]) -> tuple[float, ...]:
     return tuple(max(turn) for turn in zip(*said, strict=True))
 
 
+@public
 def together(
     function: Callable[..., Any],
     spots: Mapping[str, float] | Sequence[str],
@@ -173,6 +176,7 @@ def _numbered(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]
     return {label: float(place) for place, label in enumerate(spots)}
 
 
+@public
 def apart(
     function: Callable[..., Any],
     spots: Mapping[str, Mapping[str, Any]],
@@ -212,6 +216,7 @@ def apart(
     return tuple(step(place, label, given) for place, (label, given) in enumerate(spots.items()))
 
 
+@public
 def computed_step(
     label: str, x: float, function: Callable[..., float], *given: Any
 ) -> MeasuringStep:
@@ -233,6 +238,7 @@ def computed_step(
     return MeasuringStep(label, run, 1.0)
 
 
+@public
 def fits_step(
     label: str,
     x: float,
@@ -277,6 +283,7 @@ def fits_step(
     return MeasuringStep(label, run, 3 * BUDGET_S)
 
 
+@public
 def copies_step(
     label: str, x: float, function: Callable[..., Any], way: Way, *, copies: int, **arguments: Any
 ) -> MeasuringStep:

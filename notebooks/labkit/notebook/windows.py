@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit.arguments import public
 from labkit.errors import ChildTimeout
 from labkit.evidence.evidence import Point
 from labkit.machine.readings import Readings
@@ -248,6 +249,7 @@ def _meet(folder: Path, number: int, copies: int, typical_s: float) -> tuple[flo
     return start, window_s
 
 
+@public
 def gain_step(
     label: str,
     x: float,
@@ -271,6 +273,7 @@ def gain_step(
     return _turns_step(label, x, measured, _gain_point, series)
 
 
+@public
 def crowd_step(
     label: str, x: float, function: Callable[..., Any], way: sharing.Way | str, **options: Any
 ) -> MeasuringStep:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.arguments import public
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.machine.readings import Readings
@@ -119,6 +120,7 @@ class Experiment:
         return point.label if self.is_categorical else point.x
 
 
+@public
 def timed_step(
     label: str,
     x: float,
@@ -160,6 +162,7 @@ def timed_step(
     return MeasuringStep(label, run, seconds)
 
 
+@public
 def compared_step(
     label: str,
     x: float,

@@ -26,7 +26,7 @@ MOST_DOTS = 80
 ITALIC = ' font-style="italic"'
 ARROWS = {"rises": "↗", "flat": "→", "falls": "↘"}
 STYLE = (
-    "width:100%;max-width:64rem;height:auto;color:var(--jp-content-font-color0,CanvasText);"
+    "width:100%;max-width:54rem;height:auto;color:var(--jp-content-font-color0,CanvasText);"
     "font:15px system-ui,sans-serif"
 )
 DASHES = {
@@ -128,7 +128,7 @@ def _point(mark: Mark, series: Series, index: int, space: Scales) -> str:
     colour, x = COLOURS[index % len(COLOURS)], space.place(mark, index)
     parts = [_spread(mark, x, colour, space), _interval(mark, x, colour, space)]
     parts.append(_marker(x, space.y.at(mark.y), index, colour, hollow=series.is_hollow))
-    if space.is_categorical and not index:
+    if space.is_categorical and not index and not space.plot.is_zoomed:
         said = number(mark.y)
         parts.append(_text(x + 14, space.y.at(mark.y) - 6, said, "start", ' font-size="13"'))
     return "".join(parts)

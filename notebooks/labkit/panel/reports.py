@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import textwrap
 import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -12,6 +13,8 @@ from labkit.errors import LabError, WrongArgument
 from labkit.evidence.evidence import Evidence
 from labkit.panel.experiment import Experiment, Points
 from labkit.panel.runner import Runner
+
+WIDE = 110  # characters of a cell's output, which the notebook would break within a word
 
 
 class Reported(Protocol):
@@ -60,7 +63,7 @@ class CellReport:
             stopped = self._panel.evidence.stopped or ""
             hint = f"{self._panel.experiment.key}: measure first"
             return "\n".join(words for words in (missing, stopped, hint) if words)
-        said = self._panel.runner.message if self._with_message else ""
+        said = textwrap.fill(self._panel.runner.message, WIDE) if self._with_message else ""
         return "\n".join(words for words in (said, self._printed(points)) if words)
 
     def _printed(self, points: Points) -> str:

@@ -105,7 +105,7 @@ class Widgets:
             self.table,
             *([self.claim, self.verdict] if experiment.check else []),
             self.explanation,
-            self.keep,
+            w.HBox([self.keep]),
         ]
 
     def _connect(self, panel: Controlled) -> None:

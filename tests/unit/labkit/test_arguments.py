@@ -1,0 +1,101 @@
+"""Every public call refuses nonsense with a sentence, and starts nothing for it."""
+
+import inspect
+import types
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import labkit
+from labkit.errors import LabError
+
+NONSENSE = st.one_of(
+    st.none(),
+    st.integers(max_value=0),
+    st.floats(allow_nan=True),
+    st.text(max_size=8),
+    st.binary(max_size=4),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.builds(object),
+)
+FINDS_OUT = {"where", "is_quick", "is_measured_here", "rounds", "peak_rss_mib"}  # take nothing
+CALLS = sorted(
+    name
+    for name in labkit.__all__
+    if inspect.isfunction(getattr(labkit, name)) and name not in FINDS_OUT
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_children(monkeypatch, tmp_path):
+    """A call that starts a child or writes a file has not refused."""
+
+    def started(*_, **__):
+        raise AssertionError("nonsense was measured")
+
+    monkeypatch.setattr("labkit.run.child.run_blocking", started)
+    monkeypatch.setattr("labkit.measuring.measure.run_blocking", started)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    arguments=st.lists(NONSENSE, max_size=3),
+    named=st.dictionaries(st.sampled_from(["samples", "n", "key", "x"]), NONSENSE, max_size=2),
+)
+def test_nonsense_is_refused_in_a_sentence_or_does_no_harm(name, arguments, named):
+    """A LabError with words; never a TypeError, an AttributeError or a trace from inside."""
+    try:
+        getattr(labkit, name)(*arguments, **named)
+    except LabError as error:
+        assert len(str(error)) > 20
+        assert str(error)[0].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("measure", (5,), "takes a function for `function`"),
+        ("compare", (len, None), "takes a function for `b`"),
+        ("fresh_copy", (3,), "takes a text for `name`"),
+        ("summary", ("T-1", 4), "takes a text for `keys`"),
+        ("card", ("here",), "takes a `Place` for `place`"),
+        ("cite", ("wikipedia",), "No source"),
+        ("experiment", ("T-2", 5), "is no step"),
+        ("experiment", ("NEW",), "give title, question"),
+        ("experiment", (), "missing a required argument"),
+        ("together", (3, ("a",)), "takes a function for `function`"),
+        ("together", (len, 3), "takes a dictionary or a list for `spots`"),
+        ("timed_step", ("a", "right", len), "takes a number for `x`"),
+        ("hand_in", (7,), "`notebooks`"),
+    ],
+)
+def test_what_is_wrong_is_named(name, arguments, says):
+    """The sentence says which argument, and what it should be."""
+    with pytest.raises(LabError, match=says):
+        getattr(labkit, name)(*arguments)
+
+
+def test_a_known_experiment_asks_for_its_words():
+    """Braces that nobody fills, and words that nobody asked for, are named."""
+    step = labkit.computed_step("a", 1, lambda: 1.0)
+    with pytest.raises(LabError, match="MIG-1 takes unit"):
+        labkit.experiment("MIG-1", step)
+    with pytest.raises(LabError, match="T-2 takes no words"):
+        labkit.experiment("T-2", step, unit="SMs")
+    own = {"title": "Mine", "question": "How long?", "x_label": "x", "y_label": "ms"}
+    assert labkit.experiment("MY-1", step, **own).experiment.title == "Mine"
+    with pytest.raises(LabError, match="has no colour"):
+        labkit.experiment("MY-1", step, **own, colour="red")
+
+
+def test_every_public_name_is_a_call_a_record_or_a_room():
+    """Nothing else is exported."""
+    for name in labkit.__all__:
+        kinds = types.FunctionType | types.ModuleType | type | str | int
+        assert isinstance(getattr(labkit, name), kinds), name
