@@ -63,10 +63,10 @@ def examine_host(settings: Settings) -> list[HealthFinding]:
 def examine_files(settings: Settings) -> Iterator[HealthFinding]:
     """Secrets that others can read, and a state folder that cannot be written."""
     if not settings.state.is_dir():
-        yield wrong("state", f"{settings.state} is not there", "start the lab once: ./lab up")
+        yield wrong("state", f"{settings.state} does not exist", "start the lab once: ./lab up")
         return
     if not os.access(settings.state, os.W_OK):
-        yield wrong("state", f"{settings.state} cannot be written", "give it to the lab's user")
+        yield wrong("state", f"{settings.state} is not writable", "make the lab's user its owner")
     else:
         yield fine("state", str(settings.state))
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
@@ -79,8 +79,8 @@ def _secret(file: Path) -> HealthFinding:
     except OSError as error:
         return wrong("secrets", f"{file}: {error.strerror}", "start the lab once: ./lab up")
     if mode & 0o077:
-        do = f"delete it and start the lab anew, which makes another (or chmod 600 {file})"
-        return wrong("secrets", f"{file} can be read by others (mode {mode:o})", do)
+        do = f"delete it and restart the lab, which creates a new one (or chmod 600 {file})"
+        return wrong("secrets", f"other users can read {file} (mode {mode:o})", do)
     return fine("secrets", f"{file.name}, mode {mode:o}")
 
 
@@ -88,9 +88,11 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
     """Space where the ledger and the homes lie."""
     folder = next(path for path in (settings.state, *settings.state.parents) if path.exists())
     free_gib = shutil.disk_usage(folder).free / 2**30
-    found = f"{free_gib:.1f} GiB free below {folder}"
+    found = f"{free_gib:.1f} GiB free in {folder}"
     if free_gib < LEAST_FREE_GIB:
-        yield wrong("disk", found, f"make room: a lab needs {LEAST_FREE_GIB:.0f} GiB at least")
+        yield wrong(
+            "disk", found, f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
+        )
     else:
         yield fine("disk", found)
 
@@ -135,23 +137,23 @@ def _one_gpu(driver: WatchedDriver, uuid: str) -> list[HealthFinding]:
 
 def _rights() -> Iterator[HealthFinding]:
     if os.geteuid() == 0 or (MIG_RIGHTS.exists() and os.access(MIG_RIGHTS, os.R_OK)):
-        yield fine("permissions", "MIG may be configured")
+        yield fine("permissions", "slices can be created and destroyed")
         return
     do = "run the pool service as root, or give its user nvidia-cap1 (MIG config)"
-    yield wrong("permissions", f"{MIG_RIGHTS} cannot be read: slices cannot be made", do)
+    yield wrong("permissions", f"{MIG_RIGHTS} is not readable, so slices cannot be created", do)
 
 
 def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
     """Engine, image and toolkit, if students are containers."""
     if settings.students.spawner != "docker":
-        yield fine("Docker", "not used: students are local processes, no isolation")
+        yield fine("Docker", "not used: students' servers are local processes without isolation")
         return
     url = settings.students.docker_url
     try:
         client = docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S, version="auto")
     except (docker.errors.DockerException, requests.RequestException) as error:
-        do = "start it, and let the lab's user reach its socket (which is as good as root)"
-        yield wrong("Docker", f"{url} does not answer: {error}", do)
+        do = "start it, and give the lab's user access to its socket (as good as root)"
+        yield wrong("Docker", f"the engine at {url} does not answer: {error}", do)
         return
     try:
         yield _engine(str(client.version()["Version"]))
@@ -165,7 +167,11 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
 def _engine(version: str) -> HealthFinding:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < OLDEST_ENGINE:
-        return wrong("Docker", f"engine {version}", "install 19.03 or newer: it hands over GPUs")
+        return wrong(
+            "Docker",
+            f"engine {version}",
+            "install 19.03 or newer, which can pass GPUs to containers",
+        )
     return fine("Docker", f"engine {version}")
 
 
@@ -173,7 +179,7 @@ def _image(client: Any, image: str) -> HealthFinding:
     try:
         client.inspect_image(image)
     except docker.errors.ImageNotFound:
-        return wrong("image", f"{image} is not there", "build it: images/build")
+        return wrong("image", f"the engine has no image {image}", "build it: images/build")
     except (docker.errors.DockerException, requests.RequestException) as error:
         return wrong("image", f"unknown: {error}", "see the engine's log")
     return fine("image", image)
@@ -182,9 +188,9 @@ def _image(client: Any, image: str) -> HealthFinding:
 def _toolkit(client: Any) -> HealthFinding:
     runtimes = client.info().get("Runtimes", {})
     if "nvidia" in runtimes or shutil.which(TOOLKIT_HOOK):
-        return fine("toolkit", "NVIDIA container toolkit is there")
+        return fine("toolkit", "the NVIDIA container toolkit is installed")
     do = "install nvidia-container-toolkit, then restart dockerd"
-    return wrong("toolkit", f"{TOOLKIT_HOOK} is not on the PATH", do)
+    return wrong("toolkit", f"{TOOLKIT_HOOK} is not in the PATH", do)
 
 
 def examine_pool(settings: Settings) -> Iterator[HealthFinding]:

@@ -23,7 +23,7 @@ SSH, HTTP = 22, 80
 def examine_egress(settings: Settings) -> Iterator[HealthFinding]:
     """Try the host and the metadata service from a container like a student's."""
     if settings.students.spawner != "docker":
-        yield fine("egress", "not tried: students are local processes, no isolation")
+        yield fine("egress", "not tested: students' servers are local processes without isolation")
         return
     try:
         api = docker.APIClient(base_url=settings.students.docker_url, timeout=LONGEST_S)
@@ -32,7 +32,9 @@ def examine_egress(settings: Settings) -> Iterator[HealthFinding]:
         finally:
             api.close()
     except (DockerException, requests.RequestException) as error:
-        yield wrong("egress", f"not tried: {error}", "see that the engine runs and has the image")
+        yield wrong(
+            "egress", f"not tested: {error}", "check that the engine runs and has the image"
+        )
 
 
 def _tried(api: Any, settings: Settings) -> HealthFinding:
@@ -44,18 +46,18 @@ def _tried(api: Any, settings: Settings) -> HealthFinding:
         subnets = _pools(api) if name.endswith(networks.OWN) else _subnets(found)
     if open_to := egress.reached(said):
         do = _what_to_do(subnets, (settings.hub_port, settings.student_port))
-        return wrong("egress", f"students' containers reach {', '.join(open_to)}", do)
-    return fine("egress", f"students' containers do not reach {', '.join(targets)}")
+        return wrong("egress", f"students' containers can reach {', '.join(open_to)}", do)
+    return fine("egress", f"students' containers cannot reach {', '.join(targets)}")
 
 
 def _what_to_do(subnets: list[str], ports: tuple[int, int]) -> str:
     if not subnets:
         return (
-            "each server's network has another address: set default-address-pools in "
-            "/etc/docker/daemon.json and restart the engine, then look again for the rules"
+            "each server's network has a different address: set default-address-pools in "
+            "/etc/docker/daemon.json, restart the engine, and run this again to get the rules"
         )
     rules = "\n".join(egress.rules(subnets, ports))
-    return f"as root on the host, and kept over reboots:\n{rules}"
+    return f"run this as root on the host, and make it survive reboots:\n{rules}"
 
 
 def _run(api: Any, settings: Settings, network: str, targets: list[str]) -> str:

@@ -170,7 +170,7 @@ async def test_what_is_fine_opens_by_keyboard(open_page: Open) -> None:
     await expect(page.get_by_role("heading", name="3 things to look at")).to_be_visible()
     await page.get_by_text("What is fine").focus()
     await page.keyboard.press("Enter")
-    await expect(page.get_by_text("MIG on: is cut on demand")).to_be_visible()
+    await expect(page.get_by_text("MIG on: partitioned on demand")).to_be_visible()
 
 
 # The Health page stays current.
@@ -214,7 +214,7 @@ async def test_what_changes_is_shown(lab: PageLab, health: Page) -> None:
     await expect(health.get_by_role("heading", name="2 things to look at")).to_be_visible()
     await expect(health.get_by_role("status")).to_have_text("2 things to look at")
     assert await health.evaluate("document.activeElement.id") == "fine-words"
-    await expect(health.get_by_text("MIG on: is cut on demand")).to_be_visible()
+    await expect(health.get_by_text("MIG on: partitioned on demand")).to_be_visible()
 
 
 async def test_nobody_looks_at_a_hidden_page(lab: PageLab, health: Page) -> None:

@@ -18,25 +18,25 @@ from miglab_pool.views.health_findings import HealthFinding
 
 FOUND = 1
 
-app = typer.Typer(help="Find what is wrong with the lab.", invoke_without_command=True)
+app = typer.Typer(help="Find problems with the lab.", invoke_without_command=True)
 
 
 @app.callback()
 def doctor(
     config: Annotated[
-        Path | None, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)
+        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     egress: Annotated[
         bool,
         typer.Option(
-            "--egress", help="Also try, from a container, what students reach of the host."
+            "--egress", help="Also test, from a container, what students can reach of the host."
         ),
     ] = False,
 ) -> None:
-    """Look at settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
+    """Check settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
 
-    Exit status 0: all fine; 1: something was found; 2: it could not look.
+    Exit status 0: no problems; 1: problems were found; 2: the check could not run.
     """
     settings = load(config)
     findings = examine(settings)

@@ -58,7 +58,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=F
 
 @app.callback()
 def miglab() -> None:
-    """A JupyterHub teaching lab on shared GPUs: each student a MIG slice of their own."""
+    """A JupyterHub teaching lab on shared GPUs, in which each student gets a MIG slice."""
 
 
 def main() -> None:

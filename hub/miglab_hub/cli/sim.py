@@ -19,24 +19,24 @@ from miglab_pool.gpu.simulated.state import Delays, StateError
 BAD_INPUT = 2
 DEFAULT_STATE = Path(".lab/gpus")
 
-app = typer.Typer(help="Simulated GPUs: make, show, load and break them.", no_args_is_help=True)
+app = typer.Typer(help="Create, show, load and break simulated GPUs.", no_args_is_help=True)
 State = Annotated[
     Path,
     typer.Option("--state", help="The folder of the simulated machine.", envvar="MIGLAB_SIM_STATE"),
 ]
-OnGpu = Annotated[str | None, typer.Option("--gpu", help="GPU by index or UUID; default 0.")]
+OnGpu = Annotated[str | None, typer.Option("--gpu", help="Index or UUID of the GPU; by default 0.")]
 
 
 @app.command()
 def create(
-    gpus: Annotated[int, typer.Option(help="How many GPUs.")] = 1,
+    gpus: Annotated[int, typer.Option(help="Number of GPUs.")] = 1,
     model: Annotated[str, typer.Option(help=f"One of {', '.join(models())}.")] = "A100-40GB",
     state: State = DEFAULT_STATE,
-    mig: Annotated[bool, typer.Option("--mig/--no-mig", help="MIG mode.")] = True,
-    create_s: Annotated[float, typer.Option(min=0, help="Time to create a slice, s.")] = 0.0,
-    destroy_s: Annotated[float, typer.Option(min=0, help="Time to destroy a slice, s.")] = 0.0,
+    mig: Annotated[bool, typer.Option("--mig/--no-mig", help="Whether MIG is on.")] = True,
+    create_s: Annotated[float, typer.Option(min=0, help="Seconds to create a slice.")] = 0.0,
+    destroy_s: Annotated[float, typer.Option(min=0, help="Seconds to destroy a slice.")] = 0.0,
 ) -> None:
-    """Make a simulated machine."""
+    """Create a simulated machine and print its GPUs' UUIDs."""
     delays = Delays(create_gpu_instance_s=create_s, destroy_gpu_instance_s=destroy_s)
     with _one_message():
         machine = SimulatedMachine.create(state, gpus, model, mig=mig, delays=delays)
@@ -49,7 +49,7 @@ def show(
     state: State = DEFAULT_STATE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the machine: GPUs, slices, processes, what is broken."""
+    """Show the machine: GPUs, slices, processes, and what is broken."""
     with _one_message():
         machine = SimulatedMachine(state)
         if as_json:
@@ -61,12 +61,16 @@ def show(
 @app.command()
 def process(
     pid: Annotated[int, typer.Argument(help="The process id.", min=1)],
-    on: Annotated[str | None, typer.Option(help="UUID of the slice or GPU it runs on.")] = None,
-    memory_mib: Annotated[
-        int | None, typer.Option(help="GPU memory, MiB; left out: NVML does not tell.", min=0)
+    on: Annotated[
+        str | None, typer.Option(help="UUID of the slice or GPU on which it runs.")
     ] = None,
-    activity_pct: Annotated[float, typer.Option(min=0, max=100, help="How busy, %.")] = 0.0,
-    end: Annotated[bool, typer.Option("--end", help="End it.")] = False,
+    memory_mib: Annotated[
+        int | None, typer.Option(help="GPU memory in MiB; without it, NVML reports none.", min=0)
+    ] = None,
+    activity_pct: Annotated[
+        float, typer.Option(min=0, max=100, help="GPU activity in percent.")
+    ] = 0.0,
+    end: Annotated[bool, typer.Option("--end", help="End the process.")] = False,
     state: State = DEFAULT_STATE,
 ) -> None:
     """Run a process on a slice or GPU, change it, or end it."""
@@ -75,22 +79,24 @@ def process(
         if end:
             machine.remove_process(pid)
         elif on is None:
-            raise LookupError("Say where it runs, with --on UUID, or end it, with --end.")
+            raise LookupError("Give --on UUID to say where the process runs, or --end to end it.")
         else:
             machine.add_process(on, pid, memory_mib, activity_pct)
 
 
 @app.command(name="break")
 def break_(
-    how: Annotated[Break, typer.Argument(help="What breaks; 'ok' repairs.")],
+    how: Annotated[Break, typer.Argument(help="What to break; 'ok' repairs everything.")],
     gpu: OnGpu = None,
-    xid: Annotated[int, typer.Option(help="For 'xid': the number.", min=1)] = 79,
+    xid: Annotated[int, typer.Option(help="For 'xid': its number.", min=1)] = 79,
     function: Annotated[
         str | None,
-        typer.Option(help="For 'fail' and 'hang': the NVML function, or how its name begins."),
+        typer.Option(
+            help="For 'fail' and 'hang': the NVML function, or the beginning of its name."
+        ),
     ] = None,
-    error: Annotated[str, typer.Option(help="For 'fail': NVML's error.")] = "UNKNOWN",
-    times: Annotated[int, typer.Option(help="For 'fail': how many calls.", min=1)] = 1,
+    error: Annotated[str, typer.Option(help="For 'fail': the NVML error.")] = "UNKNOWN",
+    times: Annotated[int, typer.Option(help="For 'fail': how many calls fail.", min=1)] = 1,
     state: State = DEFAULT_STATE,
 ) -> None:
     """Break the machine or one of its GPUs, or repair it."""
@@ -103,14 +109,14 @@ def break_(
         elif how is not Break.FAIL:
             machine.break_gpu(how, uuid, xid)
         elif function is None:
-            raise LookupError("Say which function fails, with --function nvml….")
+            raise LookupError("Give --function nvml… to say which function fails.")
         else:
             machine.fail_next(function, error_code(error), times, only)
 
 
 @app.command()
 def reboot(state: State = DEFAULT_STATE) -> None:
-    """Reboot: MIG modes stay, slices and processes are gone."""
+    """Reboot the machine: MIG modes stay, slices and processes are gone."""
     with _one_message():
         SimulatedMachine(state).reboot()
 
@@ -118,13 +124,15 @@ def reboot(state: State = DEFAULT_STATE) -> None:
 @app.command()
 def mig(
     mode: Annotated[str, typer.Argument(help="on or off")],
-    gpu: Annotated[str | None, typer.Option(help="GPU by index or UUID; default all.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Index or UUID of the GPU; by default all.")
+    ] = None,
     state: State = DEFAULT_STATE,
 ) -> None:
-    """Turn MIG on or off, with the reset that it takes; refused while the GPU is in use."""
+    """Turn MIG on or off, with the necessary reset; refused while the GPU is in use."""
     with _one_message():
         if mode not in ("on", "off"):
-            raise ValueError(f"MIG is turned 'on' or 'off', not {mode!r}.")
+            raise ValueError(f"The MIG mode is 'on' or 'off', not {mode!r}.")
         machine = SimulatedMachine(state)
         machine.set_mig(mode == "on", None if gpu is None else _gpu_uuid(machine, gpu))
 
@@ -134,7 +142,7 @@ def run(
     program: Annotated[list[str], typer.Argument(help="A Python program and its arguments.")],
     state: State = DEFAULT_STATE,
 ) -> None:
-    """Run an unmodified Python program written against pynvml (nvitop, gpustat) on the machine."""
+    """Run an unmodified Python program that uses pynvml (nvitop, gpustat) on the machine."""
     with _one_message():
         SimulatedMachine(state).state()
         run_program(program, state)
@@ -204,10 +212,10 @@ def _row(part: dict[str, Any], processes: list[dict[str, Any]]) -> list[str]:
 
 
 def _troubles(view: dict[str, Any]) -> list[str]:
-    troubles = [f"ordered failure: {fault}" for fault in view["faults"]]
+    troubles = [f"requested failure: {fault}" for fault in view["faults"]]
     troubles += [f"hanging calls: {hang}" for hang in view["hangs"]]
     if not view["driver_loaded"]:
         troubles.append("the driver is not loaded")
     if not view["may_configure"]:
-        troubles.append("creating and destroying is not permitted")
+        troubles.append("creating and destroying slices is not permitted")
     return troubles

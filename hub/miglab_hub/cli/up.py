@@ -13,12 +13,10 @@ app = typer.Typer()
 
 @app.command()
 def up(
-    config: Annotated[Path, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)] = Path(
+    config: Annotated[Path, typer.Option(help="The settings file.", envvar=ENV_CONFIG)] = Path(
         "lab.toml"
     ),
-    port: Annotated[
-        int | None, typer.Option(help="Takes over from lab.port.", min=1, max=65531)
-    ] = None,
+    port: Annotated[int | None, typer.Option(help="Overrides lab.port.", min=1, max=65531)] = None,
 ) -> None:
-    """Start the lab in the foreground; Ctrl-C ends it."""
+    """Run the lab in the foreground until Ctrl-C."""
     raise typer.Exit(run_up(config, port))

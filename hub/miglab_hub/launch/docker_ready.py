@@ -31,13 +31,13 @@ def students_bridge(settings: Settings) -> str:
     except DockerException as error:
         raise StartError(
             f"{settings.file}: students.docker_url: no Docker engine answers at {url}: {error}. "
-            "Is it running, and may this user use its socket?"
+            "Check that it runs and that this user may use its socket"
         ) from error
     try:
         _check_image(api, settings)
         return _bridge(api, settings)
     except DockerException as error:
-        raise StartError(f"the Docker engine at {url} refuses: {error}") from error
+        raise StartError(f"the Docker engine at {url} refused a request: {error}") from error
     finally:
         api.close()
 
@@ -59,13 +59,14 @@ def _bridge(api: "APIClient", settings: Settings) -> str:
     if not keeps_apart(found):
         raise StartError(
             f'{settings.file}: students.network: on the Docker network "{name}" students\' servers '
-            f"reach one another (it was made without {ICC}=false): docker network rm {name}, and "
-            "the lab makes it anew, or name another"
+            f"can reach one another (it was created without {ICC}=false): remove it with "
+            f"`docker network rm {name}`, and the lab creates it anew; or name another network"
         )
     address = gateway(found)
     if not address:
         raise StartError(
             f'{settings.file}: students.network: the Docker network "{name}" has no address for '
-            f"the host; docker network rm {name}, and the lab makes it anew, or name another"
+            f"the host: remove it with `docker network rm {name}`, and the lab creates it anew; or "
+            "name another network"
         )
     return address

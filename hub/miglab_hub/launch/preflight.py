@@ -72,11 +72,11 @@ def check_ports(settings: Settings) -> None:
     """
     proxy_bind, pool_bind = settings.addresses.proxy_bind, settings.addresses.pool_bind
     for host, port, whose in (
-        (settings.lab.host, settings.lab.port, "the lab itself"),
+        (settings.lab.host, settings.lab.port, "the lab"),
         (proxy_bind, settings.proxy_port, "the proxy's API"),
         (settings.addresses.hub_bind or "127.0.0.1", settings.hub_port, "the hub"),
         (pool_bind, settings.pool_port, "the pool"),
-        (settings.addresses.student_bind or "127.0.0.1", settings.student_port, "students"),
+        (settings.addresses.student_bind or "127.0.0.1", settings.student_port, "the pool"),
     ):
         _check_port(host, port, whose)
 
@@ -94,10 +94,10 @@ def _check_port(host: str, port: int, whose: str) -> None:
 def _port_words(error: OSError, host: str, port: int, whose: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} on {host}, for {whose}, is in use: is another lab running? "
-            "Stop it, or choose another with --port (five in a row are needed)"
+            f"port {port} on {host}, which {whose} needs, is in use: if another lab is running, "
+            "stop it; or choose another port with --port (the lab uses five in a row)"
         )
-    return f"cannot listen on {host} port {port}, for {whose}: {error.strerror or error}"
+    return f"{whose} cannot listen on port {port} of {host}: {error.strerror or error}"
 
 
 def check_state(settings: Settings) -> None:
@@ -109,9 +109,9 @@ def check_state(settings: Settings) -> None:
     try:
         settings.state.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StartError(f"cannot make the state folder {settings.state}: {error}") from error
+        raise StartError(f"cannot create the state folder {settings.state}: {error}") from error
     if not os.access(settings.state, os.W_OK | os.X_OK):
-        raise StartError(f"the state folder {settings.state} cannot be written by this user")
+        raise StartError(f"this user cannot write to the state folder {settings.state}")
 
 
 def check_alone(settings: Settings) -> None:
@@ -157,8 +157,8 @@ def check_authenticator(settings: Settings) -> None:
         _Authenticator(class_=wanted)
     except (TraitError, ImportError, AttributeError) as error:
         raise StartError(
-            f"{settings.file}: authentication.class: no authenticator {wanted!r} can be imported "
-            f"({error}): install its package into the lab's environment, or correct the name"
+            f"{settings.file}: authentication.class: the authenticator {wanted!r} cannot be "
+            f"imported ({error}): install its package in the lab's environment, or correct the name"
         ) from error
 
 

@@ -143,7 +143,7 @@ class Siblings:
         if self._now() - sibling.started_at > STEADY_S:
             sibling.pause_s = FIRST_PAUSE_S
         self._say(
-            f"the {sibling.name} ended ({_ending(status)}); starting it again in "
+            f"the {sibling.name} stopped ({_ending(status)}) and starts again in "
             f"{sibling.pause_s:g} s; see {self._log(sibling)}"
         )
         sibling.process = None

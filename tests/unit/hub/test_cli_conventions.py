@@ -133,7 +133,7 @@ def test_news_are_what_changed() -> None:
     assert news(None, before) == [
         "GPU 0: ok",
         "slice 1: 1g.5gb on GPU 0 {0}:1, free",
-        "ticket 5: 1g.5gb for bob, waiting, number 1 in line",
+        "ticket 5: 1g.5gb for bob, waiting, position 1",
     ]
     assert news(before, before) == []
     now = snapshot(held, slice_view(2, 1, state=SliceState.MAKING), paused="Repairs", state="lost")
@@ -144,7 +144,7 @@ def test_news_are_what_changed() -> None:
         "slice 2: 1g.5gb on GPU 0 {1}:1, making",
         "ticket 5: gone",
     ]
-    assert news(now, before)[0] == "granting again"
+    assert news(now, before)[0] == "new leases are granted again"
 
 
 def test_news_of_hostile_names_are_text() -> None:
@@ -208,7 +208,7 @@ def test_times_as_people_write_them(text: str, at: float) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "2h ago", "-1h", "2026-02-30", "1y", "9" * 400])
 def test_no_time(text: str) -> None:
     """What is none is said to be none."""
-    with pytest.raises(typer.BadParameter, match="is no time"):
+    with pytest.raises(typer.BadParameter, match="is not a time"):
         moment(text, NOON)
 
 
@@ -235,7 +235,7 @@ def test_audit_for_people_and_programs(
     assert asked == ["/audit?by=il+se&course=ml&everything=True&limit=5"]
     assert "person:ilse" in said and "gpu GPU-0" in said and "[red]?[2Jexam" in said
     assert json.loads(run(lab, "audit", "--json")) == [entry]
-    assert run(lab, "audit") == "Nobody did anything.\n"
+    assert run(lab, "audit") == "The audit has no such entries.\n"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,8 @@ def test_show(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
 def test_show_without_any(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """Nothing applied is said, too."""
     nothing = Layouts(at=0.0, layouts=(), gpus=()).model_dump(mode="json")
-    assert "cut on demand" in run(monkeypatch, lab, AnsweringService(nothing), "show").stdout
+    said = run(monkeypatch, lab, AnsweringService(nothing), "show").stdout
+    assert "partitioned on demand" in said
 
 
 def test_show_as_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
@@ -147,7 +148,7 @@ def test_remove(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     service = AnsweringService(now())
     result = run(monkeypatch, lab, service, "remove", "week 1+2", "--reason", "over")
     assert service.asked[0][:2] == ("DELETE", "/layout/week%201%2B2?reason=over")
-    assert result.stdout == "layout week 1+2 is removed\n"
+    assert result.stdout == "layout week 1+2 has been removed\n"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_remove(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     [
         ((DONE,), 0, "GPU 0: as the layout says"),
         ((DONE, TO_DO), 1, "lease 7"),
-        ((), 0, "nothing to differ from"),
+        ((), 0, "nothing to check"),
     ],
 )
 def test_assert(

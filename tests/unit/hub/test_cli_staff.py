@@ -114,7 +114,7 @@ def test_messages_for_people_and_programs(
     assert "\x1b" not in said
     assert json.loads(run(lab, "messages", "--json"))[0]["text"] == hostile
     service.answers["/messages"] = []
-    assert run(lab, "messages") == "No message is shown.\n"
+    assert run(lab, "messages") == "No messages are being shown.\n"
 
 
 def test_a_reclaim_says_when_it_ends(service: Service, lab: Path) -> None:

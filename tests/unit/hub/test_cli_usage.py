@@ -54,7 +54,7 @@ def test_a_table(asked: list[str], lab: Path) -> None:
     rows = [line for line in said.splitlines() if line]
     assert rows[0] == "from 2026-11-02 to 2026-11-08, UTC" and len(rows) == 5
     assert "=ml[red]?[2J" in rows[2] and "12.3" in rows[2] and "1.5 min" in rows[2]
-    assert "not known" in rows[3] and rows[4].startswith("all")
+    assert "unknown" in rows[3] and rows[4].startswith("all")
     assert "\x1b" not in said
 
 

@@ -21,24 +21,29 @@ app = typer.Typer()
 def audit(
     context: typer.Context,
     since: Annotated[
-        str | None, typer.Option(help="From then on: 90m, 2h, 3d ago, or 2026-11-24 10:00.")
+        str | None, typer.Option(help="From this time on: 90m, 2h or 3d ago, or 2026-11-24 10:00.")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Before then; as --since.")] = None,
-    by: Annotated[str | None, typer.Option(help="Only what this person did.")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Before this time; written like --since.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Only actions of this person.")] = None,
     what: Annotated[
-        str | None, typer.Option(help="Only one kind: gpu, slice, lease, ticket, reservation …")
+        str | None,
+        typer.Option(help="Only one kind of object: gpu, slice, lease, ticket, reservation …"),
     ] = None,
     thing: Annotated[
-        str | None, typer.Option(help="Only this one: its number, or a GPU's UUID.")
+        str | None, typer.Option(help="Only this object: its number, or a GPU's UUID.")
     ] = None,
     course: Annotated[str | None, typer.Option(help="Only what concerns this course.")] = None,
     everything: Annotated[
-        bool, typer.Option("--everything", help="Also what nobody did by hand.")
+        bool, typer.Option("--everything", help="Also what the pool did by itself.")
     ] = False,
-    limit: Annotated[int, typer.Option(help="The newest so many.", min=1, max=1000)] = 100,
+    limit: Annotated[
+        int, typer.Option(help="Show at most this many, the newest first.", min=1, max=1000)
+    ] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show who did what, when and why, the newest first."""
+    """List who did what, when and why, the newest first."""
     now = time.time()
     asked = {
         "since": moment(since, now), "until": moment(until, now),
@@ -65,7 +70,7 @@ def moment(text: str | None, now: float) -> float | None:
         return datetime.fromisoformat(text.strip()).timestamp()
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time: 90m, 2h, 3d, 2026-11-24 and 2026-11-24T10:00 are."
+            f"{text!r} is not a time; write 90m, 2h, 3d, 2026-11-24 or 2026-11-24T10:00."
         ) from None
 
 
@@ -76,4 +81,4 @@ def _table(entries: list[dict[str, Any]]) -> RenderableType:
         thing = f"{one['what']} {one['thing']}"
         words = (one["by"], one["action"], thing, one["course"], one["from_state"], one["to_state"])
         made.add_row(when, *(cell(word) for word in (*words, one["reason"])))
-    return made if entries else "Nobody did anything."
+    return made if entries else "The audit has no such entries."

@@ -8,7 +8,7 @@ import typer
 from miglab_hub.cli.pool import audit, layout, leases, reserve, site, staff, status, usage, watch
 from miglab_hub.settings.lab_toml import ENV_CONFIG
 
-app = typer.Typer(help="The pool: who holds what, who waits.", no_args_is_help=True)
+app = typer.Typer(help="See and steer the pool.", no_args_is_help=True)
 for room in (status, watch, leases, staff, reserve, site, usage, audit):
     app.add_typer(room.app)
 app.add_typer(layout.app, name="layout")
@@ -18,13 +18,15 @@ app.add_typer(layout.app, name="layout")
 def pool(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)
+        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
     ] = None,
-    url: Annotated[str | None, typer.Option(help="The pool's address, if not lab.toml's.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The pool's address; by default lab.toml's.")
+    ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with a hub API token; without: this host's operator."),
+        typer.Option(help="File with a hub API token; without one, you act as the operator."),
     ] = None,
 ) -> None:
-    """See who holds what and who waits, and steer it."""
+    """See who holds which slices and who waits, and steer the pool."""
     context.obj = (config, url, token_file)

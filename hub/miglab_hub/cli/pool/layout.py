@@ -29,13 +29,14 @@ from miglab_hub.cli.pool.reserve import seconds
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 
-app = typer.Typer(help="How GPUs are to be cut.", no_args_is_help=True)
+app = typer.Typer(help="How the GPUs are partitioned.", no_args_is_help=True)
 DIFFERS = 1
 POLL_S = 1.0
 
 LayoutFile = Annotated[Path, typer.Argument(help="A layout file (YAML); - for standard input.")]
 Names = Annotated[
-    list[str] | None, typer.Option("--only", help="Only the layout of this name; may be repeated.")
+    list[str] | None,
+    typer.Option("--only", help="Only the layout with this name; may be repeated."),
 ]
 
 
@@ -43,11 +44,11 @@ Names = Annotated[
 def show(
     context: typer.Context,
     as_file: Annotated[
-        bool, typer.Option("--file", help="Print a layout file of what is applied.")
+        bool, typer.Option("--file", help="Print the applied layouts as a layout file.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is applied, and how each GPU stands to it."""
+    """Show the applied layouts, and how each GPU compares with them."""
     if as_file:
         answer = api(context).call("GET", "/layout/file")
         tell(answer, as_json, lambda: answer["text"].rstrip("\n"))
@@ -60,7 +61,7 @@ def show(
 def diff(
     context: typer.Context, file: LayoutFile, only: Names = None, as_json: AsJson = False
 ) -> None:
-    """Say what applying would change, who would have to leave first, and when that could be."""
+    """Show what applying a file would change, which leases block it, and until when."""
     answer = api(context).call("POST", "/layout/diff", _text(file, only))
     tell(answer, as_json, lambda: _diffs([LayoutDiff.model_validate(one) for one in answer]))
 
@@ -72,14 +73,14 @@ def apply(
     only: Names = None,
     reason: Annotated[str, typer.Option(help="Why; staff read it.")] = "",
     now: Annotated[
-        bool, typer.Option("--now", help="Ask back the leases in the way, with a warning.")
+        bool, typer.Option("--now", help="Reclaim the blocking leases after a warning.")
     ] = False,
     warning: Annotated[
-        str, typer.Option(help="How long they are warned with --now; 0: taken back at once.")
+        str, typer.Option(help="With --now: how long the holders are warned; 0 for no warning.")
     ] = "5m",
     as_json: AsJson = False,
 ) -> None:
-    """Apply layouts by draining: who runs runs on, no new lease gets in the way."""
+    """Apply layouts by draining: running leases go on, and no new lease blocks a layout."""
     body = _text(file, only) | {"reason": reason, "now": now, "warning_s": seconds(warning)}
     answer = api(context).call("PUT", "/layout", body)
     tell(answer, as_json, lambda: _applied(Applied.model_validate(answer)))
@@ -89,29 +90,29 @@ def apply(
 def remove(
     context: typer.Context,
     name: str,
-    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; the audit records it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """End a layout: its GPUs are cut on demand again, or by the layout beneath it."""
+    """Remove a layout: another layout, or demand, then decides about its GPUs."""
     query = f"?{urlencode({'reason': reason})}" if reason else ""
     answer = api(context).call("DELETE", f"/layout/{quote(name, safe='')}{query}")
-    tell(answer, as_json, lambda: f"layout {shown(name)} is removed")
+    tell(answer, as_json, lambda: f"layout {shown(name)} has been removed")
 
 
 @app.command("assert")
 def assert_(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(help="A layout file; none: what is applied.")
+        Path | None, typer.Argument(help="A layout file; by default the applied layouts.")
     ] = None,
     only: Names = None,
-    wait: Annotated[str, typer.Option(help="Wait so long for it to conform.")] = "0",
+    wait: Annotated[str, typer.Option(help="How long to wait for the GPUs to conform.")] = "0",
     as_json: AsJson = False,
 ) -> None:
-    """Check that the GPUs are cut so; exit status 1 if one is not, saying what differs."""
+    """Check that the GPUs are partitioned as a layout says; exit status 1 if one differs."""
     body = {} if file is None else _text(file, only)
     if file is None and only:
-        raise typer.BadParameter("--only chooses from a file: name one.")
+        raise typer.BadParameter("--only chooses layouts from a file, so name the file too.")
     answer = _asked(api(context), body, time.monotonic() + seconds(wait))
     tell(answer, as_json, lambda: _asserted(Asserted.model_validate(answer)))
     raise typer.Exit(0 if answer["conforms"] else DIFFERS)
@@ -150,7 +151,7 @@ def _text(file: Path, only: Sequence[str] | None) -> dict[str, Any]:
 
 def _shown(found: Layouts) -> RenderableType:
     if not found.layouts:
-        return "No layout is applied: every GPU is cut on demand."
+        return "No layout is applied: every GPU is partitioned on demand."
     made = table("layout", "course", "state", "when", "GPUs", "by")
     for one in found.layouts:
         row = (one.name, one.course, _state(one), _when(one), _on(one, found.gpus), one.made_by)
@@ -227,7 +228,7 @@ def _ready(gpu: GpuLayout) -> str:
     if gpu.conforms or not gpu.layout:
         return ""
     if gpu.blocked:
-        return "when somebody has acted"
+        return "after somebody has acted"
     if gpu.ready_at is None:
         return "unknown"
     return f"by {_clock(gpu.ready_at)}" if gpu.drains else "at once"
@@ -257,7 +258,7 @@ def _news(found: Applied) -> Iterator[str]:
 
 def _asserted(found: Asserted) -> RenderableType:
     if not found.gpus:
-        return "No layout is in force now: there is nothing to differ from."
+        return "No layout is in force now, so there is nothing to check."
     if found.conforms:
         indexes = ", ".join(str(gpu.index) for gpu in found.gpus)
         return f"GPU {indexes}: as the layout says"

@@ -1,4 +1,4 @@
-"""`miglab pool leases, release, extend, cancel, reclaim`: one student's lease or place in line."""
+"""`miglab pool leases, release, extend, cancel, reclaim`: one student's lease or ticket."""
 
 import time
 from typing import Annotated
@@ -16,7 +16,7 @@ app = typer.Typer()
 @app.command()
 def leases(
     context: typer.Context,
-    user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only this user's leases.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the live leases."""
@@ -35,7 +35,7 @@ def leases(
 
 @app.command()
 def release(context: typer.Context, lease: int, reason: Why = "", as_json: AsJson = False) -> None:
-    """Ask for a lease back: its server is stopped, then its slices are free."""
+    """Release a lease: its server is stopped, and then its slices are free."""
     answer = api(context).call("POST", f"/leases/{lease}/release", {"reason": reason})
     tell(answer, as_json, lambda: of_thing(answer, "lease"))
 
@@ -44,11 +44,11 @@ def release(context: typer.Context, lease: int, reason: Why = "", as_json: AsJso
 def extend(
     context: typer.Context,
     lease: int,
-    minutes: Annotated[float, typer.Argument(help="How much longer, minutes.", min=1)],
+    minutes: Annotated[float, typer.Argument(help="How many minutes longer.", min=1)],
     reason: Why = "",
     as_json: AsJson = False,
 ) -> None:
-    """Give a lease more time; a warning by staff ends with it."""
+    """Give a lease more time; this also ends a warning by staff."""
     body = {"by_s": minutes * 60} | ({"reason": reason} if reason else {})
     answer = api(context).call("POST", f"/leases/{lease}/extend", body)
     tell(answer, as_json, lambda: of_thing(answer, "lease"))
@@ -56,7 +56,7 @@ def extend(
 
 @app.command()
 def cancel(context: typer.Context, ticket: int, as_json: AsJson = False) -> None:
-    """Take a ticket out of the line."""
+    """Remove a ticket from the queue."""
     answer = api(context).call("DELETE", f"/tickets/{ticket}")
     tell(answer, as_json, lambda: of_thing(answer, "ticket"))
 
@@ -64,16 +64,20 @@ def cancel(context: typer.Context, ticket: int, as_json: AsJson = False) -> None
 @app.command("reclaim")
 def reclaim_(
     context: typer.Context,
-    lease: Annotated[int | None, typer.Argument(help="Take this lease back.")] = None,
-    reason: Annotated[str, typer.Option(help="Why; its holder reads it.  With a lease.")] = "",
-    warning: Annotated[str, typer.Option(help="How long its holder is warned first.")] = "5m",
-    now: Annotated[bool, typer.Option("--now", help="Take it back without a warning.")] = False,
+    lease: Annotated[int | None, typer.Argument(help="The lease to reclaim.")] = None,
+    reason: Annotated[str, typer.Option(help="With a lease: why; its holder reads it.")] = "",
+    warning: Annotated[
+        str, typer.Option(help="With a lease: how long its holder is warned.")
+    ] = "5m",
+    now: Annotated[
+        bool, typer.Option("--now", help="Reclaim the lease without a warning.")
+    ] = False,
     explain: Annotated[
         str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a lease back; without one: say what the reclaimer thinks of each in use, and why."""
+    """Reclaim a lease; without one, show what the reclaimer thinks of each lease, and why."""
     if lease is not None:
         body = reclaim.request(reason, "0" if now else warning)
         answer = api(context).call("POST", f"/leases/{lease}/reclaim", body)

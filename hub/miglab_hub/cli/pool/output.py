@@ -18,7 +18,7 @@ from miglab_hub.pool_api import PoolApi, connect
 PIPE_WIDTH = 10_000  # a line of a table is never folded in a pipe
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's answer as JSON.")]
-Why = Annotated[str, typer.Option("--reason", help="Why; the person concerned reads it.")]
+Why = Annotated[str, typer.Option("--reason", help="Why; the person concerned can read it.")]
 
 
 def api(context: typer.Context) -> PoolApi:

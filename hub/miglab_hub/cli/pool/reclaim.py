@@ -1,4 +1,4 @@
-"""`miglab pool reclaim`: taking a lease back; what the reclaimer thinks of one, for people."""
+"""`miglab pool reclaim`: reclaims a lease; shows what the reclaimer thinks of one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,19 +15,19 @@ UNKNOWN = "unknown"
 
 
 def request(reason: str, warning: str) -> dict[str, Any]:
-    """What is sent to take a lease back.
+    """What is sent to reclaim a lease.
 
     Args:
         reason: why; its holder reads it.
         warning: how long its holder is warned first, as a person types it.
     """
     if not reason:
-        raise typer.BadParameter("say why, with --reason", param_hint="--reason")
+        raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
     return {"reason": reason, "warning_s": seconds(warning)}
 
 
 def taken(lease: Mapping[str, Any]) -> str:
-    """A lease that is taken back, in a sentence."""
+    """A lease that is reclaimed, in a sentence."""
     warning = lease["warning"]
     left_s = None if warning is None else warning["reclaim_at"] - warning["at"]
     when = "" if left_s is None else f"; it ends in {left_s:.0f} s"
@@ -41,7 +41,7 @@ def thoughts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> Render
         told: answers of ``GET /api/reclaim``.
         with_figures: also what each was decided by.
     """
-    return Group(*_parts(told, with_figures)) if told else "No lease in use."
+    return Group(*_parts(told, with_figures)) if told else "No lease is in use."
 
 
 def _parts(told: Sequence[Mapping[str, Any]], with_figures: bool) -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""`miglab pool reserve, reservations, unreserve`: places for a class, weekly or once."""
+"""`miglab pool reserve, reservations, unreserve`: slots for a class, weekly or once."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,8 +19,8 @@ UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 STATE_WORDS = {
     ReservationState.PLANNED: "planned",
-    ReservationState.KEPT: "places kept",
-    ReservationState.OPEN: "takes place",
+    ReservationState.KEPT: "slots kept",
+    ReservationState.OPEN: "in progress",
 }
 
 
@@ -28,25 +28,25 @@ STATE_WORDS = {
 def reserve_(
     context: typer.Context,
     course: str,
-    shape: Annotated[str, typer.Argument(help="What a student asks for, such as 1g.5gb.")],
-    from_time: Annotated[str, typer.Option("--from", help="Local time, HH:MM.")],
-    to_time: Annotated[str, typer.Option("--to", help="Local time, HH:MM, the same day.")],
+    shape: Annotated[str, typer.Argument(help="The shape that students ask for, such as 1g.5gb.")],
+    from_time: Annotated[str, typer.Option("--from", help="Local start time, HH:MM.")],
+    to_time: Annotated[str, typer.Option("--to", help="Local end time, HH:MM, on the same day.")],
     tz: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")],
-    count: Annotated[int, typer.Option(help="For how many students.", min=1)],
+    count: Annotated[int, typer.Option(help="How many slots.", min=1)],
     weekly: Annotated[
         list[str] | None, typer.Option(help="Weekdays, such as tue or mon,wed.")
     ] = None,
     on: Annotated[
-        str | None, typer.Option(help="Date of a single time, or first day of a weekly one.")
+        str | None, typer.Option(help="Date of a single reservation, or first day of a weekly one.")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Last day of a weekly one.")] = None,
+    until: Annotated[str | None, typer.Option(help="Last day of a weekly reservation.")] = None,
     grace: Annotated[
-        str, typer.Option(help="How long after the start what is not taken up is kept.")
+        str, typer.Option(help="How long after the start unclaimed slots are kept.")
     ] = "15m",
-    reason: Annotated[str, typer.Option(help="What it is for; staff read it.")] = "",
+    reason: Annotated[str, typer.Option(help="What it is for; staff can read it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Reserve slices for a course: kept before and at the start, each week or once."""
+    """Reserve slices for a course, weekly or once."""
     body = {
         "course": course, "shape": shape, "count": count,
         "weekdays": weekdays(weekly or ()), "date": on, "until": until,
@@ -59,13 +59,13 @@ def reserve_(
 
 @app.command()
 def reservations(context: typer.Context, as_json: AsJson = False) -> None:
-    """List what is reserved, the next in front."""
+    """List the reservations, the next one first."""
     answer = api(context).call("GET", "/reservations")
 
     def words() -> RenderableType:
         made = table("id", "course", "shape", "taken up", "when", "next", "state")
         fill(made, [ReservationView.model_validate(one) for one in answer])
-        return made if answer else "Nothing is reserved."
+        return made if answer else "There are no reservations."
 
     tell(answer, as_json, words)
 
@@ -74,10 +74,10 @@ def reservations(context: typer.Context, as_json: AsJson = False) -> None:
 def unreserve(
     context: typer.Context,
     reservation: int,
-    reason: Annotated[str, typer.Option(help="Why; it is kept in the ledger.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; the audit records it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Cancel a reservation; who has a slice of it keeps it."""
+    """Cancel a reservation; students who have a slice keep it."""
     query = f"?{urlencode({'reason': reason})}" if reason else ""
     answer = api(context).call("DELETE", f"/reservations/{reservation}{query}")
     tell(answer, as_json, lambda: sentence(ReservationView.model_validate(answer)))
@@ -87,7 +87,7 @@ def seconds(text: str) -> float:
     """``15m``, ``1.5h``, ``90s`` or ``900`` in seconds."""
     match = DURATION.fullmatch(text.strip().lower())
     if match is None or match[2] not in UNITS_S:
-        raise typer.BadParameter(f"{text!r} is no duration: 15m, 1.5h, 90s or 900 are.")
+        raise typer.BadParameter(f"{text!r} is not a duration; write 15m, 1.5h, 90s or 900.")
     return float(match[1]) * UNITS_S[match[2]]
 
 
@@ -96,14 +96,14 @@ def weekdays(texts: Iterable[str]) -> list[str]:
     words = [word for text in texts for word in re.split(r"[,+ ]+", text.lower()) if word]
     wrong = [word for word in words if word[:3] not in WEEKDAYS]
     if wrong:
-        raise typer.BadParameter(f"{wrong[0]!r} is no weekday: {', '.join(WEEKDAYS)} are.")
+        raise typer.BadParameter(f"{wrong[0]!r} is not a weekday; write {', '.join(WEEKDAYS)}.")
     return [day for day in WEEKDAYS if day in {word[:3] for word in words}]
 
 
 def sentence(one: ReservationView) -> str:
     """One reservation, for people."""
     return shown(
-        f"reservation {one.id}: {one.count} times {one.shape} for {one.course}, {_when(one)}: "
+        f"reservation {one.id}: {one.count} × {one.shape} for {one.course}, {_when(one)}: "
         f"{_state(one)}{f'; next {_next(one)}' if one.starts_at else ''}"
     )
 

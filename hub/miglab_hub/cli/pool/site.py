@@ -12,30 +12,30 @@ app = typer.Typer()
 @app.command()
 def pause(
     context: typer.Context,
-    why: Annotated[str, typer.Argument(help="Shown to all.")],
+    why: Annotated[str, typer.Argument(help="The reason, which everybody can read.")],
     as_json: AsJson = False,
 ) -> None:
-    """Grant no new leases; what runs, runs on."""
+    """Stop granting new leases; running leases go on."""
     answer = api(context).call("POST", "/pool/pause", {"why": why})
-    tell(answer, as_json, lambda: "paused")
+    tell(answer, as_json, lambda: "new leases are paused")
 
 
 @app.command()
 def resume(context: typer.Context, as_json: AsJson = False) -> None:
     """Grant leases again."""
     answer = api(context).call("POST", "/pool/resume")
-    tell(answer, as_json, lambda: "granting again")
+    tell(answer, as_json, lambda: "new leases are granted again")
 
 
 @app.command()
 def adopt(context: typer.Context, slice_id: int, reason: Why = "", as_json: AsJson = False) -> None:
-    """Take over a foreign slice: it is DESTROYED, and its place is the pool's."""
+    """Take over the placement of a foreign slice, which is DESTROYED."""
     answer = api(context).call("POST", f"/slices/{slice_id}/adopt", {"reason": reason})
     tell(answer, as_json, lambda: f"slice {slice_id} is being destroyed")
 
 
 @app.command()
 def clear(context: typer.Context, slice_id: int, reason: Why = "", as_json: AsJson = False) -> None:
-    """Try again to destroy a slice that was set aside."""
+    """Try again to destroy a quarantined slice."""
     answer = api(context).call("POST", f"/slices/{slice_id}/clear", {"reason": reason})
-    tell(answer, as_json, lambda: f"slice {slice_id} is tried again")
+    tell(answer, as_json, lambda: f"the pool tries again to destroy slice {slice_id}")

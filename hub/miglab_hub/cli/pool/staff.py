@@ -15,7 +15,10 @@ from miglab_hub.pool_api import PoolApi
 app = typer.Typer()
 
 Needed = Annotated[
-    str, typer.Option("--reason", help="Why; kept with your name, whom it concerns reads it.")
+    str,
+    typer.Option(
+        "--reason", help="Why; the audit records it, and the people concerned can read it."
+    ),
 ]
 
 
@@ -26,18 +29,18 @@ class DrainTarget(StrEnum):
     SLICE = "slice"
 
 
-Kind = Annotated[DrainTarget, typer.Argument(help="What: a gpu or a slice.")]
-Which = Annotated[str, typer.Argument(help="A GPU's index or UUID; a slice's number.")]
+Kind = Annotated[DrainTarget, typer.Argument(help="gpu or slice.")]
+Which = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's number.")]
 
 
-# -- places ---------------------------------------------------------------------------------------
+# -- GPUs and slices ------------------------------------------------------------------------------
 
 
 @app.command()
 def drain(
     context: typer.Context, kind: Kind, which: Which, reason: Needed, as_json: AsJson = False
 ) -> None:
-    """Give nobody new this GPU or slice; who is on it runs on."""
+    """Give no new leases on a GPU or slice; running leases go on."""
     pool = api(context)
     answer = pool.call("POST", f"{_path(pool, kind, which)}/drain", {"reason": reason})
     tell(answer, as_json, lambda: f"{kind.value} {shown(which)} is draining: {shown(reason)}")
@@ -47,26 +50,28 @@ def drain(
 def undrain(
     context: typer.Context, kind: Kind, which: Which, reason: Why = "", as_json: AsJson = False
 ) -> None:
-    """Give leases on this GPU or slice again."""
+    """End a drain: give leases on a GPU or slice again."""
     pool = api(context)
     answer = pool.call("POST", f"{_path(pool, kind, which)}/undrain", {"reason": reason})
-    tell(answer, as_json, lambda: f"{kind.value} {shown(which)} takes leases again")
+    tell(answer, as_json, lambda: f"{kind.value} {shown(which)} is not draining any more")
 
 
 @app.command()
 def quarantine(
     context: typer.Context, slice_id: int, reason: Needed, as_json: AsJson = False
 ) -> None:
-    """Set a slice aside that nobody holds: it stays as it is until clear."""
+    """Take a slice that nobody holds out of service; it stays as it is until `clear`."""
     answer = api(context).call("POST", f"/slices/{slice_id}/quarantine", {"reason": reason})
-    tell(answer, as_json, lambda: f"slice {slice_id} is set aside: {shown(reason)}")
+    tell(answer, as_json, lambda: f"slice {slice_id} is quarantined: {shown(reason)}")
 
 
 def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
     """The API's path of a place; a GPU may be named by its index."""
     if kind is DrainTarget.SLICE:
         if not which.isdecimal():
-            raise typer.BadParameter(f"{which!r} is no slice: `miglab pool status` has their ids.")
+            raise typer.BadParameter(
+                f"{which!r} is not a slice; `miglab pool status` lists their numbers."
+            )
         return f"/slices/{which}"
     if not which.isdecimal():
         return f"/gpus/{quote(which, safe='')}"
@@ -77,23 +82,27 @@ def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
     return f"/gpus/{quote(uuid, safe='')}"
 
 
-# -- the line -------------------------------------------------------------------------------------
+# -- the queue ------------------------------------------------------------------------------------
 
 
 @app.command("next")
 def next_(
     context: typer.Context,
     ticket: int,
-    reason: Annotated[str, typer.Option("--reason", help="Why; needed unless with --undo.")] = "",
-    undo: Annotated[bool, typer.Option("--undo", help="Give it its own place again.")] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why; required unless you give --undo.")
+    ] = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Return the ticket to its own position.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a ticket the next slices that fit; nobody who runs is cut off for it."""
+    """Give a ticket the next slices that fit; no running lease is ended for it."""
     if not undo and not reason:
-        raise typer.BadParameter("say why, with --reason", param_hint="--reason")
+        raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
     body = None if undo else {"reason": reason}
     answer = api(context).call("DELETE" if undo else "POST", f"/tickets/{ticket}/next", body)
-    where = f"number {answer['position']} in line" if answer["position"] else "not in line"
+    where = f"position {answer['position']}" if answer["position"] else "not in the queue"
     tell(answer, as_json, lambda: f"{of_thing(answer, 'ticket')}, {where}")
 
 
@@ -103,27 +112,29 @@ def next_(
 @app.command()
 def message(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(help="What they read in JupyterLab.")],
+    text: Annotated[str, typer.Argument(help="The message.")],
     user: Annotated[str | None, typer.Option(help="To this user.")] = None,
-    server: Annotated[str | None, typer.Option(help="At this server of theirs alone.")] = None,
-    course: Annotated[str | None, typer.Option(help="To everybody of this course.")] = None,
+    server: Annotated[str | None, typer.Option(help="Only at this server of the user.")] = None,
+    course: Annotated[str | None, typer.Option(help="To everybody in this course.")] = None,
     everybody: Annotated[bool, typer.Option("--all", help="To everybody.")] = False,
-    shown_for: Annotated[str, typer.Option("--for", help="For so long: 15m, 1.5h.")] = "60m",
+    shown_for: Annotated[
+        str, typer.Option("--for", help="How long it is shown: 15m, 1.5h.")
+    ] = "60m",
     as_json: AsJson = False,
 ) -> None:
     """Show a message in JupyterLab, with your name."""
     if sum((user is not None, course is not None, everybody)) != 1:
-        raise typer.BadParameter("say to whom: one of --user, --course and --all")
+        raise typer.BadParameter("say who gets the message: --user, --course or --all")
     named = {"to_user": user, "to_server": server, "to_course": course}
     to = {key: value for key, value in named.items() if value is not None}
     body = {"text": text, "all": everybody, "minutes": seconds(shown_for) / 60, **to}
     answer = api(context).call("POST", "/messages", body)
-    tell(answer, as_json, lambda: f"message {answer['id']} to {_addressee(answer)} is shown")
+    tell(answer, as_json, lambda: f"message {answer['id']} is shown to {_addressee(answer)}")
 
 
 @app.command()
 def messages(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the messages that are shown."""
+    """List the messages that are being shown."""
     answer = api(context).call("GET", "/messages")
 
     def words() -> RenderableType:
@@ -131,7 +142,7 @@ def messages(context: typer.Context, as_json: AsJson = False) -> None:
         for one in answer:
             cells = (_addressee(one), one["by"], one["text"])
             made.add_row(str(one["id"]), *(cell(each) for each in cells))
-        return made if answer else "No message is shown."
+        return made if answer else "No messages are being shown."
 
     tell(answer, as_json, words)
 
@@ -140,10 +151,10 @@ def messages(context: typer.Context, as_json: AsJson = False) -> None:
 def recall(
     context: typer.Context, message_id: int, reason: Why = "", as_json: AsJson = False
 ) -> None:
-    """Show a message no longer."""
+    """Withdraw a message."""
     query = f"?{urlencode({'reason': reason})}" if reason else ""
     answer = api(context).call("DELETE", f"/messages/{message_id}{query}")
-    tell(answer, as_json, lambda: f"message {message_id} is not shown any more")
+    tell(answer, as_json, lambda: f"message {message_id} has been withdrawn")
 
 
 def _addressee(message: dict[str, Any]) -> str:

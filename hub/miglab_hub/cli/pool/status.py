@@ -16,7 +16,7 @@ app = typer.Typer()
 
 @app.command()
 def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show every GPU with its slices, and who waits."""
+    """Show every GPU with its slices, and the queue."""
     answer = api(context).call("GET", "/pool")
     tell(answer, as_json, lambda: picture(PoolSnapshot.model_validate(answer), time.time()))
 
@@ -25,12 +25,12 @@ def picture(snapshot: PoolSnapshot, now: float, head: str = "") -> RenderableTyp
     """The pool as a person reads it."""
     paused = f"paused: {shown(snapshot.paused)}" if snapshot.paused else ""
     said: list[RenderableType] = [Text(line, "bold") for line in (head, paused) if line]
-    waiting = _waiting(snapshot) if snapshot.waiting else Text("Nobody waits.")
+    waiting = _waiting(snapshot) if snapshot.waiting else Text("The queue is empty.")
     return Group(*said, _slices(snapshot, now), waiting)
 
 
 def _slices(snapshot: PoolSnapshot, now: float) -> Table:
-    made = table("GPU", "slice", "profile", "place", "state", "lease", "held by", "time left")
+    made = table("GPU", "slice", "profile", "placement", "state", "lease", "held by", "time left")
     for gpu in snapshot.gpus:
         made.add_row(str(gpu.index), "", "", "", cell(_trouble(gpu)), "", "", "")
         for item in sorted(gpu.slices, key=lambda item: item.start):
@@ -41,7 +41,7 @@ def _slices(snapshot: PoolSnapshot, now: float) -> Table:
 def _trouble(gpu: GpuView) -> str:
     parts = ["" if gpu.state == "ok" else f"{gpu.state}: {gpu.why}"]
     parts += [f"draining: {gpu.draining}"] if gpu.draining else []
-    parts += [f"for {gpu.course} alone"] if gpu.course else []
+    parts += [f"only for {gpu.course}"] if gpu.course else []
     return "; ".join(part for part in parts if part)
 
 
@@ -61,10 +61,10 @@ def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
 
 
 def _waiting(snapshot: PoolSnapshot) -> Table:
-    made = table("place", "ticket", "who", "course", "shape", "since")
+    made = table("position", "ticket", "user", "course", "shape", "waiting")
     for ticket in snapshot.waiting:
         since = f"{(snapshot.at - ticket.created_at) / 60:.0f} min"
-        place = "" if ticket.position is None else str(ticket.position)
+        position = "" if ticket.position is None else str(ticket.position)
         who = cell(ticket.user or "somebody")
-        made.add_row(place, str(ticket.id), who, cell(ticket.course), ticket.shape, since)
+        made.add_row(position, str(ticket.id), who, cell(ticket.course), ticket.shape, since)
     return made

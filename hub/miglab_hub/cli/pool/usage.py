@@ -22,18 +22,18 @@ def usage(
     context: typer.Context,
     since: Annotated[
         datetime | None,
-        typer.Option(formats=DAY, help="First day; without: four weeks before the last."),
+        typer.Option(formats=DAY, help="First day; by default four weeks before the last."),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=DAY, help="Last day; without: today.")
+        datetime | None, typer.Option(formats=DAY, help="Last day; by default today.")
     ] = None,
-    by: Annotated[GroupBy, typer.Option(help="What the rows are about.")] = GroupBy.COURSE,
-    csv: Annotated[bool, typer.Option("--csv", help="Print it for a spreadsheet.")] = False,
+    by: Annotated[GroupBy, typer.Option(help="What each row stands for.")] = GroupBy.COURSE,
+    csv: Annotated[bool, typer.Option("--csv", help="Print a table for a spreadsheet.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show slice-hours, waits, idle share, reclaims and refusals of the courses one may see."""
+    """Report slice-hours, waits, idle share, reclaims and refusals of your courses."""
     if csv and as_json:
-        raise typer.BadParameter("--csv or --json, not both.")
+        raise typer.BadParameter("choose one of --csv and --json")
     asked = {"since": _day(since), "until": _day(until), "by": by.value}
     query = urlencode({key: value for key, value in asked.items() if value is not None})
     answer = api(context).call("GET", f"/usage?{query}")
@@ -53,8 +53,8 @@ def _report(answer: dict[str, Any]) -> RenderableType:
     if not found.rows:
         return f"Nothing was used from {period}."
     made = table(
-        found.by.value, "slice-hours", "idle", "leases", "half waited", "95% waited",
-        "taken back", "refused",
+        found.by.value, "slice-hours", "idle", "leases", "median wait", "p95 wait",
+        "reclaimed", "refused",
     )  # fmt: skip
     for row in (*found.rows, found.total.model_copy(update={"key": "all"})):
         made.add_row(*(cell(text) for text in _cells(row)))
@@ -65,7 +65,7 @@ def _cells(row: UsageRow) -> tuple[str, ...]:
     return (
         row.key,
         f"{row.slice_hours:.1f}",
-        "not known" if row.idle_share is None else f"{row.idle_share:.0%}",
+        "unknown" if row.idle_share is None else f"{row.idle_share:.0%}",
         str(row.leases),
         _minutes(row.wait_p50_s),
         _minutes(row.wait_p95_s),

@@ -23,7 +23,7 @@ app = typer.Typer()
 
 @app.command()
 def watch(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the pool as it changes; Ctrl-C ends it."""
+    """Show the pool and follow its changes until Ctrl-C."""
     told = api(context).events("/events")
     if as_json:
         for one in told:
@@ -43,7 +43,7 @@ def _draw(snapshots: Iterator[PoolSnapshot]) -> None:
 
 
 def _headed(snapshot: PoolSnapshot) -> RenderableType:
-    return picture(snapshot, snapshot.at, head=f"{_clock(snapshot.at)}, Ctrl-C ends it")
+    return picture(snapshot, snapshot.at, head=f"{_clock(snapshot.at)}; press Ctrl-C to end")
 
 
 def _list(snapshots: Iterator[PoolSnapshot]) -> None:
@@ -62,7 +62,7 @@ def news(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:
     """What is new since the last look, a line each; at first all there is.  Pure."""
     lines = []
     if now.paused != (before.paused if before else ""):
-        lines.append(f"paused: {now.paused}" if now.paused else "granting again")
+        lines.append(f"paused: {now.paused}" if now.paused else "new leases are granted again")
     lines += _changes(_gpus(before), _gpus(now))
     lines += _changes(_slices(before), _slices(now))
     lines += _changes(_waiting(before), _waiting(now))
@@ -98,5 +98,5 @@ def _waiting(snapshot: PoolSnapshot | None) -> dict[str, str]:
 
 
 def _ticket(one: TicketView) -> str:
-    place = "" if one.position is None else f", number {one.position} in line"
+    place = "" if one.position is None else f", position {one.position}"
     return f"{one.shape} for {one.user or 'somebody'}, {one.state}{place}"

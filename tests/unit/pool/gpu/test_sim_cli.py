@@ -51,7 +51,7 @@ def test_broken_and_repaired(sim) -> None:
     sim("break", "ok", "--gpu", "1")
     assert "LOST" not in sim("show")[1]
     sim("break", "fail", "--function", "nvmlGpuInstanceDestroy", "--error", "IN_USE")
-    assert "ordered failure: nvmlGpuInstanceDestroy" in sim("show")[1]
+    assert "requested failure: nvmlGpuInstanceDestroy" in sim("show")[1]
 
 
 @pytest.mark.parametrize(
