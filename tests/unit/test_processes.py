@@ -18,6 +18,7 @@ import pytest
 from miglab_bench.measures.pool import LAB, free_ports, wait_until_ready
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
+from miglab_pool.state.lock import PoolLock
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"^import time: .*\| +(\S+)$", re.MULTILINE)
@@ -25,6 +26,8 @@ WEB = {"fastapi", "starlette", "uvicorn"}
 LEDGER = {"sqlalchemy", "alembic", "miglab_pool.ledger"}
 LAB_ONLY = {"miglab_api", "miglab_spawner", "miglab_pool", "miglab_hub", "miglab_bench"}
 UNBUILT = {"torch", "ipywidgets"}
+POOL_ROOMS = {"miglab_pool.http", "miglab_pool.reclaimer", "miglab_pool.transactions"}
+COMPILES = "rfc3987_syntax"  # its grammars, for two seconds, at each import
 
 COMMANDS = {
     "lab.toml": (
@@ -35,7 +38,7 @@ COMMANDS = {
     "the hub's configuration": (
         ["-m", "jupyterhub", "-f", str(ROOT / "jupyterhub_config.py"), "--show-config"],
         {"miglab_hub.configure", "miglab_spawner", "jupyterhub"},
-        {"pynvml", "miglab_pool.gpu", "miglab_pool.ledger", "miglab_pool.http", *WEB},
+        {"pynvml", "miglab_pool.gpu", "miglab_pool.ledger", *POOL_ROOMS, *WEB, COMPILES},
     ),
     "the hub's spawners": (
         ["-c", "import miglab_spawner.docker, miglab_spawner.local"],
@@ -46,6 +49,11 @@ COMMANDS = {
         ["-m", "miglab_hub.cli", "pool", "status"],
         {"miglab_hub.cli.pool", "miglab_hub.pool_api"},
         {"pynvml", "docker", "jupyterhub", "miglab_spawner", *LEDGER, *WEB},
+    ),
+    "miglab doctor": (
+        ["-m", "miglab_hub.cli", "doctor"],
+        {"miglab_hub.doctor", "miglab_pool.gpu", "docker"},
+        {"jupyterhub", "miglab_spawner", "miglab_hub.cli.pool", *POOL_ROOMS, *LEDGER, *WEB},
     ),
     "miglab sim": (
         ["-m", "miglab_hub.cli", "sim", "show"],
@@ -96,6 +104,19 @@ def test_a_command_loads_its_own(lab: Path, name: str) -> None:
     check(modules(done.stderr), wanted, never)
 
 
+def test_the_launcher_starts_others_and_is_none_of_them(lab: Path) -> None:
+    """It looks at GPUs, ledger, authenticator and Docker; here it ends at the lock of another."""
+    with PoolLock(load(lab, {}).pool_lock):
+        done = subprocess.run(
+            [sys.executable, "-m", "miglab_hub.cli", "up"],
+            cwd=lab.parent, env=environ(lab), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 2 and "already holds" in done.stderr
+    never = {"jupyterhub.app", "miglab_spawner.mixin", "miglab_spawner.docker", "dockerspawner"}
+    wanted = {"miglab_hub.launch", "miglab_pool.gpu", "miglab_pool.ledger", "jupyterhub.auth"}
+    check(modules(done.stderr), wanted, never | POOL_ROOMS | WEB)
+
+
 def test_the_pool_service_loads_no_spawner(lab: Path) -> None:
     """The pool runs and answers without the code that starts students' servers."""
     log = lab.with_name("log")
@@ -113,7 +134,11 @@ def test_a_students_server_loads_the_extension_alone(lab: Path) -> None:
     """In a student's server nothing of the lab is loaded but what is the student's."""
     log = lab.with_name("log")
     said = serve_until_ready(log, environ(lab))
-    check(modules(said), {"miglab_jupyterlab.app"}, {"labkit", "pydantic", "pynvml", *LAB_ONLY})
+    check(
+        modules(said),
+        {"miglab_jupyterlab.app"},
+        {"labkit", "pydantic", "pynvml", COMPILES, *LAB_ONLY},
+    )
 
 
 def serve_until_ready(log: Path, variables: dict[str, str]) -> str:
