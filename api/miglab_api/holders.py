@@ -13,6 +13,7 @@ LEASE_LABEL = "miglab.lease"
 GENERATION_LABEL = "miglab.generation"
 LEDGER_LABEL = "miglab.ledger"
 LAB_LABEL = "miglab.lab"
+SLICES_LABEL = "miglab.slices"
 
 
 def check_holder(holder: str) -> None:

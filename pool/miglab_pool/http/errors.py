@@ -1,5 +1,6 @@
 """Every refusal has the same body: a word for machines, a sentence for people."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,10 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from miglab_api.refusals import Refusal
+from miglab_pool.ledger.file import LedgerUnwritable
 from miglab_pool.model.refused import Refused
+
+log = logging.getLogger(__name__)
 
 LONGEST_BODY = 64 * 1024  # bytes; no message of ours comes near
 CSP = (
@@ -25,6 +29,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 REASONS = {
+    "bad-disk": "the disk of the lab's state folder is full or fails: nothing was changed",
     "bad-input": "the request cannot be read",
     "forbidden": "it belongs to somebody else, or needs a role",
     "hub-silent": "the hub does not answer",
@@ -52,6 +57,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         429: "The queue is full, or this comes too often.",
         500: "Something nobody foresaw.",
         503: "The pool or the hub cannot answer now.",
+        507: "The lab's disk is full.",
     }.items()
 }
 """What the OpenAPI description says of every route."""
@@ -110,6 +116,12 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
         answer.headers.update(HEADERS)  # this answer is given outside of all middleware
         return answer
 
+    async def bad_disk(_request: Request, error: Exception) -> JSONResponse:
+        count("bad-disk")
+        log.error("%s", error)
+        return _answer(507, "bad-disk", str(error))
+
+    app.add_exception_handler(LedgerUnwritable, bad_disk)
     app.add_exception_handler(Exception, unforeseen)  # raised again afterwards, for the log
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(DeniedError, refused)

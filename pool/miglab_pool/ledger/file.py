@@ -20,6 +20,10 @@ class LedgerError(Exception):
     """The ledger cannot be used; the message says why and what to do.  Nothing was overwritten."""
 
 
+class LedgerUnwritable(LedgerError):
+    """A write failed on the disk, and nothing of it remains; the message says what to do."""
+
+
 class LedgerDamaged(LedgerError):
     """The file is not a ledger, or SQLite finds it corrupt."""
 

@@ -28,6 +28,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
@@ -37,6 +38,7 @@ from miglab_pool.ledger.file import (
     LedgerDamaged,
     LedgerError,
     LedgerTooNew,
+    LedgerUnwritable,
     inspect,
     migrate,
     newest_version,
@@ -66,6 +68,7 @@ __all__ = [
     "LedgerError",
     "LedgerMismatch",
     "LedgerTooNew",
+    "LedgerUnwritable",
     "State",
     "Transaction",
     "inspect",
@@ -74,6 +77,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 EXIT_STATUS = 70  # of sysexits.h: an internal error
+DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
 REASON_KEPT = 500
 NUMBERED = ("slice", "ticket", "lease", "reservation", "note", "layout")
 BY_HAND = ("person:", "service:", "server:")
@@ -394,9 +398,11 @@ class Ledger:
             yield transaction
             if transaction.has_begun:
                 self.commit()
-        except BaseException:
+        except BaseException as error:
             if transaction.has_begun:
                 self._roll_back()
+            if (why := self._disk_trouble(error)) is not None:
+                raise why from error
             raise
         for call in transaction.afterwards:
             call()
@@ -421,6 +427,18 @@ class Ledger:
             self._read_anew()
         except BaseException as error:
             self._end_process(f"The ledger {self.path} could not be read anew ({error}).")
+
+    def _disk_trouble(self, error: BaseException) -> LedgerUnwritable | None:
+        """What to do about a write that the disk refused; None for any other error."""
+        if not isinstance(error, OperationalError) or not any(
+            words in str(error.orig) for words in DISK_REFUSALS
+        ):
+            return None
+        return LedgerUnwritable(
+            f"The lab cannot write to its disk ({error.orig}); nothing was changed, and running "
+            f"servers go on. The lab's operator has to make room below {self.path.parent}, or "
+            "repair the disk; then try again."
+        )
 
     def _read_anew(self) -> None:
         attended = {ticket.id: ticket.attended_at for ticket in self.state.tickets.values()}

@@ -15,12 +15,16 @@ class Stray:
         holder: its name here.
         lease: what its label says; ``generation`` and ``ledger`` likewise, with None and an empty
             one where it was started before there were any.
+        uuids: the slices it was given.
+        is_running: whether it runs, and was not only created.
     """
 
     holder: str
     lease: int
     generation: int | None = None
     ledger: str = ""
+    uuids: tuple[str, ...] = ()
+    is_running: bool = False
 
 
 class Holders(Protocol):

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import docker.errors  # noqa: TID251
@@ -20,6 +21,7 @@ from miglab_api.holders import (
     LAB_LABEL,
     LEASE_LABEL,
     LEDGER_LABEL,
+    SLICES_LABEL,
     Liveness,
     _container_id,
     parse_process,
@@ -127,7 +129,7 @@ class DockerHolders:
         for item in self._list(filters) or ():
             stray = _stray(f"{CONTAINER}:{item['Id']}", item["Labels"])
             if stray is not None:
-                found.append(stray)
+                found.append(replace(stray, is_running=item.get("State") == "running"))
         return found
 
     def remove(self, holder: str, *, force: bool) -> bool:
@@ -189,7 +191,8 @@ def _stray(holder: str, labels: Mapping[str, Any]) -> Stray | None:
     if not lease.isdecimal():
         return None
     known = int(generation) if generation.isdecimal() else None
-    return Stray(holder, int(lease), known, str(labels.get(LEDGER_LABEL, "")))
+    uuids = tuple(uuid for uuid in str(labels.get(SLICES_LABEL, "")).split(",") if uuid)
+    return Stray(holder, int(lease), known, str(labels.get(LEDGER_LABEL, "")), uuids)
 
 
 class AnyHolders:

@@ -290,6 +290,9 @@ def _destroy(worker: Worker, job: Job) -> None:
         row = worker.store.state.slices.get(job.slice_id)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
             return
+        if row.uuid in worker.claimed:
+            quarantine_claimed(worker)
+            return
     try:
         _unmade(worker, row)
     except GpuError as error:
@@ -297,6 +300,20 @@ def _destroy(worker: Worker, job: Job) -> None:
         return
     with worker.store.write(durable=True) as tx:
         _record_gone(worker, tx, row)
+
+
+def quarantine_claimed(worker: Worker) -> None:
+    """What a container uses of which this ledger does not know is given to nobody, and stays."""
+    unheld = (SliceState.FREE, SliceState.SCRUBBING)
+    with worker.store.write(durable=True) as tx:
+        for row in list(worker.store.state.slices.values()):
+            holder = worker.claimed.get(row.uuid or "")
+            if holder is not None and row.state in unheld:
+                why = (
+                    f"{holder} uses it, of which this ledger does not know: end that container, "
+                    f"then `miglab pool clear {row.id}`"
+                )
+                tx.put(replace(row, state=SliceState.QUARANTINED, why=why), reason=why)
 
 
 def _unmade(worker: Worker, row: SliceRow) -> None:

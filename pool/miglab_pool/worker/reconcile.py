@@ -6,11 +6,14 @@ generation, that is over; a slice is freed only for a holder that is confirmed g
 """
 
 from miglab_api.holders import CONTAINER
+from miglab_api.leases import Fence
 from miglab_pool.model.holders import Stray
+from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow
+from miglab_pool.transactions import leases
 from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.inspect_gpu import Finding
-from miglab_pool.worker.jobs import probe
+from miglab_pool.worker.jobs import probe, quarantine_claimed
 from miglab_pool.worker.worker import Worker
 
 LARGEST_LEASE = 2**53  # a label may say anything
@@ -69,7 +72,20 @@ def remove_strays(worker: Worker) -> list[Finding]:
     with worker.store.lock:
         for stray in strays:
             worker.store.ledger.start_above("lease", min(stray.lease, LARGEST_LEASE))
+        worker.claimed = {
+            uuid: stray.holder
+            for stray in strays
+            if _why_unknown(worker, stray)
+            for uuid in stray.uuids
+        }
+        if worker.claimed:
+            quarantine_claimed(worker)
     return [finding for stray in strays for finding in _settle_stray(worker, stray)]
+
+
+def _why_unknown(worker: Worker, stray: Stray) -> str:
+    ledger = worker.store.ledger
+    return why_left_alone(ledger.identity, ledger.find_lease(stray.lease), stray)
 
 
 def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
@@ -81,13 +97,26 @@ def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
     if why or lease is None:
         return [Finding("holder", stray.holder, f"{why}; it is left alone")]
     if lease.is_live:
-        return []
+        return _attach_again(worker, lease, stray) if stray.is_running else []
     is_gone = worker.holders.remove(stray.holder, force=True)
     with worker.store.write() as tx:
         tx.note(lease, "pool", f"left-over {stray.holder} removed: {is_gone}")
     done = "removed" if is_gone else ""
     what = f"it is left over from lease {lease.id}, which is {lease.state}"
     return [Finding("holder", stray.holder, what, done)]
+
+
+def _attach_again(worker: Worker, lease: LeaseRow, stray: Stray) -> list[Finding]:
+    """It runs, so it was attached: the ledger is a copy from before that."""
+    fence = Fence(generation=lease.generation, ledger=worker.store.ledger.identity)
+    what = f"it runs, but lease {lease.id} is not attached: was the ledger restored from a copy?"
+    try:
+        with worker.store.lock:
+            leases.attach(worker.store, lease.id, lease.generation, stray.holder, fence.ledger)
+            leases.running(worker.store, lease.id, fence)
+    except Refused as refused:
+        return [Finding("holder", stray.holder, f"{what} {refused}")]
+    return [Finding("holder", stray.holder, what, "is attached again")]
 
 
 def why_left_alone(identity: str, lease: LeaseRow | None, stray: Stray) -> str:

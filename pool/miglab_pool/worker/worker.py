@@ -25,6 +25,8 @@ class Worker:
         probing: the leases whose holders are being asked after.
         suspects: the leases whose holders may well be gone: ask at once.
         abandoned: the releasing leases whose servers the hub does not have, and will not end.
+        claimed: the slices that containers use of which this ledger does not know, each with the
+            container: nobody is given them, and they are not destroyed.
         gpu_backoff: when a GPU that failed is looked at again.
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """
@@ -39,6 +41,7 @@ class Worker:
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
         self.abandoned: frozenset[int] = frozenset()
+        self.claimed: dict[str, str] = {}
         settings = store.settings
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
         self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)

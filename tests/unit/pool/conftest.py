@@ -243,7 +243,9 @@ class World:
 
     def label(self, holder: str, lease: LeaseView) -> None:
         """What the spawner writes on a container."""
-        self.holders.labels[holder] = Stray(holder, lease.id, lease.generation, lease.ledger)
+        self.holders.labels[holder] = Stray(
+            holder, lease.id, lease.generation, lease.ledger, lease.uuids, is_running=True
+        )
 
     def end(self, lease: LeaseView) -> None:
         """The server stops, and the pool hears of it."""

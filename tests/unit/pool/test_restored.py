@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from miglab_api.gpus import SliceState
 from miglab_api.leases import Fence, LeaseState
 from miglab_pool.model.holders import Stray
 from miglab_pool.model.refused import Refused
@@ -51,6 +52,48 @@ def test_a_running_server_that_the_ledger_does_not_know_is_left_alone(
     assert alice in world.holders.there
     assert world.holders.removed == []
     assert len(found) == 1 and "left alone" in found[0].finding and not found[0].done
+
+
+def test_a_slice_that_an_unknown_server_uses_is_given_to_nobody(world: World) -> None:
+    """In the copy it is free: whoever asks gets another, and staff read whose it is."""
+    world.end(world.run("zoe"))
+    copy(world)
+    alice = world.run("alice")
+    restore(world)
+    bob = world.run("bob")
+    assert set(bob.uuids).isdisjoint(alice.uuids)
+    (row,) = (row for row in world.ledger.state.slices.values() if row.uuid in alice.uuids)
+    assert row.state == SliceState.QUARANTINED and alice.holder in row.why
+
+
+def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(world: World) -> None:
+    """In the copy it is another's, who has gone meanwhile: its end leaves the slice as it is."""
+    zoe = world.run("zoe")
+    copy(world)
+    world.end(zoe)
+    alice = world.run("alice")
+    assert alice.uuids == zoe.uuids
+    restore(world)
+    world.settle()
+    assert set(alice.uuids) <= {reading.uuid for reading in world.driver.slices(gpu_of(world))}
+    (row,) = (row for row in world.ledger.state.slices.values() if row.uuid in alice.uuids)
+    assert row.state == SliceState.QUARANTINED
+
+
+def test_a_server_that_ran_when_the_copy_had_only_granted_is_attached_again(world: World) -> None:
+    """The grant of the copy does not expire under it."""
+    lease = world.grant("alice")
+    copy(world)
+    holder = world.new_holder()
+    world.label(holder, lease)
+    world.pool.attach(lease.id, lease.generation, holder, lease.ledger)
+    restore(world)
+    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+    assert world.pool.lease(lease.id).holder == holder
+
+
+def gpu_of(world: World) -> str:
+    return world.pool.gpu_uuids[0]
 
 
 def test_numbers_go_on_above_any_label(world: World) -> None:

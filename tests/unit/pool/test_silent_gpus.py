@@ -11,6 +11,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool.gpu.errors import UnknownGpuError
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import Break
+from miglab_pool.ledger.file import LedgerUnwritable
 
 from .conftest import SETTINGS, World
 
@@ -127,3 +128,20 @@ def test_a_failed_commit_forgets_nobody(world: World) -> None:
         raise OSError("full")
     world.pool.turn()
     assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+
+
+def test_a_full_disk_is_told_and_changes_nothing(world: World) -> None:
+    """Who asks while the disk is full reads what to do, and the ledger is what it was."""
+    full = world.ledger.connection.exec_driver_sql
+    full("PRAGMA max_page_count = 1").all()  # SQLite takes the present size: no page more
+    world.ledger.connection.rollback()
+    with pytest.raises(LedgerUnwritable, match="make room below"):
+        for _ in range(1000):
+            world.pool.pause("x" * 400, "person:ina")
+            world.pool.resume("person:ina")
+    said = world.pool.snapshot().paused
+    full("PRAGMA max_page_count = 1000000").all()
+    world.ledger.connection.rollback()
+    world.crash()
+    assert world.pool.snapshot().paused == said
+    world.ask("ada")

@@ -13,6 +13,7 @@ from miglab_pool.http.errors import LONGEST_BODY
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.ledger.file import LedgerUnwritable
 
 from .conftest import as_
 from .fakes import PREFIX, SECRET, FakePool, FakeTokens, reservation_view
@@ -336,6 +337,25 @@ async def test_what_nobody_foresaw_is_a_refusal_too(sign_in: SignIn) -> None:
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     counted = host.metrics.registry.get_sample_value
     assert counted("miglab_refusals_total", {"reason": "unforeseen"}) == 1
+
+
+class PoolOnAFullDisk(FakePool):
+    """Cannot write."""
+
+    def pause(self, *_: Any) -> None:
+        raise LedgerUnwritable("The lab cannot write to its disk: make room.")
+
+
+async def test_a_full_disk_is_told_in_words(sign_in: SignIn) -> None:
+    """507 with the ledger's own words: what was not done, and what to do."""
+    host = PoolRunner(PoolOnAFullDisk(), Metrics())  # type: ignore[arg-type]
+    app = management_app(host, sign_in, default_course="everyone")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
+        answer = await client.post("/api/pool/pause", json={"why": "Exam."}, headers=as_(SECRET))
+    await host.stop()
+    assert (answer.status_code, answer.json()["reason"]) == (507, "bad-disk")
+    assert "make room" in answer.json()["message"]
 
 
 async def test_health_names_nobody(client: httpx.AsyncClient, pool: FakePool) -> None:
