@@ -69,6 +69,8 @@ def remove_strays(worker: Worker) -> list[Finding]:
     numbers once more.  What it did not start itself it leaves alone and tells of.
     """
     strays = worker.holders.labelled()
+    if not strays and not worker.holders.engine():
+        return []  # an engine that does not answer says nothing new
     with worker.store.lock:
         for stray in strays:
             worker.store.ledger.start_above("lease", min(stray.lease, LARGEST_LEASE))
