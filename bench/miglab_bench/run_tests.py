@@ -61,7 +61,7 @@ def _environment() -> dict[str, str]:
 )
 def test(
     context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="The long ones too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also run the long tests.")] = False,
 ) -> None:
-    """Run the tests; what follows goes to pytest."""
+    """Run the tests; other arguments go to pytest."""
     raise typer.Exit(run_tests(context.args, everything=everything))

@@ -63,11 +63,11 @@ class SpawnerTraits(LoggingConfigurable):
     home_gib = Float(
         0,
         min=0,
-        help="""What a home may take, GiB; 0: no limit, and nothing is measured.
+        help="""How large a home may be, in GiB; 0 for no limit, and then nothing is measured.
 
-        Above it no slice is asked for: the start is refused with the reason `home-too-large`, and
-        the student reads what to delete.  A server without a GPU starts all the same.  With
-        containers the home volume is measured by a container of its own, about a second a start.
+        With a larger home, a start with a slice is refused with the reason `home-too-large`, and
+        the student is told what to delete.  A server without a GPU still starts.  With containers,
+        a container of its own measures the home volume, which takes about a second per start.
         """,
     ).tag(config=True)
 

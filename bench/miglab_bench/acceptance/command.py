@@ -89,7 +89,9 @@ def _print_table(steps: list[ReportLine]) -> None:
 @app.command()
 def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    docker: Annotated[bool, typer.Option("--docker", help="Students in containers.")] = False,
+    docker: Annotated[
+        bool, typer.Option("--docker", help="Start students' servers in containers.")
+    ] = False,
 ) -> None:
-    """Try a temporary lab with nine students on one simulated GPU; status 0 only if all held."""
+    """Check a temporary lab with nine students on one simulated GPU; status 0 if all is well."""
     raise typer.Exit(run_check(as_json=as_json, docker=docker))

@@ -26,17 +26,18 @@ USAGE = 2
 def bench_class(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     students: Annotated[
-        list[int] | None, typer.Option(min=1, help="How many; may be given again. [30, 120, 400]")
+        list[int] | None,
+        typer.Option(min=1, help="How many students; may be repeated. [30, 120, 400]"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another day of the same kind.")] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of the day's plan.")] = 1,
     assume: Annotated[
         Path | None, typer.Option(help="TOML or JSON file with other assumptions.")
     ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--set", help="One assumption: stop_share=0.5")
+        list[str] | None, typer.Option("--set", help="One assumption, such as stop_share=0.5.")
     ] = None,
 ) -> None:
-    """A day of a class: waits and useful hours under ours, an idle culler, and no reclaim."""
+    """Class: a simulated day under miglab, an idle culler, and no reclaim."""
     try:
         day = _day(assume, values or ())
     except BadAssumption as error:

@@ -127,12 +127,12 @@ def _medians(answers: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def bench_decisions(
     against: Annotated[
-        Path | None, typer.Option(help="A checkout of another commit, timed in turns with this.")
+        Path | None, typer.Option(help="A checkout of another commit to alternate with.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is asked.")] = ROUNDS,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each question is asked.")] = ROUNDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Decisions: a grant that finds nothing, offers, snapshots; 64 GPUs, 300 leases, 200 queued."""
+    """Decisions: cost of grants, offers and snapshots; 64 GPUs, 300 leases, 200 in the queue."""
     here = Path(__file__).resolve().parents[3]
     with ExitStack() as opened:
         ours = opened.enter_context(probe(here))

@@ -97,10 +97,10 @@ class Measured:
 
 def bench_hub(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    students: Annotated[int, typer.Option(min=2, help="How many come.")] = 200,
-    within_s: Annotated[float, typer.Option(min=1, help="Within how long, s.")] = 60.0,
+    students: Annotated[int, typer.Option(min=2, help="How many students arrive.")] = 200,
+    within_s: Annotated[float, typer.Option(min=1, help="Seconds in which they arrive.")] = 60.0,
 ) -> None:
-    """Hub: a class that comes within a minute; failed spawns, and the p95 of hub and pool."""
+    """Hub: a class that arrives within a minute; failed spawns, and the p95 of hub and pool."""
     with temporary_settings(students) as settings, running_lab(settings):
         measured = measure(settings, students, within_s)
     how = (

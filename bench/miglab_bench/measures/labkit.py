@@ -12,7 +12,7 @@ MISSING = 2
 
 def bench_labkit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    count: Annotated[int, typer.Option(min=10, help="Alternated blocks.")] = 10,
+    count: Annotated[int, typer.Option(min=10, help="How many alternating blocks.")] = 10,
 ) -> None:
     """Compare labkit's timing with torch's own (CPU) or triton's and a plain loop (GPU)."""
     try:

@@ -91,9 +91,9 @@ class TimedAnswer:
 
 def bench_page(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    samples: Annotated[int, typer.Option(min=2, help="How many of each.")] = 100,
+    samples: Annotated[int, typer.Option(min=2, help="Samples of each.")] = 100,
 ) -> None:
-    """Page: the server's time for one update of the pool's page, full GPUs and 200 waiting."""
+    """Page: what one update of the pool's page costs, with full GPUs and 200 waiting."""
     with tempfile.TemporaryDirectory(prefix="miglab-bench-") as name:
         file = Path(name, "lab.toml")
         file.write_text(LAB.format(port=free_ports(), gpus=GPUS))

@@ -173,7 +173,7 @@ def _part_filled(
 def bench_placement(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Placement: what each packing policy accepts on the same arrivals, and our decision time."""
+    """Placement: what each packing policy accepts on the same arrivals; time of a decision."""
     geometry = models()[MODEL].geometry
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()

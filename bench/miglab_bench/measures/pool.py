@@ -74,8 +74,10 @@ class ClientsRow:
 
 def bench_pool(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    seconds: Annotated[float, typer.Option(min=1, help="How long with each number, s.")] = 5.0,
-    class_s: Annotated[float, typer.Option(min=0, help="How long a class takes to come, s.")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds with each number of clients.")
+    ] = 5.0,
+    class_s: Annotated[float, typer.Option(min=0, help="Seconds in which a class arrives.")] = 60,
 ) -> None:
     """Pool: leases granted and released per second through the API, and the p95."""
     with temporary_pool() as settings:

@@ -69,9 +69,9 @@ class ReclaimTimes:
 def bench_reclaim(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     samples: Annotated[int, typer.Option(min=2, help="How many reclaims.")] = 20,
-    act_s: Annotated[float, typer.Option(min=0, help="How long each act of a GPU takes, s.")] = 0.1,
+    act_s: Annotated[float, typer.Option(min=0, help="Seconds that each driver call takes.")] = 0.1,
 ) -> None:
-    """Reclaim: from the decision until another student's server may start on the slice."""
+    """Reclaim: time from the decision until another server may start on the slice."""
     row = asyncio.run(measure(samples, act_s))
     how = (
         f"one simulated A100-40GB, {SHAPE}, each of the four acts of a recut takes {act_s} s; "

@@ -52,9 +52,11 @@ members = {members}
 
 def bench_spawn(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    rounds: Annotated[int, typer.Option(min=2, help="Starts of each; even is fairer.")] = 20,
+    rounds: Annotated[
+        int, typer.Option(min=2, help="Starts of each spawner; an even number is fairer.")
+    ] = 20,
 ) -> None:
-    """Spawn: MIGDockerSpawner against plain DockerSpawner, to the first HTTP answer.
+    """Spawn: MIGDockerSpawner compared with DockerSpawner, until the first HTTP answer.
 
     Needs a Docker engine and the student image.
     """

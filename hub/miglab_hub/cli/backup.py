@@ -13,13 +13,14 @@ app = typer.Typer()
 @app.command()
 def backup(
     target: Annotated[
-        Path | None, typer.Argument(help="The file to write; default: LAB-TIME.tar, here.")
+        Path | None,
+        typer.Argument(help="The file to write; by default LAB-TIME.tar in this folder."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)
+        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
     ] = None,
 ) -> None:
-    """Copy the ledger, the hub's database and the secrets into one file; the lab may run on.
+    """Copy the ledger, the hub's database and the secrets into one file; the lab may keep running.
 
     Homes and lab.toml are not part of it.  Keep the file as secret as the state folder.
     """

@@ -16,15 +16,20 @@ app = typer.Typer()
 @app.command()
 def forget(
     user: Annotated[str, typer.Argument(help="The person, by the name at the hub.")],
-    export: Annotated[Path, typer.Option(help="Where to write all that is kept (JSON).")],
+    export: Annotated[
+        Path, typer.Option(help="The file to write with everything that is kept (JSON).")
+    ],
     erase: Annotated[
-        bool, typer.Option("--erase", help="Then remove it; without: only the export is made.")
+        bool,
+        typer.Option(
+            "--erase", help="Delete it afterwards; without this, only the export is made."
+        ),
     ] = False,
     keep_home: Annotated[
         bool, typer.Option("--keep-home", help="Leave the person's files as they are.")
     ] = False,
     config: Annotated[
-        Path | None, typer.Option(help="The lab's settings.", envvar=ENV_CONFIG)
+        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
     ] = None,
 ) -> None:
     """Export what is kept of a person; with --erase, remove account and home and use a pseudonym.

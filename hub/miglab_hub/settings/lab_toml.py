@@ -383,7 +383,7 @@ def _explain(file: Path, problem: dict[str, Any]) -> str:
 def _unknown(file: Path, loc: tuple[Any, ...]) -> str:
     key = ".".join(str(part) for part in loc)
     if key in RENAMED:
-        return f"{file}: {key} is called {RENAMED[key]} now: write {RENAMED[key]} instead"
+        return f"{file}: {key} is now called {RENAMED[key]}: write {RENAMED[key]} instead"
     allowed = ", ".join(_allowed(loc[:-1]))
     return f"{file}: unknown key {key}; allowed here: {allowed}"
 

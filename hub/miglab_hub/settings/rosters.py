@@ -90,12 +90,12 @@ def _decoded(raw: bytes, file: str) -> str:
         shown = read.decode("latin-1").splitlines()
         near = next((part for part in shown if not part.isascii()), "")
         raise RosterError(
-            f"{file}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; read as Latin-1 it "
-            f"is in {near.strip()!r}. {SAVE_AS}"
+            f"{file}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; in Latin-1, the "
+            f"text there is {near.strip()!r}. {SAVE_AS}"
         ) from error
 
 
-SAVE_AS = 'Save the file as "CSV UTF-8" (or: iconv -f LATIN1 -t UTF-8), then start again.'
+SAVE_AS = 'Save the file as "CSV UTF-8" (or use iconv -f LATIN1 -t UTF-8), then start again.'
 
 
 def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
@@ -121,8 +121,8 @@ def _columns(head: Sequence[str], where: str) -> tuple[int, int | None]:
     if len(users) != 1 or names.count(ROLE_COLUMN) > 1:
         shown = ", ".join(head) or "nothing"
         raise RosterError(
-            f"{where}: the first line must name the columns, one of them `user` (at most one "
-            f"`role`); it is: {shown:.200}"
+            f"{where}: the first line must name the columns, with one `user` and at most one "
+            f"`role`; it reads: {shown:.200}"
         )
     return users[0], names.index(ROLE_COLUMN) if ROLE_COLUMN in names else None
 
@@ -158,11 +158,11 @@ def _cell(row: Sequence[str], at: int | None) -> str:
 
 def _fault(name: str, place: str) -> str:
     if not name:
-        return "there is no user on this line"
+        return "this line has no user"
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        return f"{name[:60]!r} is no user name: letters, digits, . _ @ - and spaces inside"
+        return f"{name[:60]!r} is not a user name; use letters, digits, . _ @ - and inner spaces"
     if place not in list(RosterRole):
-        return f"{place[:60]!r} is no role: {', '.join(RosterRole)} are"
+        return f"{place[:60]!r} is not a role; use one of {', '.join(RosterRole)}"
     return ""
 
 
@@ -170,7 +170,7 @@ def _again(name: str, seen: dict[str, int]) -> str:
     first = seen.get(name.lower())
     if first is None:
         return ""
-    return f"{name!r} is on line {first} already: leave one of the two"
+    return f"{name!r} is already on line {first}: delete one of the two lines"
 
 
 def _told(file: str, faults: Sequence[Fault]) -> list[str]:

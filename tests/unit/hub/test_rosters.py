@@ -39,22 +39,22 @@ REFUSED = {
     "UTF-16": ("user\nada\n".encode("utf-16"), ["r.csv", "UTF-16", "CSV UTF-8"]),
     "empty": (b"", ["r.csv, line 1", "`user`", "nothing"]),
     "only empty lines": (b"\n\n", ["`user`"]),
-    "no head": (b"ada\nbob\n", ["r.csv, line 1", "`user`", "it is: ada"]),
+    "no head": (b"ada\nbob\n", ["r.csv, line 1", "`user`", "it reads: ada"]),
     "two user columns": (b"user,login\nada,ada\n", ["r.csv, line 1", "user, login"]),
-    "twice": (b"user\nada\nbob\nada\n", ["r.csv, line 4", "'ada'", "line 2 already"]),
+    "twice": (b"user\nada\nbob\nada\n", ["r.csv, line 4", "'ada'", "already on line 2"]),
     "twice to the hub": (b"user\nada\nAda\n", ["r.csv, line 3", "'Ada'", "line 2"]),
     "twice with two roles": (
         b"user,role\nada,student\nada,instructor\n",
-        ["r.csv, line 3", "line 2 already"],
+        ["r.csv, line 3", "already on line 2"],
     ),
     "unknown role": (
         b"user,role\nada,professor\n",
         ["r.csv, line 2", "'professor'", "student, assistant, instructor"],
     ),
     "no user": (b"user,role\n,student\n", ["r.csv, line 2", "no user"]),
-    "no name": (b"user\n<script>\n", ["r.csv, line 2", "'<script>'", "no user name"]),
-    "control character": (b"user\na\x1b[31mda\n", ["r.csv, line 2", "no user name"]),
-    "endless name": (b"user\n" + b"x" * 256 + b"\n", ["r.csv, line 2", "no user name"]),
+    "no name": (b"user\n<script>\n", ["r.csv, line 2", "'<script>'", "not a user name"]),
+    "control character": (b"user\na\x1b[31mda\n", ["r.csv, line 2", "not a user name"]),
+    "endless name": (b"user\n" + b"x" * 256 + b"\n", ["r.csv, line 2", "not a user name"]),
     "open quote": (b'user\n"ada\nbob\n', ["r.csv, line 2", "not CSV"]),
     "binary": (b"user\n\x00\n", ["r.csv", "line 2"]),
 }
@@ -128,7 +128,7 @@ def test_groups_give_no_role_where_one_password_opens_all(
 
 def test_a_bad_roster_stops_the_lab_with_its_own_words(tmp_path: Path) -> None:
     """Exit 2 with file and line, as for lab.toml itself."""
-    with pytest.raises(SettingsError, match=r"people/ml\.csv, line 3: 'ada' is on line 2 already"):
+    with pytest.raises(SettingsError, match=r"people/ml\.csv, line 3: 'ada' is already on line 2"):
         load(lab(tmp_path, b"user\nada\nada\n"), {})
 
 
