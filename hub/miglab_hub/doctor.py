@@ -158,6 +158,8 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
     try:
         yield _engine(str(client.version()["Version"]))
         yield _image(client, settings.students.image)
+        if settings.students.disk_gib:
+            yield disk_limit(client.info())
         if not settings.gpus.simulated:
             yield _toolkit(client)
     finally:
@@ -183,6 +185,17 @@ def _image(client: Any, image: str) -> HealthFinding:
     except (docker.errors.DockerException, requests.RequestException) as error:
         return wrong("image", f"unknown: {error}", "see the engine's log")
     return fine("image", image)
+
+
+def disk_limit(info: dict[str, Any]) -> HealthFinding:
+    """Whether an engine can limit what a container writes, by what it says of itself."""
+    driver = str(info.get("Driver"))
+    backing = dict(info.get("DriverStatus") or ()).get("Backing Filesystem", "")
+    if driver == "zfs" or (driver, backing) == ("overlay2", "xfs"):
+        return fine("disk limit", f"{driver} {backing}: can be kept; XFS needs the option pquota")
+    verb = "does not keep" if driver == "btrfs" else "refuses"
+    found = f"students.disk_gib is set, and the engine on {driver} {backing} {verb} this limit"
+    return wrong("disk limit", found, "move the engine's data to XFS with pquota, or set it to 0")
 
 
 def _toolkit(client: Any) -> HealthFinding:

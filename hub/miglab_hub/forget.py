@@ -134,7 +134,11 @@ def _hub(settings: Settings) -> Iterator[Any]:
     if not settings.hub_database.exists():
         yield None
         return
-    with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as session:
+    try:
+        make = orm.new_session_factory(f"sqlite:///{settings.hub_database}")
+    except orm.DatabaseSchemaMismatch as error:
+        raise StartError(f"the hub's database is of another JupyterHub: {error}") from error
+    with closing(make()) as session:
         yield session
         session.get_bind().dispose()
 

@@ -78,9 +78,9 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         min=0,
         help="""How many GiB a container may write outside its volumes; 0 for no limit.
 
-        It needs an engine whose file system supports it: overlay2 on XFS mounted with `pquota`,
-        Btrfs or ZFS.  Any other engine refuses to create the container.  Home volumes are not
-        counted.
+        It needs an engine whose file system supports it: overlay2 on XFS mounted with `pquota`, or
+        ZFS.  Other engines refuse to create the container, and Btrfs does not keep the limit.
+        Home volumes are not counted.
         """,
     ).tag(config=True)
 

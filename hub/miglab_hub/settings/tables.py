@@ -170,8 +170,8 @@ class Students(Section):
         0,
         ge=0,
         description="How many GiB a container may write outside its home volume; 0 for no limit. "
-        "It needs an engine on overlay2 over XFS mounted with `pquota`, or on Btrfs or ZFS; any "
-        "other engine refuses to create containers.",
+        "It needs an engine on overlay2 over XFS mounted with `pquota`, or on ZFS; other engines "
+        "refuse to create containers, and Btrfs does not keep the limit. Doctor looks.",
     )
     home_gib: float = Field(
         0,

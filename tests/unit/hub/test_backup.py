@@ -29,9 +29,16 @@ LAB = '[lab]\nport = 21990\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Settings:
+def lab(made: Path, tmp_path: Path) -> Settings:
     """A lab that has run: secrets, a ledger, a hub database with somebody in it."""
-    file = tmp_path / "lab.toml"
+    return load(Path(shutil.copytree(made, tmp_path / "lab")) / "lab.toml", {})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a lab, to be copied."""
+    folder = tmp_path_factory.mktemp("lab")
+    file = folder / "lab.toml"
     file.write_text(LAB)
     settings = load(file, {})
     lab_secrets.make_all(settings)
@@ -42,7 +49,7 @@ def lab(tmp_path: Path) -> Settings:
         hub.execute("CREATE TABLE users (name TEXT)")
         hub.execute("INSERT INTO users VALUES ('ada')")
         hub.commit()
-    return settings
+    return folder
 
 
 def people(settings: Settings) -> list[str]:

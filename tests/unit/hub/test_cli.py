@@ -16,7 +16,7 @@ from miglab_hub import doctor as diagnosis
 from miglab_hub import pool_api
 from miglab_hub.cli import doctor
 from miglab_hub.cli.pool import commands
-from miglab_hub.doctor import examine_disk, examine_docker, examine_files, examine_gpus
+from miglab_hub.doctor import disk_limit, examine_disk, examine_docker, examine_files, examine_gpus
 from miglab_hub.errors import StartError
 from miglab_hub.lab_secrets import make_all
 from miglab_hub.service.gpus import make_simulated
@@ -372,3 +372,19 @@ def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.Monke
     assert finding.is_wrong and "does not answer" in finding.found
     (unused,) = examine_docker(settings)
     assert not unused.is_wrong
+
+
+@pytest.mark.parametrize(
+    ("driver", "backing", "can"),
+    [
+        ("overlay2", "xfs", True),
+        ("zfs", "", True),
+        ("overlay2", "extfs", False),
+        ("btrfs", "", False),
+        ("vfs", "", False),
+    ],
+)
+def test_doctor_says_whether_the_disk_can_be_limited(driver: str, backing: str, can: bool) -> None:
+    """By driver and file system, before every start fails."""
+    status = [["Backing Filesystem", backing]] if backing else None
+    assert disk_limit({"Driver": driver, "DriverStatus": status}).is_wrong is not can

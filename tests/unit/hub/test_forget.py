@@ -1,12 +1,16 @@
 """What is kept of a person is told, and then it is nobody's."""
 
 import json
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from jupyterhub import orm
+from sqlalchemy import create_engine
 from typer.testing import CliRunner
 
 from miglab_hub.cli import root
@@ -31,14 +35,22 @@ TICKET = TicketRow(
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Settings:
+def lab(made: Path, tmp_path: Path) -> Settings:
     """A lab in which ada and bob have been."""
-    file = tmp_path / "lab.toml"
+    return load(Path(shutil.copytree(made, tmp_path / "lab")) / "lab.toml", {})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a lab, to be copied: its databases take longer to make than each test."""
+    folder = tmp_path_factory.mktemp("lab")
+    file = folder / "lab.toml"
     file.write_text(LAB)
     settings = load(file, {})
     for name in ("ada", "bob"):
         (settings.homes / name).mkdir(parents=True)
         (settings.homes / name / "work.txt").write_text("mine")
+    make_hub_database(settings.hub_database)
     with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as hub:
         hub.add_all([orm.User(name="ada"), orm.User(name="bob")])
         hub.add(orm.OAuthClient(identifier="jupyterhub"))
@@ -46,7 +58,18 @@ def lab(tmp_path: Path) -> Settings:
         orm.User.find(hub, "ada").new_api_token(note="for my script")
         hub.get_bind().dispose()
     write_ledger(settings.ledger)
-    return settings
+    return folder
+
+
+def make_hub_database(path: Path) -> None:
+    """As JupyterHub makes it; it would start a program for the version alone."""
+    folder = Path(orm.__file__).with_name("alembic")
+    engine = create_engine(f"sqlite:///{path}")
+    orm.Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        context = MigrationContext.configure(connection)
+        context.stamp(ScriptDirectory(str(folder)), "head")
+    engine.dispose()
 
 
 def write_ledger(path: Path) -> None:
@@ -150,10 +173,9 @@ def test_the_command(lab: Settings, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("user", ["a'b", "%", "x_y", "ада", "a/b;--", "[a-z]+"])
-def test_a_name_is_no_pattern(tmp_path: Path, user: str) -> None:
+def test_a_name_is_no_pattern(lab: Settings, user: str) -> None:
     """Odd names are matched as they are, and no others with them."""
-    path = tmp_path / "ledger.sqlite"
-    write_ledger(path)
+    path = lab.ledger
     ledger = Ledger(path)
     with ledger.write(1.0, durable=True) as tx:
         tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")

@@ -215,3 +215,22 @@ async def test_servers_are_ended() -> None:
     async with asyncio.timeout(5):
         await asked.wait()
     assert await host.stop()
+
+
+class PoolWithAnArchive(FakePool):
+    """Says when it was told to move what is old."""
+
+    def archive_old(self) -> int:
+        self.loop.call_soon_threadsafe(self.told.set)  # type: ignore[attr-defined]
+        return 0
+
+
+async def test_what_is_old_is_moved_from_time_to_time() -> None:
+    """By the thread that decides, as every write of the ledger."""
+    pool = PoolWithAnArchive()
+    pool.loop, pool.told = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
+    host = PoolRunner(pool, Metrics(), Times(archive_s=0.001))  # type: ignore[arg-type]
+    await host.start()
+    async with asyncio.timeout(5):
+        await pool.told.wait()  # type: ignore[attr-defined]
+    await host.stop()
