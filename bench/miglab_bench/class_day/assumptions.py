@@ -92,6 +92,9 @@ class Day:
         retry: after which time.
         redo_share: of the work so far that must run again on a new server.
         redo_most_s: no more than that.
+        lease_s: under ours, the longest lease, which is never extended; 0 for no limit.
+        brief_share: under ours, the students in a course whose leases are brief.
+        brief_lease_s: how long theirs are at most.
         cull_timeout_s: jupyterhub-idle-culler's ``--timeout``.
         cull_every_s: its ``--cull-every``; without one it is half the timeout.
         step_s: how finely time passes.
@@ -137,6 +140,9 @@ class Day:
     retry: Spread = Spread(900, 0.5, 300, 3600)
     redo_share: float = 0.2
     redo_most_s: float = 600.0
+    lease_s: float = 0.0
+    brief_share: float = 0.0
+    brief_lease_s: float = 900.0
     cull_timeout_s: float = 3600.0
     cull_every_s: float = 1800.0
     step_s: float = 60.0

@@ -7,6 +7,7 @@ from miglab_bench.class_day.assumptions import HOUR_S
 from miglab_bench.class_day.student import DayStudent
 
 LONG_WAIT_S = 1800.0
+LARGE = 4  # memory slices: half of a GPU's eight
 USEFUL_RATIO = 1.5
 
 
@@ -45,6 +46,8 @@ class Cost:
         never_served: how often the student gave up.
         ended: servers that somebody else ended.
         interrupted: those whose students were not done.
+        large_wait_mean_s: the mean wait of those who want half a GPU or more.
+        large_wait_p95_s: nineteen of twenty of their waits are shorter.
     """
 
     students: int
@@ -56,6 +59,8 @@ class Cost:
     never_served: int
     ended: int
     interrupted: int
+    large_wait_mean_s: int
+    large_wait_p95_s: int
 
 
 def row(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> PolicyFigures:
@@ -86,6 +91,7 @@ def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> C
     """What it took; arguments as `row`."""
     tallies = [one.tally for one in students]
     both = list(zip(students, sizes, strict=True))
+    large_s = sorted(wait for one, size in both if size >= LARGE for wait in one.tally.waits_s)
     return Cost(
         len(students),
         policy,
@@ -96,6 +102,8 @@ def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> C
         sum(tally.never_served for tally in tallies),
         sum(tally.ended for tally in tallies),
         sum(tally.interrupted for tally in tallies),
+        round(sum(large_s) / max(1, len(large_s))),
+        round(quantile(large_s, 0.95)),
     )
 
 

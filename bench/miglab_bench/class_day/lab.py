@@ -7,7 +7,7 @@ reading 108 slices back through NVML's functions takes 0.1 s of CPU, a thousand 
 """
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -15,6 +15,8 @@ from typing import cast
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketRequest, TicketState
+from miglab_bench.class_day.assumptions import Day
+from miglab_bench.class_day.plan import Plan
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.open import open_gpus
@@ -24,11 +26,11 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Stray
 from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
-from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.settings import Course, PoolSettings, Quota
 from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.transactions import tickets
 
-COURSE = "class"
+COURSE, BRIEF = "class", "brief"
 MIDNIGHT = 1_795_046_400.0  # of the simulated day, seconds since the epoch
 KERNEL_MIB = 2000
 EMPTY_MIB = 10
@@ -141,27 +143,21 @@ class DayLab:
     Args:
         folder: empty, for the ledger and the GPUs.
         gpus: how many.
-        model: of what kind.
-        shapes: what the course offers.
-        ageing_s: as in lab.toml; None for the default.
+        day: of what kind they are, and what the courses offer.
+        table: [pool] of lab.toml.
+        quotas: [quotas] of lab.toml.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        gpus: int,
-        model: str,
-        shapes: Sequence[str],
-        ageing_s: float | None = None,
+        self, folder: Path, gpus: int, day: Day, table: PoolTable, quotas: dict[str, Quota]
     ) -> None:
         self.at = 0.0  # seconds since midnight
-        self.rack = Rack(folder, gpus, model)
+        self.rack = Rack(folder, gpus, day.model)
         self.servers = Servers()
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
-        table = PoolTable() if ageing_s is None else PoolTable(ageing_s=ageing_s)
-        courses = {COURSE: Course(title="A class", shapes=tuple(shapes))}
-        settings = PoolSettings(pool=table, courses=courses)
+        courses = {name: Course(title=name, shapes=day.profiles) for name in (COURSE, BRIEF)}
+        settings = PoolSettings(pool=table, courses=courses, quotas=quotas)
         driver = cast(Driver, self.rack)  # all that the pool uses of one
         self.pool = Pool(settings, self._ledger, driver, self.servers, self._now)
         self.pool.reconcile()
@@ -190,10 +186,12 @@ class DayLab:
 
     # -- waiting ------------------------------------------------------------------------------
 
-    def ask(self, user: str, shape: str) -> int | None:
-        """A place in line; None if there are as many as may wait."""
+    def ask(self, plan: Plan) -> int | None:
+        """A ticket; None if there are as many as may wait."""
+        course = BRIEF if plan.is_brief else COURSE
         try:
-            return self.pool.request(TicketRequest(user=user, course=COURSE, shape=shape)).id
+            asked = TicketRequest(user=plan.name, course=course, shape=plan.profile)
+            return self.pool.request(asked).id
         except Refused:
             return None
 

@@ -77,11 +77,19 @@ class StudentSession:
 
 @dataclass(frozen=True)
 class Plan:
-    """A student's day."""
+    """A student's day.
+
+    Attributes:
+        name: the student's.
+        profile: of the one slice that is needed.
+        sessions: one after the other.
+        is_brief: whether the student's course has brief leases.
+    """
 
     name: str
     profile: str
     sessions: tuple[StudentSession, ...]
+    is_brief: bool = False
 
     @property
     def wanted_s(self) -> float:
@@ -101,7 +109,9 @@ def _plan(day: Day, number: int, seed: int) -> Plan:
     for visit in (day.lecture, day.afternoon, day.evening):
         if rng.random() < visit.share:
             found.append(_session(rng, day, visit, has_lunch=visit is day.lecture))
-    return Plan(f"student-{number:03}", profile, tuple(found))
+    dice = random.Random(f"{seed}/{number}/brief")  # noqa: S311 -- a simulation, not a secret
+    is_brief = dice.random() < day.brief_share
+    return Plan(f"student-{number:03}", profile, tuple(found), is_brief)
 
 
 def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> StudentSession:

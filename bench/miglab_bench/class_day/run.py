@@ -9,11 +9,13 @@ from pathlib import Path
 
 from miglab_bench.class_day.assumptions import HOUR_S, Day
 from miglab_bench.class_day.figures import Cost, PolicyFigures, cost, row
-from miglab_bench.class_day.lab import DayLab
+from miglab_bench.class_day.lab import BRIEF, DayLab
 from miglab_bench.class_day.plan import plans
 from miglab_bench.class_day.rules import Culler, Ender, MiglabReclaimer, Nobody
 from miglab_bench.class_day.student import DayStudent
 from miglab_pool.gpu.simulated.models import models
+from miglab_pool.settings import Pool as PoolTable
+from miglab_pool.settings import Quota
 
 POLICIES = ("miglab", "culler", "none")
 ENDERS: Mapping[str, Callable[[Day], Ender]] = {
@@ -21,7 +23,24 @@ ENDERS: Mapping[str, Callable[[Day], Ender]] = {
     "culler": Culler,
     "none": lambda _day: Nobody(),
 }
-AGEING_S = {"culler": 0.0}  # who has aged goes by arrival alone: first come, first served
+
+
+def table_of(case: "DayCase") -> PoolTable:
+    """[pool] of lab.toml under a policy."""
+    if case.policy == "culler":
+        return PoolTable(ageing_s=0.0)  # who has aged goes by arrival: first come, first served
+    return PoolTable(lease_s=case.day.lease_s, extensions=0) if has_limits(case) else PoolTable()
+
+
+def quotas_of(case: "DayCase") -> dict[str, Quota]:
+    """[quotas] of lab.toml under a policy."""
+    brief = Quota(course=BRIEF, lease_s=case.day.brief_lease_s)
+    return {BRIEF: brief} if has_limits(case) and case.day.brief_share else {}
+
+
+def has_limits(case: "DayCase") -> bool:
+    """Whether leases have an end by themselves."""
+    return case.policy == "miglab" and case.day.lease_s > 0
 
 
 @dataclass(frozen=True)
@@ -77,8 +96,7 @@ def simulate(case: DayCase) -> list[DayStudent]:
     """
     day = case.day
     with tempfile.TemporaryDirectory(prefix="miglab-day-") as folder:
-        ageing_s = AGEING_S.get(case.policy)
-        lab = DayLab(Path(folder), case.gpus, day.model, day.profiles, ageing_s)
+        lab = DayLab(Path(folder), case.gpus, day, table_of(case), quotas_of(case))
         students = [DayStudent(plan, day) for plan in plans(day, case.students, case.seed)]
         ender = ENDERS[case.policy](day)
         steps = round((day.ends_h - day.begins_h) * HOUR_S / day.step_s)

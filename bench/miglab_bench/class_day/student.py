@@ -205,7 +205,7 @@ class DayStudent:
     def _ask(self, at: float, lab: DayLab, wait: _Wait, session: StudentSession) -> None:
         if wait.ticket is None:
             if at >= wait.again_at:
-                wait.ticket, wait.asked_at = lab.ask(self.plan.name, self.plan.profile), at
+                wait.ticket, wait.asked_at = lab.ask(self.plan), at
                 wait.again_at = at + session.retry_s
             return
         if lab.attend(wait.ticket) is None:
