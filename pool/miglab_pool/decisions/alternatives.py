@@ -22,7 +22,7 @@ MOST_SERVED = 8  # of those behind; with more of them there is hardly anything l
 def free_instead(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
     """The other shapes of its course that the ticket could be for, and be served now."""
     others = [one for one in queue.unseated(view) if one.ticket != ticket.id]
-    left = _after(others, reserved_places.grounds(view))
+    left = _after(others, reserved_places.grounds(view), view.at)
     found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
     return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
 
@@ -36,17 +36,17 @@ def _is_free(
         return True
     line, grounds = left
     one = replace(queue.as_waiting(view, ticket), profiles=reservations.profiles(offer.shape))
-    grant = first_that_fits([*line, one], grounds)
+    grant = first_that_fits([*line, one], grounds, view.at)
     return grant is not None and grant.ticket == ticket.id
 
 
 def _after(
-    line: Sequence[Waiting], grounds: Sequence[Ground]
+    line: Sequence[Waiting], grounds: Sequence[Ground], now: float
 ) -> tuple[list[Waiting], list[Ground]]:
     """Who still waits, and what is left, once those who then fit have been served."""
     line, grounds = list(line), list(grounds)
     for _ in range(MOST_SERVED):
-        grant = first_that_fits(line, grounds)
+        grant = first_that_fits(line, grounds, now)
         if grant is None:
             return line, grounds
         line = [one for one in line if one.ticket != grant.ticket]

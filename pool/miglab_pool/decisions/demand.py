@@ -16,7 +16,7 @@ from miglab_pool.gpu.geometry import Geometry, Placed, Profile, occupied_mask
 from miglab_pool.model.gpu import GpuState, Ground, open_to
 from miglab_pool.model.once import once
 from miglab_pool.model.rows import FULL, LeaseRow, SliceRow
-from miglab_pool.rules.backfill import set_aside
+from miglab_pool.rules.backfill import outside_hold
 from miglab_pool.state.view import PoolView
 
 Wanted = tuple[tuple[str, ...], str]  # profiles, course
@@ -58,7 +58,7 @@ def demand(view: PoolView) -> Demand:
         wanted[one.profiles, one.course][one.user] += 1
     is_reserving = bool(view.reservations)
     gpus = view.grounds if line or is_reserving else []
-    states = set_aside(line[0].profiles, open_to(gpus, line[0].course)) if line else []
+    states = outside_hold(line[0].profiles, open_to(gpus, line[0].course)) if line else []
     after = reserved_places.grounds(view) if is_reserving else []
     return Demand(
         wanted=wanted,

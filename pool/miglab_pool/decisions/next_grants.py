@@ -36,7 +36,7 @@ def may_serve_queue(view: PoolView) -> bool:
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
     """Who of the queue goes now; what is kept for reservations is closed to all of it."""
     gpus = reserved_places.grounds(view)
-    return first_that_fits(waiting, gpus, view.estimates.ahead(view.at))
+    return first_that_fits(waiting, gpus, view.at)
 
 
 def whole_gpu(view: PoolView, one: Waiting) -> GpuSnapshot | None:

@@ -13,7 +13,7 @@ from miglab_pool.model.gpu import GpuState, Ground, open_to
 from miglab_pool.model.once import once
 from miglab_pool.model.queue import Waiting
 from miglab_pool.model.rows import LeaseRow
-from miglab_pool.rules.backfill import NOTHING, aside
+from miglab_pool.rules.backfill import NO_HOLD, hold
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.settings import Course
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
@@ -145,7 +145,7 @@ def good_for(sm_count: int, slices: int) -> str:
 
 
 def _without_kept(first: Waiting | None, grounds: Sequence[Ground], course: str) -> list[GpuState]:
-    kept = aside(first.profiles, open_to(grounds, first.course)) if first else NOTHING
+    kept = hold(first.profiles, open_to(grounds, first.course)) if first else NO_HOLD
     return kept.states(open_to(grounds, course))
 
 

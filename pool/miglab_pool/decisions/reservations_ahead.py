@@ -14,14 +14,14 @@ from zoneinfo import ZoneInfo
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import Ground, Seat
+from miglab_pool.model.gpu import SOON, Ground, Seat
 from miglab_pool.model.once import once
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, kept_until, profiles, schedule_of
 from miglab_pool.model.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.model.schedule import Occurrence, occurrences
 from miglab_pool.rules import layout_times, reservations_in_force
-from miglab_pool.rules.lease_length import stay_of
+from miglab_pool.rules.lease_length import set_end
 from miglab_pool.rules.reservation_seats import Spot, Wish, keep_for
 from miglab_pool.rules.reservations_in_force import InForce, Key
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
@@ -60,17 +60,12 @@ def kept_times(view: PoolView, since: float, until: float) -> list[KeptTime]:
 
 def stays_until(view: PoolView, lease: LeaseRow) -> float:
     """Until when a lease is reckoned to stay; infinite without an end."""
-    return stay_of(view.settings, lease).ends_at
+    return SOON if lease.state == LeaseState.RELEASING else set_end(view.settings, lease)
 
 
 def staying(view: PoolView, at: float) -> list[LeaseRow]:
     """The leases whose end, as it is set, lies behind a moment."""
-    live = (lease for lease in view.leases.values() if _is_there(lease))
-    return [lease for lease in live if stays_until(view, lease) > at]
-
-
-def _is_there(lease: LeaseRow) -> bool:
-    return lease.state != LeaseState.RELEASING
+    return [lease for lease in view.leases.values() if stays_until(view, lease) > at]
 
 
 # -- in the way -----------------------------------------------------------------------------------
@@ -104,8 +99,8 @@ class Outlook:
         self.until = until
         self._view = view
         self._times = kept_times(view, view.at, until)
-        leases = (lease for lease in view.leases.values() if _is_there(lease))
-        self._leases = [(stays_until(view, lease), lease) for lease in leases]
+        held = (one for one in view.leases.values() if one.state != LeaseState.RELEASING)
+        self._leases = [(stays_until(view, lease), lease) for lease in held]
         self._moments: dict[float, _Moment] = {}
 
     def first_blocked(self, lease: LeaseRow, ends_at: float) -> KeptTime | None:
@@ -278,7 +273,7 @@ def _spot(
     assert then.geometry is not None
     fixed, leased = _places(gpu, stays), _places(gpu, go)
     state = replace(gpu.ground.state, geometry=then.geometry)
-    ground = Ground(state, (*gpu.ground.fixed, *fixed), gpu.ground.stays, then.course)
+    ground = Ground(state, (*gpu.ground.fixed, *fixed), gpu.ground.frees_at, then.course)
     return Spot(ground, leased)
 
 

@@ -63,24 +63,7 @@ class Choice:
     destroy: tuple[Placed, ...] = ()
 
 
-_SOON = -inf  # what is being scrubbed, or cut for nobody yet
-
-
-class Stay(NamedTuple):
-    """Until when something lies on its place.
-
-    Attributes:
-        ends_at: its end as it is set now; infinite if none is.
-        not_before: it is surely there until then, if nobody leaves early; minus infinity for what
-            is being given back, or was warned.
-    """
-
-    ends_at: float
-    not_before: float
-
-
-UNKNOWN = Stay(inf, -inf)
-SOON = Stay(_SOON, _SOON)
+SOON = -inf  # what is being scrubbed, or cut for nobody yet, is free in seconds
 
 
 @dataclass(frozen=True)
@@ -90,14 +73,14 @@ class Ground:
     Attributes:
         state: the GPU as placement sees it.
         fixed: the part of ``state.live`` that is foreign, quarantined, or kept by a reservation.
-        stays: how long the rest of ``state.live`` stays, by `Placement.mask`; `UNKNOWN` for what
-            is not named.
+        frees_at: when the rest of ``state.live`` is free by the ends that are set, by
+            `Placement.mask`; infinite for what has no end, and for what is not named.
         course: the only course that gets leases there; empty: every course.
     """
 
     state: GpuState
     fixed: tuple[Placed, ...] = ()
-    stays: Mapping[int, Stay] = field(default_factory=dict)
+    frees_at: Mapping[int, float] = field(default_factory=dict)
     course: str = ""
 
 

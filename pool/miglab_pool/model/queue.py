@@ -9,20 +9,6 @@ from miglab_pool.model.gpu import Choice
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """What is known of the time ahead, for those who would go ahead.
-
-    Attributes:
-        now: the moment of the decision.
-        not_before: by ticket: it is hardly ever served before then, as leases lasted lately.  For
-            whom nothing is named nobody goes ahead: people leave early, and nothing says when.
-    """
-
-    now: float
-    not_before: Mapping[int, float]
-
-
-@dataclass(frozen=True)
 class Waiting:
     """A ticket in line.
 
@@ -89,7 +75,3 @@ class Forecast:
     at: float = 0.0
     of_tickets: Mapping[int, WaitEstimate] = field(default_factory=dict)
     of_shapes: Mapping[str, WaitEstimate] = field(default_factory=dict)
-
-    def ahead(self, now: float) -> Ahead:
-        """Before when those in line are hardly ever served."""
-        return Ahead(now, {one: self.at + said.low_s for one, said in self.of_tickets.items()})

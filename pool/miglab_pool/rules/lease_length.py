@@ -3,7 +3,7 @@
 from math import inf
 
 from miglab_api.leases import LeaseState
-from miglab_pool.model.gpu import SOON, UNKNOWN, Stay
+from miglab_pool.model.gpu import SOON
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.rules.quotas import Asked, longest_set_s
 from miglab_pool.settings import PoolSettings
@@ -47,18 +47,20 @@ def extensions_s(settings: PoolSettings, lease: LeaseRow) -> float:
     return max(0, settings.pool.extensions - lease.extensions) * settings.pool.extension_s
 
 
-def stay_of(settings: PoolSettings, lease: LeaseRow) -> Stay:
-    """Until when a lease's slices stay where they are."""
-    if lease.state == LeaseState.RELEASING:
-        return SOON
+def set_end(settings: PoolSettings, lease: LeaseRow) -> float:
+    """The end of a lease as it is set now, whether or not it was warned; infinite for none."""
     if lease.state == LeaseState.GRANTED:
         longest = longest_s(settings, lease.user, lease.course)
-        if longest is None:
-            return UNKNOWN
-        return Stay(lease.granted_at + handover_s(settings) + longest, -inf)
-    if lease.ends_at is None:
-        return UNKNOWN
-    return Stay(lease.ends_at, -inf if lease.state == LeaseState.WARNED else lease.ends_at)
+        return inf if longest is None else lease.granted_at + handover_s(settings) + longest
+    return inf if lease.ends_at is None else lease.ends_at
+
+
+def frees_at(settings: PoolSettings, lease: LeaseRow) -> float:
+    """When a lease's slices are free by what is set: its end, or its reclaim if that is sooner."""
+    if lease.state == LeaseState.RELEASING:
+        return SOON
+    reclaim_at = inf if lease.reclaim_at is None else lease.reclaim_at
+    return min(reclaim_at, set_end(settings, lease))
 
 
 def keepalives_left(settings: PoolSettings, lease: LeaseRow) -> int:

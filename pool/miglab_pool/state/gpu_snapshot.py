@@ -12,12 +12,12 @@ from functools import cached_property
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage
-from miglab_pool.model.gpu import SOON, GpuState, Ground, Stay
+from miglab_pool.model.gpu import SOON, GpuState, Ground
 from miglab_pool.model.once import once
 from miglab_pool.model.rows import GPU_OK, GpuRow, LeaseRow, SliceRow
 from miglab_pool.rules.layout_plan import Change, Kind, Lying, arrange, change, is_possible, only
 from miglab_pool.rules.layout_times import InForce
-from miglab_pool.rules.lease_length import stay_of
+from miglab_pool.rules.lease_length import frees_at
 from miglab_pool.settings import PoolSettings
 
 
@@ -193,13 +193,13 @@ class GpuSnapshot:
         live = tuple(facts.placed(row) for row in rows if not row.is_open)
         fixed = tuple(facts.placed(row) for row in rows if row.is_fixed)
         usable = self.is_open and not facts.has_lost
-        stays = {((1 << row.size) - 1) << row.start: self._stay(row) for row in rows}
+        free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
         state = GpuState(self.uuid, self.geometry, live, warm, usable)
-        return Ground(state, fixed, stays, self.course)
+        return Ground(state, fixed, free, self.course)
 
-    def _stay(self, row: SliceRow) -> Stay:
+    def _frees_at(self, row: SliceRow) -> float:
         lease = self.facts.leases.get(row.lease or 0)
-        return SOON if lease is None else stay_of(self.facts.settings, lease)
+        return SOON if lease is None else frees_at(self.facts.settings, lease)
 
     @once
     def change(self, cut: tuple[str, ...] | None = None) -> Change:

@@ -41,7 +41,7 @@ def ground(gpu: str, course: str = "", *names: str) -> Ground:
 
 
 def served(line: list[Waiting], grounds: list[Ground]) -> tuple[int, str] | None:
-    grant = first_that_fits(line, grounds)
+    grant = first_that_fits(line, grounds, 0.0)
     return None if grant is None else (grant.ticket, grant.choices[0].gpu)
 
 

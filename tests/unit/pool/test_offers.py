@@ -11,7 +11,7 @@ from miglab_pool.decisions import queue, reserved_places
 from miglab_pool.decisions.offers import count_free
 from miglab_pool.gpu.shapes import resolve
 from miglab_pool.model.gpu import Ground, open_to
-from miglab_pool.rules.backfill import set_aside
+from miglab_pool.rules.backfill import outside_hold
 
 from .conftest import SHAPES, World
 from .test_extension_limits import HOUR_S, LASTING, busy
@@ -39,7 +39,7 @@ def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
         left = reserved_places.closed(view, grounds)
         states = [ground.state for ground in open_to(left, course)]
         if kept_for is not None:
-            kept = set_aside(kept_for.profiles, open_to(left, kept_for.course))
+            kept = outside_hold(kept_for.profiles, open_to(left, kept_for.course))
             usable = {ground.state.gpu: ground.state.usable for ground in open_to(left, course)}
             states = [replace(state, usable=usable[state.gpu]) for state in kept]
         if count_free(shape, states):

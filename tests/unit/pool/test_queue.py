@@ -8,7 +8,7 @@ from miglab_pool.decisions import queue
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.model.gpu import GpuState, Ground
 from miglab_pool.model.queue import Waiting
-from miglab_pool.rules.backfill import any_fits, first_that_fits, next_in_line, set_aside
+from miglab_pool.rules.backfill import any_fits, first_that_fits, next_in_line, outside_hold
 from miglab_pool.rules.queue_order import in_line
 
 from .conftest import World
@@ -88,7 +88,7 @@ def test_foreign_place_is_not_waited_for() -> None:
     foreign = placed("1g.5gb", 0)
     ground = Ground(GpuState("a", A100, (foreign,)), (foreign,))
     other = gpu("b", placed("3g.20gb", 0), placed("3g.20gb", 4))
-    (free, kept) = set_aside(("7g.40gb",), [ground, other])
+    (free, kept) = outside_hold(("7g.40gb",), [ground, other])
     assert free == ground.state
     assert len(kept.live) == 3
 
@@ -159,9 +159,9 @@ def test_where_nothing_fits_nobody_goes(
         Waiting(number, (shape,), 0.0, course="ab"[number % 2])
         for number, shape in enumerate(shapes)
     ]
-    alone = any(first_that_fits([each], gpus) for each in line)
+    alone = any(first_that_fits([each], gpus, 0.0) for each in line)
     assert any_fits({(each.profiles, each.course) for each in line}, gpus) is alone
-    assert alone or first_that_fits(line, gpus) is None
+    assert alone or first_that_fits(line, gpus, 0.0) is None
 
 
 def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

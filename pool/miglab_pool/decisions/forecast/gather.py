@@ -46,7 +46,6 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
         longest_wait_s=view.settings.pool.longest_wait_s,
         asking={number: reservations.profiles(shape) for number, shape in newcomers.items()},
         bookings=tuple(_bookings(view, at)),
-        not_before=view.estimates.ahead(at).not_before,
     )
     return scene, newcomers
 

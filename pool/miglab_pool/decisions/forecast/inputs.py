@@ -92,7 +92,6 @@ class Scene:
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
         longest_wait_s: nobody waits longer: the ticket is then refused.
         bookings: what is reserved, as far ahead as anybody waits.
-        not_before: by ticket: before when it is hardly ever served, as was worked out last.
     """
 
     line: tuple[Waiting, ...]
@@ -104,4 +103,3 @@ class Scene:
     longest_wait_s: float = 3600.0
     asking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     bookings: tuple[Booking, ...] = ()
-    not_before: Mapping[int, float] = field(default_factory=dict)

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from miglab_pool.decisions.forecast.inputs import Booking, Holding, Place, Scene
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import UNKNOWN, Choice, Ground, Stay, clash, open_to
-from miglab_pool.model.queue import Ahead, Waiting
-from miglab_pool.rules.backfill import NOTHING, aside, first_that_fits
+from miglab_pool.model.gpu import Choice, Ground, clash, open_to
+from miglab_pool.model.queue import Waiting
+from miglab_pool.rules.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.rules.queue_order import CHARGE_H, in_line
 from miglab_pool.rules.reservation_seats import Spot, keep, without
@@ -109,8 +109,8 @@ class Future:
         for gpu, placed in places:
             ground = self._grounds[gpu]
             state = replace(ground.state, live=(*ground.state.live, placed), warm=())
-            stays = {**ground.stays, placed.placement.mask: self._stay(at_s)}
-            self._grounds[gpu] = replace(ground, state=state, stays=stays)
+            free = {**ground.frees_at, placed.placement.mask: self._set_end(at_s)}
+            self._grounds[gpu] = replace(ground, state=state, frees_at=free)
         self._free_at(self._over_s(at_s), places)
 
     def _over_s(self, at_s: float) -> float | None:
@@ -118,12 +118,10 @@ class Future:
         lasts_s = self._source.lasts_s()
         return None if lasts_s is None else at_s + lasts_s
 
-    def _stay(self, at_s: float) -> Stay:
+    def _set_end(self, at_s: float) -> float:
         """What will be set as the end of a lease that begins then."""
-        if self._scene.lease_s is None:
-            return UNKNOWN
-        ends_at = self._now + at_s + self._scene.lease_s
-        return Stay(ends_at, ends_at)
+        lease_s = self._scene.lease_s
+        return inf if lease_s is None else self._now + at_s + lease_s
 
     # -- the line -----------------------------------------------------------------------------
 
@@ -142,8 +140,8 @@ class Future:
     def _serve(self, at_s: float) -> None:
         self._serve_claims(at_s)
         grounds = list(self._grounds.values())
-        ahead = Ahead(self._now + at_s, self._scene.not_before)
-        while (grant := first_that_fits(self._line, grounds, ahead)) is not None:
+        now = self._now + at_s
+        while (grant := first_that_fits(self._line, grounds, now)) is not None:
             one = next(one for one in self._line if one.ticket == grant.ticket)
             self._line.remove(one)
             self._note(one, at_s)
@@ -168,7 +166,7 @@ class Future:
         if not asking:
             return
         first = self._line[0] if self._line else None
-        kept = aside(first.profiles, open_to(grounds, first.course)) if first else NOTHING
+        kept = hold(first.profiles, open_to(grounds, first.course)) if first else NO_HOLD
         states = kept.states(open_to(grounds, ""))
         for number in asking:
             if place(self._asking[number], states) is not None:
