@@ -1,6 +1,6 @@
 """The pool process: which GPUs there are, who holds which slice, and when it is free again.
 
-From the ground up; a room imports only what stands above it in this list:
+From the occupancy up; a room imports only what stands above it in this list:
 
 gpu            what the hardware is and does: NVML, and the simulated GPUs
 model          plain values: rows, GPUs, the queue, reservations

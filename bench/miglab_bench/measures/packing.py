@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.model.gpu import Choice, GpuState
+from miglab_pool.model.gpu import Choice, GpuOccupancy
 from miglab_pool.rules.placement.placement import packs, place
 
 Held = Any  # what a policy wants back at release; only that policy looks into it
@@ -29,7 +29,7 @@ class MiglabPacking:
     """The pool's decision over live and warm slices: a slice given back stays warm."""
 
     def __init__(self, geometry: Geometry, n_gpus: int) -> None:
-        self._gpus = [GpuState(str(index), geometry) for index in range(n_gpus)]
+        self._gpus = [GpuOccupancy(str(index), geometry) for index in range(n_gpus)]
 
     def take(self, profile: str) -> tuple[int, Placed] | None:
         """As `Policy.take`."""
@@ -45,13 +45,13 @@ class MiglabPacking:
         index, slice_ = held
         gpu = self._gpus[index]
         live = tuple(item for item in gpu.live if item is not slice_)
-        self._gpus[index] = GpuState(gpu.gpu, gpu.geometry, live, (*gpu.warm, slice_))
+        self._gpus[index] = GpuOccupancy(gpu.gpu, gpu.geometry, live, (*gpu.warm, slice_))
 
 
-def _with_lease(gpu: GpuState, made: Placed, choice: Choice) -> GpuState:
+def _with_lease(gpu: GpuOccupancy, made: Placed, choice: Choice) -> GpuOccupancy:
     gone = {item.placement for item in choice.destroy} | {made.placement}
     warm = tuple(item for item in gpu.warm if item.placement not in gone)
-    return GpuState(gpu.gpu, gpu.geometry, (*gpu.live, made), warm)
+    return GpuOccupancy(gpu.gpu, gpu.geometry, (*gpu.live, made), warm)
 
 
 Option = tuple[float, int]  # what a placement scores (least wins), and its memory slices as bits

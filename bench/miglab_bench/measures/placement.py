@@ -25,7 +25,7 @@ from rich.table import Table
 from miglab_bench.measures.packing import POLICIES
 from miglab_pool.gpu.geometry import Geometry, Placed, legal_placements
 from miglab_pool.gpu.simulated.models import models
-from miglab_pool.model.gpu import GpuState
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.rules.placement.placement import place
 
 MODEL = "A100-40GB"
@@ -149,7 +149,7 @@ def decision_us(geometry: Geometry, n_gpus: int, decisions: int = DECISIONS) -> 
     contents = [_part_filled(rng, geometry) for _ in range(n_gpus)]
     times = []
     for profile in rng.choices(PROFILES, MIXES["teach"], k=decisions):
-        gpus = [GpuState(str(i), geometry, *content) for i, content in enumerate(contents)]
+        gpus = [GpuOccupancy(str(i), geometry, *content) for i, content in enumerate(contents)]
         start = time.perf_counter()
         place([profile], gpus)
         times.append(time.perf_counter() - start)

@@ -5,7 +5,7 @@ from miglab_pool.decisions import quota_checks
 from miglab_pool.decisions.not_yet import when_cut
 from miglab_pool.decisions.queue import as_waiting, size_of
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
-from miglab_pool.model.gpu import GpuState
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.once import once
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import profiles
@@ -80,14 +80,14 @@ def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     mine = {one.row.uuid: one for one in view.facts.values() if one.assigned in ("", course)}
     if shape.is_full:
         return any(one.is_whole for one in mine.values())
-    states = [
-        GpuState(uuid, one.hardware)
+    gpus = [
+        GpuOccupancy(uuid, one.hardware)
         for uuid, one in mine.items()
         if one.hardware is not None and not one.is_whole
     ]
-    lent = [one.state for one in view.grounds if one.course == course]
-    states += [state for state in lent if state.gpu not in mine]
-    return could_ever_place(shape.profiles, states)
+    lent = (one for one in view.occupancies if one.course == course)
+    gpus += [one for one in lent if one.gpu not in mine]
+    return could_ever_place(shape.profiles, gpus)
 
 
 def why_not_now(

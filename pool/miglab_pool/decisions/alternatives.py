@@ -10,7 +10,7 @@ from miglab_api.offers import CPU, CourseOffers, ShapeOffer
 from miglab_pool.decisions import queue, reserved_places
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model import reservations
-from miglab_pool.model.gpu import Choice, Ground
+from miglab_pool.model.gpu import Choice, GpuOccupancy
 from miglab_pool.model.queue import Waiting
 from miglab_pool.model.rows import FULL, TicketRow
 from miglab_pool.rules.backfill import first_that_fits
@@ -22,42 +22,45 @@ MOST_SERVED = 8  # of those behind; with more of them there is hardly anything l
 def free_instead(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
     """The other shapes of its course that the ticket could be for, and be served now."""
     others = [one for one in queue.unseated(view) if one.ticket != ticket.id]
-    left = _after(others, reserved_places.grounds(view), view.at)
+    left = _after(others, reserved_places.open_gpus(view), view.at)
     found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
     return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
 
 
 def _is_free(
-    view: PoolView, ticket: TicketRow, offer: ShapeOffer, left: tuple[list[Waiting], list[Ground]]
+    view: PoolView,
+    ticket: TicketRow,
+    offer: ShapeOffer,
+    left: tuple[list[Waiting], list[GpuOccupancy]],
 ) -> bool:
     if offer.shape == FULL:
         return bool(offer.free_now)
     if reserved_places.ready(view, ticket.course, offer.shape):
         return True
-    line, grounds = left
+    line, gpus = left
     one = replace(queue.as_waiting(view, ticket), profiles=reservations.profiles(offer.shape))
-    grant = first_that_fits([*line, one], grounds, view.at)
+    grant = first_that_fits([*line, one], gpus, view.at)
     return grant is not None and grant.ticket == ticket.id
 
 
 def _after(
-    line: Sequence[Waiting], grounds: Sequence[Ground], now: float
-) -> tuple[list[Waiting], list[Ground]]:
+    line: Sequence[Waiting], gpus: Sequence[GpuOccupancy], now: float
+) -> tuple[list[Waiting], list[GpuOccupancy]]:
     """Who still waits, and what is left, once those who then fit have been served."""
-    line, grounds = list(line), list(grounds)
+    line, gpus = list(line), list(gpus)
     for _ in range(MOST_SERVED):
-        grant = first_that_fits(line, grounds, now)
+        grant = first_that_fits(line, gpus, now)
         if grant is None:
-            return line, grounds
+            return line, gpus
         line = [one for one in line if one.ticket != grant.ticket]
-        grounds = [_taken(ground, grant.choices) for ground in grounds]
+        gpus = [_taken(occupancy, grant.choices) for occupancy in gpus]
     return line, []
 
 
-def _taken(ground: Ground, choices: Sequence[Choice]) -> Ground:
+def _taken(occupancy: GpuOccupancy, choices: Sequence[Choice]) -> GpuOccupancy:
     live = tuple(
         Placed(choice.profile, choice.placement)
         for choice in choices
-        if choice.gpu == ground.state.gpu
+        if choice.gpu == occupancy.gpu
     )
-    return replace(ground, state=replace(ground.state, live=(*ground.state.live, *live), warm=()))
+    return replace(occupancy, live=(*occupancy.live, *live), warm=())

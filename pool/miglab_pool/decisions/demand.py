@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from miglab_pool.decisions import queue, reserved_places
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile, occupied_mask
-from miglab_pool.model.gpu import GpuState, Ground, open_to
+from miglab_pool.model.gpu import GpuOccupancy, open_to
 from miglab_pool.model.once import once
 from miglab_pool.model.rows import FULL, LeaseRow, SliceRow
 from miglab_pool.rules.backfill import outside_hold
@@ -40,7 +40,7 @@ class Demand:
     first: str
     held: Mapping[str, int]
     reserved: Mapping[str, int]
-    gpus: Mapping[str, Ground]
+    gpus: Mapping[str, GpuOccupancy]
 
     @cached_property
     def shapes(self) -> frozenset[tuple[str, ...]]:
@@ -57,16 +57,16 @@ def demand(view: PoolView) -> Demand:
     for one in line:
         wanted[one.profiles, one.course][one.user] += 1
     is_reserving = bool(view.reservations)
-    gpus = view.grounds if line or is_reserving else []
+    gpus = view.occupancies if line or is_reserving else []
     states = outside_hold(line[0].profiles, open_to(gpus, line[0].course)) if line else []
-    after = reserved_places.grounds(view) if is_reserving else []
+    after = reserved_places.open_gpus(view) if is_reserving else []
     return Demand(
         wanted=wanted,
         whole=Counter(one.user for one in everyone if one.profiles == (FULL,)),
         first=line[0].user if line else "",
         held=_more(gpus, states),
-        reserved=_more(gpus, [ground.state for ground in after]),
-        gpus={ground.state.gpu: ground for ground in gpus},
+        reserved=_more(gpus, after),
+        gpus={occupancy.gpu: occupancy for occupancy in gpus},
     )
 
 
@@ -95,15 +95,13 @@ def others_waiting(view: PoolView, lease: LeaseRow) -> int:
 
 def _room(wanted: Demand, row: SliceRow, freed: list[SliceRow]) -> "_Room | None":
     """The place of a slice, all of its lease freed; None if nobody could get it."""
-    ground = wanted.gpus.get(row.gpu)
-    if ground is None or not ground.state.usable:
+    occupancy = wanted.gpus.get(row.gpu)
+    if occupancy is None or not occupancy.usable:
         return None
     gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
-    stays = [
-        one for one in ground.state.live if (one.placement.start, one.profile.name) not in gone
-    ]
+    stays = [one for one in occupancy.live if (one.placement.start, one.profile.name) not in gone]
     media = any(one.profile.has_media for one in stays)
-    return _Room(ground.state.geometry, occupied_mask(stays), media, _mask(row), ground.course)
+    return _Room(occupancy.geometry, occupied_mask(stays), media, _mask(row), occupancy.course)
 
 
 class _Room(NamedTuple):
@@ -143,11 +141,11 @@ def _mask(row: SliceRow) -> int:
     return ((1 << row.size) - 1) << row.start
 
 
-def _more(grounds: Sequence[Ground], states: Sequence[GpuState]) -> dict[str, int]:
-    """The memory slices of each GPU that are live in ``states`` beyond ``grounds``, as bits."""
+def _more(gpus: Sequence[GpuOccupancy], states: Sequence[GpuOccupancy]) -> dict[str, int]:
+    """The memory slices of each GPU that are live in ``states`` beyond ``gpus``, as bits."""
     more = {}
-    for ground, state in zip(grounds, states, strict=False):  # no states: nothing is kept
-        added: tuple[Placed, ...] = state.live[len(ground.state.live) :]
+    for occupancy, state in zip(gpus, states, strict=False):  # no states: nothing is kept
+        added: tuple[Placed, ...] = state.live[len(occupancy.live) :]
         if added:
             more[state.gpu] = occupied_mask(added)
     return more

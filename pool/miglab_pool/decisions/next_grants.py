@@ -30,12 +30,12 @@ def may_serve_queue(view: PoolView) -> bool:
         for ticket in view.tickets.values()
         if ticket.is_queued and ticket.shape != FULL
     }
-    return any_fits(wanted, reserved_places.grounds(view))
+    return any_fits(wanted, reserved_places.open_gpus(view))
 
 
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
     """Who of the queue goes now; what is kept for reservations is closed to all of it."""
-    gpus = reserved_places.grounds(view)
+    gpus = reserved_places.open_gpus(view)
     return first_that_fits(waiting, gpus, view.at)
 
 

@@ -4,7 +4,7 @@ import datetime as dt
 from zoneinfo import ZoneInfo
 
 from miglab_pool.gpu.shapes import Shape
-from miglab_pool.model.gpu import GpuState
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.rules import layout_times
 from miglab_pool.rules.layout_times import Planned
 from miglab_pool.rules.placement.placement import could_ever_place
@@ -27,7 +27,9 @@ def when_cut(view: PoolView, shape: Shape, course: str) -> str:
     return f"from {clock:%A} {clock:%Y-%m-%d %H:%M} on (layout “{plan.name}”)"
 
 
-def _states(view: PoolView, plan: Planned, at: float, course: str) -> list[GpuState]:
+def _states(view: PoolView, plan: Planned, at: float, course: str) -> list[GpuOccupancy]:
     """The plan's GPUs that the course may use while it is in force, empty."""
     gpus = (gpu for gpu in gpus_at(view, at, None, [plan]).values() if gpu.uuid in plan.cuts)
-    return [GpuState(g.uuid, g.geometry) for g in gpus if g.geometry and g.course in ("", course)]
+    return [
+        GpuOccupancy(g.uuid, g.geometry) for g in gpus if g.geometry and g.course in ("", course)
+    ]

@@ -9,7 +9,7 @@ from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_pool.decisions import admission, estimates, queue, quota_checks, reserved_places
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
-from miglab_pool.model.gpu import GpuState, Ground, open_to
+from miglab_pool.model.gpu import GpuOccupancy, open_to
 from miglab_pool.model.once import once
 from miglab_pool.model.queue import Waiting
 from miglab_pool.model.rows import LeaseRow
@@ -100,15 +100,15 @@ def _first(view: PoolView) -> Waiting | None:
 
 
 @once
-def _states(view: PoolView, course: str) -> list[GpuState]:
+def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The GPUs as a course may use them who has reserved nothing."""
-    return [one.state for one in open_to(reserved_places.grounds(view), course)]
+    return open_to(reserved_places.open_gpus(view), course)
 
 
 @once
-def _for_newcomers(view: PoolView, course: str) -> list[GpuState]:
+def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The same without the place that is kept for the first in line."""
-    return _without_kept(_first(view), reserved_places.grounds(view), course)
+    return _without_kept(_first(view), reserved_places.open_gpus(view), course)
 
 
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
@@ -128,7 +128,7 @@ def _reserved_s(view: PoolView, shape: Shape, course: str) -> float | None:
     if shape.is_full:
         free = sum(gpu.is_free_whole for gpu in _whole(view) if gpu.course in ("", course))
     else:
-        free = count_free(shape.profiles, [one.state for one in open_to(view.grounds, course)])
+        free = count_free(shape.profiles, open_to(view.occupancies, course))
         free -= count_free(shape.profiles, _states(view, course))
     return reserved_places.kept_s(view) if free else None
 
@@ -144,9 +144,11 @@ def good_for(sm_count: int, slices: int) -> str:
     return "Large models and long runs."
 
 
-def _without_kept(first: Waiting | None, grounds: Sequence[Ground], course: str) -> list[GpuState]:
-    kept = hold(first.profiles, open_to(grounds, first.course)) if first else NO_HOLD
-    return kept.states(open_to(grounds, course))
+def _without_kept(
+    first: Waiting | None, gpus: Sequence[GpuOccupancy], course: str
+) -> list[GpuOccupancy]:
+    kept = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
+    return kept.closed(open_to(gpus, course))
 
 
 def _whole(view: PoolView) -> list[GpuSnapshot]:
@@ -168,7 +170,7 @@ def _per_slice(view: PoolView, shape: Shape) -> tuple[int, int]:
     return smallest.sm_count, smallest.memory_mib
 
 
-def count_free(profiles: Sequence[str], states: Iterable[GpuState]) -> int:
+def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
     """How many such leases could be granted one after the other, at most `MOST_COUNTED`."""
     usable = [state for state in states if state.usable]
     if len(set(profiles)) == 1:
@@ -189,7 +191,7 @@ def count_free(profiles: Sequence[str], states: Iterable[GpuState]) -> int:
     return count
 
 
-def _count_on(name: str, state: GpuState) -> int:
+def _count_on(name: str, state: GpuOccupancy) -> int:
     """How many of one profile fit beside what is live: runs of equal length, lowest start first."""
     profile = state.geometry.by_name.get(name)
     if profile is None:
@@ -233,18 +235,18 @@ def _by_end(view: PoolView) -> list[tuple[float, LeaseRow]]:
 
 
 @once
-def _left_after(view: PoolView, number: int) -> list[Ground]:
+def _left_after(view: PoolView, number: int) -> list[GpuOccupancy]:
     """Every GPU when so many leases have ended, without what is kept for reservations."""
     gone: defaultdict[str, set[Placement]] = defaultdict(set)
     for _, lease in _by_end(view)[:number]:
         for row in view.slices_of(lease):
             gone[row.gpu].add(Placement(row.start, row.size))
-    freed = [_freed(ground, gone.get(ground.state.gpu, ())) for ground in view.grounds]
+    freed = [_freed(occupancy, gone.get(occupancy.gpu, ())) for occupancy in view.occupancies]
     return reserved_places.closed(view, freed)
 
 
-def _freed(ground: Ground, gone: Collection[Placement]) -> Ground:
+def _freed(occupancy: GpuOccupancy, gone: Collection[Placement]) -> GpuOccupancy:
     if not gone:
-        return ground
-    live = tuple(item for item in ground.state.live if item.placement not in gone)
-    return replace(ground, state=replace(ground.state, live=live))
+        return occupancy
+    live = tuple(item for item in occupancy.live if item.placement not in gone)
+    return replace(occupancy, live=live)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import SOON, Ground, Seat
+from miglab_pool.model.gpu import SOON, Seat
 from miglab_pool.model.once import once
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, kept_until, profiles, schedule_of
@@ -161,13 +161,13 @@ class _Moment:
             lease: which.
             spots: the GPUs with it.
         """
-        if self._missing or lease.shape == FULL or any(one.ground.course for one in spots):
+        if self._missing or lease.shape == FULL or any(one.occupancy.course for one in spots):
             return False
         pairs = zip(self._spots, spots, strict=True)
         changed = [(was, now) for was, now in pairs if now is not was]
-        if any(was.ground.state.geometry != now.ground.state.geometry for was, now in changed):
+        if any(was.occupancy.geometry != now.occupancy.geometry for was, now in changed):
             return False
-        closed = {now.ground.state.gpu: now.fixed_bits for _, now in changed}
+        closed = {now.occupancy.gpu: now.fixed_bits for _, now in changed}
         return not any(closed.get(seat.gpu, 0) & seat.placed.bits for seat in self._seats)
 
 
@@ -250,7 +250,7 @@ def _spots(view: PoolView, at: float, stays: SlicesByGpu, go: SlicesByGpu) -> li
     return [
         _spot(gpu, laid.get(uuid), stays.get(uuid, ()), go.get(uuid, ()))
         for uuid, gpu in view.gpus.items()
-        if gpu.ground
+        if gpu.occupancy
     ]
 
 
@@ -268,13 +268,13 @@ def _spot(
     go: tuple[int, ...],
 ) -> Spot:
     """One GPU, as the layout cuts it around these slices; kept with the GPU, for every moment."""
-    assert gpu.ground is not None
+    assert gpu.occupancy is not None
     then = gpu.facts.then(layout, {*stays, *go})
     assert then.geometry is not None
     fixed, leased = _places(gpu, stays), _places(gpu, go)
-    state = replace(gpu.ground.state, geometry=then.geometry)
-    ground = Ground(state, (*gpu.ground.fixed, *fixed), gpu.ground.frees_at, then.course)
-    return Spot(ground, leased)
+    all_fixed = (*gpu.occupancy.fixed, *fixed)
+    occupancy = replace(gpu.occupancy, geometry=then.geometry, fixed=all_fixed, course=then.course)
+    return Spot(occupancy, leased)
 
 
 def _places(gpu: GpuSnapshot, numbers: Collection[int]) -> tuple[Placed, ...]:

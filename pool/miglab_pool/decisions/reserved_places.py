@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import Choice, Ground, Seat, own_first
+from miglab_pool.model.gpu import Choice, GpuOccupancy, Seat, own_first
 from miglab_pool.model.once import once
 from miglab_pool.model.reservations import kept_until, profiles
 from miglab_pool.model.rows import FULL, ReservationRow, TicketRow
@@ -28,12 +28,12 @@ NO_WISH = -1
 
 
 @once
-def grounds(view: PoolView) -> list[Ground]:
+def open_gpus(view: PoolView) -> list[GpuOccupancy]:
     """Every GPU that can be cut, for those who draw on nothing: what is kept is closed to them."""
-    return closed(view, view.grounds)
+    return closed(view, view.occupancies)
 
 
-def closed(view: PoolView, gpus: list[Ground]) -> list[Ground]:
+def closed(view: PoolView, gpus: list[GpuOccupancy]) -> list[GpuOccupancy]:
     """These GPUs without the places that are kept now."""
     seats = [seat for mine in kept(view).values() for seat in mine]
     return _without(gpus, seats) if seats else gpus
@@ -62,8 +62,8 @@ def _count_ready(view: PoolView, one: InForce) -> int:
     if one.row.shape == FULL:
         return min(one.left, len(free_whole(view, but=one)) - len(free_whole(view)))
     _, mine = _seats_beside(view, one)
-    states = {ground.state.gpu: ground.state for ground in view.grounds}
-    taken = {seat.wish for seat in mine if not is_empty(states[seat.gpu], seat.placed)}
+    gpus = {one.gpu: one for one in view.occupancies}
+    taken = {seat.wish for seat in mine if not is_empty(gpus[seat.gpu], seat.placed)}
     return len({seat.wish for seat in mine} - taken)
 
 
@@ -80,7 +80,7 @@ def kept(view: PoolView) -> Kept:
     if not wanted:
         return {}
     numbers = tuple((one.row.id, one.key, one.left) for one in wanted)
-    return _seats_for(numbers, tuple(gpu for gpu in view.gpus.values() if gpu.ground))
+    return _seats_for(numbers, tuple(gpu for gpu in view.gpus.values() if gpu.occupancy))
 
 
 @lru_cache(maxsize=4)
@@ -99,7 +99,7 @@ def _seats_for(wanted: tuple[tuple[int, Key, int], ...], gpus: tuple[GpuSnapshot
 
 
 def _spot(gpu: GpuSnapshot, drawing: Collection[Key]) -> Spot:
-    assert gpu.ground is not None
+    assert gpu.occupancy is not None
     leased: list[Placed] = []
     drawn: list[Placed] = []
     for row in gpu.slices:
@@ -107,7 +107,7 @@ def _spot(gpu: GpuSnapshot, drawing: Collection[Key]) -> Spot:
         if lease is not None:
             kind = drawn if (lease.course, lease.shape) in drawing else leased
             kind.append(gpu.facts.placed(row))
-    return Spot(gpu.ground, tuple(leased), tuple(drawn))
+    return Spot(gpu.occupancy, tuple(leased), tuple(drawn))
 
 
 # -- whose they are -----------------------------------------------------------------------------
@@ -157,11 +157,11 @@ def seated(view: PoolView) -> frozenset[int]:
 def choose(view: PoolView, one: InForce) -> tuple[Choice, ...] | None:
     """Where its next lease goes: on one of its own places, or beside what is kept."""
     others, mine = _seats_beside(view, one)
-    gpus = own_first(view.grounds, one.row.course)
+    gpus = own_first(view.occupancies, one.row.course)
     wanted = profiles(one.row.shape)
     for wish in sorted({seat.wish for seat in mine}) or [NO_WISH]:
         shut = [*others, *(seat for seat in mine if seat.wish != wish)]
-        choices = place(wanted, [ground.state for ground in _without(gpus, shut)])
+        choices = place(wanted, _without(gpus, shut))
         if choices is not None:
             return choices
     return None
@@ -179,12 +179,12 @@ def _seats_beside(view: PoolView, one: InForce) -> tuple[list[Seat], tuple[Seat,
     return others, seats.get(one.row.id, ())
 
 
-def _without(gpus: Iterable[Ground], seats: Iterable[Seat]) -> list[Ground]:
+def _without(gpus: Iterable[GpuOccupancy], seats: Iterable[Seat]) -> list[GpuOccupancy]:
     """The GPUs for those who may not use these seats."""
     shut: defaultdict[str, list[Placed]] = defaultdict(list)
     for seat in seats:
         shut[seat.gpu].append(seat.placed)
-    return [without(ground, shut.get(ground.state.gpu, ())) for ground in gpus]
+    return [without(one, shut.get(one.gpu, ())) for one in gpus]
 
 
 # -- whole GPUs ---------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ def on_seat(view: PoolView, seat: Seat, what: str) -> Preparation | None:
 
 def _may_be_made(gpu: GpuSnapshot, seat: Seat) -> bool:
     """Whether the place is empty, and its slice not there."""
-    if gpu.row.state != GPU_OK or gpu.ground is None:
+    if gpu.row.state != GPU_OK or gpu.occupancy is None:
         return False
-    state = gpu.ground.state
+    state = gpu.occupancy
     is_there = any(is_same(seat.placed, warm) for warm in state.warm)
     return state.usable and is_empty(state, seat.placed) and not is_there
 
@@ -57,7 +57,7 @@ def _in_the_way(gpu: GpuSnapshot, seat: Seat) -> Iterator[SliceRow]:
 def for_layouts(view: PoolView) -> Iterator[Preparation]:
     """What is free and has no seat goes, and what is missing on seats that are empty is made."""
     for gpu in view.gpus.values():
-        if gpu.layout is None or gpu.ground is None or not gpu.ground.state.usable:
+        if gpu.layout is None or gpu.occupancy is None or not gpu.occupancy.usable:
             continue
         preparation = _for_layout(gpu) if view.at >= gpu.facts.uncut_until else None
         if preparation is not None:

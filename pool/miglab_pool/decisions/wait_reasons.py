@@ -72,8 +72,6 @@ class WaitReasons:
 
     def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
         names = reservations.profiles(shape)
-        now = open_to(reserved_places.grounds(self._view), course)
-        then = open_to(self._view.grounds, course)
-        return not place(names, [g.state for g in now]) and bool(
-            place(names, [g.state for g in then])
-        )
+        now = open_to(reserved_places.open_gpus(self._view), course)
+        then = open_to(self._view.occupancies, course)
+        return not place(names, now) and bool(place(names, then))

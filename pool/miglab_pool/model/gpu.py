@@ -1,4 +1,4 @@
-"""A GPU as decisions see it: its geometry, who is on it until when, and who may use it."""
+"""A GPU as decisions see it: its geometry, what lies on it until when, and who may use it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_mask
 
+SOON = -inf  # what is being scrubbed, or made for nobody yet, is free in seconds
+
 
 @dataclass(frozen=True)
-class GpuState:
-    """One GPU as a placement decision sees it.
+class GpuOccupancy:
+    """What lies on one GPU, without the rows that say so.
 
     Attributes:
         gpu: its UUID.
@@ -19,6 +21,11 @@ class GpuState:
         live: what cannot be used: leased, being made or scrubbed, quarantined, foreign.
         warm: free slices that already exist; they count as free memory.
         usable: whether it takes new leases now.
+        fixed: the part of ``live`` that is foreign, quarantined, or kept by a reservation: it will
+            not become free by a lease's end.
+        frees_at: when the rest of ``live`` is free by the ends that are set, by `Placement.mask`;
+            infinite for what has no end, and for what is not named.
+        course: the only course that gets leases there; empty: every course.
     """
 
     gpu: str
@@ -26,6 +33,9 @@ class GpuState:
     live: tuple[Placed, ...] = ()
     warm: tuple[Placed, ...] = ()
     usable: bool = True
+    fixed: tuple[Placed, ...] = ()
+    frees_at: Mapping[int, float] = field(default_factory=dict)
+    course: str = ""
 
     @cached_property
     def mask(self) -> int:
@@ -63,39 +73,14 @@ class Choice:
     destroy: tuple[Placed, ...] = ()
 
 
-SOON = -inf  # what is being scrubbed, or cut for nobody yet, is free in seconds
-
-
-@dataclass(frozen=True)
-class Ground:
-    """A GPU, and what on it will not become free by a lease's end.
-
-    Attributes:
-        state: the GPU as placement sees it.
-        fixed: the part of ``state.live`` that is foreign, quarantined, or kept by a reservation.
-        frees_at: when the rest of ``state.live`` is free by the ends that are set, by
-            `Placement.mask`; infinite for what has no end, and for what is not named.
-        course: the only course that gets leases there; empty: every course.
-    """
-
-    state: GpuState
-    fixed: tuple[Placed, ...] = ()
-    frees_at: Mapping[int, float] = field(default_factory=dict)
-    course: str = ""
-
-
-def open_to(grounds: Sequence[Ground], course: str) -> list[Ground]:
+def open_to(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
     """Every GPU as a course may use it: another course's own takes nothing of it."""
-    return [one if one.course in ("", course) else _shut(one) for one in grounds]
+    return [one if one.course in ("", course) else replace(one, usable=False) for one in gpus]
 
 
-def own_first(grounds: Sequence[Ground], course: str) -> list[Ground]:
+def own_first(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
     """As `open_to`, a course's own in front: of equal places room for all is left to others."""
-    return sorted(open_to(grounds, course), key=lambda one: one.course != course)
-
-
-def _shut(ground: Ground) -> Ground:
-    return replace(ground, state=replace(ground.state, usable=False))
+    return sorted(open_to(gpus, course), key=lambda one: one.course != course)
 
 
 def clash(one: Placed, other: Placed) -> bool:

@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.model.gpu import SOON, Choice, GpuState, Ground, clash, own_first
+from miglab_pool.model.gpu import SOON, Choice, GpuOccupancy, clash, own_first
 from miglab_pool.model.queue import ALL_EQUAL, Grant, Standing, Waiting
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.rules.queue_order import in_line
@@ -22,32 +22,32 @@ from miglab_pool.rules.queue_order import in_line
 
 
 def next_in_line(
-    waiting: Iterable[Waiting], grounds: Sequence[Ground], standing: Standing = ALL_EQUAL
+    waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], standing: Standing = ALL_EQUAL
 ) -> Grant | None:
     """Decide who gets slices now.
 
     Args:
         waiting: who waits, in any order.
-        grounds: every GPU.
+        gpus: every GPU.
         standing: what everybody has used lately.
 
     Returns:
         The grant, or None when nobody can go now.
     """
-    return first_that_fits(in_line(waiting, standing), grounds, standing.now)
+    return first_that_fits(in_line(waiting, standing), gpus, standing.now)
 
 
 def first_that_fits(
-    queue: Iterable[Waiting], grounds: Sequence[Ground], now: float
+    queue: Iterable[Waiting], gpus: Sequence[GpuOccupancy], now: float
 ) -> Grant | None:
     """The decision for a queue whose order is known; as `next_in_line`.
 
     Args:
         queue: who waits, first in front.
-        grounds: every GPU.
-        now: the moment, by the clock of `Ground.frees_at`.
+        gpus: every GPU.
+        now: the moment, by the clock of `GpuOccupancy.frees_at`.
     """
-    decision = _Decision(grounds, now)
+    decision = _Decision(gpus, now)
     for one in queue:
         choices = decision.place(one)
         if choices is not None:
@@ -55,25 +55,25 @@ def first_that_fits(
     return None
 
 
-def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], grounds: Sequence[Ground]) -> bool:
+def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOccupancy]) -> bool:
     """Whether anything has room now, whoever's turn it is: if nothing has, nobody can go.
 
     Args:
         wanted: the profiles and the course of each who waits.
-        grounds: every GPU.
+        gpus: every GPU.
     """
-    decision = _Decision(grounds, inf)
+    decision = _Decision(gpus, inf)
     return any(decision.fits(profiles, course) for profiles, course in wanted)
 
 
 class _Decision:
     """One walk along the queue.  Room only shrinks meanwhile: what did not fit once never does."""
 
-    def __init__(self, grounds: Sequence[Ground], now: float) -> None:
-        self._grounds, self._now = grounds, now
-        self._owners = {one.course for one in grounds}
+    def __init__(self, gpus: Sequence[GpuOccupancy], now: float) -> None:
+        self._gpus, self._now = gpus, now
+        self._owners = {one.course for one in gpus}
         self._hold: Hold | None = None  # for the first that did not fit
-        self._states: dict[tuple[str, bool], list[GpuState]] = {}
+        self._opened: dict[tuple[str, bool], list[GpuOccupancy]] = {}
         self._refused: set[tuple[tuple[str, ...], str, bool]] = set()
 
     def fits(self, profiles: tuple[str, ...], course: str) -> bool:
@@ -86,8 +86,8 @@ class _Decision:
         if choices is not None:
             return choices
         if self._hold is None:
-            self._hold = hold(one.profiles, own_first(self._grounds, one.course))
-            self._states.clear()
+            self._hold = hold(one.profiles, own_first(self._gpus, one.course))
+            self._opened.clear()
         elif self._hold.allows(self._now + one.lasts_s):
             return self._try(one.profiles, one.course, in_hold=True)
         return None
@@ -104,12 +104,12 @@ class _Decision:
             self._refused.add(key)
         return choices
 
-    def _open(self, course: str, in_hold: bool) -> list[GpuState]:
+    def _open(self, course: str, in_hold: bool) -> list[GpuOccupancy]:
         """The GPUs as a course may use them, with or without what is held."""
-        if (course, in_hold) not in self._states:
+        if (course, in_hold) not in self._opened:
             kept = NO_HOLD if in_hold or self._hold is None else self._hold
-            self._states[course, in_hold] = kept.states(own_first(self._grounds, course))
-        return self._states[course, in_hold]
+            self._opened[course, in_hold] = kept.closed(own_first(self._gpus, course))
+        return self._opened[course, in_hold]
 
 
 # -- the hold -------------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ class Hold:
     kept: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict)
     frees_at: float = inf
 
-    def states(self, grounds: Sequence[Ground]) -> list[GpuState]:
+    def closed(self, gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
         """The GPUs for those who may not use what is held."""
-        return [_without(one.state, self.kept.get(one.state.gpu, ())) for one in grounds]
+        return [_without(one, self.kept.get(one.gpu, ())) for one in gpus]
 
     def allows(self, ends_at: float) -> bool:
         """Whether a lease that is over by then may start in it; none while no end is set."""
@@ -140,20 +140,20 @@ class Hold:
 NO_HOLD = Hold()
 
 
-def hold(profiles: Sequence[str], grounds: Sequence[Ground]) -> Hold:
+def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
     """Choose the room for a shape: large slices first, each where it is free soonest.
 
     Args:
         profiles: what the first in the queue wants.
-        grounds: every GPU.
+        gpus: every GPU.
 
     Returns:
         The hold; nothing for what no usable GPU can hold.
     """
     kept: dict[str, tuple[Placed, ...]] = {}
     chosen: list[_Candidate] = []
-    for name in sorted(profiles, key=lambda name: -_size(name, grounds)):
-        best = min(_candidates(name, grounds, kept), default=None, key=lambda one: one.key)
+    for name in sorted(profiles, key=lambda name: -_size(name, gpus)):
+        best = min(_candidates(name, gpus, kept), default=None, key=lambda one: one.key)
         if best is None:
             break
         chosen.append(best)
@@ -161,17 +161,17 @@ def hold(profiles: Sequence[str], grounds: Sequence[Ground]) -> Hold:
     return Hold(kept, max((one.frees_at for one in chosen), default=inf))
 
 
-def outside_hold(profiles: Sequence[str], grounds: Sequence[Ground]) -> list[GpuState]:
+def outside_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
     """The GPUs as those behind may use them: without the room held for ``profiles``.
 
     Args:
         profiles: what the first in the queue wants.
-        grounds: every GPU.
+        gpus: every GPU.
 
     Returns:
-        The states, the hold counted as live; unchanged for what no usable GPU can hold.
+        The GPUs, the hold counted as live; unchanged for what no usable GPU can hold.
     """
-    return hold(profiles, grounds).states(grounds)
+    return hold(profiles, gpus).closed(gpus)
 
 
 class _Candidate(NamedTuple):
@@ -186,32 +186,31 @@ class _Candidate(NamedTuple):
         return self.key[0]
 
 
-def _size(name: str, grounds: Iterable[Ground]) -> int:
-    sizes = [g.state.geometry.by_name[name].size for g in grounds if _has(g, name)]
+def _size(name: str, gpus: Iterable[GpuOccupancy]) -> int:
+    sizes = [g.geometry.by_name[name].size for g in gpus if _has(g, name)]
     return max(sizes, default=0)
 
 
-def _has(ground: Ground, name: str) -> bool:
-    return name in ground.state.geometry.by_name
+def _has(occupancy: GpuOccupancy, name: str) -> bool:
+    return name in occupancy.geometry.by_name
 
 
 def _candidates(
-    name: str, grounds: Sequence[Ground], kept: Mapping[str, tuple[Placed, ...]]
+    name: str, gpus: Sequence[GpuOccupancy], kept: Mapping[str, tuple[Placed, ...]]
 ) -> Iterator[_Candidate]:
-    for index, ground in enumerate(grounds):
-        if not ground.state.usable or not _has(ground, name):
+    for index, occupancy in enumerate(gpus):
+        if not occupancy.usable or not _has(occupancy, name):
             continue
-        gpu, geometry = ground.state.gpu, ground.state.geometry
+        gpu, geometry = occupancy.gpu, occupancy.geometry
         has_media = geometry.by_name[name].has_media
         live = [
-            (item.placement.mask, item.profile.has_media and has_media)
-            for item in ground.state.live
+            (item.placement.mask, item.profile.has_media and has_media) for item in occupancy.live
         ]
         same = 0 if gpu in kept else 1
-        for placed in _legal(geometry, name, (*ground.fixed, *kept.get(gpu, ()))):
+        for placed in _legal(geometry, name, (*occupancy.fixed, *kept.get(gpu, ()))):
             mask = placed.placement.mask
             there = [
-                ground.frees_at.get(other, inf) for other, media in live if media or mask & other
+                occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
             ]
             key = (max(there, default=SOON), len(there), same, index, placed.placement.start)
             yield _Candidate(key, gpu, placed)
@@ -225,8 +224,8 @@ def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterator[P
             yield placed
 
 
-def _without(state: GpuState, kept: tuple[Placed, ...]) -> GpuState:
+def _without(gpu: GpuOccupancy, kept: tuple[Placed, ...]) -> GpuOccupancy:
     if not kept:
-        return state
-    warm = tuple(item for item in state.warm if not any(clash(item, keep) for keep in kept))
-    return replace(state, live=(*state.live, *kept), warm=warm)
+        return gpu
+    warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in kept))
+    return replace(gpu, live=(*gpu.live, *kept), warm=warm)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import FULL
-from miglab_pool.model.gpu import GpuState, Ground
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.schedule import Occurrence, Schedule, occurrences
 from miglab_pool.rules.placement.placement import packs
 from miglab_pool.rules.reservation_seats import Spot, keep
@@ -55,9 +55,7 @@ class Room:
         )
         if len(kinds) == 1 and not has_media:
             return packs(wanted, len(self.geometries), self.geometries[0])
-        spots = [
-            Spot(Ground(GpuState(str(index), kind))) for index, kind in enumerate(self.geometries)
-        ]
+        spots = [Spot(GpuOccupancy(str(index), kind)) for index, kind in enumerate(self.geometries)]
         names = list(Counter(wanted).elements())
         if len(names) > sum(kind.memory_slices for kind in self.geometries):
             return False

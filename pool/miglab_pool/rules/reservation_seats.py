@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import GpuState, Ground, Seat, clash
+from miglab_pool.model.gpu import GpuOccupancy, Seat, clash
 from miglab_pool.rules.placement.placement import place
 
 FEW = 8  # slices; trying takes time that grows with a power of it
@@ -25,12 +25,12 @@ class Spot:
     """A GPU on which seats may be kept.
 
     Attributes:
-        ground: as the queue sees it.
+        occupancy: as the queue sees it.
         leased: what of it will be free when a lease ends.
         drawn: the same of leases that are what places are kept for: unlikely to end in time.
     """
 
-    ground: Ground
+    occupancy: GpuOccupancy
     leased: tuple[Placed, ...] = ()
     drawn: tuple[Placed, ...] = ()
 
@@ -38,7 +38,7 @@ class Spot:
     def fixed_bits(self) -> int:
         """What no seat can have, as `Placed.bits`."""
         bits = 0
-        for item in self.ground.fixed:
+        for item in self.occupancy.fixed:
             bits |= item.bits
         return bits
 
@@ -87,7 +87,7 @@ class _Board:
         for index, bits, placed in self._left[name]:
             if not self._taken[index] & bits:
                 self._taken[index] |= bits
-                return Seat(wish, self._spots[index].ground.state.gpu, placed)
+                return Seat(wish, self._spots[index].occupancy.gpu, placed)
         return None
 
     def _best_first(self, name: str) -> Iterable[_Place]:
@@ -103,9 +103,9 @@ class _Board:
     def _places(self, name: str) -> Iterator[_Place]:
         """The first GPU's first, on each the highest start first."""
         for index, spot in enumerate(self._spots):
-            state = spot.ground.state
-            if state.usable:
-                for bits, placed in state.geometry.places.get(name, ()):
+            gpu = spot.occupancy
+            if gpu.usable:
+                for bits, placed in gpu.geometry.places.get(name, ()):
                     yield _Place(index, bits, placed)
 
 
@@ -144,13 +144,13 @@ def keep_for(wishes: Sequence[Wish], spots: Sequence[Spot]) -> dict[int, tuple[S
         else on those for all.
     """
     kept: dict[int, tuple[Seat, ...]] = {}
-    for course in sorted({spot.ground.course for spot in spots} - {""}):
+    for course in sorted({spot.occupancy.course for spot in spots} - {""}):
         mine = {n: wish for n, wish in enumerate(wishes) if wish.course == course}
-        own = [spot for spot in spots if spot.ground.course == course]
+        own = [spot for spot in spots if spot.occupancy.course == course]
         found = _keep_numbered(mine, own)
         kept |= {n: seats for n, seats in found.items() if len(seats) == len(mine[n].profiles)}
     rest = {n: wish for n, wish in enumerate(wishes) if n not in kept}
-    return kept | _keep_numbered(rest, [spot for spot in spots if not spot.ground.course])
+    return kept | _keep_numbered(rest, [spot for spot in spots if not spot.occupancy.course])
 
 
 def _keep_numbered(
@@ -166,14 +166,14 @@ def _keep_numbered(
 
 def _has_media(wanted: Iterable[tuple[int, str]], spots: Iterable[Spot]) -> bool:
     names = {name for _, name in wanted}
-    kinds = {spot.ground.state.geometry for spot in spots}
+    kinds = {spot.occupancy.geometry for spot in spots}
     return any(p.has_media and p.name in names for kind in kinds for p in kind.profiles)
 
 
 def _placed(wanted: Sequence[tuple[int, str]], spots: Sequence[Spot]) -> tuple[Seat, ...] | None:
     """By trying: how GPUs are filled best is not known of ``+me``, of which each has one."""
-    states = [replace(spot.ground.state, live=spot.ground.fixed, warm=()) for spot in spots]
-    choices = place([name for _, name in wanted], states)
+    gpus = [replace(spot.occupancy, live=spot.occupancy.fixed, warm=()) for spot in spots]
+    choices = place([name for _, name in wanted], gpus)
     if choices is None:
         return None
     return tuple(
@@ -188,7 +188,7 @@ def _in_packing_order(
     """Large ones first, of equals those with the fewest places; see `placement.packs`."""
     orders: dict[str, tuple[int, int, bool]] = {}
     for spot in spots:
-        orders |= spot.ground.state.geometry.packing_order
+        orders |= spot.occupancy.geometry.packing_order
     wanted = [(wish, name) for wish, names in enumerate(wishes) for name in names]
     return sorted(wanted, key=lambda one: orders.get(one[1], (0, 0, False)))
 
@@ -198,17 +198,15 @@ def _seated(wanted: Iterable[tuple[int, str]], board: _Board) -> tuple[Seat, ...
     return tuple(seat for seat in seats if seat is not None)
 
 
-def without(ground: Ground, kept: Sequence[Placed]) -> Ground:
+def without(occupancy: GpuOccupancy, kept: Sequence[Placed]) -> GpuOccupancy:
     """The GPU for those who may not use the seats kept: no lease's end will free them."""
     if not kept:
-        return ground
-    state = ground.state
-    warm = tuple(item for item in state.warm if not any(clash(item, seat) for seat in kept))
-    live = (*state.live, *kept)
-    state = replace(state, live=live, warm=warm)
-    return replace(ground, state=state, fixed=(*ground.fixed, *kept))
+        return occupancy
+    warm = tuple(item for item in occupancy.warm if not any(clash(item, seat) for seat in kept))
+    live, fixed = (*occupancy.live, *kept), (*occupancy.fixed, *kept)
+    return replace(occupancy, live=live, warm=warm, fixed=fixed)
 
 
-def is_empty(state: GpuState, placed: Placed) -> bool:
+def is_empty(gpu: GpuOccupancy, placed: Placed) -> bool:
     """Whether nothing but warm slices lies on a place."""
-    return not any(clash(placed, other) for other in state.live)
+    return not any(clash(placed, other) for other in gpu.live)

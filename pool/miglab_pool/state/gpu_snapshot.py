@@ -12,7 +12,7 @@ from functools import cached_property
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage
-from miglab_pool.model.gpu import SOON, GpuState, Ground
+from miglab_pool.model.gpu import SOON, GpuOccupancy
 from miglab_pool.model.once import once
 from miglab_pool.model.rows import GPU_OK, GpuRow, LeaseRow, SliceRow
 from miglab_pool.rules.layout_plan import Change, Kind, Lying, arrange, change, is_possible, only
@@ -184,7 +184,7 @@ class GpuSnapshot:
         return usage is not None and usage.processes == ()
 
     @cached_property
-    def ground(self) -> Ground | None:
+    def occupancy(self) -> GpuOccupancy | None:
         """The GPU as placement sees it; None if it is not one that is cut."""
         if self.geometry is None:
             return None
@@ -194,8 +194,7 @@ class GpuSnapshot:
         fixed = tuple(facts.placed(row) for row in rows if row.is_fixed)
         usable = self.is_open and not facts.has_lost
         free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
-        state = GpuState(self.uuid, self.geometry, live, warm, usable)
-        return Ground(state, fixed, free, self.course)
+        return GpuOccupancy(self.uuid, self.geometry, live, warm, usable, fixed, free, self.course)
 
     def _frees_at(self, row: SliceRow) -> float:
         lease = self.facts.leases.get(row.lease or 0)
@@ -230,9 +229,9 @@ def profile_on(geometry: Geometry | None, row: SliceRow) -> Profile:
     )
 
 
-def grounds_of(gpus: Sequence[GpuSnapshot]) -> list[Ground]:
+def occupancies_of(gpus: Sequence[GpuSnapshot]) -> list[GpuOccupancy]:
     """Those of the GPUs that are cut, as placement sees them."""
-    return [gpu.ground for gpu in gpus if gpu.ground is not None]
+    return [gpu.occupancy for gpu in gpus if gpu.occupancy is not None]
 
 
 def _kind(row: SliceRow) -> Kind:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.model.gpu import Ground
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Forecast
 from miglab_pool.model.rows import (
     GpuRow,
@@ -28,7 +28,7 @@ from miglab_pool.rules.fair_share import UsageTotals
 from miglab_pool.rules.layout_times import Planned
 from miglab_pool.rules.reservations_in_force import InForce
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot, grounds_of
+from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot, occupancies_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +78,9 @@ class PoolView:
         return {uuid: one.now(laid.get(uuid), self.at) for uuid, one in self.facts.items()}
 
     @cached_property
-    def grounds(self) -> list[Ground]:
+    def occupancies(self) -> list[GpuOccupancy]:
         """The GPUs that are cut, as placement sees them."""
-        return grounds_of(list(self.gpus.values()))
+        return occupancies_of(list(self.gpus.values()))
 
     @cached_property
     def geometries(self) -> list[Geometry]:

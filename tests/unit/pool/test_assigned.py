@@ -9,7 +9,7 @@ from tests.pool_settings import changed
 from miglab_api.leases import LeaseView
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
-from miglab_pool.model.gpu import GpuState, Ground, open_to
+from miglab_pool.model.gpu import GpuOccupancy, open_to
 from miglab_pool.model.queue import Waiting
 from miglab_pool.model.refused import Refused
 from miglab_pool.rules.backfill import first_that_fits
@@ -31,24 +31,25 @@ def waiting(ticket: int, course: str, *profiles: str) -> Waiting:
     return Waiting(ticket, profiles or ONE, 0.0, course, f"user{ticket}")
 
 
-def ground(gpu: str, course: str = "", *names: str) -> Ground:
+def occupancy(gpu: str, course: str = "", *names: str) -> GpuOccupancy:
     """An A100 with these slices leased, lowest first."""
     starts = iter(range(8))
-    return Ground(GpuState(gpu, A100, tuple(placed(n, next(starts)) for n in names)), course=course)
+    live = tuple(placed(n, next(starts)) for n in names)
+    return GpuOccupancy(gpu, A100, live, course=course)
 
 
 # -- the decision --------------------------------------------------------------------------------
 
 
-def served(line: list[Waiting], grounds: list[Ground]) -> tuple[int, str] | None:
-    grant = first_that_fits(line, grounds, 0.0)
+def served(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
+    grant = first_that_fits(line, gpus, 0.0)
     return None if grant is None else (grant.ticket, grant.choices[0].gpu)
 
 
 def test_a_stranger_gets_nothing_there() -> None:
     """However empty it is; the course's own do, and are not held up by who stands in front."""
-    full = ground("a", "", *ONE * 7)
-    own = ground("b", "vision")
+    full = occupancy("a", "", *ONE * 7)
+    own = occupancy("b", "vision")
     assert served([waiting(1, "deep")], [full, own]) is None
     assert served([waiting(1, "deep"), waiting(2, "vision")], [full, own]) == (2, "b")
     assert served([waiting(1, "")], [full, own]) is None
@@ -56,35 +57,35 @@ def test_a_stranger_gets_nothing_there() -> None:
 
 def test_a_course_may_use_what_is_for_all_too() -> None:
     """Its own GPU is an addition, and no cage."""
-    own = ground("b", "vision", *ONE * 7)
-    assert served([waiting(1, "vision")], [ground("a"), own]) == (1, "a")
+    own = occupancy("b", "vision", *ONE * 7)
+    assert served([waiting(1, "vision")], [occupancy("a"), own]) == (1, "a")
 
 
 def test_of_equal_places_its_own_is_taken() -> None:
     """Room for all is left to others, unless it suits better; a place set aside, too."""
-    both = [ground("a"), ground("b", "vision")]
+    both = [occupancy("a"), occupancy("b", "vision")]
     assert served([waiting(1, "vision")], both) == (1, "b")
     assert served([waiting(1, "deep")], both) == (1, "a")
-    assert served([waiting(1, "vision")], [ground("a", "", *ONE * 6), both[1]]) == (1, "a")
-    full = [ground("a", "", *ONE * 7), ground("b", "vision", *ONE * 7)]
+    assert served([waiting(1, "vision")], [occupancy("a", "", *ONE * 6), both[1]]) == (1, "a")
+    full = [occupancy("a", "", *ONE * 7), occupancy("b", "vision", *ONE * 7)]
     shapes = [waiting(1, "vision", "7g.40gb"), waiting(2, "deep")]
-    half = [*full, ground("c", "", "1g.5gb"), ground("d", "vision", "1g.5gb")]
+    half = [*full, occupancy("c", "", "1g.5gb"), occupancy("d", "vision", "1g.5gb")]
     assert served(shapes, half) == (2, "c")
 
 
 def test_a_place_is_set_aside_only_where_the_first_may_go() -> None:
     """A big shape of one course keeps no place on another's GPU, and loses none to it."""
-    held = ground("a", "", *ONE * 6)  # no room for a 3g.20gb yet
-    own = ground("b", "vision")
+    held = occupancy("a", "", *ONE * 6)  # no room for a 3g.20gb yet
+    own = occupancy("b", "vision")
     line = [waiting(1, "deep", "3g.20gb"), waiting(2, "vision", "7g.40gb")]
     assert served(line, [held, own]) == (2, "b")
 
 
 def test_open_to_leaves_order_and_number() -> None:
     """Closed GPUs stay where they are, so that indices mean the same to all."""
-    grounds = [ground("a"), ground("b", "vision"), ground("c", "deep")]
-    assert [one.state.usable for one in open_to(grounds, "vision")] == [True, True, False]
-    assert [one.state.usable for one in open_to(grounds, "")] == [True, False, False]
+    gpus = [occupancy("a"), occupancy("b", "vision"), occupancy("c", "deep")]
+    assert [one.usable for one in open_to(gpus, "vision")] == [True, True, False]
+    assert [one.usable for one in open_to(gpus, "")] == [True, False, False]
 
 
 # -- the pool ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.pool_settings import changed
 from miglab_api.leases import WarningKind
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import SOON, Ground
+from miglab_pool.model.gpu import SOON, GpuOccupancy
 from miglab_pool.model.queue import Waiting
 from miglab_pool.rules.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.rules.queue_order import in_line
@@ -27,7 +27,7 @@ HOUR_S = 3600.0
 BIG = Waiting(1, ("7g.40gb",), 0.0)
 
 
-def ground(name: str, *live: tuple[Placed, float]) -> Ground:
+def occupancy(name: str, *live: tuple[Placed, float]) -> GpuOccupancy:
     """A GPU on which these lie, each until its end."""
     by_mask = {item.placement.mask: ends_at for item, ends_at in live}
     return replace(gpu(name, *(item for item, _ in live)), frees_at=by_mask)
@@ -37,7 +37,7 @@ def small(lasts_s: float) -> Waiting:
     return Waiting(2, ("1g.5gb",), 1.0, lasts_s=lasts_s)
 
 
-def served(one: Waiting, on: Ground) -> int | None:
+def served(one: Waiting, on: GpuOccupancy) -> int | None:
     """Who is served at moment 0 with a whole GPU's worth waiting in front."""
     grant = first_that_fits([BIG, one], [on], 0.0)
     return None if grant is None else grant.ticket
@@ -49,33 +49,33 @@ HALF = placed("3g.20gb", 0)
 @pytest.mark.parametrize(("lasts_s", "who"), [(HOUR_S, 2), (HOUR_S + 1, None), (inf, None)])
 def test_only_what_ends_sooner_goes_ahead(lasts_s: float, who: int | None) -> None:
     """A small one starts in the hold if it is over by the last end that is set there."""
-    assert served(small(lasts_s), ground("a", (HALF, HOUR_S))) == who
+    assert served(small(lasts_s), occupancy("a", (HALF, HOUR_S))) == who
 
 
 @pytest.mark.parametrize("ends_at", [inf, SOON], ids=["no end is set", "it is being cleared"])
 def test_nobody_goes_ahead_of_what_may_end_at_any_moment(ends_at: float) -> None:
     """Where no end is set, or the room is nearly free, the big one might start now."""
-    assert served(small(60.0), ground("a", (HALF, ends_at))) is None
+    assert served(small(60.0), occupancy("a", (HALF, ends_at))) is None
 
 
 def test_one_lease_without_an_end_is_enough() -> None:
     """Room on which some lease has no end is promised to nobody, so nothing can be sooner."""
-    both = ground("a", (HALF, HOUR_S), (placed("1g.5gb", 6), inf))
+    both = occupancy("a", (HALF, HOUR_S), (placed("1g.5gb", 6), inf))
     assert served(small(60.0), both) is None
 
 
 def test_beside_is_better_than_on_it() -> None:
     """Where there is room elsewhere a short one goes there, and the hold only empties."""
-    busy = ground("b", (placed("3g.20gb", 4), 9 * HOUR_S))
-    grant = first_that_fits([BIG, small(60.0)], [ground("a", (HALF, HOUR_S)), busy], 0.0)
+    busy = occupancy("b", (placed("3g.20gb", 4), 9 * HOUR_S))
+    grant = first_that_fits([BIG, small(60.0)], [occupancy("a", (HALF, HOUR_S)), busy], 0.0)
     assert grant is not None
     assert grant.choices[0].gpu == "b"
 
 
 def test_the_room_that_is_surely_free_soonest() -> None:
     """By the ends that are set, whatever the number of leases; without ends where fewest lie."""
-    one_long = ground("a", (HALF, 3 * HOUR_S))
-    two_short = ground("b", (placed("1g.5gb", 0), 60.0), (placed("1g.5gb", 1), 90.0))
+    one_long = occupancy("a", (HALF, 3 * HOUR_S))
+    two_short = occupancy("b", (placed("1g.5gb", 0), 60.0), (placed("1g.5gb", 1), 90.0))
     held = hold(BIG.profiles, [one_long, two_short])
     assert (list(held.kept), held.frees_at) == (["b"], 90.0)
     endless = [gpu("a", placed("1g.5gb", 0), placed("1g.5gb", 1)), gpu("b", HALF)]
@@ -130,7 +130,7 @@ class BackfillWorld:
     def _grant(self) -> bool:
         first = in_line(self.line)[0] if self.line else None
         before = self._promise(first)
-        grant = first_that_fits(in_line(self.line), self.grounds(), self.now)
+        grant = first_that_fits(in_line(self.line), self.gpus(), self.now)
         if grant is None:
             return False
         one = next(each for each in self.line if each.ticket == grant.ticket)
@@ -149,23 +149,23 @@ class BackfillWorld:
         """When the first is surely served; it never moves back."""
         if first is None:
             return inf
-        found = hold(first.profiles, self.grounds()).frees_at
+        found = hold(first.profiles, self.gpus()).frees_at
         now = max(found, self.now) + EVERY_S  # the next look comes so much later at most
         self.promised[first.ticket] = min(now, self.promised.get(first.ticket, inf))
         assert now <= self.promised[first.ticket] + EVERY_S, "the promise moved back"
         return found
 
     def _is_in_hold(self, first: Waiting, gpu_: str, made: Placed, before: float) -> bool:
-        after = hold(first.profiles, self.grounds())
+        after = hold(first.profiles, self.gpus())
         assert after.frees_at <= before, "the promise moved back"
         return any(made.placement.mask & one.placement.mask for one in after.kept.get(gpu_, ()))
 
-    def grounds(self) -> list[Ground]:
-        return [self._ground(name) for name in self.names]
+    def gpus(self) -> list[GpuOccupancy]:
+        return [self._occupancy(name) for name in self.names]
 
-    def _ground(self, name: str) -> Ground:
+    def _occupancy(self, name: str) -> GpuOccupancy:
         mine = [lease for lease in self.live if lease.gpu == name]
-        return ground(name, *((lease.placed, lease.set_end) for lease in mine))
+        return occupancy(name, *((lease.placed, lease.set_end) for lease in mine))
 
 
 @settings(max_examples=settings.default.max_examples // 3)

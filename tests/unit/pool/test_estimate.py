@@ -13,7 +13,7 @@ from miglab_api.tickets import WaitEstimate
 from miglab_pool.decisions.forecast.estimate import forecast
 from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Scene
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import Ground
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Standing, Waiting
 from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.queue_order import in_line
@@ -29,7 +29,7 @@ def waiting(number: int, *profiles: str) -> Waiting:
     return Waiting(number, profiles or ("1g.5gb",), 0.0, "ml", f"u{number}")
 
 
-def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[Ground, tuple[Holding, ...]]:
+def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tuple[Holding, ...]]:
     """A GPU with one small lease for each end."""
     slices = [placed("1g.5gb", n) for n in range(len(ends_s))]
     found = [
@@ -40,10 +40,10 @@ def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[Ground, tuple[Hol
 
 
 def scene(*ends_s: float | None, line: int = 1, **more: object) -> Scene:
-    ground, holdings = full(*ends_s)
+    occupancy, holdings = full(*ends_s)
     values: dict[str, object] = {
         "line": tuple(waiting(n) for n in range(1, line + 1)),
-        "grounds": (ground,),
+        "gpus": (occupancy,),
         "holdings": holdings,
         "lately": Lately(),
         "standing": Standing(now=0.0),
@@ -199,7 +199,7 @@ def test_places_kept_now_open_at_the_end_of_the_grace() -> None:
     item = placed("1g.5gb", 6)
     closed = without(full(*[9000.0] * 6)[0], [item])
     kept = Booking("class", ("1g.5gb",), 1, 0.0, 10.0, 500.0, ((("x", item),),))
-    one = scene(*[9000.0] * 6, lease_s=1000.0, grounds=(closed,), bookings=(kept,))
+    one = scene(*[9000.0] * 6, lease_s=1000.0, gpus=(closed,), bookings=(kept,))
     assert (estimate(one).likely_s, estimate(one).high_s) == (500.0, 1010.0)  # type: ignore[union-attr]
     sure = replace(one, bookings=(replace(kept, coming=1),))
     assert estimate(sure).likely_s == 1010.0  # type: ignore[union-attr]
@@ -265,7 +265,7 @@ class Class:
         self.users[one.user] = self.users.get(one.user, 0.0) + one.size * (ends - began) / HOUR_S
 
     def _grant(self) -> bool:
-        grant = next_in_line(self.line, [self._ground()], self._standing())
+        grant = next_in_line(self.line, [self._occupancy()], self._standing())
         if grant is None:
             return False
         one = next(each for each in self.line if each.ticket == grant.ticket)
@@ -298,10 +298,10 @@ class Class:
             for _, _, began, _, gpu_, made in self.live
         )
         line = tuple(in_line(self.line, self._standing()))
-        grounds = (self._ground(),)
+        gpus = (self._occupancy(),)
         return Scene(
             line,
-            grounds,
+            gpus,
             holdings,
             lately,
             self._standing(),
@@ -312,7 +312,7 @@ class Class:
     def _bookings(self) -> tuple[Booking, ...]:
         return ()
 
-    def _ground(self) -> Ground:
+    def _occupancy(self) -> GpuOccupancy:
         return without(gpu("x", *(lease[5] for lease in self.live)), self.closed)
 
     def _standing(self) -> Standing:
@@ -380,10 +380,10 @@ class Lessons(Class):
         heapq.heappush(self.planned, (at, self.number, happens))
 
     def _keep(self, starts: float) -> None:
-        ground = self._ground()
+        occupancy = self._occupancy()
         leased = tuple(lease[5] for lease in self.live)
         share = self.dice.random()
-        for seat in keep([("1g.5gb",)] * SEATS, [Spot(ground, leased)]):
+        for seat in keep([("1g.5gb",)] * SEATS, [Spot(occupancy, leased)]):
             self.closed.append(seat.placed)
             self.seats.setdefault(starts, []).append(seat.placed)
             comes = self.dice.random() < share

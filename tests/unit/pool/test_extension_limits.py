@@ -242,16 +242,16 @@ def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
     spots = [
         Spot(
             replace(
-                ground,
-                state=replace(ground.state, geometry=then[ground.state.gpu].geometry),
-                course=then[ground.state.gpu].course,
+                occupancy,
+                geometry=then[occupancy.gpu].geometry,
+                course=then[occupancy.gpu].course,
                 fixed=(
-                    *ground.fixed,
-                    *(view.placed(row) for row in held if row.gpu == ground.state.gpu),
+                    *occupancy.fixed,
+                    *(view.placed(row) for row in held if row.gpu == occupancy.gpu),
                 ),
             )
         )
-        for ground in view.grounds
+        for occupancy in view.occupancies
     ]
     seats = keep_for(wishes, spots).values()
     return sum(len(wish.profiles) for wish in wishes) - sum(len(found) for found in seats)

@@ -11,7 +11,7 @@ from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.ledger.usage_history import Uses
-from miglab_pool.model.gpu import Ground
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Standing, Waiting
 from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use, decayed
@@ -172,8 +172,8 @@ class FairShareWorld:
             self.live.remove(lease)
 
     def _grant(self) -> bool:
-        grounds = [self._ground(name) for name in ("x", "y")]
-        grant = next_in_line(self.line, grounds, self._standing())
+        gpus = [self._occupancy(name) for name in ("x", "y")]
+        grant = next_in_line(self.line, gpus, self._standing())
         if grant is None:
             return False
         (choice,) = grant.choices
@@ -185,7 +185,7 @@ class FairShareWorld:
         self.live.append(FairShareLease(one, choice.gpu, made, self.now, ends))
         return True
 
-    def _ground(self, name: str) -> Ground:
+    def _occupancy(self, name: str) -> GpuOccupancy:
         return gpu(name, *(lease.placed for lease in self.live if lease.gpu == name))
 
     def _standing(self) -> Standing:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from miglab_api.wording import in_words
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
-from miglab_pool.model.gpu import GpuState, clash
+from miglab_pool.model.gpu import GpuOccupancy, clash
 from miglab_pool.rules.layout_plan import (
     Change,
     CutError,
@@ -278,7 +278,7 @@ def test_only_its_shapes_on_its_seats(
     """While a layout is in force nothing is granted that it would have to drain."""
     seats = arrange(A100, cut, lying)
     live = tuple(item.placed for item in lying if item.kind is not Kind.FREE)
-    choices = place(wanted, [GpuState("a", only(A100, seats), live)])
+    choices = place(wanted, [GpuOccupancy("a", only(A100, seats), live)])
     for choice in choices or ():
         assert (choice.placement.start, choice.profile.name) in set(map(where, seats))
     free = [seat for seat in seats if not any(clash(seat, other) for other in live)]

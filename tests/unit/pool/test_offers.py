@@ -10,7 +10,7 @@ from tests.pool_settings import changed
 from miglab_pool.decisions import queue, reserved_places
 from miglab_pool.decisions.offers import count_free
 from miglab_pool.gpu.shapes import resolve
-from miglab_pool.model.gpu import Ground, open_to
+from miglab_pool.model.gpu import GpuOccupancy, open_to
 from miglab_pool.rules.backfill import outside_hold
 
 from .conftest import SHAPES, World
@@ -18,13 +18,13 @@ from .test_extension_limits import HOUR_S, LASTING, busy
 from .test_reservations import LEAD_S, TUESDAY, go_to, reserve
 
 
-def without_lease(lab: World, ground: Ground, number: int) -> Ground:
+def without_lease(lab: World, occupancy: GpuOccupancy, number: int) -> GpuOccupancy:
     """The GPU when one lease is over."""
     view = lab.pool.view
     rows = view.slices_of(view.leases[number])
-    places = [view.placed(row).placement for row in rows if row.gpu == ground.state.gpu]
-    live = tuple(item for item in ground.state.live if item.placement not in places)
-    return replace(ground, state=replace(ground.state, live=live))
+    places = [view.placed(row).placement for row in rows if row.gpu == occupancy.gpu]
+    live = tuple(item for item in occupancy.live if item.placement not in places)
+    return replace(occupancy, live=live)
 
 
 def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
@@ -32,15 +32,15 @@ def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
     view = lab.pool.view
     first = next(iter(queue.unseated(view)), None)
     kept_for = first if first and sorted(first.profiles) != sorted(shape) else None
-    grounds = view.grounds
+    gpus = view.occupancies
     ends = ((lease.ends_at, lease.id) for lease in view.leases.values() if lease.ends_at)
     for end, number in sorted(ends):
-        grounds = [without_lease(lab, ground, number) for ground in grounds]
-        left = reserved_places.closed(view, grounds)
-        states = [ground.state for ground in open_to(left, course)]
+        gpus = [without_lease(lab, occupancy, number) for occupancy in gpus]
+        left = reserved_places.closed(view, gpus)
+        states = open_to(left, course)
         if kept_for is not None:
             kept = outside_hold(kept_for.profiles, open_to(left, kept_for.course))
-            usable = {ground.state.gpu: ground.state.usable for ground in open_to(left, course)}
+            usable = {occupancy.gpu: occupancy.usable for occupancy in open_to(left, course)}
             states = [replace(state, usable=usable[state.gpu]) for state in kept]
         if count_free(shape, states):
             return max(0.0, end - lab.at)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
-from miglab_pool.model.gpu import Choice, GpuState
+from miglab_pool.model.gpu import Choice, GpuOccupancy
 from miglab_pool.rules.placement.placement import could_ever_place, packs, place
 
 
@@ -68,19 +68,19 @@ def contents(draw: st.DrawFn, geometry: Geometry) -> tuple[tuple[Placed, ...], t
 
 
 @st.composite
-def machines(draw: st.DrawFn, most: int = 3) -> list[GpuState]:
+def machines(draw: st.DrawFn, most: int = 3) -> list[GpuOccupancy]:
     """One to ``most`` GPUs of one model."""
     geometry = draw(st.sampled_from([A100, A30]))
     each = draw(st.lists(contents(geometry), min_size=1, max_size=most))
     usable = [draw(st.integers(0, 9)) > 0 for _ in each]
     return [
-        GpuState(f"GPU-{index}", geometry, live, warm, usable[index])
+        GpuOccupancy(f"GPU-{index}", geometry, live, warm, usable[index])
         for index, (live, warm) in enumerate(each)
     ]
 
 
 @st.composite
-def questions(draw: st.DrawFn, most: int = 4) -> tuple[list[str], list[GpuState]]:
+def questions(draw: st.DrawFn, most: int = 4) -> tuple[list[str], list[GpuOccupancy]]:
     """A shape, and a machine to place it on."""
     gpus = draw(machines())
     names = st.sampled_from(list(gpus[0].geometry.by_name))
@@ -102,7 +102,7 @@ def _all_ways(names: Sequence[str], live: Everywhere, geometry: Geometry) -> Ite
             yield from _all_ways(names[1:], (*live[:index], with_it, *live[index + 1 :]), geometry)
 
 
-def _exists(names: Sequence[str], gpus: Sequence[GpuState]) -> bool:
+def _exists(names: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     live = tuple(gpu.live for gpu in gpus if gpu.usable)
     return next(_all_ways(names, live, gpus[0].geometry), None) is not None
 
@@ -113,14 +113,14 @@ def _worth(placed: Sequence[Placed], geometry: Geometry) -> int:
 
 
 @given(questions())
-def test_none_only_when_nothing_fits(question: tuple[list[str], list[GpuState]]) -> None:
+def test_none_only_when_nothing_fits(question: tuple[list[str], list[GpuOccupancy]]) -> None:
     """`place` finds room exactly when brute force finds some."""
     names, gpus = question
     assert (place(names, gpus) is not None) == _exists(names, gpus)
 
 
 @given(questions())
-def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuState]]) -> None:
+def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuOccupancy]]) -> None:
     """All or nothing, in the order asked, on usable GPUs, beside what is live and each other."""
     names, gpus = question
     choices = place(names, gpus)
@@ -140,7 +140,7 @@ def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuState
 
 @given(questions())
 def test_destroys_exactly_the_warm_slices_in_the_way(
-    question: tuple[list[str], list[GpuState]],
+    question: tuple[list[str], list[GpuOccupancy]],
 ) -> None:
     """What is destroyed is what the new slices overlap (or a second +me), each named once."""
     names, gpus = question
@@ -172,7 +172,7 @@ def test_destroys_exactly_the_warm_slices_in_the_way(
 @given(questions(most=3))
 @settings(max_examples=settings.default.max_examples // 2)
 def test_fewest_gpus_then_fewest_legal_placements_destroyed(
-    question: tuple[list[str], list[GpuState]],
+    question: tuple[list[str], list[GpuOccupancy]],
 ) -> None:
     """No other way uses fewer GPUs, or as many and destroys fewer still-legal placements."""
     names, gpus = question
@@ -196,14 +196,14 @@ def test_fewest_gpus_then_fewest_legal_placements_destroyed(
 
 def test_warmth_breaks_ties() -> None:
     """Among equally good places the warm slice of that profile is reused."""
-    warm = GpuState("b", A100, warm=(_at("3g.20gb", 4),))
-    (choice,) = place(["3g.20gb"], [GpuState("a", A100), warm]) or ()
+    warm = GpuOccupancy("b", A100, warm=(_at("3g.20gb", 4),))
+    (choice,) = place(["3g.20gb"], [GpuOccupancy("a", A100), warm]) or ()
     assert (choice.gpu, choice.reuse, choice.destroy) == ("b", True, ())
 
 
 def test_warmth_is_no_more_than_a_tie_break() -> None:
     """A warm slice at a place that costs more legal placements is left alone."""
-    gpu = GpuState("a", A100, warm=(_at("3g.20gb", 0),))
+    gpu = GpuOccupancy("a", A100, warm=(_at("3g.20gb", 0),))
     (choice,) = place(["3g.20gb"], [gpu]) or ()
     assert (choice.placement.start, choice.reuse) == (4, False)
 
@@ -211,35 +211,35 @@ def test_warmth_is_no_more_than_a_tie_break() -> None:
 def test_wrong_warm_slices_are_recut() -> None:
     """Warm slices of another shape are destroyed where the room is needed."""
     warm = tuple(_at("1g.5gb", start) for start in range(7))
-    (choice,) = place(["4g.20gb"], [GpuState("a", A100, warm=warm)]) or ()
+    (choice,) = place(["4g.20gb"], [GpuOccupancy("a", A100, warm=warm)]) or ()
     assert choice.destroy == warm[:4]
 
 
 def test_a_warm_media_slice_elsewhere_is_recut() -> None:
     """A GPU has one +me slice: a warm one that cannot be reused goes, though nothing overlaps."""
-    gpu = GpuState("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
+    gpu = GpuOccupancy("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
     (choice,) = place(["2g.12gb+me"], [gpu]) or ()
     assert (choice.placement.start, choice.destroy) == (0, gpu.warm)
 
 
 def test_one_media_slice_per_gpu() -> None:
     """A second +me slice does not fit a GPU, whatever else is free there."""
-    gpu = GpuState("a", A100, live=(_at("1g.5gb+me", 0),))
+    gpu = GpuOccupancy("a", A100, live=(_at("1g.5gb+me", 0),))
     assert place(["1g.5gb+me"], [gpu]) is None
 
 
 def test_same_gpu_preferred_for_several_slices() -> None:
     """Two slices go to the one GPU that holds both, though single places are cheaper elsewhere."""
-    full_but_one = GpuState("a", A100, tuple(_at("1g.5gb", start) for start in range(6)))
-    gpus = [full_but_one, GpuState("b", A100)]
+    full_but_one = GpuOccupancy("a", A100, tuple(_at("1g.5gb", start) for start in range(6)))
+    gpus = [full_but_one, GpuOccupancy("b", A100)]
     assert {choice.gpu for choice in place(["1g.5gb"] * 2, gpus) or ()} == {"b"}
     assert [choice.gpu for choice in place(["1g.5gb"], gpus) or ()] == ["a"]
 
 
 def test_several_slices_spread_when_no_gpu_holds_all() -> None:
     """Each slice goes to the only GPU that leaves room for the other, whatever comes first."""
-    takes_media = GpuState("a", A100, tuple(_at("1g.10gb", start) for start in (2, 4, 6)))
-    has_media = GpuState("b", A100, (_at("1g.5gb+me", 6), _at("3g.20gb", 0)))
+    takes_media = GpuOccupancy("a", A100, tuple(_at("1g.10gb", start) for start in (2, 4, 6)))
+    has_media = GpuOccupancy("b", A100, (_at("1g.5gb+me", 6), _at("3g.20gb", 0)))
     gpus = [takes_media, has_media]
     assert [c.gpu for c in place(["2g.10gb"] * 2, gpus) or ()] == ["a", "b"]
     assert [c.gpu for c in place(["2g.10gb", "1g.5gb+me"], gpus) or ()] == ["b", "a"]
@@ -248,14 +248,14 @@ def test_several_slices_spread_when_no_gpu_holds_all() -> None:
 def test_the_fewest_gpus_hold_a_shape() -> None:
     """Four 2g go to two GPUs, though filling a third one's gap destroys fewer placements."""
     gap = tuple(_at("1g.10gb", start) for start in (2, 4, 6))
-    gpus = [GpuState("a", A100, gap), GpuState("b", A100, gap), GpuState("c", A100)]
+    gpus = [GpuOccupancy("a", A100, gap), GpuOccupancy("b", A100, gap), GpuOccupancy("c", A100)]
     choices = place(["2g.10gb"] * 4, gpus) or ()
     assert Counter(choice.gpu for choice in choices) == {"a": 1, "c": 3}
 
 
 def test_equal_gpus_are_all_used() -> None:
     """GPUs in equal state are all counted: six with three free places each hold 18, not 19."""
-    gpus = [GpuState(str(index), A100, (_at("4g.20gb", 0),)) for index in range(6)]
+    gpus = [GpuOccupancy(str(index), A100, (_at("4g.20gb", 0),)) for index in range(6)]
     assert len({choice.gpu for choice in place(["1g.5gb"] * 18, gpus) or ()}) == 6
     assert place(["1g.5gb"] * 19, gpus) is None
     assert len({choice.gpu for choice in place(["3g.20gb"] * 2, gpus) or ()}) == 2
@@ -263,7 +263,7 @@ def test_equal_gpus_are_all_used() -> None:
 
 def test_a_shape_the_driver_fails_at_in_this_order() -> None:
     """1g, 1g, 2g, 3g fit one GPU together: the driver's own choice, one by one, fails at the 3g."""
-    choices = place(["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"], [GpuState("a", A100)])
+    choices = place(["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"], [GpuOccupancy("a", A100)])
     assert _where(choices)[3] == ("a", "3g.20gb", 4)
 
 
@@ -271,13 +271,13 @@ def test_nothing_wanted_and_nothing_there() -> None:
     """No slices fit anywhere, even nowhere; some fit on no GPU, an unknown one on none."""
     assert place([], []) == ()
     assert place(["1g.5gb"], []) is None
-    assert place(["5g.99gb"], [GpuState("a", A100)]) is None
-    assert place(["1g.5gb"], [GpuState("a", A100, usable=False)]) is None
+    assert place(["5g.99gb"], [GpuOccupancy("a", A100)]) is None
+    assert place(["1g.5gb"], [GpuOccupancy("a", A100, usable=False)]) is None
 
 
 def test_could_ever_place_ignores_what_is_there_now() -> None:
     """A shape that fits once everything is free is not refused; one that never fits is."""
-    gpus = [GpuState("a", A100, (_at("7g.40gb", 0),)), GpuState("b", A100, usable=False)]
+    gpus = [GpuOccupancy("a", A100, (_at("7g.40gb", 0),)), GpuOccupancy("b", A100, usable=False)]
     assert could_ever_place(["7g.40gb", "7g.40gb"], gpus)
     assert not could_ever_place(["7g.40gb"] * 3, gpus)
     assert could_ever_place(["1g.5gb+me"] * 2, gpus)
@@ -286,7 +286,7 @@ def test_could_ever_place_ignores_what_is_there_now() -> None:
 
 def test_mixed_models() -> None:
     """Each profile goes to the GPU that has it."""
-    gpus = [GpuState("a", A100), GpuState("b", A30)]
+    gpus = [GpuOccupancy("a", A100), GpuOccupancy("b", A30)]
     assert {c.gpu for c in place(["1g.5gb", "1g.6gb"], gpus) or ()} == {"a", "b"}
 
 
@@ -333,6 +333,6 @@ def test_packs_refuses_media_profiles() -> None:
 
 def test_equal_slices_are_different_slices() -> None:
     """Seven equal slices get seven different places, and an eighth none."""
-    choices = place(["1g.5gb"] * 7, [GpuState("a", A100)])
+    choices = place(["1g.5gb"] * 7, [GpuOccupancy("a", A100)])
     assert Counter(start for _, _, start in _where(choices)) == Counter(range(7))
-    assert place(["1g.5gb"] * 8, [GpuState("a", A100)]) is None
+    assert place(["1g.5gb"] * 8, [GpuOccupancy("a", A100)]) is None

@@ -1,12 +1,14 @@
 """Who is next: first come, first served, and nobody idles what the first cannot use."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.decisions import queue
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.model.gpu import GpuState, Ground
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Waiting
 from miglab_pool.rules.backfill import any_fits, first_that_fits, next_in_line, outside_hold
 from miglab_pool.rules.queue_order import in_line
@@ -29,8 +31,8 @@ def placed(name: str, start: int) -> Placed:
     return Placed(profile, Placement(start, profile.size))
 
 
-def gpu(name: str, *live: Placed, usable: bool = True) -> Ground:
-    return Ground(GpuState(name, A100, live, usable=usable))
+def gpu(name: str, *live: Placed, usable: bool = True) -> GpuOccupancy:
+    return GpuOccupancy(name, A100, live, usable=usable)
 
 
 def one(number: int, *profiles: str) -> Waiting:
@@ -75,8 +77,8 @@ def test_small_one_goes_elsewhere() -> None:
 
 def test_rest_of_the_gpu_is_used() -> None:
     """Only the place kept is kept: beside it, on the same GPU, others go."""
-    ground = gpu("a", placed("1g.5gb", 0), placed("2g.10gb", 4))
-    grant = next_in_line([one(1, "3g.20gb"), one(2, "1g.5gb")], [ground])
+    occupancy = gpu("a", placed("1g.5gb", 0), placed("2g.10gb", 4))
+    grant = next_in_line([one(1, "3g.20gb"), one(2, "1g.5gb")], [occupancy])
     assert grant is not None
     assert grant.ticket == 2
     kept = 0 if grant.choices[0].placement.start >= 4 else 4
@@ -86,10 +88,10 @@ def test_rest_of_the_gpu_is_used() -> None:
 def test_foreign_place_is_not_waited_for() -> None:
     """Where something foreign lies nothing is set aside: it will not become free."""
     foreign = placed("1g.5gb", 0)
-    ground = Ground(GpuState("a", A100, (foreign,)), (foreign,))
+    occupancy = GpuOccupancy("a", A100, (foreign,), fixed=(foreign,))
     other = gpu("b", placed("3g.20gb", 0), placed("3g.20gb", 4))
-    (free, kept) = outside_hold(("7g.40gb",), [ground, other])
-    assert free == ground.state
+    (free, kept) = outside_hold(("7g.40gb",), [occupancy, other])
+    assert free == occupancy
     assert len(kept.live) == 3
 
 
@@ -98,7 +100,8 @@ def test_impossible_first_blocks_nobody() -> None:
     line = [one(1, "7g.40gb"), one(2, "1g.5gb")]
     broken = gpu("b", usable=False)
     foreign = placed("1g.5gb", 0)
-    grant = next_in_line(line, [broken, Ground(GpuState("a", A100, (foreign,)), (foreign,))])
+    shared = GpuOccupancy("a", A100, (foreign,), fixed=(foreign,))
+    grant = next_in_line(line, [broken, shared])
     assert grant is not None
     assert grant.ticket == 2
 
@@ -120,8 +123,8 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
     while any(each.ticket < len(shapes) for each in waiting):
         rounds += 1
         assert rounds < 60 * len(shapes)
-        grounds = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
-        grant = next_in_line(waiting, grounds)
+        gpus = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
+        grant = next_in_line(waiting, gpus)
         if grant is None:
             live.pop(ends.randrange(len(live)))  # type: ignore[attr-defined]
             waiting.append(one(next_number, "1g.5gb"))
@@ -154,7 +157,7 @@ def test_where_nothing_fits_nobody_goes(
 ) -> None:
     """Nothing has room exactly if nobody would go, were they the first and only one."""
     gpus = [gpu(str(n), *there) for n, there in enumerate(live)]
-    gpus[0] = Ground(gpus[0].state, course=whose)
+    gpus[0] = replace(gpus[0], course=whose)
     line = [
         Waiting(number, (shape,), 0.0, course="ab"[number % 2])
         for number, shape in enumerate(shapes)

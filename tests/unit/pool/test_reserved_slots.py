@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.model.gpu import GpuState, Ground, Seat, clash
+from miglab_pool.model.gpu import GpuOccupancy, Seat, clash
 from miglab_pool.rules.placement.placement import could_ever_place, place
 from miglab_pool.rules.reservation_room import Room, times
 from miglab_pool.rules.reservation_seats import FEW, Spot, keep, without
@@ -43,8 +43,8 @@ def spot(
     ready: tuple[Placed, ...] = (),
     fixed: tuple[Placed, ...] = (),
 ) -> Spot:
-    state = GpuState(gpu, A100, live=(*leased, *drawn, *fixed), warm=ready)
-    return Spot(Ground(state, fixed), leased, drawn)
+    live = (*leased, *drawn, *fixed)
+    return Spot(GpuOccupancy(gpu, A100, live, ready, fixed=fixed), leased, drawn)
 
 
 def starts(seats: tuple[Seat, ...]) -> list[tuple[str, int]]:
@@ -76,7 +76,7 @@ def test_a_good_first_seat_is_given_up_for_all() -> None:
 def test_unusable_and_full() -> None:
     """No seat on a GPU that does not answer or is foreign; what can be had is kept all the same."""
     foreign = spot("a", fixed=(placed("7g.40gb", 0),))
-    silent = Spot(Ground(GpuState("b", A100, usable=False)))
+    silent = Spot(GpuOccupancy("b", A100, usable=False))
     assert keep([("1g.5gb",)], [foreign, silent]) == ()
     half = spot("c", fixed=(placed("3g.20gb", 0),))
     assert len(keep([("3g.20gb",), ("3g.20gb",)], [foreign, half])) == 1
@@ -86,12 +86,12 @@ def test_unusable_and_full() -> None:
 
 def test_closed_to_others() -> None:
     """What is kept is neither free, warm, nor freed by a lease's end, for those who draw not."""
-    ground = spot("a", ready=(placed("1g.5gb", 0), placed("1g.5gb", 4))).ground
-    closed = without(ground, [placed("3g.20gb", 0)])
+    occupancy = spot("a", ready=(placed("1g.5gb", 0), placed("1g.5gb", 4))).occupancy
+    closed = without(occupancy, [placed("3g.20gb", 0)])
     assert closed.fixed == (placed("3g.20gb", 0),)
-    assert closed.state.warm == (placed("1g.5gb", 4),)
-    assert place(("7g.40gb",), [closed.state]) is None
-    assert without(ground, ()) is ground
+    assert closed.warm == (placed("1g.5gb", 4),)
+    assert place(("7g.40gb",), [closed]) is None
+    assert without(occupancy, ()) is occupancy
 
 
 names = st.sampled_from(PLAIN)
@@ -130,12 +130,12 @@ def test_all_that_fit_and_none_over_another(
     """Every slice gets a seat exactly if all fit once the leases are over; seats never overlap."""
     seats = keep(wishes, spots)
     wanted = [name for names in wishes for name in names]
-    bare = [GpuState(s.ground.state.gpu, A100, live=s.ground.fixed) for s in spots]
+    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.fixed) for s in spots]
     assert (len(seats) == len(wanted)) == (place(wanted, bare) is not None)
     for one, other in combinations(seats, 2):
         assert one.gpu != other.gpu or not clash(one.placed, other.placed)
     for seat in seats:
-        fixed = next(s.ground.fixed for s in spots if s.ground.state.gpu == seat.gpu)
+        fixed = next(s.occupancy.fixed for s in spots if s.occupancy.gpu == seat.gpu)
         assert not any(clash(seat.placed, item) for item in fixed)
     asked = Counter((wish, name) for wish, names in enumerate(wishes) for name in names)
     assert Counter((s.wish, s.placed.profile.name) for s in seats) <= asked
@@ -152,10 +152,10 @@ def test_each_seat_is_the_best_that_is_left(
     kept: list[Seat] = []
     for wish, profile in wanted:
         found = [
-            (_lying_on(spot, item), -item.placement.start, Seat(wish, spot.ground.state.gpu, item))
+            (_lying_on(spot, item), -item.placement.start, Seat(wish, spot.occupancy.gpu, item))
             for spot in spots
             for item in (placed(profile.name, start) for start in profile.starts)
-            if not any(clash(item, other) for other in (*spot.ground.fixed, *_on(spot, kept)))
+            if not any(clash(item, other) for other in (*spot.occupancy.fixed, *_on(spot, kept)))
         ]
         kept += [min(found, key=lambda one: (one[0], one[2].gpu, one[1]))[2]] if found else []
     if len(kept) == len(wanted):
@@ -163,7 +163,7 @@ def test_each_seat_is_the_best_that_is_left(
 
 
 def _on(spot: Spot, kept: list[Seat]) -> list[Placed]:
-    return [seat.placed for seat in kept if seat.gpu == spot.ground.state.gpu]
+    return [seat.placed for seat in kept if seat.gpu == spot.occupancy.gpu]
 
 
 def _lying_on(spot: Spot, item: Placed) -> tuple[int, ...]:
@@ -175,9 +175,7 @@ def _lying_on(spot: Spot, item: Placed) -> tuple[int, ...]:
 @given(wishes=wishes, spots=spots())
 def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot]) -> None:
     """The seats are the same whichever free slices there are: cutting one comes to an end."""
-    bare = [
-        replace(s, ground=replace(s.ground, state=replace(s.ground.state, warm=()))) for s in spots
-    ]
+    bare = [replace(s, occupancy=replace(s.occupancy, warm=())) for s in spots]
     assert keep(wishes, spots) == keep(wishes, bare)
 
 
@@ -189,7 +187,7 @@ def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot])
 def test_closed_form_is_what_can_be_placed(wanted: list[tuple[str, int]], gpus: int) -> None:
     """Accepted exactly if the slices can be placed on the empty GPUs."""
     total = sum((times([name], count) for name, count in wanted), Counter[str]())
-    states = [GpuState(str(n), A100) for n in range(gpus)]
+    states = [GpuOccupancy(str(n), A100) for n in range(gpus)]
     expected = could_ever_place(list(total.elements()), states)
     assert Room((A100,) * gpus).holds(total) == expected
 

@@ -13,7 +13,7 @@ from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Plac
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model import reservations
-from miglab_pool.model.gpu import GpuState, Ground
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Forecast, Waiting
 from miglab_pool.model.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use
@@ -38,7 +38,7 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
     newcomers = {-number: shape for number, shape in shapes.items()}
     scene = Scene(
         line=line[:MOST_IN_LINE],
-        grounds=(*reserved_places.grounds(view), *_whole(view)),
+        gpus=(*reserved_places.open_gpus(view), *_whole(view)),
         holdings=tuple(_holdings(view, at)),
         lately=_lately(view, at),
         standing=queue.standing(view),
@@ -90,19 +90,20 @@ def _resolved(text: str, geometries: list[Geometry]) -> Shape | None:
         return None
 
 
-def _whole(view: PoolView) -> Iterator[Ground]:
+def _whole(view: PoolView) -> Iterator[GpuOccupancy]:
     """The GPUs with MIG off, as if each could be cut into one slice."""
     for gpu in view.gpus.values():
         if gpu.is_whole:
-            yield _whole_ground(gpu)
+            yield _whole_occupancy(gpu)
 
 
-def _whole_ground(gpu: GpuSnapshot) -> Ground:
+def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
     placed = (Placed(WHOLE, Placement(0, 1)),)
     is_free, is_held = gpu.is_free_whole, bool(gpu.slices)
     is_usable = gpu.row.state == GPU_OK
-    state = GpuState(gpu.uuid, WHOLE_GPU, () if is_free else placed, (), is_usable)
-    return Ground(state, () if is_free or is_held else placed, course=gpu.course)
+    live = () if is_free else placed
+    fixed = () if is_free or is_held else placed
+    return GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), is_usable, fixed, course=gpu.course)
 
 
 def _bookings(view: PoolView, at: float) -> Iterator[Booking]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import Ground
+from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Standing, Waiting
 
 Place = tuple[str, Placed]  # a slice's place, and on which GPU
@@ -87,7 +87,7 @@ class Scene:
     Attributes:
         line: who waits, first in front.
         asking: shapes that a newcomer might ask for, with a number that stands for the newcomer.
-        grounds: every GPU; the places of ``holdings`` are part of ``live``.
+        gpus: every GPU; the places of ``holdings`` are part of ``live``.
         standing: what everybody has used lately; its ``now`` is the moment of the forecast.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
         longest_wait_s: nobody waits longer: the ticket is then refused.
@@ -95,7 +95,7 @@ class Scene:
     """
 
     line: tuple[Waiting, ...]
-    grounds: tuple[Ground, ...]
+    gpus: tuple[GpuOccupancy, ...]
     holdings: tuple[Holding, ...]
     lately: Lately
     standing: Standing

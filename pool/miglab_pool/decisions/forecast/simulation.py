@@ -14,7 +14,7 @@ from typing import Protocol
 
 from miglab_pool.decisions.forecast.inputs import Booking, Holding, Place, Scene
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import Choice, Ground, clash, open_to
+from miglab_pool.model.gpu import Choice, GpuOccupancy, clash, open_to
 from miglab_pool.model.queue import Waiting
 from miglab_pool.rules.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.rules.placement.placement import place
@@ -51,13 +51,13 @@ class Future:
         self._now = scene.standing.now
         self._courses, self._users = dict(scene.standing.courses), dict(scene.standing.users)
         self._line = list(scene.line)
-        self._grounds = {ground.state.gpu: ground for ground in scene.grounds}
+        self._gpus = {occupancy.gpu: occupancy for occupancy in scene.gpus}
         self._order = count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._asking = dict(scene.asking)
         self._may_serve = True  # something has changed that lets somebody go
         self._first: int | None = None
-        self._owners = {ground.course for ground in scene.grounds}
+        self._owners = {one.course for one in scene.gpus}
         self._refused: set[tuple[tuple[str, ...], str]] = set()
         self._claims: list[tuple[Waiting, tuple[Place, ...]]] = []
         self._left = {one.ticket for one in scene.line}
@@ -100,17 +100,17 @@ class Future:
     def _free(self, places: Iterable[Place]) -> None:
         self._may_serve = True
         for gpu, placed in places:
-            ground = self._grounds[gpu]
-            live = _less(ground.state.live, placed)  # once: a place kept by a reservation stays
-            self._grounds[gpu] = replace(ground, state=replace(ground.state, live=live))
+            occupancy = self._gpus[gpu]
+            live = _less(occupancy.live, placed)  # once: a place kept by a reservation stays
+            self._gpus[gpu] = replace(occupancy, live=live)
 
     def _take(self, choices: Sequence[Choice], at_s: float) -> None:
         places = tuple((one.gpu, Placed(one.profile, one.placement)) for one in choices)
         for gpu, placed in places:
-            ground = self._grounds[gpu]
-            state = replace(ground.state, live=(*ground.state.live, placed), warm=())
-            free = {**ground.frees_at, placed.placement.mask: self._set_end(at_s)}
-            self._grounds[gpu] = replace(ground, state=state, frees_at=free)
+            occupancy = self._gpus[gpu]
+            live = (*occupancy.live, placed)
+            free = {**occupancy.frees_at, placed.placement.mask: self._set_end(at_s)}
+            self._gpus[gpu] = replace(occupancy, live=live, warm=(), frees_at=free)
         self._free_at(self._over_s(at_s), places)
 
     def _over_s(self, at_s: float) -> float | None:
@@ -139,24 +139,24 @@ class Future:
 
     def _serve(self, at_s: float) -> None:
         self._serve_claims(at_s)
-        grounds = list(self._grounds.values())
+        gpus = list(self._gpus.values())
         now = self._now + at_s
-        while (grant := first_that_fits(self._line, grounds, now)) is not None:
+        while (grant := first_that_fits(self._line, gpus, now)) is not None:
             one = next(one for one in self._line if one.ticket == grant.ticket)
             self._line.remove(one)
             self._note(one, at_s)
             self._take(grant.choices, at_s)
-            grounds = list(self._grounds.values())
+            gpus = list(self._gpus.values())
         self._may_serve = False
         self._first = self._line[0].ticket if self._line else None
         self._refused = {self._kind(one) for one in self._line}
-        self._serve_asking(at_s, grounds)
+        self._serve_asking(at_s, gpus)
 
     def _kind(self, one: Waiting) -> tuple[tuple[str, ...], str]:
         """Who can go nowhere speaks for all who want the same on the same GPUs."""
         return one.profiles, one.course if one.course in self._owners else ""
 
-    def _serve_asking(self, at_s: float, grounds: Sequence[Ground]) -> None:
+    def _serve_asking(self, at_s: float, gpus: Sequence[GpuOccupancy]) -> None:
         """Let those who might ask stand at the end; who wants what somebody in line wants waits.
 
         They are of no course: what is a course's own is not for them.
@@ -166,8 +166,8 @@ class Future:
         if not asking:
             return
         first = self._line[0] if self._line else None
-        kept = hold(first.profiles, open_to(grounds, first.course)) if first else NO_HOLD
-        states = kept.states(open_to(grounds, ""))
+        kept = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
+        states = kept.closed(open_to(gpus, ""))
         for number in asking:
             if place(self._asking[number], states) is not None:
                 self._waits[number] = at_s
@@ -193,14 +193,14 @@ class Future:
 
     def _keep(self, booking: Booking) -> None:
         """Choose and close its places; those of its students who wait have theirs."""
-        grounds = open_to(list(self._grounds.values()), booking.course)
-        spots = [Spot(ground, _leased(ground)) for ground in grounds]
+        gpus = open_to(list(self._gpus.values()), booking.course)
+        spots = [Spot(occupancy, _leased(occupancy)) for occupancy in gpus]
         found = keep([booking.profiles] * booking.count, spots)
         claims = [one for one in self._line if booking.is_for(one)]
         for wish, seats in groupby(sorted(found, key=lambda seat: seat.wish), lambda s: s.wish):
             places = tuple((seat.gpu, seat.placed) for seat in seats)
             for gpu, placed in places:
-                self._grounds[gpu] = without(self._grounds[gpu], (placed,))
+                self._gpus[gpu] = without(self._gpus[gpu], (placed,))
             if claims:
                 self._line.remove(claims[0])
                 self._claims.append((claims.pop(0), places))
@@ -225,7 +225,7 @@ class Future:
 
     def _is_empty(self, gpu: str, kept: Placed) -> bool:
         """Whether nothing lies on a kept place but that it is kept."""
-        return sum(clash(item, kept) for item in self._grounds[gpu].state.live) == 1
+        return sum(clash(item, kept) for item in self._gpus[gpu].live) == 1
 
     def _open_at(self, at_s: float | None, places: Iterable[Place]) -> None:
         self._at(at_s, lambda _: self._open(places))
@@ -233,8 +233,8 @@ class Future:
     def _open(self, places: Iterable[Place]) -> None:
         self._free(places)
         for gpu, placed in places:
-            ground = self._grounds[gpu]
-            self._grounds[gpu] = replace(ground, fixed=_less(ground.fixed, placed))
+            occupancy = self._gpus[gpu]
+            self._gpus[gpu] = replace(occupancy, fixed=_less(occupancy.fixed, placed))
 
 
 def _less(items: tuple[Placed, ...], one: Placed) -> tuple[Placed, ...]:
@@ -244,9 +244,9 @@ def _less(items: tuple[Placed, ...], one: Placed) -> tuple[Placed, ...]:
     return tuple(left)
 
 
-def _leased(ground: Ground) -> tuple[Placed, ...]:
+def _leased(occupancy: GpuOccupancy) -> tuple[Placed, ...]:
     """What lies there and will be free some day."""
-    left = list(ground.state.live)
-    for item in ground.fixed:
+    left = list(occupancy.live)
+    for item in occupancy.fixed:
         left.remove(item)
     return tuple(left)

@@ -14,11 +14,11 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from miglab_pool.gpu.geometry import Geometry, Placed, occupied_mask
-from miglab_pool.model.gpu import Choice, GpuState
+from miglab_pool.model.gpu import Choice, GpuOccupancy
 from miglab_pool.rules.placement.table import Fit, Layout, fits
 
 
-def place(profiles: Sequence[str], gpus: Sequence[GpuState]) -> tuple[Choice, ...] | None:
+def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice, ...] | None:
     """Decide where a shape goes now.
 
     Args:
@@ -41,9 +41,9 @@ def place(profiles: Sequence[str], gpus: Sequence[GpuState]) -> tuple[Choice, ..
     return None if parts is None else _in_order(profiles, parts)
 
 
-def could_ever_place(profiles: Sequence[str], gpus: Sequence[GpuState]) -> bool:
+def could_ever_place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     """Whether a shape fits when every GPU, usable now or not, is empty."""
-    return place(profiles, [GpuState(gpu.gpu, gpu.geometry) for gpu in gpus]) is not None
+    return place(profiles, [GpuOccupancy(gpu.gpu, gpu.geometry) for gpu in gpus]) is not None
 
 
 def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:
@@ -87,13 +87,13 @@ def _fill(free: dict[int, int], starts: Iterable[int], count: int) -> bool:
 class _Part(NamedTuple):
     """One GPU's share of a decision."""
 
-    gpu: GpuState
+    gpu: GpuOccupancy
     layout: Layout
 
 
-def _on_one_gpu(wanted: tuple[str, ...], gpus: Iterable[GpuState]) -> list[_Part] | None:
+def _on_one_gpu(wanted: tuple[str, ...], gpus: Iterable[GpuOccupancy]) -> list[_Part] | None:
     best_cost: int | None = None
-    ties: list[tuple[GpuState, Fit]] = []
+    ties: list[tuple[GpuOccupancy, Fit]] = []
     for gpu in gpus:
         fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, wanted)
         if fit is None or (best_cost is not None and fit.cost > best_cost):
@@ -104,7 +104,7 @@ def _on_one_gpu(wanted: tuple[str, ...], gpus: Iterable[GpuState]) -> list[_Part
     return [_warmest(ties)] if ties else None
 
 
-def _warmest(ties: Iterable[tuple[GpuState, Fit]]) -> _Part:
+def _warmest(ties: Iterable[tuple[GpuOccupancy, Fit]]) -> _Part:
     """Break ties: the most slices reused, then the fewest warm ones destroyed, then the first."""
     parts = (_Part(gpu, layout) for gpu, fit in ties for layout in fit.layouts)
     best = next(parts)
@@ -162,7 +162,7 @@ class _Plan(NamedTuple):
     parts: tuple[_Part, ...]
 
 
-def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuState]) -> list[_Part] | None:
+def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuOccupancy]) -> list[_Part] | None:
     """The best plan over several GPUs, exact: GPU by GPU, the best for each sub-shape so far.
 
     Takes time proportional to the GPUs that differ, times the square of the sub-shapes
@@ -179,7 +179,7 @@ def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuState]) -> list[_
     return list(plans[goal].parts) if goal in plans else None
 
 
-def _distinct(gpus: Iterable[GpuState], copies: int) -> Iterator[GpuState]:
+def _distinct(gpus: Iterable[GpuOccupancy], copies: int) -> Iterator[GpuOccupancy]:
     """The GPUs; of those in equal state only as many as the slices could use."""
     seen: Counter[Hashable] = Counter()
     for gpu in gpus:
@@ -190,7 +190,7 @@ def _distinct(gpus: Iterable[GpuState], copies: int) -> Iterator[GpuState]:
             yield gpu
 
 
-def _share(gpu: GpuState, counts: Mapping[str, int], share: tuple[int, ...]) -> _Plan | None:
+def _share(gpu: GpuOccupancy, counts: Mapping[str, int], share: tuple[int, ...]) -> _Plan | None:
     names = tuple(itertools.chain.from_iterable(map(itertools.repeat, counts, share)))
     fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, names)
     if fit is None:
