@@ -103,9 +103,9 @@ def settle(pool: Pool) -> None:
 def start_server(pool: Pool, second: SecondEngine) -> tuple[LeaseView, str]:
     """A lease with a running container behind it, as the spawner makes it."""
     pool.reconcile()
-    ticket = pool.request(TicketRequest(user="ada", course="everyone", shape="1g.5gb"))
+    ticket = pool.tickets.request(TicketRequest(user="ada", course="everyone", shape="1g.5gb"))
     settle(pool)
-    lease = pool.take(ticket.id)
+    lease = pool.tickets.take(ticket.id)
     labels = {"miglab.lab": LAB, "miglab.lease": str(lease.id)}
     wanted = docker.types.DeviceRequest(
         driver="nvidia", device_ids=list(lease.uuids), capabilities=[["gpu"]]
@@ -119,9 +119,9 @@ def start_server(pool: Pool, second: SecondEngine) -> tuple[LeaseView, str]:
             network_mode="none",
             device_requests=[wanted],
         )
-        pool.attach(lease.id, lease.generation, f"container:{container.id}")
+        pool.leases.attach(lease.id, lease.generation, f"container:{container.id}")
         container.start()
-    return pool.running(lease.id), str(container.id)
+    return pool.leases.running(lease.id), str(container.id)
 
 
 def test_a_lease_outlives_a_restart_of_the_engine(pool: Pool, second: SecondEngine):
@@ -133,13 +133,13 @@ def test_a_lease_outlives_a_restart_of_the_engine(pool: Pool, second: SecondEngi
     pool.reconcile()
     settle(pool)
     assert pool.worker.holders.probe(f"container:{container}") is Liveness.UNKNOWN
-    assert pool.lease(lease.id).state is LeaseState.RUNNING
+    assert pool.leases.find(lease.id).state is LeaseState.RUNNING
     second.do("start")
     pool.reconcile()
     settle(pool)
     assert pool.worker.holders.engine() == engine
-    assert pool.lease(lease.id).uuids == lease.uuids
-    assert pool.lease(lease.id).state is LeaseState.RUNNING
+    assert pool.leases.find(lease.id).uuids == lease.uuids
+    assert pool.leases.find(lease.id).state is LeaseState.RUNNING
     with closing(docker.DockerClient(base_url=second.url)) as client:
         assert client.containers.get(container).status == "running"
     assert pool.check_invariants() == []
@@ -149,15 +149,15 @@ def test_a_release_waits_for_the_engine(pool: Pool, second: SecondEngine):
     """Asked back while the engine is away, a slice is free only after the 404 for its holder."""
     lease, container = start_server(pool, second)
     second.do("stop")
-    pool.release(lease.id, by="ada", reason="done")
+    pool.leases.release(lease.id, by="ada", reason="done")
     settle(pool)
-    assert pool.lease(lease.id).state is LeaseState.RELEASING
+    assert pool.leases.find(lease.id).state is LeaseState.RELEASING
     second.do("start")
     with closing(docker.DockerClient(base_url=second.url)) as client:
         client.containers.get(container).remove(force=True)
     pool.reconcile()
     settle(pool)
-    assert pool.lease(lease.id).state is LeaseState.RELEASED
+    assert pool.leases.find(lease.id).state is LeaseState.RELEASED
     assert pool.check_invariants() == []
 
 
@@ -173,10 +173,10 @@ def test_an_engine_that_takes_its_containers_down(pool: Pool, second: SecondEngi
     with closing(docker.DockerClient(base_url=second.url)) as client:
         ended = client.containers.get(container)
         assert ended.status == "exited"
-        assert pool.lease(lease.id).state is LeaseState.RUNNING
+        assert pool.leases.find(lease.id).state is LeaseState.RUNNING
         ended.remove()
     pool.reconcile()
     settle(pool)
-    assert pool.lease(lease.id).state is LeaseState.RELEASED
-    assert pool.lease(lease.id).reason
+    assert pool.leases.find(lease.id).state is LeaseState.RELEASED
+    assert pool.leases.find(lease.id).reason
     assert pool.check_invariants() == []

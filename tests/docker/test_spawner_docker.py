@@ -304,7 +304,7 @@ async def test_a_lease_refused_at_the_fence_never_starts(hub, lab, engine):
     attach = spawner.attach
 
     async def too_late(holder: str) -> None:
-        lab.pool.release(spawner.grant.lease, "an instructor", "the lesson is over")
+        lab.pool.leases.release(spawner.grant.lease, "an instructor", "the lesson is over")
         await attach(holder)
 
     spawner.attach = too_late

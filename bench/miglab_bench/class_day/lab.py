@@ -191,7 +191,7 @@ class DayLab:
         course = BRIEF if plan.is_brief else COURSE
         try:
             asked = TicketRequest(user=plan.name, course=course, shape=plan.profile)
-            return self.pool.request(asked).id
+            return self.pool.tickets.request(asked).id
         except Refused:
             return None
 
@@ -202,24 +202,24 @@ class DayLab:
 
     def cancel(self, ticket: int, user: str) -> None:
         """Give up the place."""
-        self.pool.cancel(ticket, user)
+        self.pool.tickets.cancel(ticket, user)
 
     # -- servers ------------------------------------------------------------------------------
 
     def start(self, ticket: int) -> tuple[int, tuple[str, ...]]:
         """Take the offer and start a server: its lease, and the slices' UUIDs."""
-        lease = self.pool.take(ticket)
+        lease = self.pool.tickets.take(ticket)
         holder = f"container:{next(self._numbers):064x}"
         self.servers.there.add(holder)
-        self.pool.attach(lease.id, lease.generation, holder)
-        return lease.id, self.pool.running(lease.id).uuids
+        self.pool.leases.attach(lease.id, lease.generation, holder)
+        return lease.id, self.pool.leases.running(lease.id).uuids
 
     def stop(self, lease: int, by: str, reason: str) -> None:
         """Stop the server; its slices are free once the pool has seen that it is gone."""
         row = self.pool.store.state.leases[lease]
         self.servers.there.discard(row.holder)
         if row.state is not LeaseState.RELEASING:
-            self.pool.release(lease, by, reason)
+            self.pool.leases.release(lease, by, reason)
 
     def lease_state(self, lease: int) -> LeaseState:
         """How a live lease stands."""
@@ -228,7 +228,7 @@ class DayLab:
     def keepalive(self, lease: int, user: str) -> bool:
         """Say "I am still here"; whether it counts."""
         try:
-            self.pool.keepalive(lease, user)
+            self.pool.leases.keepalive(lease, user)
         except Refused:
             return False
         return True

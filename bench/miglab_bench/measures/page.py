@@ -140,12 +140,16 @@ def _sleeper() -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "infinity"])
 
 
+def _request(pool: Pool, asked: TicketRequest) -> None:
+    pool.tickets.request(asked)
+
+
 async def fill(parts: ServiceParts, holders: Sequence[str]) -> None:
     """Give every slice to a holder, and let `WAITING` wait."""
     host = parts.host
     for number in range(len(holders) + WAITING):
         asked = TicketRequest(user=f"student{number:03}", course=COURSE, shape=SHAPE)
-        await host.decide(partial(Pool.request, request=asked))
+        await host.decide(partial(_request, asked=asked))
     while True:
         seen = host.waker.version
         if await host.decide(lambda pool: _take(pool, holders)) == len(holders):
@@ -155,14 +159,14 @@ async def fill(parts: ServiceParts, holders: Sequence[str]) -> None:
 
 def _take(pool: Pool, holders: Sequence[str]) -> int:
     """Take what is offered; returns how many leases run."""
-    free = [one for one in holders if one not in {lease.holder for lease in pool.leases()}]
-    offered = [lease for lease in pool.leases() if lease.state == "granted" and lease.uuids]
+    free = [one for one in holders if one not in {lease.holder for lease in pool.leases.live()}]
+    offered = [lease for lease in pool.leases.live() if lease.state == "granted" and lease.uuids]
     for lease, holder in zip(offered, free, strict=False):
-        if lease.ticket is not None and pool.ticket(lease.ticket).state == "offered":
-            pool.take(lease.ticket)
-            pool.attach(lease.id, lease.generation, holder)
-            pool.running(lease.id)
-    return sum(lease.state == "running" for lease in pool.leases())
+        if lease.ticket is not None and pool.tickets.find(lease.ticket).state == "offered":
+            pool.tickets.take(lease.ticket)
+            pool.leases.attach(lease.id, lease.generation, holder)
+            pool.leases.running(lease.id)
+    return sum(lease.state == "running" for lease in pool.leases.live())
 
 
 class PageViewer:
@@ -246,9 +250,11 @@ def _change_gpu(pool: Pool, turn: int) -> str:
 
 def _change_line(pool: Pool, turn: int) -> str:
     """Let somebody join the line, or leave it again; returns the part that changes by it."""
-    ticket = pool.request(TicketRequest(user=f"late{turn // 2}", course=COURSE, shape=SHAPE))
+    ticket = pool.tickets.request(
+        TicketRequest(user=f"late{turn // 2}", course=COURSE, shape=SHAPE)
+    )
     if turn % 2:
-        pool.cancel(ticket.id, BY)
+        pool.tickets.cancel(ticket.id, BY)
     return "line"
 
 

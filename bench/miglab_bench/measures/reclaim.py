@@ -160,7 +160,7 @@ class ReclaimLab:
     async def start(self, user: str) -> LeaseView:
         """Ask, wait, take, attach, run."""
         request = TicketRequest(user=user, course="everyone", shape=SHAPE)
-        ticket = await self.host.decide(lambda pool: pool.request(request))
+        ticket = await self.host.decide(lambda pool: pool.tickets.request(request))
         return await self._served(ticket.id)
 
     async def hand_over(self, lease: LeaseView, user: str) -> tuple[LeaseView, float, float]:
@@ -170,9 +170,9 @@ class ReclaimLab:
             The next lease; seconds in all; and of these the driver's.
         """
         request = TicketRequest(user=user, course="everyone", shape=SHAPE)
-        ticket = await self.host.decide(lambda pool: pool.request(request))
+        ticket = await self.host.decide(lambda pool: pool.tickets.request(request))
         spent_s, began = self._driver.spent_s, time.perf_counter()
-        await self.host.decide(lambda pool: pool.release(lease.id, "reclaimer", "unused"))
+        await self.host.decide(lambda pool: pool.leases.release(lease.id, "reclaimer", "unused"))
         following = await self._served(ticket.id)
         return following, time.perf_counter() - began, self._driver.spent_s - spent_s
 
@@ -189,18 +189,18 @@ class ReclaimLab:
         async with asyncio.timeout(WAIT_S):
             while True:
                 seen = self.host.waker.version
-                now = await self.host.decide(lambda pool: pool.attend(ticket))
+                now = await self.host.decide(lambda pool: pool.tickets.attend(ticket))
                 if now.state is TicketState.OFFERED:
                     break
                 await self.host.waker.beyond(seen, WAIT_S)
-        lease = await self.host.decide(lambda pool: pool.take(ticket))
+        lease = await self.host.decide(lambda pool: pool.tickets.take(ticket))
         self._servers[lease.id] = server
         number, generation = lease.id, lease.generation
-        await self.host.decide(lambda pool: pool.attach(number, generation, holder))
+        await self.host.decide(lambda pool: pool.leases.attach(number, generation, holder))
         return lease
 
     async def _end_servers(self, host: PoolRunner) -> None:
-        for lease in await host.decide(lambda pool: pool.leases()):
+        for lease in await host.decide(lambda pool: pool.leases.live()):
             server = self._servers.get(lease.id)
             if lease.state is LeaseState.RELEASING and server is not None:
                 server.kill()

@@ -85,7 +85,7 @@ def assemble(settings: Settings) -> ServiceParts:
         await ender.ask(leases)
         host.unknown_to_hub = ender.unknown
         abandoned = ender.abandoned
-        await host.decide(lambda pool: pool.abandon(abandoned))
+        await host.decide(lambda pool: pool.leases.abandon(abandoned))
 
     def close() -> None:
         ledger.close()
@@ -159,11 +159,11 @@ def release_what_is_due(
     """Ask for the leases back whose time, or warning by staff, is up; returns all live leases."""
     for _ in pool.staff.take_back():
         count(WarningKind.STAFF.value)
-    for lease in pool.due():
+    for lease in pool.leases.due():
         if lease.state is not LeaseState.RELEASING:
-            pool.release(lease.id, "pool", TIME_IS_UP)
+            pool.leases.release(lease.id, "pool", TIME_IS_UP)
             count(WarningKind.TIME.value)
-    return pool.brief_leases()
+    return pool.leases.brief()
 
 
 def private(path: Path) -> str:

@@ -138,7 +138,7 @@ async def own_lease(me: Me, request: Request) -> LeaseView:
         Refused: as `own_server`; no lease (404).
     """
     host: PoolRunner = request.app.state.host
-    lease = await host.look(lambda pool: pool.lease_of(me.user, me.name))
+    lease = await host.look(lambda pool: pool.leases.of_server(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
     return lease
@@ -185,8 +185,10 @@ async def _server_status(request: Request, me: OwnServer, known: int | None) -> 
     host: PoolRunner = request.app.state.host
 
     def look(pool: Pool) -> ServerStatus:
-        messages = pool.messages_for(me.user, me.name, me.courses)
-        return pool.server_status(me.user, me.name, known).model_copy(update={"messages": messages})
+        messages = pool.staff.messages_for(me.user, me.name, me.courses)
+        return pool.tickets.server_status(me.user, me.name, known).model_copy(
+            update={"messages": messages}
+        )
 
     return await host.decide(look)
 
@@ -207,7 +209,7 @@ def _note(request: Request, lease: LeaseView, said: Signals) -> None:
 async def cancel(me: Writer, request: Request) -> TicketView:
     """Give up the place in line, or what was offered."""
     host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.cancel_of(me.user, me.name, me.by))
+    return await host.decide(lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.by))
 
 
 @api.post("/ticket/requeue")
@@ -215,28 +217,30 @@ async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketVi
     """Join the queue once more for what an own ticket, now over, had asked for."""
     host: PoolRunner = request.app.state.host
     courses = {*me.courses, request.app.state.default_course}
-    return await host.decide(lambda pool: pool.requeue(me.user, me.name, ask.ticket, courses))
+    return await host.decide(
+        lambda pool: pool.tickets.requeue(me.user, me.name, ask.ticket, courses)
+    )
 
 
 @api.post("/lease/keepalive")
 async def keepalive(own: Own, me: Writer, request: Request) -> LeaseView:
     """Say "I am still here": it ends a warning about an unused slice, so often without work."""
     host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.keepalive(own.id, me.by))
+    return await host.decide(lambda pool: pool.leases.keepalive(own.id, me.by))
 
 
 @api.post("/lease/extend")
 async def extend(own: Own, me: Writer, ask: ExtendRequest, request: Request) -> LeaseView:
     """Ask for more time."""
     host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.extend(own.id, ask.by_s, me.by))
+    return await host.decide(lambda pool: pool.leases.extend(own.id, ask.by_s, me.by))
 
 
 @api.post("/lease/release")
 async def release(own: Own, me: Writer, ask: ReleaseRequest, request: Request) -> LeaseView:
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
     host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.release(own.id, me.by, ask.reason))
+    return await host.decide(lambda pool: pool.leases.release(own.id, me.by, ask.reason))
 
 
 @api.get("/health")

@@ -108,7 +108,7 @@ class Reclaimer:
 
     def round(self, pool: Pool) -> None:
         """Look at every lease in use once."""
-        cases = {case.lease.id: case for case in pool.cases()}
+        cases = {case.lease.id: case for case in pool.leases.cases()}
         self._board.keep(cases)
         for gone in self._watches.keys() - cases.keys():
             del self._watches[gone]
@@ -121,12 +121,12 @@ class Reclaimer:
             except Refused as why:  # it changed meanwhile; the others are looked at all the same
                 log.info("lease %s was left as it is: %s", case.lease.id, why)
         if spent := self._tally.due():
-            pool.note_activity(spent)
+            pool.leases.note_activity(spent)
 
     def explain(self, pool: Pool, user: str | None = None) -> list[Explanation]:
         """What the policy thinks now, of one user's leases or of all; changes nothing."""
         self._see_samples(pool)
-        cases = [case for case in pool.cases() if user in (None, case.lease.user)]
+        cases = [case for case in pool.leases.cases() if user in (None, case.lease.user)]
         return [self._explained(case, self._verdict(pool, case)) for case in cases]
 
     def activities(self) -> dict[int, Activity]:
@@ -217,7 +217,7 @@ class Reclaimer:
             why = "the clock was set: the time left stays the same"
         if abs(warning.reclaim_at - (now + left_s)) <= JUMP_S:
             return case
-        return replace(case, lease=pool.put_off(case.lease.id, now + left_s, why))
+        return replace(case, lease=pool.leases.put_off(case.lease.id, now + left_s, why))
 
     def _act(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         lease = case.lease
@@ -226,12 +226,12 @@ class Reclaimer:
             return  # a person's: the desk takes it back, whatever the policy thinks of its use
         if not self.is_acting:
             if lease.warning is not None:
-                pool.end_warning(lease.id, BY, "the reclaimer does not act any more")
+                pool.leases.end_warning(lease.id, BY, "the reclaimer does not act any more")
             return
         if verdict.has_worked and case.stays:
-            pool.worked(lease.id)
+            pool.leases.worked(lease.id)
         if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
-            pool.release(lease.id, BY, verdict.reason)
+            pool.leases.release(lease.id, BY, verdict.reason)
             self._count(verdict.kind.value)
         elif lease.warning is not None and verdict.kind is not lease.warning.kind:
             self._change(pool, case, watch, verdict)
@@ -243,21 +243,21 @@ class Reclaimer:
         is_end = verdict.decision is Decision.WARN and verdict.kind is not WarningKind.IDLE
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
-            pool.bring_forward(lease, at, verdict.reason)
+            pool.leases.bring_forward(lease, at, verdict.reason)
 
     def _change(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         """The warning there is has no ground any more; perhaps another has."""
         warning = case.lease.warning
         is_idle = warning is not None and warning.kind is WarningKind.IDLE
         if verdict.decision is Decision.KEEP or not is_idle:
-            pool.end_warning(case.lease.id, BY, verdict.reason)
+            pool.leases.end_warning(case.lease.id, BY, verdict.reason)
         if verdict.decision is Decision.WARN:
             self._warn(pool, case, watch, verdict)
 
     def _warn(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
-        pool.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
+        pool.leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
         if verdict.kind is WarningKind.IDLE:
             watch.warned_for = self._clock() + self.rules.limits.warning_s
 
@@ -266,11 +266,11 @@ class Reclaimer:
         why = closed_now(self.rules.closings, pool.now)
         was, kind = pool.view.paused, pool.store.state.pause_kind
         if why and not was:
-            pool.pause(why, BY, PauseKind.MAINTENANCE)
+            pool.staff.pause(why, BY, PauseKind.MAINTENANCE)
         elif kind is PauseKind.MAINTENANCE and was != why:
-            pool.resume(BY)
+            pool.staff.resume(BY)
             if why:  # of two windows that overlap the other one is still open
-                pool.pause(why, BY, PauseKind.MAINTENANCE)
+                pool.staff.pause(why, BY, PauseKind.MAINTENANCE)
 
     # -- saying -------------------------------------------------------------------------------
 

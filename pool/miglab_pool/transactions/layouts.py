@@ -51,7 +51,7 @@ def _what_now(state: LayoutState) -> str:
 # -- applying -----------------------------------------------------------------------------------
 
 
-def lay(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> list[LayoutRow]:
+def apply(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> list[LayoutRow]:
     """Apply layouts, all or none; one of the same name is replaced.
 
     Args:
@@ -116,7 +116,7 @@ def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, why: str)
     tx.put(replace(row, state=state, message=why), by, why, act="cut")
 
 
-def unlay(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
+def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
     """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
 
     Raises:

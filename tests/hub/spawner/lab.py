@@ -99,7 +99,7 @@ class PoolLab:
         self.settings = changed(self.settings, **settings)
 
     def lease_of(self, user: str, server: str = "") -> LeaseView | None:
-        return self.pool.lease_of(user, server)
+        return self.pool.leases.of_server(user, server)
 
     def waiting(self) -> list[TicketView]:
         return list(self.pool.snapshot().waiting)
@@ -113,4 +113,4 @@ class PoolLab:
 
     async def until_empty(self) -> None:
         """Until nobody holds anything."""
-        await self.until(lambda: not self.pool.leases(), "every lease is over")
+        await self.until(lambda: not self.pool.leases.live(), "every lease is over")

@@ -75,7 +75,7 @@ async def test_a_slice_asked_back_says_why_to_its_student(hub: Hub, lab: PoolLab
     await hub.start("ada", shape="1g.5gb")
     lease = lab.lease_of("ada")
     assert lease is not None
-    lab.pool.release(lease.id, by="instructor", reason="The lesson is over.")
+    lab.pool.leases.release(lease.id, by="instructor", reason="The lesson is over.")
     await hub.stop("ada")
     assert "The lesson is over." in await hub.spawner("ada").render_spawn_page()
     await hub.start("ada", shape="1g.5gb")
@@ -175,7 +175,7 @@ async def test_a_lease_refused_at_the_fence_is_never_run(hub: Hub, lab: PoolLab)
 
     async def too_late(holder: str) -> None:
         holders.append(holder)
-        lab.pool.release(spawner.grant.lease, "an instructor", "the lesson is over")
+        lab.pool.leases.release(spawner.grant.lease, "an instructor", "the lesson is over")
         await attach(holder)
 
     spawner.attach = too_late
@@ -224,7 +224,7 @@ async def test_a_place_in_line_outlives_the_page(hub: Hub, lab: PoolLab):
     await lab.until(lambda: lab.waiting(), "bo waits")
     ticket = lab.waiting()[0].id
     await hub.stop("bo")
-    assert lab.pool.ticket(ticket).state is TicketState.WAITING
+    assert lab.pool.tickets.find(ticket).state is TicketState.WAITING
     await hub.begin("bo", shape="7g.40gb")
     await lab.until(lambda: ("POST", "/api/tickets") in lab.way.calls[-3:], "bo asks again")
     assert [each.id for each in lab.waiting()] == [ticket]

@@ -125,7 +125,7 @@ async def test_trap_4_a_cancelled_start_keeps_its_place(hub: Hub, lab: PoolLab):
     future.cancel()
     await asyncio.wait([future])
     attends = len(lab.way.calls)
-    assert lab.pool.ticket(ticket).state is TicketState.WAITING
+    assert lab.pool.tickets.find(ticket).state is TicketState.WAITING
     await hub.stop("ada")
     assert all(f"/api/tickets/{ticket}" not in call for call in lab.way.calls[attends:])
 

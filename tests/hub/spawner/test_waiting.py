@@ -83,7 +83,7 @@ async def offered(hub: Hub, lab: PoolLab, server: str = "") -> None:
 
 
 def _state(lab: PoolLab, server: str = "") -> TicketState | None:
-    ticket = lab.pool.server_status("ada", server).ticket
+    ticket = lab.pool.tickets.server_status("ada", server).ticket
     return ticket.state if ticket else None
 
 
@@ -163,7 +163,7 @@ async def test_an_offer_that_lapsed_leaves_the_server_alone(hub: Hub, lab: PoolL
     before = (await hub.environment("ada"))["PID"]
     answer = await move(hub)
     assert (answer.status_code, answer.json()["reason"]) == (409, "not-offered")
-    lab.pool.cancel(ticket.id, "ada")
+    lab.pool.tickets.cancel(ticket.id, "ada")
     answer = await move(hub)
     assert (answer.status_code, answer.json()["reason"]) == (409, "not-offered")
     lab.way.is_cut = True
@@ -229,7 +229,7 @@ async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
     await choose(hub, "cpu")
     await hub.settled("ada")
     await offered(hub, lab)
-    lease = lab.pool.take(ticket.id)
+    lease = lab.pool.tickets.take(ticket.id)
     await hub.stop("ada")
     page = await hub.user("ada").spawners[""].render_spawn_page()
     assert "A 7g.40gb is kept for you" in page
@@ -286,9 +286,9 @@ async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab
     """The page still shows it; the pool says what happened, and the place is kept."""
     ticket = await line_up(hub, lab)
     assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["alternatives"]]
-    taken = lab.pool.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
+    taken = lab.pool.tickets.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
     lab.pool.staff.put_in_front(taken.id, "Exam.", "person:ina")
-    await lab.until(lambda: lab.pool.lease_of("cy", ""), "cy has it")
+    await lab.until(lambda: lab.pool.leases.of_server("cy", ""), "cy has it")
     answer = await choose(hub, "3g.20gb")
     assert (answer.status_code, answer.json()) == (
         409,
@@ -326,7 +326,7 @@ async def test_giving_up(hub: Hub, lab: PoolLab):
     assert not spawner.active  # the spawn page would lead back to the waiting page
     with pytest.raises(Exception, match="You gave up your place in line"):
         await hub.settled("ada")
-    assert lab.pool.ticket(ticket.id).state is TicketState.CANCELLED
+    assert lab.pool.tickets.find(ticket.id).state is TicketState.CANCELLED
     assert (await choose(hub, "cpu")).json()["reason"] == "not-waiting"
     ada = await signed_in(hub, "ada")
     page = await ada.get("spawn/ada")  # where the waiting page then goes
@@ -343,7 +343,7 @@ async def test_a_server_that_cannot_keep_its_place_gives_it_up(
     spawner._wait._keeps_ticket = False
     assert (await choose(hub, "cpu")).status_code == 202
     await hub.settled("ada")
-    assert lab.pool.ticket(ticket.id).state is TicketState.CANCELLED
+    assert lab.pool.tickets.find(ticket.id).state is TicketState.CANCELLED
 
 
 async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):

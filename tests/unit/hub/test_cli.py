@@ -76,7 +76,7 @@ class Service:
         if path == "/pool" or "/pool/" in path or "/slices/" in path:
             return httpx.Response(200, text=self.pool.snapshot().model_dump_json())
         if path.startswith("/tickets"):
-            return httpx.Response(200, text=self.pool.ticket(1).model_dump_json())
+            return httpx.Response(200, text=self.pool.tickets.find(1).model_dump_json())
         return httpx.Response(200, text=lease_view(1, "alice").model_dump_json())
 
 

@@ -156,17 +156,17 @@ class ClassRoom(World):
         """The spawner's part: take, create, attach, start; it may fail at any point."""
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user and ticket.state in (TicketState.OFFERED, TicketState.TAKEN):
-                lease = self.pool.take(ticket.id)
+                lease = self.pool.tickets.take(ticket.id)
                 holder = next((h for h, m in self.made.items() if m.id == lease.id), None)
                 holder = holder or self.new_holder()
                 self.made[holder] = lease
                 self.label(holder, lease)
                 if not is_started:
                     return
-                lease = self.pool.attach(lease.id, lease.generation, holder)
+                lease = self.pool.leases.attach(lease.id, lease.generation, holder)
                 if holder in self.holders.there:
                     self._start(holder, lease)
-                    self.pool.running(lease.id)
+                    self.pool.leases.running(lease.id)
 
     def _start(self, holder: str, lease: LeaseView) -> None:
         """Docker's hook refuses a UUID that does not exist."""
@@ -179,7 +179,7 @@ class ClassRoom(World):
         for holder, lease in list(self.made.items()):
             if holder in self.running or holder not in self.holders.there:
                 continue
-            lease = self.pool.attach(lease.id, lease.generation, holder)
+            lease = self.pool.leases.attach(lease.id, lease.generation, holder)
             self._start(holder, lease)
 
     def server_ends(self, user: str, is_said: bool) -> None:
@@ -188,12 +188,12 @@ class ClassRoom(World):
                 self.holders.there.discard(holder)
                 del self.running[holder]
                 if is_said:
-                    self.pool.release(server.lease.id, "hub", "stopped")
+                    self.pool.leases.release(server.lease.id, "hub", "stopped")
 
     def release_early(self, user: str) -> None:
         """Asked back while the server still runs."""
-        for lease in self.pool.leases(user):
-            self.pool.release(lease.id, user, "asked")
+        for lease in self.pool.leases.live(user):
+            self.pool.leases.release(lease.id, user, "asked")
 
     def reserve(self, course: str, shape: str, count: int, in_minutes: int) -> None:
         """Somebody reserves an hour, soon."""
@@ -208,35 +208,35 @@ class ClassRoom(World):
             to_time=ends.strftime("%H:%M"),
             tz="UTC",
         )
-        self.pool.reserve(request, "ina")
+        self.pool.reservations.make(request, "ina")
 
     def unreserve_all(self) -> None:
         for number in list(self.ledger.state.reservations):
-            self.pool.unreserve(number, "ina")
+            self.pool.reservations.cancel(number, "ina")
 
     def warn(self, user: str, kind: WarningKind) -> None:
         """The reclaimer warns about whatever this user has in use."""
-        for lease in self.pool.leases(user):
-            self.pool.warn(lease.id, kind, "unused", self.at + 60)
+        for lease in self.pool.leases.live(user):
+            self.pool.leases.warn(lease.id, kind, "unused", self.at + 60)
 
     def warning_ends(self, user: str, how: str) -> None:
         """By activity, by the holder, put off, or with a reclaim."""
-        for lease in self.pool.leases(user):
+        for lease in self.pool.leases.live(user):
             if how == "stay":
-                self.pool.keepalive(lease.id, user)
+                self.pool.leases.keepalive(lease.id, user)
             elif how == "late":
-                self.pool.put_off(lease.id, self.at + 600, "restarted")
+                self.pool.leases.put_off(lease.id, self.at + 600, "restarted")
             elif how == "sooner":
-                self.pool.bring_forward(lease.id, self.at + 60, "The class ends.")
+                self.pool.leases.bring_forward(lease.id, self.at + 60, "The class ends.")
             elif how == "reclaim" and lease.warning is not None:
-                self.pool.release(lease.id, "reclaimer", lease.warning.reason)
+                self.pool.leases.release(lease.id, "reclaimer", lease.warning.reason)
             else:
-                self.pool.end_warning(lease.id, "reclaimer", "in use")
+                self.pool.leases.end_warning(lease.id, "reclaimer", "in use")
 
     def cancel_all(self, user: str) -> None:
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user:
-                self.pool.cancel(ticket.id, user)
+                self.pool.tickets.cancel(ticket.id, user)
 
     # -- what staff do ------------------------------------------------------------------------
 
@@ -265,12 +265,12 @@ class ClassRoom(World):
     def staff_reclaim(self, user: str, warning_s: float) -> None:
         """Take back what a user holds, or what staff had asked back."""
         self.pool.staff.take_back()
-        for lease in self.pool.leases(user):
+        for lease in self.pool.leases.live(user):
             self.pool.staff.reclaim(lease.id, "exam", "person:ina", warning_s)
 
     def staff_help(self, user: str) -> None:
         """Let a user keep what is asked back, and put them in front."""
-        for lease in self.pool.leases(user):
+        for lease in self.pool.leases.live(user):
             self.pool.staff.extend(lease.id, 60.0, "person:ina", "presents")
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user:
@@ -278,14 +278,14 @@ class ClassRoom(World):
 
     def lay(self, cut: str, number: int) -> None:
         """Somebody says how one GPU is to be cut, or all."""
-        gpus = [gpu.uuid for gpu in self.pool.cuttable()]
+        gpus = [gpu.uuid for gpu in self.pool.layouts.cuttable()]
         chosen = gpus[number % len(gpus) :][:1] if gpus and number % 3 else gpus
         spec = LayoutSpec(name=str(number % 2), gpus=dict.fromkeys(chosen, parse(cut)))
-        self.pool.lay([spec], "person:ina")
+        self.pool.layouts.apply([spec], "person:ina")
 
     def unlay_all(self) -> None:
-        for layout in self.pool.layouts().layouts:
-            self.pool.unlay(layout.name, "person:ina")
+        for layout in self.pool.layouts.all().layouts:
+            self.pool.layouts.remove(layout.name, "person:ina")
 
     # -- what happens to machines -------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class ClassRoom(World):
         self.holders.there.clear()
         for row in list(self.ledger.state.slices.values()):
             if row.state == "quarantined":
-                self.pool.clear(row.id, "root")
+                self.pool.staff.clear(row.id, "root")
         for gpu in [row for row in self.ledger.state.gpus.values() if row.draining]:
             self.pool.staff.undrain_gpu(gpu.uuid, "", "root")
         self.settle()
@@ -381,7 +381,7 @@ class ClassRoom(World):
             one for one in slices if (one[0], one[1]["profile"], one[1]["start"]) not in foreign
         ]
         assert all(item["uuid"] for _, item in ours)
-        assert all(gpu.conforms or gpu.blocked for gpu in self.pool.layouts().gpus)
+        assert all(gpu.conforms or gpu.blocked for gpu in self.pool.layouts.all().gpus)
         self.verify()
 
 

@@ -204,7 +204,7 @@ class World:
 
     def attend_all(self) -> None:
         for ticket in list(self.ledger.state.tickets):
-            self.pool.attend(ticket)
+            self.pool.tickets.attend(ticket)
 
     # -- what a spawner does ------------------------------------------------------------------
 
@@ -219,13 +219,13 @@ class World:
         request = TicketRequest(
             user=user, server=server, course=course, shape=shape, only_if_free=only_if_free
         )
-        return self.pool.request(request)
+        return self.pool.tickets.request(request)
 
     def grant(self, user: str, shape: str = "1g.5gb", **more: str) -> LeaseView:
         """Ask, wait and take."""
         ticket = self.ask(user, shape, **more)
         self.work()
-        return self.pool.take(ticket.id)
+        return self.pool.tickets.take(ticket.id)
 
     def new_holder(self) -> str:
         """A container that was created and not started."""
@@ -238,8 +238,8 @@ class World:
         lease = self.grant(user, shape, **more)
         holder = self.new_holder()
         self.label(holder, lease)
-        self.pool.attach(lease.id, lease.generation, holder)
-        return self.pool.running(lease.id)
+        self.pool.leases.attach(lease.id, lease.generation, holder)
+        return self.pool.leases.running(lease.id)
 
     def label(self, holder: str, lease: LeaseView) -> None:
         """What the spawner writes on a container."""
@@ -250,7 +250,7 @@ class World:
     def end(self, lease: LeaseView) -> None:
         """The server stops, and the pool hears of it."""
         self.holders.there.discard(lease.holder)
-        self.pool.release(lease.id, "hub", "stopped")
+        self.pool.leases.release(lease.id, "hub", "stopped")
         self.pass_time(self.settings.tuning.probe_s)
         self.work()
 

@@ -15,16 +15,16 @@ from .conftest import World
 def test_an_abandoned_holder_is_ended(world: World) -> None:
     """Only once it is abandoned, only that one, and the ledger says so first."""
     lease, other = world.run("ada"), world.run("bob")
-    world.pool.release(lease.id, "pool", "The class is over.")
+    world.pool.leases.release(lease.id, "pool", "The class is over.")
     world.pass_time(600)
     world.work()
     assert lease.holder in world.holders.there
-    world.pool.abandon(frozenset({lease.id, other.id}))
+    world.pool.leases.abandon(frozenset({lease.id, other.id}))
     world.pass_time(world.settings.tuning.probe_s)
     world.work()
     assert world.holders.removed == [lease.holder]
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASED
-    assert world.pool.lease(other.id).state == LeaseState.RUNNING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
+    assert world.pool.leases.find(other.id).state == LeaseState.RUNNING
     said = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
     assert any("the pool ends" in words for words in said)
 
@@ -32,12 +32,12 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
 def test_a_silent_engine_ends_nothing(world: World) -> None:
     """Unknown frees nothing."""
     lease = world.run("ada")
-    world.pool.release(lease.id, "pool", "The class is over.")
+    world.pool.leases.release(lease.id, "pool", "The class is over.")
     world.holders.is_silent = True
-    world.pool.abandon(frozenset({lease.id}))
+    world.pool.leases.abandon(frozenset({lease.id}))
     world.pass_time(600)
     world.work()
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
     world.holders.is_silent = False
 
 

@@ -115,10 +115,10 @@ def ask(lab: World, count: int, course: str, shape: str = "1g.5gb", who: str = "
 def test_leases_lie_where_they_may(lab: World) -> None:
     """Of nine strangers seven are served; vision's seven find their own GPU empty."""
     strangers = ask(lab, 9, "deep")
-    states = [lab.pool.ticket(one).state for one in strangers]
+    states = [lab.pool.tickets.find(one).state for one in strangers]
     assert states.count(TicketState.OFFERED) == 7
     ask(lab, 7, "vision")
-    found = lab.pool.leases()
+    found = lab.pool.leases.live()
     assert gpus_of([lease for lease in found if lease.course == "deep"]) == [0] * 7
     assert gpus_of([lease for lease in found if lease.course == "vision"]) == [1] * 7
 
@@ -149,10 +149,10 @@ def test_whole_gpus_too(make_world: Callable[..., World]) -> None:
     """A GPU with MIG off that is a course's own is leased to nobody else."""
     lab = make_world(RULES, gpus=2, mig=False)
     strangers = ask(lab, 2, "deep", "full")
-    states = {lab.pool.ticket(one).state for one in strangers}
+    states = {lab.pool.tickets.find(one).state for one in strangers}
     assert states == {TicketState.OFFERED, TicketState.WAITING}
     (own,) = ask(lab, 1, "vision", "full")
-    assert lab.pool.ticket(own).state is TicketState.OFFERED
+    assert lab.pool.tickets.find(own).state is TicketState.OFFERED
 
 
 def reserve(lab: World, course: str, count: int) -> Any:
@@ -160,7 +160,7 @@ def reserve(lab: World, course: str, count: int) -> Any:
         course=course, shape="1g.5gb", count=count, weekdays=("tue",), from_time="10:00",
         to_time="12:00", tz="Europe/Berlin",
     )  # fmt: skip
-    return lab.pool.reserve(asked, "ina")
+    return lab.pool.reservations.make(asked, "ina")
 
 
 def test_reservations_are_judged_by_what_the_course_may_use(lab: World) -> None:
@@ -181,7 +181,7 @@ def test_a_class_is_kept_places_on_its_own_gpu_first(lab: World) -> None:
     lab.work()
     ask(lab, 7, "deep")
     ask(lab, 7, "vision")
-    found = lab.pool.leases()
+    found = lab.pool.leases.live()
     assert gpus_of([lease for lease in found if lease.course == "vision"]) == [1] * 7
     assert gpus_of([lease for lease in found if lease.course == "deep"]) == [0] * 7
 
@@ -192,12 +192,12 @@ def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
         lab.run(f"vera{number}", course="vision")
 
     def wanted() -> list[int]:
-        found = {lease.slices[0].gpu: lease.others_wait for lease in lab.pool.leases()}
+        found = {lease.slices[0].gpu: lease.others_wait for lease in lab.pool.leases.live()}
         return [found[0], found[1]]
 
     (last,) = ask(lab, 1, "vision", who="last")
     assert wanted() == [1, 1]
-    lab.pool.cancel(last, "last0")
+    lab.pool.tickets.cancel(last, "last0")
     ask(lab, 1, "deep")
     assert wanted() == [1, 0]
 
@@ -208,7 +208,7 @@ def test_a_class_draws_its_own_first(lab: World) -> None:
     lab.at = TUESDAY + 3600
     lab.work()
     ask(lab, 3, "vision")
-    assert gpus_of(lab.pool.leases()) == [1] * 3
+    assert gpus_of(lab.pool.leases.live()) == [1] * 3
 
 
 def test_who_draws_on_a_reservation_stays_off_it_too(lab: World) -> None:
@@ -222,4 +222,4 @@ def test_who_draws_on_a_reservation_stays_off_it_too(lab: World) -> None:
     lab.at = TUESDAY
     lab.work()
     ask(lab, 1, "deep")
-    assert gpus_of([lease for lease in lab.pool.leases() if lease.course == "deep"]) == [0]
+    assert gpus_of([lease for lease in lab.pool.leases.live() if lease.course == "deep"]) == [0]

@@ -20,13 +20,13 @@ def test_asking_keeps_the_place_through_a_restart(world: World) -> None:
     ticket = world.ask("ada", server="lab 2")
     for _ in range(4):
         world.pass_time(SETTINGS.pool.attend_grace_s - 1)
-        status = world.pool.server_status("ada", "lab 2")
+        status = world.pool.tickets.server_status("ada", "lab 2")
         world.work()
     assert status.lease is None
     assert status.ticket is not None
     assert (status.ticket.id, status.ticket.position) == (ticket.id, 1)
     world.crash()
-    found = world.pool.server_status("ada", "lab 2").ticket
+    found = world.pool.tickets.server_status("ada", "lab 2").ticket
     assert found is not None
     assert (found.id, found.state) == (ticket.id, TicketState.WAITING)
 
@@ -36,24 +36,24 @@ def test_another_server_keeps_nothing(world: World) -> None:
     full(world)
     ticket = world.ask("ada", server="lab")
     world.pass_time(SETTINGS.pool.attend_grace_s)
-    assert world.pool.server_status("ada", "").ticket is None
-    assert world.pool.server_status("bo", "lab", ticket.id).ticket is None
+    assert world.pool.tickets.server_status("ada", "").ticket is None
+    assert world.pool.tickets.server_status("bo", "lab", ticket.id).ticket is None
     world.work()
-    assert world.pool.ticket(ticket.id).reason == "unattended"
+    assert world.pool.tickets.find(ticket.id).reason == "unattended"
 
 
 def test_an_offer_is_no_lease_yet(world: World) -> None:
     """What is offered, or taken and not yet attached, belongs to the ticket."""
     ticket = world.ask("ada")
     world.work()
-    status = world.pool.server_status("ada", "")
+    status = world.pool.tickets.server_status("ada", "")
     assert status.lease is None
     assert status.ticket is not None and status.ticket.state is TicketState.OFFERED
-    lease = world.pool.take(ticket.id)
-    taken = world.pool.server_status("ada", "").ticket
+    lease = world.pool.tickets.take(ticket.id)
+    taken = world.pool.tickets.server_status("ada", "").ticket
     assert taken is not None and taken.state is TicketState.TAKEN
-    world.pool.attach(lease.id, lease.generation, world.new_holder())
-    status = world.pool.server_status("ada", "")
+    world.pool.leases.attach(lease.id, lease.generation, world.new_holder())
+    status = world.pool.tickets.server_status("ada", "")
     assert status.ticket is None
     assert status.lease is not None and status.lease.id == lease.id
 
@@ -64,8 +64,8 @@ def test_how_a_known_ticket_ended_is_told(world: World) -> None:
     world.work()
     world.pass_time(SETTINGS.pool.offer_s)
     world.work()
-    assert world.pool.server_status("ada", "").ticket is None
-    ended = world.pool.server_status("ada", "", ticket.id).ticket
+    assert world.pool.tickets.server_status("ada", "").ticket is None
+    ended = world.pool.tickets.server_status("ada", "", ticket.id).ticket
     assert ended is not None
     assert (ended.state, ended.reason) == (TicketState.EXPIRED, "offer-expired")
 
@@ -75,8 +75,8 @@ def test_a_slice_taken_for_a_server_that_did_not_come(world: World) -> None:
     lease = world.grant("ada")
     world.pass_time(SETTINGS.pool.attach_s)
     world.work()
-    assert world.pool.server_status("ada", "").ticket is None
-    ended = world.pool.server_status("ada", "", lease.ticket).ticket
+    assert world.pool.tickets.server_status("ada", "").ticket is None
+    ended = world.pool.tickets.server_status("ada", "", lease.ticket).ticket
     assert ended is not None
     assert (ended.state, ended.reason) == (TicketState.EXPIRED, "never-attached")
     assert world.states() == ["free"]
@@ -89,39 +89,41 @@ def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
     world.pass_time(SETTINGS.pool.offer_s)
     world.work()
     with pytest.raises(Refused, match="not in the course vision"):
-        world.pool.requeue("ada", "", ticket.id, ["everyone"])
-    again = world.pool.requeue("ada", "", ticket.id, ["vision"])
+        world.pool.tickets.requeue("ada", "", ticket.id, ["everyone"])
+    again = world.pool.tickets.requeue("ada", "", ticket.id, ["vision"])
     assert again.id != ticket.id
     assert (again.course, again.shape) == ("vision", ticket.shape)
     for user, server in (("bo", ""), ("ada", "other")):
         with pytest.raises(Refused, match="never had ticket"):
-            world.pool.requeue(user, server, ticket.id, ["vision"])
+            world.pool.tickets.requeue(user, server, ticket.id, ["vision"])
 
 
 def test_who_holds_a_slice_stands_in_no_line(world: World) -> None:
     """Else the place would age while the slice is used, and the next one come before all others."""
     lease = world.run("ada")
     with pytest.raises(Refused, match="holds a slice"):
-        world.pool.requeue("ada", "", lease.ticket or 0, ["everyone"])
-    assert world.pool.server_status("ada", "").ticket is None
+        world.pool.tickets.requeue("ada", "", lease.ticket or 0, ["everyone"])
+    assert world.pool.tickets.server_status("ada", "").ticket is None
 
 
 def test_a_place_is_given_up(world: World) -> None:
     """In line or offered; afterwards there is nothing to give up."""
     ticket = world.ask("ada")
     world.work()
-    assert world.pool.cancel_of("ada", "", "server:ada/").state is TicketState.CANCELLED
-    assert world.pool.ticket(ticket.id).state is TicketState.CANCELLED
+    assert (
+        world.pool.tickets.cancel_of_server("ada", "", "server:ada/").state is TicketState.CANCELLED
+    )
+    assert world.pool.tickets.find(ticket.id).state is TicketState.CANCELLED
     assert world.states() == ["free"]
     with pytest.raises(Refused, match="waits for nothing"):
-        world.pool.cancel_of("ada", "", "server:ada/")
+        world.pool.tickets.cancel_of_server("ada", "", "server:ada/")
 
 
 # -- instead ----------------------------------------------------------------------------------
 
 
 def instead(world: World, ticket: int) -> list[str]:
-    return [offer.shape for offer in world.pool.alternatives(ticket)]
+    return [offer.shape for offer in world.pool.tickets.alternatives(ticket)]
 
 
 def test_what_is_set_aside_for_oneself_is_free_instead(world: World) -> None:
@@ -132,7 +134,7 @@ def test_what_is_set_aside_for_oneself_is_free_instead(world: World) -> None:
     assert instead(world, ticket.id) == ["1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"]
     assert world.ask("ada", "4g.20gb").id != ticket.id
     world.work()
-    status = world.pool.server_status("ada", "").ticket
+    status = world.pool.tickets.server_status("ada", "").ticket
     assert status is not None and status.state is TicketState.OFFERED
 
 
@@ -142,7 +144,7 @@ def test_who_stood_behind_goes_first(world: World) -> None:
     ticket = world.ask("ada", "7g.40gb")
     world.ask("cy", "3g.20gb")
     world.work()
-    assert world.pool.lease_of("cy", "") is None
+    assert world.pool.leases.of_server("cy", "") is None
     assert instead(world, ticket.id) == []
 
 
@@ -151,7 +153,7 @@ def test_nothing_is_free_instead(world: World) -> None:
     full(world)
     ticket = world.ask("ada", "3g.20gb")
     assert instead(world, ticket.id) == []
-    world.pool.cancel(ticket.id, "ada")
+    world.pool.tickets.cancel(ticket.id, "ada")
     assert instead(world, ticket.id) == []
 
 
@@ -160,9 +162,9 @@ def test_what_is_free_is_granted_in_the_same_step(world: World) -> None:
     world.run("bo", "3g.20gb")
     before = world.ask("ada", "7g.40gb")
     after = world.ask("ada", "4g.20gb", only_if_free=True)
-    lease = world.pool.lease_of("ada", "")
+    lease = world.pool.leases.of_server("ada", "")
     assert lease is not None and lease.ticket == after.id
-    assert world.pool.ticket(before.id).state is TicketState.CANCELLED
+    assert world.pool.tickets.find(before.id).state is TicketState.CANCELLED
     assert world.ask("ada", "4g.20gb", only_if_free=True).id == after.id  # asked for already
 
 
@@ -196,7 +198,7 @@ def test_a_refusal_undoes_what_others_would_have_had(world: World) -> None:
     with pytest.raises(Refused, match="not free any more"):
         world.ask("ada", "4g.20gb", only_if_free=True)
     world.work()
-    assert world.pool.lease_of("cy", "") is None and told == []
+    assert world.pool.leases.of_server("cy", "") is None and told == []
     assert [one.id for one in world.pool.snapshot().waiting] == [ticket.id, behind.id]
     world.ask("ada", "4g.20gb")  # giving up the place without more is another matter
     assert told == [("cancelled", "replaced")]
@@ -210,8 +212,8 @@ def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
     with pytest.raises(Refused, match=r"You keep your 1g\.5gb"):
         world.ask("ada", "7g.40gb", only_if_free=True)
     world.work()
-    status = world.pool.server_status("ada", "").ticket
+    status = world.pool.tickets.server_status("ada", "").ticket
     assert status is not None and status.state is TicketState.OFFERED
     with pytest.raises(Refused, match=r"7g\.40gb is not free now\. Ask for it to wait"):
         world.ask("cy", "7g.40gb", only_if_free=True)
-    assert world.pool.server_status("cy", "").ticket is None
+    assert world.pool.tickets.server_status("cy", "").ticket is None

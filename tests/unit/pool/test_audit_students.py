@@ -7,11 +7,11 @@ from .conftest import World
 
 def test_students_acts_are_told_by_name_or_with_everything(world: World) -> None:
     """440 newest entries of which 438 were one student's were no audit."""
-    world.pool.pause("Repairs.", "person:ina")
-    world.pool.resume("person:ina")
+    world.pool.staff.pause("Repairs.", "person:ina")
+    world.pool.staff.resume("person:ina")
     for _ in range(20):
         world.ask("mallory")
-        world.pool.cancel_of("mallory", "", "server:mallory/")
+        world.pool.tickets.cancel_of_server("mallory", "", "server:mallory/")
     path = world.ledger.path
 
     def who(**asked: object) -> set[str]:

@@ -225,7 +225,7 @@ def test_a_quick_look_goes_ahead_of_a_whole_gpu(make_world: MakeWorld) -> None:
         world.ask("dee", "1g.5gb", course="quick"),
     )
     world.work()
-    states = [world.pool.ticket(one.id).state for one in (big, long, quick)]
+    states = [world.pool.tickets.find(one.id).state for one in (big, long, quick)]
     assert states == [TicketState.WAITING, TicketState.WAITING, TicketState.OFFERED]
 
 
@@ -236,18 +236,18 @@ def test_extensions_count(make_world: MakeWorld) -> None:
     world.ask("bob", "7g.40gb")
     quick = world.ask("dee", "1g.5gb", course="quick")
     world.work()
-    assert world.pool.ticket(quick.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(quick.id).state == TicketState.WAITING
 
 
 def test_who_was_warned_is_reckoned_to_go(make_world: MakeWorld) -> None:
     """A warning is an end that is set: who would not be over by then stays in the queue."""
     world = lab(make_world)
     lease = world.run("ada", "3g.20gb")
-    world.pool.warn(lease.id, WarningKind.IDLE, "It is idle.", world.at + 300.0)
+    world.pool.leases.warn(lease.id, WarningKind.IDLE, "It is idle.", world.at + 300.0)
     world.ask("bob", "7g.40gb")
     quick = world.ask("dee", "1g.5gb", course="quick")
     world.work()
-    assert world.pool.ticket(quick.id).state == TicketState.WAITING
-    world.pool.keepalive(lease.id, "ada")
+    assert world.pool.tickets.find(quick.id).state == TicketState.WAITING
+    world.pool.leases.keepalive(lease.id, "ada")
     world.work()
-    assert world.pool.ticket(quick.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(quick.id).state == TicketState.OFFERED

@@ -60,7 +60,7 @@ def test_only_as_many_as_are_needed(lab: World) -> None:
 
 def test_two_reservations_at_one_time(lab: World) -> None:
     """Each lease counts as drawn from one of them: none is left out for the other's sake."""
-    lab.pool.unreserve(1, "ina")
+    lab.pool.reservations.cancel(1, "ina")
     reserve(lab, count=3)
     reserve(lab, count=4)
     leases = class_of(lab)
@@ -71,9 +71,9 @@ def test_two_reservations_at_one_time(lab: World) -> None:
 
 def test_for_what_will_be_cut(lab: World) -> None:
     """Today's cut has no place for the next class; it ends with this one, and so do the leases."""
-    gpus = {gpu.uuid: ("1g",) * 7 for gpu in lab.pool.cuttable()}
+    gpus = {gpu.uuid: ("1g",) * 7 for gpu in lab.pool.layouts.cuttable()}
     when = LayoutTime(weekdays=("tue",), from_time="10:00", to_time="12:00", tz="Europe/Berlin")
-    lab.pool.lay([LayoutSpec(name="small", gpus=gpus, when=(when,))], "root")
+    lab.pool.layouts.apply([LayoutSpec(name="small", gpus=gpus, when=(when,))], "root")
     leases = class_of(lab)
     reserve(lab, **NEXT, shape="3g.20gb", count=2)
     go_to(lab, 1.5 * HOUR_S)
@@ -97,7 +97,7 @@ def test_nobody_needs_it(lab: World) -> None:
 
 def test_who_reserved_nothing_runs_on(lab: World) -> None:
     """Strangers on the places of a class are never cut off for it."""
-    lab.pool.unreserve(1, "ina")
+    lab.pool.reservations.cancel(1, "ina")
     strangers = [lab.run(f"stranger{n}") for n in range(7)]
     reserve(lab, from_time="12:00", to_time="14:00")
     go_to(lab, 1.9 * HOUR_S)
@@ -127,7 +127,7 @@ def test_what_runs_on_makes_way_later(lab: World) -> None:
 
 def test_a_class_held_once_is_not_forgotten(lab: World) -> None:
     """When its only time is over the leases drawn from it still make way, after a restart too."""
-    lab.pool.unreserve(1, "ina")
+    lab.pool.reservations.cancel(1, "ina")
     reserve(lab, weekdays=(), date="2026-06-02", from_time="10:30", to_time="12:00")
     go_to(lab, HOUR_S / 2)
     leases = class_of(lab)
@@ -140,7 +140,7 @@ def test_a_class_held_once_is_not_forgotten(lab: World) -> None:
 
 def test_more_than_were_reserved(lab: World) -> None:
     """Who has a slice of the course beyond what is reserved drew on nothing."""
-    lab.pool.unreserve(1, "ina")
+    lab.pool.reservations.cancel(1, "ina")
     reserve(lab, count=2)
     go_to(lab, 901)
     leases = class_of(lab)

@@ -33,13 +33,13 @@ def busy(world: World) -> tuple[int, int, int]:
     offered = world.ask("bob", "3g.20gb")
     waiting = world.ask("cy", "7g.40gb")
     world.work()
-    assert world.pool.ticket(offered.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(offered.id).state == TicketState.OFFERED
     return taken.id, offered.id, waiting.id
 
 
 def states(world: World, taken: int, offered: int, waiting: int) -> list[str]:
-    tickets = [str(world.pool.ticket(number).state) for number in (offered, waiting)]
-    return [str(world.pool.lease(taken).state), *tickets]
+    tickets = [str(world.pool.tickets.find(number).state) for number in (offered, waiting)]
+    return [str(world.pool.leases.find(taken).state), *tickets]
 
 
 HELD = [LeaseState.GRANTED, TicketState.OFFERED, TicketState.WAITING]
@@ -100,7 +100,7 @@ def test_a_clock_set_back_leaves_the_order_and_the_longest_wait(
     world.pool.turn()
     second = world.ask("cy", "7g.40gb")
     assert [row.id for row in world.pool.view.queued] == [first.id, second.id]
-    assert world.pool.ticket(first.id).created_at - world.at == pytest.approx(before)
+    assert world.pool.tickets.find(first.id).created_at - world.at == pytest.approx(before)
 
 
 def test_a_view_stays_as_it_was(clocks: tuple[World, list[float]]) -> None:
@@ -114,7 +114,7 @@ def test_a_view_stays_as_it_was(clocks: tuple[World, list[float]]) -> None:
     new = world.pool.view
     assert (old.at, old.started_at, old.tickets[offered]) == was
     assert new.at == new.started_at == world.at
-    left = world.pool.ticket(offered).expires_at
+    left = world.pool.tickets.find(offered).expires_at
     assert left == world.at + world.settings.pool.offer_s
 
 

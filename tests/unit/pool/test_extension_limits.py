@@ -36,7 +36,7 @@ def lab(make_world: Callable[..., World]) -> World:
 
 def refusal(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> str:
     with pytest.raises(Refused) as error:
-        lab.pool.extend(lease.id, by_s, "bob")
+        lab.pool.leases.extend(lease.id, by_s, "bob")
     assert error.value.reason == "no-extension"
     return str(error.value)
 
@@ -54,7 +54,7 @@ def test_no_extension_into_a_class(lab: World) -> None:
     why = refusal(lab, stranger)
     assert "kept from 09:45 on for reservation 1" in why
     assert "by 15 minutes" in why
-    longer = lab.pool.extend(stranger.id, 900.0, "bob")
+    longer = lab.pool.leases.extend(stranger.id, 900.0, "bob")
     assert longer.ends_at == TUESDAY - LEAD_S
     assert "cannot be extended" in refusal(lab, longer, 60.0)
 
@@ -63,14 +63,14 @@ def test_who_is_in_nobodys_way_may_stay(lab: World) -> None:
     """Where the class finds its places beside it a lease is extended as ever."""
     stranger = lab.run("bob")
     reserve(lab, count=6)
-    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
 
 
 def test_the_last_room_goes_to_who_asks_first(lab: World) -> None:
     """Two could stay one by one, not both: the second is refused."""
     one, other = lab.run("bob"), lab.run("cy")
     reserve(lab, count=6)
-    lab.pool.extend(one.id, HOUR_S, "bob")
+    lab.pool.leases.extend(one.id, HOUR_S, "bob")
     assert "reservation 1" in refusal(lab, other)
 
 
@@ -78,18 +78,18 @@ def test_a_class_is_not_in_its_own_way(lab: World) -> None:
     """A lease that counts as one of the reserved is extended into its class."""
     student = lab.run("ada", course="deep")
     reserve(lab)
-    assert lab.pool.extend(student.id, HOUR_S, "ada").ends_at == TUESDAY + HOUR_S / 2
+    assert lab.pool.leases.extend(student.id, HOUR_S, "ada").ends_at == TUESDAY + HOUR_S / 2
 
 
 def test_who_stays_anyway_takes_no_more(lab: World) -> None:
     """A lease that outlasts the kept time as it is may be extended beyond it."""
     stranger = lab.run("bob")
-    lab.pool.extend(stranger.id, HOUR_S, "bob")
-    lab.pool.extend(stranger.id, HOUR_S, "bob")
+    lab.pool.leases.extend(stranger.id, HOUR_S, "bob")
+    lab.pool.leases.extend(stranger.id, HOUR_S, "bob")
     reserve(lab)
     extended = changed(LASTING, extensions=3)
     lab.pool.store.settings = extended
-    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + 2.5 * HOUR_S
+    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + 2.5 * HOUR_S
 
 
 def test_staff_may_not_either(lab: World) -> None:
@@ -142,8 +142,8 @@ def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> 
 def lay(lab: World, cut: tuple[str, ...], *, course: str = "", **times: str) -> None:
     """Cut the GPU so, on Tuesdays from and to a time of the wall clock."""
     when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **times)
-    gpus = {gpu.uuid: cut for gpu in lab.pool.cuttable()}
-    lab.pool.lay([LayoutSpec(name="cut", course=course, gpus=gpus, when=(when,))], "root")
+    gpus = {gpu.uuid: cut for gpu in lab.pool.layouts.cuttable()}
+    lab.pool.layouts.apply([LayoutSpec(name="cut", course=course, gpus=gpus, when=(when,))], "root")
     lab.work()
 
 
@@ -164,7 +164,7 @@ def test_a_layout_that_is_over_by_then_is_no_reason(lab: World) -> None:
     lay(lab, ("3g",), **BEFORE)
     stranger = lab.run("bob", "3g.20gb")
     reserve(lab, shape="3g.20gb", count=1)
-    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
 
 
 def test_a_layout_that_will_be_in_force(lab: World) -> None:
@@ -174,7 +174,7 @@ def test_a_layout_that_will_be_in_force(lab: World) -> None:
     lay(lab, ("3g",), **DURING)
     assert "reservation 1" in refusal(lab, stranger)
     lay(lab, ("3g", "3g"), **DURING)
-    assert lab.pool.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
 
 
 def test_a_gpu_that_will_be_another_courses(make_world: Callable[..., World]) -> None:
@@ -184,35 +184,35 @@ def test_a_gpu_that_will_be_another_courses(make_world: Callable[..., World]) ->
     lab.pool.reconcile()
     stranger = lab.run("bob", "3g.20gb")
     reserve(lab, shape="3g.20gb", count=2)
-    gpu = lab.pool.cuttable()[1 - stranger.slices[0].gpu].uuid
+    gpu = lab.pool.layouts.cuttable()[1 - stranger.slices[0].gpu].uuid
     when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **DURING)
     spec = LayoutSpec(name="cut", course="vision", gpus={gpu: ("3g", "3g")}, when=(when,))
-    lab.pool.lay([spec], "root")
+    lab.pool.layouts.apply([spec], "root")
     assert "reservation 1" in refusal(lab, stranger)
 
 
 def test_the_holder_sees_how_much_longer(lab: World) -> None:
     """What one extension may add is told beforehand, and asking for just that is granted."""
     stranger = lab.run("bob")
-    assert lab.pool.lease(stranger.id).extension_s == HOUR_S
+    assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S
     reserve(lab)
-    told = lab.pool.lease(stranger.id)
+    told = lab.pool.leases.find(stranger.id)
     assert (told.extension_s, told.extensions_left) == (900.0, 2)
-    longer = lab.pool.extend(stranger.id, told.extension_s, "bob")
+    longer = lab.pool.leases.extend(stranger.id, told.extension_s, "bob")
     assert (longer.extension_s, longer.extensions_left) == (0.0, 0)
-    lab.pool.unreserve(1, "ina")
-    assert lab.pool.lease(stranger.id).extension_s == HOUR_S
+    lab.pool.reservations.cancel(1, "ina")
+    assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S
 
 
 def test_what_others_do_is_seen_in_a_minute(lab: World) -> None:
     """Room that somebody else has taken is told of a little later, and refused at once."""
     one, other = lab.run("bob"), lab.run("cy")
     reserve(lab, count=6)
-    assert lab.pool.lease(other.id).extension_s == HOUR_S
-    lab.pool.extend(one.id, HOUR_S, "bob")
+    assert lab.pool.leases.find(other.id).extension_s == HOUR_S
+    lab.pool.leases.extend(one.id, HOUR_S, "bob")
     assert "reservation 1" in refusal(lab, other)
     lab.pass_time(61)
-    assert lab.pool.lease(other.id).extension_s == 900.0
+    assert lab.pool.leases.find(other.id).extension_s == 900.0
 
 
 # -- what a round shares --------------------------------------------------------------------------
@@ -276,10 +276,10 @@ def busy(lab: World, dice: random.Random) -> None:
         )
     lab.work()
     for ticket in list(lab.ledger.state.tickets.values()):
-        if lab.pool.ticket(ticket.id).state == "offered":
+        if lab.pool.tickets.find(ticket.id).state == "offered":
             lab.pass_time(dice.choice((0.0, 300.0)))
-            lease = lab.pool.take(ticket.id)
-            lab.pool.attach(lease.id, lease.generation, lab.new_holder())
+            lease = lab.pool.tickets.take(ticket.id)
+            lab.pool.leases.attach(lease.id, lease.generation, lab.new_holder())
     for hour in (10, 11, 12):
         shape, count = dice.choice(("1g.5gb", "2g.10gb", "3g.20gb")), dice.randrange(1, 5)
         reserve(lab, shape=shape, count=count, from_time=f"{hour}:00", to_time=f"{hour}:45")
@@ -288,14 +288,14 @@ def busy(lab: World, dice: random.Random) -> None:
 def lay_some(lab: World, dice: random.Random) -> None:
     """Layouts of GPUs on which leases lie already, those that leave room for the classes."""
     cuts = [("3g", "3g"), ("3g", "2g", "1g"), ("2g", "2g", "1g"), ("1g",) * 7]
-    for number, gpu in enumerate(list(lab.pool.cuttable()) * 4):
+    for number, gpu in enumerate(list(lab.pool.layouts.cuttable()) * 4):
         hour = dice.choice((8, 9, 10))
         when = LayoutTime(
             weekdays=("tue",), tz="Europe/Berlin", from_time=f"{hour:02}:00", to_time="12:30"
         )
         one = LayoutSpec(name=f"cut {number}", gpus={gpu.uuid: dice.choice(cuts)}, when=(when,))
         with suppress(Refused):
-            lab.pool.lay([one], "root")
+            lab.pool.layouts.apply([one], "root")
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -309,7 +309,7 @@ def test_a_round_says_the_same_as_each_alone(make_world: Callable[..., World], s
     busy(lab, dice)
     if seed % 2:
         lay_some(lab, dice)
-    for lease in lab.pool.leases():
+    for lease in lab.pool.leases.live():
         row = lab.ledger.state.leases[lease.id]
         most_s = first_in_the_way(lab, row)
         told = HOUR_S if most_s is None else most_s if most_s >= LEAST_S else 0.0

@@ -308,10 +308,13 @@ def test_who_used_less_is_served_first(make_world: MakeWorld) -> None:
     world.end(leases[0])  # type: ignore[arg-type]
     world.run("other")
     heavy, light = world.ask("student0"), world.ask("new")
-    assert (world.pool.ticket(heavy.id).position, world.pool.ticket(light.id).position) == (2, 1)
+    assert (
+        world.pool.tickets.find(heavy.id).position,
+        world.pool.tickets.find(light.id).position,
+    ) == (2, 1)
     world.end(leases[1])  # type: ignore[arg-type]
-    assert world.pool.ticket(light.id).state == TicketState.OFFERED
-    assert world.pool.ticket(heavy.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(light.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(heavy.id).state == TicketState.WAITING
 
 
 def test_time_alone_moves_people(make_world: MakeWorld) -> None:
@@ -323,13 +326,13 @@ def test_time_alone_moves_people(make_world: MakeWorld) -> None:
     heavy = world.ask("student0")
     world.pass_time(30)
     light = world.ask("new")
-    assert world.pool.ticket(heavy.id).position == 2
+    assert world.pool.tickets.find(heavy.id).position == 2
     before = world.pool.version
     world.pass_time(31)
     world.pool.turn()
     assert world.pool.version > before
-    assert world.pool.ticket(heavy.id).position == 1
-    assert world.pool.ticket(light.id).position == 2
+    assert world.pool.tickets.find(heavy.id).position == 1
+    assert world.pool.tickets.find(light.id).position == 2
 
 
 def test_two_courses_share_a_moment(make_world: MakeWorld) -> None:
@@ -338,7 +341,9 @@ def test_two_courses_share_a_moment(make_world: MakeWorld) -> None:
     first = [world.ask(f"a{n}") for n in range(7)]
     second = [world.ask(f"b{n}", course="b") for n in range(7)]
     world.work()
-    served = [world.pool.ticket(one.id).state == TicketState.OFFERED for one in first + second]
+    served = [
+        world.pool.tickets.find(one.id).state == TicketState.OFFERED for one in first + second
+    ]
     assert (sum(served[:7]), sum(served[7:])) == (4, 3)
 
 

@@ -28,14 +28,14 @@ def full(make_world: MakeWorld) -> tuple[World, list[LeaseView]]:
 
 def told(world: World, ticket: int) -> WaitEstimate | None:
     world.pool.estimate()
-    return world.pool.ticket(ticket).estimate
+    return world.pool.tickets.find(ticket).estimate
 
 
 def test_first_and_second_are_told(full: tuple[World, list[LeaseView]]) -> None:
     """Without a history those in line are told the ends of the leases, first and second."""
     world, leases = full
     first, second = world.ask("ada"), world.ask("bob")
-    assert world.pool.ticket(first.id).estimate is None
+    assert world.pool.tickets.find(first.id).estimate is None
     for ticket, lease in ((first, leases[0]), (second, leases[1])):
         found = told(world, ticket.id)
         assert found is not None
@@ -62,7 +62,7 @@ def test_time_counts_down(full: tuple[World, list[LeaseView]]) -> None:
     ticket = world.ask("ada")
     found = told(world, ticket.id)
     world.pass_time(60)
-    later = world.pool.ticket(ticket.id).estimate
+    later = world.pool.tickets.find(ticket.id).estimate
     assert found is not None
     assert later is not None
     assert later.high_s == pytest.approx(found.high_s - 60)
@@ -108,7 +108,7 @@ def test_a_server_that_stops_frees_at_once(full: tuple[World, list[LeaseView]]) 
     """A lease being released ends in seconds, whatever its end was."""
     world, leases = full
     ticket = world.ask("ada")
-    world.pool.release(leases[6].id, "ada", "stop")
+    world.pool.leases.release(leases[6].id, "ada", "stop")
     found = told(world, ticket.id)
     assert found is not None
     assert found.high_s == 0.0
@@ -150,7 +150,7 @@ def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
     found = told(world, ticket.id)
     assert found is not None
     assert (found.likely_s, found.high_s) == (3600 + 900, 3600 + 3000)
-    world.pool.unreserve(made.id, "ina")
+    world.pool.reservations.cancel(made.id, "ina")
     again = told(world, ticket.id)
     assert again is not None
     assert again.high_s == 3000
@@ -167,4 +167,4 @@ def test_places_kept_now_are_told_as_well(make_world: MakeWorld) -> None:
     found = told(world, stranger.id)
     assert found is not None
     assert (found.likely_s, found.high_s) == (60 + 900, 60 + 3000)
-    assert world.pool.ticket(student.id).estimate is None  # it has its place
+    assert world.pool.tickets.find(student.id).estimate is None  # it has its place

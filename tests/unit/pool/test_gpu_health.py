@@ -77,7 +77,7 @@ def test_who_ends_without_a_lease_is_told(world: World) -> None:
     told: list[tuple[str, str]] = []
     world.pool.store.unserved = lambda state, reason: told.append((state, reason))
     world.run("ada", "7g.40gb")
-    world.pool.cancel(world.ask("bob").id, "person:bob")
+    world.pool.tickets.cancel(world.ask("bob").id, "person:bob")
     world.ask("cy")
     world.pass_time(world.settings.pool.attend_grace_s + 1)
     world.work()

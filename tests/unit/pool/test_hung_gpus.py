@@ -119,9 +119,9 @@ def test_a_gpu_that_hangs_holds_up_no_other(make_lab: MakeLab, function: str) ->
     assert lab.at - began == LIMIT_S
     assert lab.states() == ["unknown", "ok"]
     assert "has not come back for 20 s" in lab.pool.snapshot().gpus[0].why
-    ticket = lab.pool.request(ask("ada"))
+    ticket = lab.pool.tickets.request(ask("ada"))
     lab.work()
-    assert lab.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert lab.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     assert lab.driver.longest_call_s >= LIMIT_S
 
 
@@ -129,7 +129,7 @@ def test_a_reading_that_hangs_is_noticed(make_lab: MakeLab) -> None:
     """Reading the slices' memory tells it too; what was read of the slice counts no more."""
     lab = make_lab(2)
     lab.pool.reconcile()
-    lab.pool.request(ask("ada"))
+    lab.pool.tickets.request(ask("ada"))
     lab.work()
     (row,) = lab.ledger.state.slices.values()
     lab.pool.sample()
@@ -153,12 +153,12 @@ def test_a_call_that_cuts_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
     """Its ticket is served elsewhere, nothing else is asked of that GPU, and it heals after."""
     lab = make_lab(2)
     lab.pool.reconcile()
-    ticket = lab.pool.request(ask("ada"))
+    ticket = lab.pool.tickets.request(ask("ada"))
     lab.pool.turn()
     (row,) = lab.ledger.state.slices.values()
     lab.machine.hang("nvmlDeviceCreateGpuInstance", row.gpu)
     lab.work()
-    assert lab.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert lab.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     with pytest.raises(GpuHung):
         lab.driver.slices(row.gpu)  # at once: the call that hangs may yet cut
     lab.mend()
@@ -196,14 +196,14 @@ def test_when_the_whole_driver_hangs_all_are_unknown(
         lab.machine.hang()
         lab.pool.reconcile()
         with pytest.raises(Refused, match="No GPU has answered yet"):
-            lab.pool.request(ask("ada"))
+            lab.pool.tickets.request(ask("ada"))
     else:
         lab.pool.reconcile()
         lab.machine.hang()
         lab.pool.reconcile()
-        ticket = lab.pool.request(ask("ada"))
+        ticket = lab.pool.tickets.request(ask("ada"))
         lab.work()
-        assert lab.pool.ticket(ticket.id).state == TicketState.WAITING
+        assert lab.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert lab.states() == ["unknown"] * 3
 
 

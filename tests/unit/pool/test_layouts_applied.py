@@ -56,7 +56,7 @@ def pair(make_world: Callable[..., World]) -> World:
 
 
 def gpus(lab: World) -> list[str]:
-    return [gpu.uuid for gpu in lab.pool.cuttable()]
+    return [gpu.uuid for gpu in lab.pool.layouts.cuttable()]
 
 
 def spec(lab: World, *cut: str, name: str = "practical", **more: Any) -> LayoutSpec:
@@ -65,7 +65,7 @@ def spec(lab: World, *cut: str, name: str = "practical", **more: Any) -> LayoutS
 
 
 def lay(lab: World, *cut: str, **more: Any) -> None:
-    lab.pool.lay([spec(lab, *cut, **more)], "person:root", "week 1")
+    lab.pool.layouts.apply([spec(lab, *cut, **more)], "person:root", "week 1")
     lab.work()
 
 
@@ -76,11 +76,11 @@ def made(lab: World, gpu: int = 0) -> Counter[str]:
 
 
 def now(lab: World, gpu: int = 0) -> GpuLayout:
-    return lab.pool.layouts().gpus[gpu]
+    return lab.pool.layouts.all().gpus[gpu]
 
 
 def diff(lab: World, *cut: str, **more: Any) -> LayoutDiff:
-    (found,) = lab.pool.layout_diffs([spec(lab, *cut, **more)])
+    (found,) = lab.pool.layouts.diffs([spec(lab, *cut, **more)])
     return found
 
 
@@ -91,7 +91,7 @@ def refusal(call: Callable[[], object]) -> Refused:
 
 
 def state_of(lab: World, ticket: int) -> TicketState:
-    return lab.pool.ticket(ticket).state
+    return lab.pool.tickets.find(ticket).state
 
 
 # -- cut ahead ------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_only_its_shapes(lab: World) -> None:
     ticket = lab.ask("ada", "2g.10gb")
     lab.work()
     assert state_of(lab, ticket.id) == TicketState.WAITING
-    lab.pool.unlay("practical", "person:root", "over")
+    lab.pool.layouts.remove("practical", "person:root", "over")
     lab.work()
     assert state_of(lab, ticket.id) == TicketState.OFFERED
     assert now(lab).layout == ""
@@ -158,7 +158,7 @@ def test_elsewhere_as_before(pair: World) -> None:
     lease = pair.run("ada", "2g.10gb")
     assert lease.slices[0].gpu == 1
     assert now(pair, 1).conforms and now(pair, 1).layout == ""
-    assert second == pair.pool.layouts().gpus[1].gpu
+    assert second == pair.pool.layouts.all().gpus[1].gpu
 
 
 def test_for_one_course(lab: World) -> None:
@@ -168,7 +168,7 @@ def test_for_one_course(lab: World) -> None:
     lab.work()
     assert [state_of(lab, one.id) for one in (other, own)] == ["waiting", "offered"]
     assert lab.pool.snapshot().gpus[0].course == "vision"
-    lab.pool.unlay("practical", "person:root")
+    lab.pool.layouts.remove("practical", "person:root")
     lab.work()
     assert state_of(lab, other.id) == TicketState.OFFERED
 
@@ -191,7 +191,7 @@ def test_nobody_is_cut_off(lab: World) -> None:
     """Who runs where the layout has no place runs on; once they end, it is cut."""
     lease = lab.run("ada", "2g.10gb")
     lay(lab, "3g", "3g")
-    assert lab.pool.lease(lease.id).state == "running"
+    assert lab.pool.leases.find(lease.id).state == "running"
     assert made(lab) == {"2g.10gb": 1, "3g.20gb": 1}
     status = now(lab)
     assert not status.conforms
@@ -236,7 +236,7 @@ def test_when_it_could_be_done(make_world: Callable[..., World]) -> None:
     found = diff(lab, "7g").gpus[0]
     assert {drain.lease for drain in found.drains} == {first.id, second.id}
     assert found.ready_at == lab.at + 3600
-    assert lab.pool.layouts().layouts == ()
+    assert lab.pool.layouts.all().layouts == ()
 
 
 def test_without_an_end(lab: World) -> None:
@@ -266,13 +266,13 @@ def test_a_conforming_gpu_has_no_diff(lab: World) -> None:
     assert found.conforms
     assert not (found.gpus[0].makes or found.gpus[0].removes or found.gpus[0].drains)
     lab.end(leases[0])
-    assert len(lab.pool.layouts().gpus) == 1
+    assert len(lab.pool.layouts.all().gpus) == 1
 
 
 def test_foreign_is_never_touched(lab: World) -> None:
     """A foreign slice stands in the way, and is named; what has room beside it is cut."""
     uuid = gpus(lab)[0]
-    geometry = lab.pool.cuttable()[0].geometry
+    geometry = lab.pool.layouts.cuttable()[0].geometry
     profile = geometry.by_name["1g.5gb"]
     lab.driver.create(uuid, profile, profile.placements[5])
     lab.pool.reconcile()
@@ -282,7 +282,7 @@ def test_foreign_is_never_touched(lab: World) -> None:
     assert "is foreign: adopt it" in why
     assert not now(lab).conforms
     (foreign,) = [row for row in lab.ledger.state.slices.values() if row.state == "foreign"]
-    lab.pool.adopt(foreign.id, "person:root")
+    lab.pool.staff.adopt(foreign.id, "person:root")
     lab.work()
     assert now(lab).conforms
 
@@ -293,7 +293,7 @@ def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
 
     Also if the driver then fails without saying what it did.
     """
-    uuid, profile = gpus(lab)[0], lab.pool.cuttable()[0].geometry.by_name["1g.5gb"]
+    uuid, profile = gpus(lab)[0], lab.pool.layouts.cuttable()[0].geometry.by_name["1g.5gb"]
     lab.driver.create(uuid, profile, profile.placements[0])
     (theirs,) = [item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]]
     lab.fail(f"nvmlDevice{function}", pynvml.NVML_ERROR_UNKNOWN)
@@ -315,7 +315,7 @@ def test_it_survives_a_restart(lab: World) -> None:
     lab.work()
     assert state_of(lab, ticket.id) == TicketState.WAITING
     assert now(lab).layout == "practical"
-    assert [view.state for view in lab.pool.layouts().layouts] == ["in-force"]
+    assert [view.state for view in lab.pool.layouts.all().layouts] == ["in-force"]
 
 
 def test_after_a_reboot(lab: World) -> None:
@@ -347,7 +347,7 @@ def test_the_later_one_holds(pair: World) -> None:
     lay(pair, gpus={first: ("3g", "3g")}, name="left")
     assert [now(pair, n).layout for n in (0, 1)] == ["left", "base"]
     lay(pair, gpus={second: ("1g",)}, name="right")
-    assert [view.name for view in pair.pool.layouts().layouts] == ["left", "right"]
+    assert [view.name for view in pair.pool.layouts.all().layouts] == ["left", "right"]
     history = pair.ledger.history("layout")
     assert any("a later layout holds" in row["reason"] for row in history)
 
@@ -356,7 +356,7 @@ def test_the_same_name_again(lab: World) -> None:
     """Applying a layout of the same name replaces it."""
     lay(lab, "7g")
     lay(lab, "3g", "3g")
-    (view,) = lab.pool.layouts().layouts
+    (view,) = lab.pool.layouts.all().layouts
     assert list(view.gpus.values()) == [("3g.20gb", "3g.20gb")]
     assert (view.made_by, view.message) == ("person:root", "week 1")
 
@@ -364,10 +364,10 @@ def test_the_same_name_again(lab: World) -> None:
 def test_all_or_none(pair: World) -> None:
     """One that cannot be keeps all of them from being applied; why is in the ledger."""
     good, bad = spec(pair, "7g", name="good"), spec(pair, "5g", name="bad")
-    error = refusal(lambda: pair.pool.lay([good, bad], "person:root"))
+    error = refusal(lambda: pair.pool.layouts.apply([good, bad], "person:root"))
     assert error.reason == "bad-layout"
     assert "Layout bad: GPU 0 (NVIDIA A100" in error.message
-    assert pair.pool.layouts().layouts == ()
+    assert pair.pool.layouts.all().layouts == ()
     assert {row["to_state"] for row in pair.ledger.history("layout")} == {"refused"}
 
 
@@ -389,7 +389,7 @@ def test_all_or_none(pair: World) -> None:
 def test_refused(lab: World, change: dict[str, Any], says: str) -> None:
     """What makes no sense is refused in words, by diff as by lay."""
     asked = spec(lab, "1g", **change)
-    for call in (lab.pool.lay, lambda some, _by: lab.pool.layout_diffs(some)):
+    for call in (lab.pool.layouts.apply, lambda some, _by: lab.pool.layouts.diffs(some)):
         error = refusal(lambda call=call: call([asked], "person:root"))
         assert (error.reason, error.status) == ("bad-layout", 422)
         assert says in error.message
@@ -399,14 +399,16 @@ def test_a_gpu_with_mig_off(make_world: Callable[..., World]) -> None:
     """A GPU that is leased whole cannot be cut, and the refusal says why."""
     lab = make_world(RULES, mig=False)
     (uuid,) = lab.ledger.state.gpus
-    error = refusal(lambda: lab.pool.lay([LayoutSpec(name="a", gpus={uuid: ("1g",)})], "root"))
+    error = refusal(
+        lambda: lab.pool.layouts.apply([LayoutSpec(name="a", gpus={uuid: ("1g",)})], "root")
+    )
     assert "its MIG mode is off" in error.message
 
 
 def test_unknown_layout(lab: World) -> None:
     """Removing what is not there names what is."""
     lay(lab, "7g")
-    error = refusal(lambda: lab.pool.unlay("other", "person:root"))
+    error = refusal(lambda: lab.pool.layouts.remove("other", "person:root"))
     assert (error.reason, error.status) == ("unknown-layout", 404)
     assert "There are: practical" in error.message
 
@@ -455,12 +457,12 @@ def test_a_single_time(lab: World) -> None:
     """A date happens once; afterwards the layout is over."""
     once = CLASS.model_copy(update={"weekdays": (), "date": dt.date(2026, 6, 2)})
     lay(lab, "7g", when=(once,))
-    (view,) = lab.pool.layouts().layouts
+    (view,) = lab.pool.layouts.all().layouts
     assert (view.state, view.starts_at, view.ends_at) == ("planned", TUESDAY, TUESDAY + 7200)
     go_to(lab, 0)
     assert now(lab).until == TUESDAY + 7200
     go_to(lab, 7200)
-    assert lab.pool.layouts().layouts == ()
+    assert lab.pool.layouts.all().layouts == ()
 
 
 def test_two_at_the_same_time(lab: World) -> None:
@@ -470,7 +472,7 @@ def test_two_at_the_same_time(lab: World) -> None:
         spec(lab, "7g", name="one", when=(CLASS,)),
         spec(lab, "3g", name="two", when=(later,)),
     ]
-    error = refusal(lambda: lab.pool.lay(both, "person:root"))
+    error = refusal(lambda: lab.pool.layouts.apply(both, "person:root"))
     assert error.reason == "layout-clash"
     assert "Layouts one and two both cut" in error.message
     assert "2026-06-02 at 11:00" in error.message
@@ -484,7 +486,7 @@ def reserve(lab: World, shape: str, count: int) -> None:
         course="deep", shape=shape, count=count, weekdays=("tue",), from_time="10:00",
         to_time="12:00", tz="Europe/Berlin", grace_s=900.0,
     )  # fmt: skip
-    lab.pool.reserve(request, "person:ina")
+    lab.pool.reservations.make(request, "person:ina")
 
 
 def test_what_is_reserved_is_kept(lab: World) -> None:
@@ -512,7 +514,7 @@ def test_another_time_does_not_clash(lab: World) -> None:
     reserve(lab, "3g.20gb", 2)
     monday = CLASS.model_copy(update={"weekdays": ("mon",)})
     lay(lab, *["1g"] * 7, when=(monday,))
-    assert len(lab.pool.layouts().layouts) == 1
+    assert len(lab.pool.layouts.all().layouts) == 1
 
 
 def test_reserving_under_a_layout(lab: World) -> None:
@@ -533,7 +535,7 @@ def test_the_snapshot_says_what_holds(lab: World) -> None:
     gpu = lab.pool.snapshot().gpus[0]
     assert gpu.layout == "practical"
     assert [item.blocks_layout for item in gpu.slices] == ["practical"]
-    lab.pool.unlay("practical", "person:root")
+    lab.pool.layouts.remove("practical", "person:root")
     gpu = lab.pool.snapshot().gpus[0]
     assert (gpu.layout, [item.blocks_layout for item in gpu.slices]) == ("", [""])
 
@@ -569,7 +571,7 @@ def test_applying_ends_conforming(asked: list[str], cuts: list[str], dice: rando
             lay(room, *parse(cut))
         dice.shuffle(running)
         for number, lease in enumerate(running):
-            assert room.pool.lease(lease.id).state == "running"
+            assert room.pool.leases.find(lease.id).state == "running"
             room.ask(f"late{number}", "1g.5gb")
             before = {drain.lease for drain in now(room).drains}
             if number == len(running) // 2:
@@ -579,7 +581,9 @@ def test_applying_ends_conforming(asked: list[str], cuts: list[str], dice: rando
             room.check()
         leave(room)
         assert now(room).conforms
-        assert made(room) == Counter(resolve(parse(cuts[-1]), room.pool.cuttable()[0].geometry))
+        assert made(room) == Counter(
+            resolve(parse(cuts[-1]), room.pool.layouts.cuttable()[0].geometry)
+        )
         room.close()
 
 
@@ -587,8 +591,8 @@ def fits(room: World, shape: str) -> bool:
     """Whether somebody who asks gets it at once."""
     ticket = room.ask("probe", shape)
     room.work()
-    is_offered = room.pool.ticket(ticket.id).state == TicketState.OFFERED
-    room.pool.cancel(ticket.id, "probe")
+    is_offered = room.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+    room.pool.tickets.cancel(ticket.id, "probe")
     room.work()
     return is_offered
 
@@ -596,7 +600,7 @@ def fits(room: World, shape: str) -> bool:
 def leave(room: World) -> None:
     """Who waits or was offered something gives it up."""
     for ticket in list(room.ledger.state.tickets):
-        room.pool.cancel(ticket, "late")
+        room.pool.tickets.cancel(ticket, "late")
     room.work()
 
 

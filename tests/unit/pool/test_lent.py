@@ -33,8 +33,10 @@ def lend(
     lab: World, *when: LayoutTime, course: str = "deep", gpu: int = 1, cut: tuple[str, ...] = SEVEN
 ) -> None:
     """Cut a GPU for a course."""
-    uuid = lab.pool.cuttable()[gpu].uuid
-    lab.pool.lay([LayoutSpec(name="lent", course=course, gpus={uuid: cut}, when=when)], "root")
+    uuid = lab.pool.layouts.cuttable()[gpu].uuid
+    lab.pool.layouts.apply(
+        [LayoutSpec(name="lent", course=course, gpus={uuid: cut}, when=when)], "root"
+    )
     lab.work()
 
 
@@ -43,7 +45,7 @@ def reserve(lab: World, count: int = 7, course: str = "deep", **more: Any) -> No
         "course": course, "shape": "1g.5gb", "count": count, "weekdays": ("tue",),
         "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin",
     }  # fmt: skip
-    lab.pool.reserve(ReservationRequest(**(values | more)), "ina")
+    lab.pool.reservations.make(ReservationRequest(**(values | more)), "ina")
 
 
 def refused(call: Callable[[], object]) -> Refused | None:
@@ -68,7 +70,7 @@ def may_ask(lab: World, shape: str = "1g.5gb") -> bool:
     except Refused as error:
         assert error.reason in ("impossible-shape", "not-yet")
         return False
-    lab.pool.cancel(ticket.id, "dan")
+    lab.pool.tickets.cancel(ticket.id, "dan")
     lab.work()
     return True
 
@@ -85,8 +87,8 @@ def test_what_is_offered_can_be_asked_for(lab: World) -> None:
     assert may_ask(lab)
     assert not may_ask(lab, "3g.20gb")
     (ticket,) = ask(lab, 1, "deep")
-    assert lab.pool.ticket(ticket).state is TicketState.OFFERED
-    lab.pool.unlay("lent", "root")
+    assert lab.pool.tickets.find(ticket).state is TicketState.OFFERED
+    lab.pool.layouts.remove("lent", "root")
     assert not may_ask(lab)
 
 
@@ -126,7 +128,7 @@ def test_reserved_where_a_layout_gives(lab: World) -> None:
     lab.at = TUESDAY
     lab.work()
     ask(lab, 7, "deep")
-    assert gpus_of(lab.pool.leases()) == [1] * 7
+    assert gpus_of(lab.pool.leases.live()) == [1] * 7
 
 
 def test_no_longer_than_it_is_given(lab: World) -> None:
@@ -152,7 +154,7 @@ def test_given_once_is_not_given_every_week(lab: World) -> None:
     assert refusal(lambda: reserve(lab, date=day)) == "layout-clash"
     assert refusal(lambda: reserve(lab, date=day, until="2026-06-23")) == "layout-clash"
     reserve(lab, date=day, until=day)
-    lab.pool.unreserve(3, "ina")
+    lab.pool.reservations.cancel(3, "ina")
     reserve(lab, date=day, weekdays=())
 
 
@@ -169,11 +171,11 @@ def test_a_layout_on_which_a_class_counts_stays(lab: World) -> None:
     """It is not removed, nor replaced by one that gives the class nothing."""
     lend(lab, CLASS)
     reserve(lab)
-    assert refusal(lambda: lab.pool.unlay("lent", "root")) == "layout-clash"
+    assert refusal(lambda: lab.pool.layouts.remove("lent", "root")) == "layout-clash"
     assert "not removed: On 2026-06-02 at 10:00" in lab.ledger.history("layout")[0]["reason"]
     assert refusal(lambda: lend(lab, CLASS, course="vision")) == "layout-clash"
-    lab.pool.unreserve(1, "ina")
-    lab.pool.unlay("lent", "root")
+    lab.pool.reservations.cancel(1, "ina")
+    lab.pool.layouts.remove("lent", "root")
 
 
 # -- promised -------------------------------------------------------------------------------------
@@ -193,6 +195,6 @@ def test_a_strangers_class_counts_on_no_gpu_that_is_not_its_own(pair: World) -> 
     lend(pair, course="", gpu=0, cut=("3g", "3g"))
     assert refusal(lambda: reserve(pair)) == "layout-clash"
     reserve(pair, 7, "vision")
-    pair.pool.unlay("lent", "root")
+    pair.pool.layouts.remove("lent", "root")
     reserve(pair)
     assert refusal(lambda: lend(pair, course="", gpu=0, cut=("3g", "3g"))) == "layout-clash"

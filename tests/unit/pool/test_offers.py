@@ -84,4 +84,4 @@ def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World
     waiting = lab.pool.snapshot().waiting
     is_told = {view.user: "kept for a class" in view.message for view in waiting}
     assert is_told == {"yan": False, "zoe": True}
-    assert list(waiting) == [lab.pool.ticket(view.id) for view in waiting]
+    assert list(waiting) == [lab.pool.tickets.find(view.id) for view in waiting]

@@ -41,7 +41,7 @@ def test_whole_path(world: World) -> None:
     assert lease.state == LeaseState.RUNNING
     assert lease.uuids[0].startswith("MIG-")
     world.end(lease)
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASED
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
     steps = [row["to_state"] for row in reversed(world.ledger.history("lease", str(lease.id)))]
     assert steps == ["granted", "attached", "running", "releasing", "released"]
     assert all(row["course"] == "everyone" for row in world.ledger.history("lease"))
@@ -51,10 +51,10 @@ def test_seven_and_two(world: World) -> None:
     """Of nine who ask for 1g.5gb on one A100 seven get different slices, two wait as 1 and 2."""
     tickets = [world.ask(f"student{n}") for n in range(9)]
     world.work()
-    now = [world.pool.ticket(ticket.id) for ticket in tickets]
+    now = [world.pool.tickets.find(ticket.id) for ticket in tickets]
     assert [ticket.state for ticket in now] == [TicketState.OFFERED] * 7 + [TicketState.WAITING] * 2
     assert [ticket.position for ticket in now[7:]] == [1, 2]
-    uuids = {world.pool.take(ticket.id).uuids for ticket in now[:7]}
+    uuids = {world.pool.tickets.take(ticket.id).uuids for ticket in now[:7]}
     assert len(uuids) == 7
 
 
@@ -63,8 +63,8 @@ def test_next_is_served(world: World) -> None:
     leases = [world.run(f"student{n}") for n in range(7)]
     first, second = world.ask("first"), world.ask("second")
     world.end(leases[3])
-    assert world.pool.ticket(first.id).state == TicketState.OFFERED
-    assert world.pool.ticket(second.id).position == 1
+    assert world.pool.tickets.find(first.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(second.id).position == 1
 
 
 def test_several_slices(world: World) -> None:
@@ -79,7 +79,7 @@ def test_all_or_nothing(world: World) -> None:
         world.run(f"student{n}")
     ticket = world.ask("ada", "2x1g.5gb")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
 
 
@@ -87,7 +87,7 @@ def test_named_servers(world: World) -> None:
     """Each named server of a user has its own lease."""
     one, two = world.run("ada"), world.run("ada", server="second")
     assert one.uuids != two.uuids
-    found = world.pool.lease_of("ada", "second")
+    found = world.pool.leases.of_server("ada", "second")
     assert found is not None
     assert found.id == two.id
 
@@ -116,9 +116,9 @@ def test_request_is_idempotent(world: World) -> None:
     assert world.ask("ada").id == ticket.id
     world.work()
     assert world.ask("ada").id == ticket.id
-    lease = world.pool.take(ticket.id)
+    lease = world.pool.tickets.take(ticket.id)
     assert world.ask("ada").id == ticket.id
-    assert world.pool.take(ticket.id).id == lease.id
+    assert world.pool.tickets.take(ticket.id).id == lease.id
 
 
 def test_other_shape_replaces(world: World) -> None:
@@ -127,18 +127,18 @@ def test_other_shape_replaces(world: World) -> None:
     world.work()
     other = world.ask("ada", "3g.20gb")
     assert other.id != ticket.id
-    assert world.pool.ticket(ticket.id).reason == "replaced"
+    assert world.pool.tickets.find(ticket.id).reason == "replaced"
     world.work()
-    assert len(world.pool.leases()) == 1
+    assert len(world.pool.leases.live()) == 1
 
 
 def test_cancel(world: World) -> None:
     """A cancelled ticket gives its offer back, unscrubbed, as nobody used it."""
     ticket = world.ask("ada")
     world.work()
-    assert world.pool.cancel(ticket.id, "ada").state == TicketState.CANCELLED
+    assert world.pool.tickets.cancel(ticket.id, "ada").state == TicketState.CANCELLED
     assert world.states() == ["free"]
-    assert refusal(lambda: world.pool.take(ticket.id)).reason == "not-offered"
+    assert refusal(lambda: world.pool.tickets.take(ticket.id)).reason == "not-offered"
 
 
 def test_unattended_keeps_place_for_grace(world: World) -> None:
@@ -148,14 +148,14 @@ def test_unattended_keeps_place_for_grace(world: World) -> None:
     ticket = world.ask("ada")
     world.pass_time(SETTINGS.pool.attend_grace_s - 1)
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
-    world.pool.attend(ticket.id)
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    world.pool.tickets.attend(ticket.id)
     world.pass_time(SETTINGS.pool.attend_grace_s - 1)
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     world.pass_time(2)
     world.work()
-    ended = world.pool.ticket(ticket.id)
+    ended = world.pool.tickets.find(ticket.id)
     assert (ended.state, ended.reason) == (TicketState.EXPIRED, "unattended")
     assert ended.message
 
@@ -167,9 +167,9 @@ def test_longest_wait(world: World) -> None:
     ticket = world.ask("ada")
     for _ in range(61):
         world.pass_time(60)
-        world.pool.attend(ticket.id)
+        world.pool.tickets.attend(ticket.id)
         world.work()
-    ended = world.pool.ticket(ticket.id)
+    ended = world.pool.tickets.find(ticket.id)
     assert (ended.state, ended.reason) == (TicketState.REFUSED, "waited-too-long")
     assert "60 minutes" in ended.message
 
@@ -180,7 +180,7 @@ def test_offer_expires(world: World) -> None:
     world.work()
     world.pass_time(SETTINGS.pool.offer_s)
     world.work()
-    assert world.pool.ticket(ticket.id).reason == "offer-expired"
+    assert world.pool.tickets.find(ticket.id).reason == "offer-expired"
     assert world.states() == ["free"]
 
 
@@ -219,7 +219,7 @@ def test_refusal_keeps_old_ticket(world: World) -> None:
     """A request that is refused does not cost the place there was."""
     ticket = world.ask("ada")
     refusal(lambda: world.ask("ada", "9g.90gb"))
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
 
 
 def test_restart_keeps_places(world: World) -> None:
@@ -230,7 +230,7 @@ def test_restart_keeps_places(world: World) -> None:
     world.pass_time(SETTINGS.pool.attend_grace_s * 2)
     world.crash()
     world.work()
-    assert [world.pool.ticket(ticket.id).position for ticket in tickets] == [1, 2]
+    assert [world.pool.tickets.find(ticket.id).position for ticket in tickets] == [1, 2]
 
 
 def test_server_never_holds_two(world: World) -> None:
@@ -238,10 +238,10 @@ def test_server_never_holds_two(world: World) -> None:
     lease = world.run("ada")
     ticket = world.ask("ada")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
-    assert "old server" in world.pool.ticket(ticket.id).message
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert "old server" in world.pool.tickets.find(ticket.id).message
     world.end(lease)
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_asking_anew_notices_gone_holder(world: World) -> None:
@@ -250,7 +250,7 @@ def test_asking_anew_notices_gone_holder(world: World) -> None:
     world.holders.there.discard(lease.holder)
     ticket = world.ask("ada")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 # -- the fence ------------------------------------------------------------------------------------
@@ -260,22 +260,22 @@ def test_attach_needs_generation(world: World) -> None:
     """A lease is attached only with its own generation."""
     lease = world.grant("ada")
     holder = world.new_holder()
-    said = refusal(lambda: world.pool.attach(lease.id, lease.generation + 1, holder))
+    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation + 1, holder))
     assert said.reason == "stale-lease"
 
 
 def test_attach_binds_one_holder(world: World) -> None:
     """A second holder is refused; the first may attach again."""
     lease = world.run("ada")
-    assert world.pool.attach(lease.id, lease.generation, lease.holder).holder == lease.holder
-    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
+    assert world.pool.leases.attach(lease.id, lease.generation, lease.holder).holder == lease.holder
+    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder()))
     assert said.reason == "stale-lease"
 
 
 def test_holder_holds_one_lease(world: World) -> None:
     """A holder that has a lease cannot attach another."""
     lease, other = world.run("ada"), world.grant("bob")
-    said = refusal(lambda: world.pool.attach(other.id, other.generation, lease.holder))
+    said = refusal(lambda: world.pool.leases.attach(other.id, other.generation, lease.holder))
     assert said.reason == "bad-holder"
 
 
@@ -285,7 +285,7 @@ def test_holder_holds_one_lease(world: World) -> None:
 def test_bad_holder(world: World, holder: str) -> None:
     """What is no holder's name is refused."""
     lease = world.grant("ada")
-    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, holder))
+    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, holder))
     assert said.reason == "bad-holder"
 
 
@@ -294,8 +294,8 @@ def test_never_attached_expires(world: World) -> None:
     lease = world.grant("ada")
     world.pass_time(SETTINGS.pool.attach_s)
     world.work()
-    assert world.pool.lease(lease.id).state == LeaseState.EXPIRED
-    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
+    assert world.pool.leases.find(lease.id).state == LeaseState.EXPIRED
+    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder()))
     assert said.reason == "stale-lease"
     assert world.states() == ["free"]
 
@@ -306,7 +306,7 @@ def test_attach_after_reissue(world: World) -> None:
     world.pass_time(SETTINGS.pool.attach_s)
     other = world.run("bob", "7g.40gb")
     assert other.uuids == lease.uuids
-    said = refusal(lambda: world.pool.attach(lease.id, lease.generation, world.new_holder()))
+    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder()))
     assert said.reason == "stale-lease"
 
 
@@ -317,18 +317,18 @@ def test_release_waits_for_holder(world: World) -> None:
     """A released slice is nobody's until its holder is gone, however long that takes."""
     lease = world.run("ada", "7g.40gb")
     ticket = world.ask("bob", "7g.40gb")
-    world.pool.release(lease.id, "hub", "stopped")
+    world.pool.leases.release(lease.id, "hub", "stopped")
     for _ in range(5):
         world.pass_time(100)
-        world.pool.attend(ticket.id)
+        world.pool.tickets.attend(ticket.id)
         world.work()
         world.pool.reconcile()
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     world.holders.there.discard(lease.holder)
     world.pass_time(1)
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_unknown_frees_nothing(world: World) -> None:
@@ -336,12 +336,12 @@ def test_unknown_frees_nothing(world: World) -> None:
     lease = world.run("ada")
     world.holders.there.discard(lease.holder)
     world.holders.is_silent = True
-    world.pool.release(lease.id, "hub", "stopped")
+    world.pool.leases.release(lease.id, "hub", "stopped")
     for _ in range(20):
         world.pass_time(60)
         world.work()
         world.pool.reconcile()
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
     assert world.holders.removed == []
 
 
@@ -352,7 +352,7 @@ def test_silent_hub_ends_nothing(world: World) -> None:
         world.pass_time(3600)
         world.work()
         world.pool.reconcile()
-    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
 
 def test_gone_holder_is_noticed(world: World) -> None:
@@ -362,7 +362,7 @@ def test_gone_holder_is_noticed(world: World) -> None:
     found = world.pool.reconcile()
     assert [finding.what for finding in found] == ["holder"]
     world.work()
-    over = world.pool.lease(lease.id)
+    over = world.pool.leases.find(lease.id)
     assert (over.state, over.reason) == (LeaseState.RELEASED, "its server is gone")
 
 
@@ -374,7 +374,7 @@ def test_a_slice_is_free_again_without_waiting(world: World) -> None:
     assert [(finding.what, finding.thing) for finding in found] == [("holder", gone.holder)]
     world.work()
     assert sorted(world.states()) == ["free", "leased"]
-    assert world.pool.lease(stays.id).state == LeaseState.RUNNING
+    assert world.pool.leases.find(stays.id).state == LeaseState.RUNNING
     assert world.pool.ask_after_holders() == []
 
 
@@ -384,7 +384,7 @@ def test_a_silent_engine_misses_nobody(world: World) -> None:
     world.holders.there.discard(lease.holder)
     world.holders.is_silent = True
     assert world.pool.ask_after_holders() == []
-    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
 
 def test_places_follow_the_line(world: World) -> None:
@@ -392,8 +392,8 @@ def test_places_follow_the_line(world: World) -> None:
     world.run("eve", "7g.40gb")
     asked = [world.ask(user) for user in ("ada", "bob", "cy")]
     assert [ticket.position for ticket in asked] == [1, 2, 3]
-    world.pool.cancel(asked[0].id, "ada")
-    assert [world.pool.ticket(one.id).position for one in asked] == [None, 1, 2]
+    world.pool.tickets.cancel(asked[0].id, "ada")
+    assert [world.pool.tickets.find(one.id).position for one in asked] == [None, 1, 2]
     assert {one.id: one.position for one in world.pool.snapshot().waiting} == {
         asked[1].id: 1,
         asked[2].id: 2,
@@ -404,19 +404,19 @@ def test_stopped_container_is_removed(world: World) -> None:
     """A container that stopped and stays after its release is removed by the pool in the end."""
     lease = world.run("ada")
     world.holders.stopped.add(lease.holder)
-    world.pool.release(lease.id, "hub", "stopped")
+    world.pool.leases.release(lease.id, "hub", "stopped")
     world.work()
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
     world.pass_time(SETTINGS.tuning.remove_after_s)
     world.work()
     assert world.holders.removed == [lease.holder]
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASED
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
 
 
 def test_running_container_is_not_removed(world: World) -> None:
     """A container that runs is never removed, whatever was asked."""
     lease = world.run("ada")
-    world.pool.release(lease.id, "hub", "stopped")
+    world.pool.leases.release(lease.id, "hub", "stopped")
     world.pass_time(SETTINGS.tuning.remove_after_s)
     world.work()
     assert world.holders.removed == []
@@ -460,20 +460,20 @@ def test_lease_end_is_due(make_world: MakeWorld) -> None:
     world = make_world(changed(SETTINGS, lease_s=3600.0))
     lease = world.run("ada")
     assert lease.ends_at == world.at + 3600
-    assert world.pool.due() == []
+    assert world.pool.leases.due() == []
     world.pass_time(3600)
     world.work()
-    assert [due.id for due in world.pool.due()] == [lease.id]
-    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+    assert [due.id for due in world.pool.leases.due()] == [lease.id]
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
 
 def test_extend(make_world: MakeWorld) -> None:
     """A lease is extended as often and as long as the site allows."""
     world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=1))
     lease = world.run("ada")
-    assert refusal(lambda: world.pool.extend(lease.id, 9999, "ada")).status == 422
-    assert world.pool.extend(lease.id, 600, "ada").ends_at == world.at + 4200
-    said = refusal(lambda: world.pool.extend(lease.id, 600, "ada"))
+    assert refusal(lambda: world.pool.leases.extend(lease.id, 9999, "ada")).status == 422
+    assert world.pool.leases.extend(lease.id, 600, "ada").ends_at == world.at + 4200
+    said = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
     assert (said.reason, "Save your work" in said.message) == ("no-extension", True)
 
 
@@ -486,7 +486,7 @@ def test_create_fails_once(world: World) -> None:
     ticket = world.ask("ada")
     world.work()
     world.settle()
-    now = world.pool.ticket(ticket.id)
+    now = world.pool.tickets.find(ticket.id)
     assert now.state in (TicketState.OFFERED, TicketState.EXPIRED)
     assert world.ledger.history("gpu")[0]["to_state"] == "ok"
 
@@ -525,7 +525,7 @@ def test_failing_gpu_takes_no_lease(make_world: MakeWorld) -> None:
     world.fail("nvmlDeviceCreateGpuInstance")
     ticket = world.ask("ada")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     views = world.pool.snapshot().gpus
     assert sorted(view.state for view in views) == ["ok", "unknown"]
     assert all(view.why for view in views if view.state == "unknown")
@@ -542,13 +542,13 @@ def test_lost_gpu(make_world: MakeWorld) -> None:
     assert world.pool.snapshot().gpus[0].state == "lost"
     ticket = world.ask("bob")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
-    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
     world.machine.break_gpu(Break.OK)
     world.pass_time(100)
-    world.pool.attend(ticket.id)
+    world.pool.tickets.attend(ticket.id)
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
@@ -566,7 +566,7 @@ def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
     (bad,) = [s for s in world.pool.snapshot().gpus[0].slices if s.state == "quarantined"]
     assert bad.why
     world.machine.remove_process(4242)
-    world.pool.clear(bad.slice_id, "root")
+    world.pool.staff.clear(bad.slice_id, "root")
     world.work()
     assert world.states() == ["leased"]
 
@@ -592,9 +592,9 @@ def test_whole_gpu(make_world: MakeWorld) -> None:
     assert lease.uuids == (world.pool.snapshot().gpus[0].uuid,)
     ticket = world.ask("bob", "full")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     world.end(lease)
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_whole_gpu_with_process(make_world: MakeWorld) -> None:
@@ -604,12 +604,12 @@ def test_whole_gpu_with_process(make_world: MakeWorld) -> None:
     world.machine.add_process(gpu, 77, 100)
     ticket = world.ask("ada", "full")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert "77" in world.pool.snapshot().gpus[0].why
     world.machine.remove_process(77)
     world.pool.sample()
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_whole_gpu_unknown_processes(make_world: MakeWorld) -> None:
@@ -619,7 +619,7 @@ def test_whole_gpu_unknown_processes(make_world: MakeWorld) -> None:
     world.pool.sample()
     ticket = world.ask("ada", "full")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
 
 
 # -- foreign things -------------------------------------------------------------------------------
@@ -641,7 +641,7 @@ def test_foreign_slice_is_left_alone(world: World) -> None:
         world.end(lease)
     ticket = world.ask("ada", "7g.40gb")
     world.settle()
-    assert world.pool.ticket(ticket.id).state != TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state != TicketState.OFFERED
     assert "3g.20gb" in [profile for _, profile, _ in world.raw()]
 
 
@@ -653,7 +653,7 @@ def test_unseen_foreign_slice(world: World) -> None:
     world.pass_time(10)
     world.work()
     assert world.states() == ["foreign"]
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert len(world.raw()) == 1
 
 
@@ -662,10 +662,10 @@ def test_adopt(world: World) -> None:
     make_foreign(world)
     world.pool.reconcile()
     (foreign,) = world.pool.snapshot().gpus[0].slices
-    world.pool.adopt(foreign.slice_id, "root")
+    world.pool.staff.adopt(foreign.slice_id, "root")
     world.work()
     assert world.raw() == []
-    assert refusal(lambda: world.pool.adopt(foreign.slice_id, "root")).reason == "not-foreign"
+    assert refusal(lambda: world.pool.staff.adopt(foreign.slice_id, "root")).reason == "not-foreign"
 
 
 def test_stray_container_is_removed(world: World) -> None:
@@ -691,8 +691,8 @@ def test_reboot(world: World) -> None:
     world.holders.there.clear()
     world.crash()
     world.work()
-    assert {world.pool.lease(lease.id).state for lease in leases} == {LeaseState.RELEASED}
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert {world.pool.leases.find(lease.id).state for lease in leases} == {LeaseState.RELEASED}
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_slice_gone_holder_alive(world: World) -> None:
@@ -700,19 +700,19 @@ def test_slice_gone_holder_alive(world: World) -> None:
     lease = world.run("ada")
     world.machine.reboot()
     world.pool.reconcile()
-    now = world.pool.lease(lease.id)
+    now = world.pool.leases.find(lease.id)
     assert now.state == LeaseState.RELEASING
     assert "slice is gone" in now.reason
-    assert [due.id for due in world.pool.due()] == [lease.id]
+    assert [due.id for due in world.pool.leases.due()] == [lease.id]
     ticket = world.ask("bob")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
     assert "takes no new lease" in world.pool.snapshot().gpus[0].why
     world.holders.there.clear()
     world.pass_time(1)
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_slice_gone_before_attach(world: World) -> None:
@@ -721,9 +721,9 @@ def test_slice_gone_before_attach(world: World) -> None:
     world.work()
     world.machine.reboot()
     world.pool.reconcile()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 # -- what is shown --------------------------------------------------------------------------------
@@ -796,21 +796,21 @@ def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld
 def test_pause(world: World) -> None:
     """While the pool is paused nobody is granted anything, and everyone keeps their place."""
     ticket = world.ask("ada")
-    world.pool.pause("maintenance", "root")
+    world.pool.staff.pause("maintenance", "root")
     world.work()
-    assert world.pool.ticket(ticket.id).position == 1
+    assert world.pool.tickets.find(ticket.id).position == 1
     assert refusal(lambda: world.ask("bob")).reason == "paused"
-    world.pool.resume("root")
+    world.pool.staff.resume("root")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_a_pause_refuses_nobody_who_has_a_ticket(world: World) -> None:
     """Asking again in the line, or for what was taken, is the same ticket: a hub may restart."""
     taken, waiting = world.ask("ada", "7g.40gb"), world.ask("bob", "7g.40gb")
     world.work()
-    world.pool.take(taken.id)
-    world.pool.pause("maintenance", "root")
+    world.pool.tickets.take(taken.id)
+    world.pool.staff.pause("maintenance", "root")
     assert world.ask("ada", "7g.40gb").id == taken.id
     assert world.ask("bob", "7g.40gb").id == waiting.id
     assert refusal(lambda: world.ask("bob")).reason == "paused"
@@ -819,24 +819,24 @@ def test_a_pause_refuses_nobody_who_has_a_ticket(world: World) -> None:
 def test_a_pause_outlives_the_pool(world: World) -> None:
     """A pool that died while paused grants nothing when it is back, and still says why."""
     ticket = world.ask("ada")
-    world.pool.pause("maintenance", "root")
+    world.pool.staff.pause("maintenance", "root")
     world.crash()
     world.open()
     world.work()
     assert world.pool.snapshot().paused == "maintenance"
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
-    world.pool.resume("root")
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    world.pool.staff.resume("root")
     world.crash()
     world.open()
     world.work()
     assert world.pool.snapshot().paused == ""
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_probe_kind_alone(world: World) -> None:
     """A service may ask for acts of one kind only."""
     lease = world.run("ada")
-    world.pool.release(lease.id, "hub", "stopped")
+    world.pool.leases.release(lease.id, "hub", "stopped")
     act = world.pool.next_job({JobKind.PROBE})
     assert act is not None
     assert act.kind is JobKind.PROBE
@@ -849,8 +849,8 @@ def test_reused_ids_are_not_handed_out(world: World) -> None:
     world.machine.reboot()
     ticket = world.ask("bob")
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
 
 
 class RepeatsUuids:
@@ -877,11 +877,11 @@ def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: Worl
     for _ in range(60):
         world.work(50)
         world.pass_time(1.0)
-        world.pool.attend(ticket.id)
+        world.pool.tickets.attend(ticket.id)
     assert driver.made <= 8
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     world.pool.worker.driver = world.driver
     world.pass_time(world.settings.tuning.retry_max_s)
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
-    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING

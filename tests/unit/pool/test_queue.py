@@ -180,7 +180,7 @@ def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.M
     world.ask("cy")
     world.work()
     assert not looks
-    world.pool.release(held.id, "ada", "done")
+    world.pool.leases.release(held.id, "ada", "done")
     world.work()
     assert looks
-    assert world.pool.ticket(waiting.id).state == "offered"
+    assert world.pool.tickets.find(waiting.id).state == "offered"

@@ -186,7 +186,7 @@ def test_who_waits_counts_as_holding(make_world: MakeWorld) -> None:
     ticket = world.ask("ada")
     assert refusal(lambda: world.ask("ada", server="second")).reason == "over-quota"
     assert world.ask("ada").id == ticket.id
-    world.pool.cancel(ticket.id, "ada")
+    world.pool.tickets.cancel(ticket.id, "ada")
     assert world.ask("ada", server="second").id != ticket.id
 
 
@@ -197,12 +197,12 @@ def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
     held_back = world.ask("b2", course="b")
     other = world.ask("ada", "3g.20gb")
     world.work()
-    assert world.pool.ticket(other.id).state == TicketState.OFFERED
-    view = world.pool.ticket(held_back.id)
+    assert world.pool.tickets.find(other.id).state == TicketState.OFFERED
+    view = world.pool.tickets.find(held_back.id)
     assert view.state == TicketState.WAITING
     assert "holds 2 of the 2 memory slices" in view.message
     world.end(leases[0])
-    assert world.pool.ticket(held_back.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(held_back.id).state == TicketState.OFFERED
 
 
 def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
@@ -211,7 +211,7 @@ def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
     for n in range(6):
         world.ask(f"b{n}", course="b")
     world.work()
-    assert len(world.pool.leases()) == 3
+    assert len(world.pool.leases.live()) == 3
 
 
 def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
@@ -221,7 +221,7 @@ def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
     assert lease.ends_at == pytest.approx(world.at + 2 * HOUR_S)
     world.pass_time(HOUR_S)
     with pytest.raises(Refused) as caught:
-        world.pool.extend(lease.id, 600, "ada")
+        world.pool.leases.extend(lease.id, 600, "ada")
     assert caught.value.reason == "no-extension"
     assert "last for about 60 minutes more" in caught.value.message
 
@@ -230,7 +230,7 @@ def test_an_extension_within_the_hours(make_world: MakeWorld) -> None:
     """Within the week's hours a lease can be extended."""
     world = limited(make_world, {"each": Quota(slice_hours_week=2, lease_s=1800)})
     lease = world.run("ada")
-    assert world.pool.extend(lease.id, 1800, "ada").ends_at == pytest.approx(world.at + 3600)
+    assert world.pool.leases.extend(lease.id, 1800, "ada").ends_at == pytest.approx(world.at + 3600)
 
 
 def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:

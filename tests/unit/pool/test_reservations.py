@@ -55,7 +55,7 @@ def lab(make_world: Callable[..., World]) -> World:
 
 
 def reserve(lab: World, **more: Any) -> ReservationView:
-    return lab.pool.reserve(asked(**more), "ina")
+    return lab.pool.reservations.make(asked(**more), "ina")
 
 
 def go_to(lab: World, seconds: float) -> None:
@@ -66,7 +66,7 @@ def go_to(lab: World, seconds: float) -> None:
 
 
 def state_of(lab: World, ticket: int) -> TicketState:
-    return lab.pool.ticket(ticket).state
+    return lab.pool.tickets.find(ticket).state
 
 
 def refusal(lab: World, **more: Any) -> Refused:
@@ -84,7 +84,7 @@ def test_made(lab: World) -> None:
     assert (made.starts_at, made.ends_at) == (TUESDAY, TUESDAY + 7200)
     assert (made.kept_from, made.kept_until) == (TUESDAY - LEAD_S, TUESDAY + 900)
     assert (made.state, made.drawn, made.made_by, made.message) == ("planned", 0, "ina", "week 1")
-    assert lab.pool.reservations() == [made]
+    assert lab.pool.reservations.all() == [made]
 
 
 def test_a_need_is_resolved(lab: World) -> None:
@@ -129,7 +129,7 @@ def test_refused_with_the_reason(lab: World, more: dict[str, Any], reason: str) 
     assert len(error.message) > 20
     noted = lab.ledger.history("reservation")[0]
     assert (noted["to_state"], noted["by"], noted["reason"]) == ("refused", "ina", error.message)
-    assert lab.pool.reservations() == []
+    assert lab.pool.reservations.all() == []
 
 
 def test_clash_is_refused(lab: World) -> None:
@@ -157,7 +157,7 @@ def test_back_to_back_is_no_clash(lab: World) -> None:
     reserve(lab, from_time="12:00", to_time="14:00")
     reserve(lab, weekdays=("wed",))
     assert refusal(lab).reason == "reservation-clash"
-    lab.pool.unreserve(one.id, "ina")
+    lab.pool.reservations.cancel(one.id, "ina")
     assert reserve(lab).state == "planned"
 
 
@@ -224,10 +224,10 @@ def test_who_waits_for_a_class_is_told(lab: World) -> None:
     student = lab.ask("d1", course="deep")
     stranger = lab.ask("s8")
     lab.work()
-    assert lab.pool.ticket(stranger.id).message == ""
-    lab.pool.cancel(student.id, "d1")
+    assert lab.pool.tickets.find(stranger.id).message == ""
+    lab.pool.tickets.cancel(student.id, "d1")
     lab.end(leases[0])
-    message = lab.pool.ticket(stranger.id).message
+    message = lab.pool.tickets.find(stranger.id).message
     assert message.startswith("What is free is kept for a class")
     assert message.endswith("free for all in at most 10 min.")
 
@@ -248,7 +248,7 @@ def test_honoured_while_strangers_wait(lab: World) -> None:
     told = [state_of(lab, one.id) for one in students]
     assert told == ["offered"] * 7 + ["waiting"], "they were cut before"
     assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
-    assert lab.pool.reservations()[0].drawn == 7
+    assert lab.pool.reservations.all()[0].drawn == 7
 
 
 def test_no_shows_are_everybodys_after_the_grace(lab: World) -> None:
@@ -272,7 +272,7 @@ def test_until_its_end_the_class_goes_first(lab: World) -> None:
     leases = [lab.run(f"s{n}") for n in range(7)]
     stranger = lab.ask("s8")
     student = lab.ask("d1", course="deep")
-    assert lab.pool.ticket(student.id).position == 1
+    assert lab.pool.tickets.find(student.id).position == 1
     lab.end(leases[0])
     assert (state_of(lab, student.id), state_of(lab, stranger.id)) == ("offered", "waiting")
     go_to(lab, 7200)
@@ -288,7 +288,7 @@ def test_nobody_is_cut_off(lab: World) -> None:
     go_to(lab, 0)
     student = lab.ask("d1", course="deep")
     lab.work()
-    assert {lease.state for lease in lab.pool.leases()} == {"running"}
+    assert {lease.state for lease in lab.pool.leases.live()} == {"running"}
     lab.end(leases[3])
     stranger = lab.ask("s8")
     lab.work()
@@ -390,7 +390,7 @@ def test_a_lease_that_runs_already_counts(lab: World) -> None:
     reserve(lab)
     lab.run("d1", course="deep")
     go_to(lab, 0)
-    assert lab.pool.reservations()[0].drawn == 1
+    assert lab.pool.reservations.all()[0].drawn == 1
     students = [lab.ask(f"e{n}", course="deep") for n in range(6)]
     lab.work()
     assert {state_of(lab, one.id) for one in students} == {"offered"}
@@ -436,25 +436,25 @@ def test_cancelled(lab: World) -> None:
     lease = lab.run("d1", course="deep")
     stranger = lab.ask("s1")
     lab.work()
-    gone = lab.pool.unreserve(made.id, "olaf", "the class is ill")
+    gone = lab.pool.reservations.cancel(made.id, "olaf", "the class is ill")
     assert (gone.state, gone.message) == ("cancelled", "the class is ill")
     lab.work()
     assert state_of(lab, stranger.id) == "offered"
-    assert lab.pool.lease(lease.id).state == "running"
+    assert lab.pool.leases.find(lease.id).state == "running"
     noted = lab.ledger.history("reservation")[0]
     assert (noted["by"], noted["reason"], noted["course"]) == ("olaf", "the class is ill", "deep")
     with pytest.raises(Refused, match="cancelled already"):
-        lab.pool.unreserve(made.id, "olaf")
+        lab.pool.reservations.cancel(made.id, "olaf")
     with pytest.raises(Refused, match="no reservation 99"):
-        lab.pool.unreserve(99, "olaf")
+        lab.pool.reservations.cancel(99, "olaf")
 
 
 def test_changed(lab: World) -> None:
     """Under the same number it is another time and count; itself it does not clash with."""
     made = reserve(lab, count=7)
     other = asked(count=5, from_time="11:00", to_time="13:00", reason="later")
-    changed = lab.pool.change_reservation(made.id, other, "olaf")
-    assert [one.id for one in lab.pool.reservations()] == [made.id]
+    changed = lab.pool.reservations.change(made.id, other, "olaf")
+    assert [one.id for one in lab.pool.reservations.all()] == [made.id]
     assert (changed.count, changed.from_time, changed.message) == (5, "11:00", "later")
     assert (changed.made_at, changed.starts_at) == (made.made_at, TUESDAY + 3600)
     noted = lab.ledger.history("reservation")[0]
@@ -468,7 +468,7 @@ def test_changed_while_it_is_kept(lab: World) -> None:
     stranger = lab.ask("s1")
     lab.work()
     assert state_of(lab, stranger.id) == "waiting"
-    lab.pool.change_reservation(made.id, asked(count=6), "ina")
+    lab.pool.reservations.change(made.id, asked(count=6), "ina")
     lab.work()
     assert state_of(lab, stranger.id) == "offered"
     assert len(lab.pool.snapshot().reserved_slots) == 6
@@ -487,20 +487,20 @@ def test_a_refused_change_changes_nothing(lab: World, more: dict[str, Any], reas
     made = reserve(lab, count=3)
     reserve(lab, count=3, from_time="13:00", to_time="14:00")
     with pytest.raises(Refused) as error:
-        lab.pool.change_reservation(made.id, asked(**more), "ina")
+        lab.pool.reservations.change(made.id, asked(**more), "ina")
     assert error.value.reason == reason
-    assert made in lab.pool.reservations()
+    assert made in lab.pool.reservations.all()
     assert error.value.message in lab.ledger.history("reservation")[0]["reason"]
 
 
 def test_what_is_over_cannot_be_changed(lab: World) -> None:
     """Nor what never was."""
     made = reserve(lab)
-    lab.pool.unreserve(made.id, "ina")
+    lab.pool.reservations.cancel(made.id, "ina")
     with pytest.raises(Refused, match="cancelled already"):
-        lab.pool.change_reservation(made.id, asked(), "ina")
+        lab.pool.reservations.change(made.id, asked(), "ina")
     with pytest.raises(Refused, match="no reservation 99"):
-        lab.pool.change_reservation(99, asked(), "ina")
+        lab.pool.reservations.change(99, asked(), "ina")
 
 
 def test_once_and_over(lab: World) -> None:
@@ -508,11 +508,11 @@ def test_once_and_over(lab: World) -> None:
     once = reserve(lab, weekdays=(), date="2026-06-02", count=3)
     weekly = reserve(lab, count=4)
     go_to(lab, 7200)
-    assert [one.id for one in lab.pool.reservations()] == [weekly.id]
-    assert lab.pool.reservations()[0].starts_at == TUESDAY + 7 * 86400
+    assert [one.id for one in lab.pool.reservations.all()] == [weekly.id]
+    assert lab.pool.reservations.all()[0].starts_at == TUESDAY + 7 * 86400
     assert lab.ledger.history("reservation", str(once.id))[0]["to_state"] == "over"
     with pytest.raises(Refused, match="over already"):
-        lab.pool.unreserve(once.id, "ina")
+        lab.pool.reservations.cancel(once.id, "ina")
 
 
 def test_a_class_goes_before_the_next_ones_lead(lab: World) -> None:
@@ -579,4 +579,4 @@ def test_another_courses_gpu_is_nothing_kept(make_world: Callable[..., World]) -
     reserve(world, shape="7g.40gb", count=1)
     waiting = world.ask("bob", "7g.40gb")
     world.work()
-    assert world.pool.ticket(waiting.id).message == ""
+    assert world.pool.tickets.find(waiting.id).message == ""

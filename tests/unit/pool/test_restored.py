@@ -86,10 +86,10 @@ def test_a_server_that_ran_when_the_copy_had_only_granted_is_attached_again(worl
     copy(world)
     holder = world.new_holder()
     world.label(holder, lease)
-    world.pool.attach(lease.id, lease.generation, holder, lease.ledger)
+    world.pool.leases.attach(lease.id, lease.generation, holder, lease.ledger)
     restore(world)
-    assert world.pool.lease(lease.id).state == LeaseState.RUNNING
-    assert world.pool.lease(lease.id).holder == holder
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
+    assert world.pool.leases.find(lease.id).holder == holder
 
 
 def gpu_of(world: World) -> str:
@@ -119,23 +119,28 @@ def test_a_spawner_that_means_another_lease_changes_nothing(world: World) -> Non
     world.holders.labels.clear()  # so that her number is given once more
     restore(world)
     bob = world.grant("bob")
-    world.pool.attach(bob.id, bob.generation, world.new_holder(), bob.ledger)
+    world.pool.leases.attach(bob.id, bob.generation, world.new_holder(), bob.ledger)
     assert bob.id == alice.id
     hers = Fence(generation=alice.generation, ledger=alice.ledger)
     for call in (
-        lambda: world.pool.running(alice.id, hers),
-        lambda: world.pool.release(alice.id, "spawner", "over", hers),
-        lambda: world.pool.attach(alice.id, alice.generation, world.new_holder(), alice.ledger),
+        lambda: world.pool.leases.running(alice.id, hers),
+        lambda: world.pool.leases.release(alice.id, "spawner", "over", hers),
+        lambda: world.pool.leases.attach(
+            alice.id, alice.generation, world.new_holder(), alice.ledger
+        ),
     ):
         assert refused(call) == "stale-lease"
-    assert world.pool.lease(bob.id).state == LeaseState.ATTACHED
+    assert world.pool.leases.find(bob.id).state == LeaseState.ATTACHED
 
 
 def test_another_ledgers_lease_is_refused(world: World) -> None:
     """Number and generation alone do not make it ours."""
     lease = world.run("ada")
     other = Fence(generation=lease.generation, ledger="0" * 32)
-    assert refused(lambda: world.pool.release(lease.id, "spawner", "over", other)) == "stale-lease"
+    assert (
+        refused(lambda: world.pool.leases.release(lease.id, "spawner", "over", other))
+        == "stale-lease"
+    )
 
 
 def test_a_server_from_before_the_upgrade(world: World) -> None:
@@ -144,11 +149,11 @@ def test_a_server_from_before_the_upgrade(world: World) -> None:
     old = Stray(lease.holder, lease.id, lease.generation, "")
     world.holders.labels[lease.holder] = old
     assert world.pool.reconcile() == []
-    world.pool.release(lease.id, "spawner", "over", Fence(generation=lease.generation))
+    world.pool.leases.release(lease.id, "spawner", "over", Fence(generation=lease.generation))
     world.holders.there.discard(lease.holder)
     world.pass_time(world.settings.tuning.probe_s)
     world.work()
-    assert world.pool.lease(lease.id).state == LeaseState.RELEASED
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
     world.holders.there.add(lease.holder)
     (found,) = world.pool.reconcile()
     assert "older miglab" in found.finding and world.holders.removed == []

@@ -31,7 +31,7 @@ def test_granted_on_a_gpu_that_went_silent(make_world: MakeWorld, is_looked_at: 
         assert world.ledger.state.tickets[ticket.id].lease is None
     world.pass_time(5)  # a pause after which silent GPUs are asked again
     world.work()
-    assert world.pool.ticket(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_granted_when_nvml_went_silent(world: World) -> None:
@@ -60,7 +60,7 @@ def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
     for _ in range(11):
         world.pass_time(60)
         world.work()
-    assert world.pool.ticket(ticket.id).reason == "waited-too-long"
+    assert world.pool.tickets.find(ticket.id).reason == "waited-too-long"
 
 
 def test_a_slice_that_fails_to_go_is_set_aside(world: World) -> None:
@@ -83,7 +83,7 @@ def test_what_takes_the_id_of_one_that_is_gone_is_not_ours(world: World, is_ende
     (row,) = world.ledger.state.slices.values()
     if is_ended:
         world.machine.add_process(row.uuid, 4242, 10)
-        world.pool.cancel(ticket.id, "ada")
+        world.pool.tickets.cancel(ticket.id, "ada")
         world.ask("bob", "7g.40gb")
         world.work()
         assert SliceState.SCRUBBING in world.states()
@@ -122,12 +122,12 @@ def test_a_failed_commit_forgets_nobody(world: World) -> None:
     ticket = world.ask("bob", "7g.40gb")
     for _ in range(10):
         world.pass_time(60)
-        world.pool.attend(ticket.id)
+        world.pool.tickets.attend(ticket.id)
     with pytest.raises(OSError, match="full"), world.pool.store.write() as tx:
         tx.note(world.ledger.state.tickets[ticket.id], "pool", "noted")
         raise OSError("full")
     world.pool.turn()
-    assert world.pool.ticket(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
 
 
 def test_a_full_disk_is_told_and_changes_nothing(world: World) -> None:
@@ -137,8 +137,8 @@ def test_a_full_disk_is_told_and_changes_nothing(world: World) -> None:
     world.ledger.connection.rollback()
     with pytest.raises(LedgerUnwritable, match="make room below"):
         for _ in range(1000):
-            world.pool.pause("x" * 400, "person:ina")
-            world.pool.resume("person:ina")
+            world.pool.staff.pause("x" * 400, "person:ina")
+            world.pool.staff.resume("person:ina")
     said = world.pool.snapshot().paused
     full("PRAGMA max_page_count = 1000000").all()
     world.ledger.connection.rollback()

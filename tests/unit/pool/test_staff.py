@@ -53,11 +53,11 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     assert world.run("cy", "3g.20gb").slices[0].gpu == 1
     late = world.ask("dee", "3g.20gb")
     world.work()
-    assert world.pool.ticket(late.id).state is TicketState.WAITING
-    assert world.pool.lease(lease.id).state is LeaseState.RUNNING
+    assert world.pool.tickets.find(late.id).state is TicketState.WAITING
+    assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
     assert world.pool.staff.undrain_gpu(drained.uuid, "", INA).draining == ""
     world.work()
-    assert world.pool.take(late.id).slices[0].gpu == 0
+    assert world.pool.tickets.take(late.id).slices[0].gpu == 0
 
 
 def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
@@ -66,9 +66,9 @@ def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
     world.pool.staff.drain_gpu(gpu_of(world, 0), "New fans.", INA)
     world.run("big", "7g.40gb")
     ticket = world.ask("ada", "7g.40gb")
-    assert world.pool.ticket(ticket.id).message == ""
+    assert world.pool.tickets.find(ticket.id).message == ""
     world.pool.staff.drain_gpu(gpu_of(world, 1), "New fans.", INA)
-    assert "(“New fans.”); you keep your place" in world.pool.ticket(ticket.id).message
+    assert "(“New fans.”); you keep your place" in world.pool.tickets.find(ticket.id).message
 
 
 def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
@@ -77,7 +77,7 @@ def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
     world.pool.turn()
     world.pool.staff.drain_gpu(gpu_of(world), "Repairs.", INA)
     world.work()
-    assert world.pool.take(ticket.id).slices[0].state is SliceState.LEASED
+    assert world.pool.tickets.take(ticket.id).slices[0].state is SliceState.LEASED
 
 
 def test_nothing_is_made_ahead_on_a_drained_gpu(world: World) -> None:
@@ -130,7 +130,7 @@ def test_a_drained_slice_stays_drained_when_its_lease_ends(world: World) -> None
     assert anew.slice_id != place.slice_id and anew.generation > place.generation
     world.pool.staff.undrain_slice(anew.slice_id, "It was the cable.", JO)
     world.work()
-    assert world.pool.lease_of("bob", "") is not None
+    assert world.pool.leases.of_server("bob", "") is not None
 
 
 def test_nobody_gets_the_place_of_a_free_slice_that_is_drained(world: World) -> None:
@@ -161,7 +161,7 @@ def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None
     )  # fmt: skip
     world.ask("bob", "7g.40gb")
     world.work()
-    assert world.pool.lease_of("bob", "") is None
+    assert world.pool.leases.of_server("bob", "") is None
 
 
 @pytest.mark.parametrize("act", ["drain", "quarantine"])
@@ -191,7 +191,7 @@ def test_set_aside_and_tried_again(world: World) -> None:
     world.pool.staff.clear(free.slice_id, JO, "Tested: fine.")
     assert last(world, "slice", free.slice_id) == ("clear", JO, "Tested: fine.")
     world.work()
-    assert world.pool.lease_of("bob", "") is not None
+    assert world.pool.leases.of_server("bob", "") is not None
 
 
 def test_a_slice_in_use_is_not_set_aside(world: World) -> None:
@@ -318,9 +318,11 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     assert warned.warning.reclaim_at == world.at + 60
     assert "ina" in warned.warning.reason and "the exam" in warned.warning.reason
     for call in (
-        lambda: world.pool.keepalive(lease.id, "ada"),
-        lambda: world.pool.extend(lease.id, 60, "ada"),
-        lambda: world.pool.warn(lease.id, WarningKind.CLASS_END, "The class ends.", world.at),
+        lambda: world.pool.leases.keepalive(lease.id, "ada"),
+        lambda: world.pool.leases.extend(lease.id, 60, "ada"),
+        lambda: world.pool.leases.warn(
+            lease.id, WarningKind.CLASS_END, "The class ends.", world.at
+        ),
     ):
         refusal(call)
     world.pass_time(59.0)
@@ -331,7 +333,7 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     assert "the exam" in over.reason
     assert last(world, "lease", lease.id)[1] == INA
     world.end(lease)
-    assert world.pool.lease(lease.id).state is LeaseState.RELEASED
+    assert world.pool.leases.find(lease.id).state is LeaseState.RELEASED
 
 
 def test_a_warning_by_staff_outlives_the_pool(world: World) -> None:
@@ -339,7 +341,7 @@ def test_a_warning_by_staff_outlives_the_pool(world: World) -> None:
     lease = world.run("ada")
     before = world.pool.staff.reclaim(lease.id, "Exam.", INA, 60.0).warning
     world.crash()
-    assert world.pool.lease(lease.id).warning == before
+    assert world.pool.leases.find(lease.id).warning == before
     world.pass_time(61.0)
     assert [one.id for one in world.pool.staff.take_back()] == [lease.id]
     assert last(world, "lease", lease.id)[1] == INA
@@ -369,7 +371,7 @@ def test_a_grant_without_a_server_is_taken_back_at_once(world: World) -> None:
 def test_an_idle_warning_gives_way_to_staff(world: World) -> None:
     """What the reclaimer began is then the instructor's."""
     lease = world.run("ada")
-    world.pool.warn(lease.id, WarningKind.IDLE, "Unused.", world.at + 60)
+    world.pool.leases.warn(lease.id, WarningKind.IDLE, "Unused.", world.at + 60)
     warning = world.pool.staff.reclaim(lease.id, "Exam.", INA, 300.0).warning
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, world.at + 300)
@@ -392,8 +394,8 @@ def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
     """As often and as long as they wish; the student's own extensions are not used up."""
     world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
     lease = world.run("ada")
-    world.pool.extend(lease.id, 60, "ada")
-    refusal(lambda: world.pool.extend(lease.id, 60, "ada"))
+    world.pool.leases.extend(lease.id, 60, "ada")
+    refusal(lambda: world.pool.leases.extend(lease.id, 60, "ada"))
     later = world.pool.staff.extend(lease.id, 7200, INA, "She presents today.")
     assert later.ends_at == world.at + 600 + 60 + 7200
     assert later.extensions_left == 0
@@ -414,7 +416,7 @@ def test_staff_let_a_holder_keep_it(world: World) -> None:
 def test_staff_cannot_extend_beyond_a_class_end(world: World) -> None:
     """The class's end is lab.toml's: the reclaimer would warn anew."""
     lease = world.run("ada")
-    world.pool.warn(lease.id, WarningKind.CLASS_END, "The class ends.", world.at + 60)
+    world.pool.leases.warn(lease.id, WarningKind.CLASS_END, "The class ends.", world.at + 60)
     refused = refusal(lambda: world.pool.staff.extend(lease.id, 60, INA))
     assert refused.reason == "no-extension" and "The class ends." in refused.message
 
@@ -433,7 +435,7 @@ def test_nothing_to_extend(world: World) -> None:
 def served_next(world: World, lease: LeaseView) -> str:
     """Who gets what this lease frees."""
     world.end(lease)
-    held = {one.user for one in world.pool.leases()}
+    held = {one.user for one in world.pool.leases.live()}
     return next(user for user in ("bob", "cy", "dee") if user in held)
 
 
@@ -450,7 +452,7 @@ def test_put_in_front(make_world: MakeWorld) -> None:
     assert "next slices" in first.message
     assert last(world, "ticket", ticket.id) == ("next", INA, "He presents today.")
     world.crash()
-    assert world.pool.ticket(ticket.id).is_next
+    assert world.pool.tickets.find(ticket.id).is_next
     assert served_next(world, lease) == "cy"
 
 
@@ -476,7 +478,7 @@ def test_a_class_that_has_reserved_goes_before(make_world: MakeWorld) -> None:
         course="vision", shape="1g.5gb", count=7, date=begins.date(), tz="UTC",
         from_time=begins.strftime("%H:%M"), to_time=(begins + timedelta(hours=1)).strftime("%H:%M"),
     )  # fmt: skip
-    world.pool.reserve(asked, INA)
+    world.pool.reservations.make(asked, INA)
     world.pass_time(31 * 60)
     world.pool.turn()
     world.pool.staff.put_in_front(world.ask("bob").id, "Presents.", INA)
@@ -489,7 +491,7 @@ def test_a_class_that_has_reserved_goes_before(make_world: MakeWorld) -> None:
 def test_who_is_not_in_line_is_not_put_in_front(world: World) -> None:
     """Neither who has the slices already, nor who gave up."""
     served, gone = world.ask("ada"), world.ask("bob")
-    world.pool.cancel(gone.id, "bob")
+    world.pool.tickets.cancel(gone.id, "bob")
     world.work()
     refused = refusal(lambda: world.pool.staff.put_in_front(served.id, "Presents.", INA))
     assert (refused.reason, "slices already" in refused.message) == ("not-waiting", True)
@@ -502,14 +504,14 @@ def test_who_is_not_in_line_is_not_put_in_front(world: World) -> None:
 
 def test_a_pause_is_not_written_over(world: World) -> None:
     """Who pauses what is paused, or resumes what is not, is told who was first, and why."""
-    assert "grants leases already" in refusal(lambda: world.pool.resume(INA)).message
-    world.pool.pause("Repairs.", INA)
-    refused = refusal(lambda: world.pool.pause("Lunch.", JO))
+    assert "grants leases already" in refusal(lambda: world.pool.staff.resume(INA)).message
+    world.pool.staff.pause("Repairs.", INA)
+    refused = refusal(lambda: world.pool.staff.pause("Lunch.", JO))
     assert refused.reason == "already-done"
     assert "ina paused it 0 s ago (“Repairs.”)" in refused.message
     assert world.pool.snapshot().paused == "Repairs."
-    world.pool.resume(JO)
-    assert "jo resumed it" in refusal(lambda: world.pool.resume(INA)).message
+    world.pool.staff.resume(JO)
+    assert "jo resumed it" in refusal(lambda: world.pool.staff.resume(INA)).message
 
 
 # -- and all of it is in the ledger ---------------------------------------------------------------
@@ -522,7 +524,7 @@ def test_everything_outlives_the_pool(make_world: MakeWorld) -> None:
     number = lease.slices[0].slice_id
     world.pool.staff.drain_slice(number, HOSTILE, INA)
     world.pool.staff.drain_gpu(gpu_of(world, 1), HOSTILE, INA)
-    world.pool.pause(HOSTILE, INA)
+    world.pool.staff.pause(HOSTILE, INA)
     world.crash()
     assert world.pool.staff.slice(number).draining == HOSTILE
     assert world.pool.staff.gpu(gpu_of(world, 1)).draining == HOSTILE
@@ -533,7 +535,7 @@ def test_everything_outlives_the_pool(make_world: MakeWorld) -> None:
 def test_staff_do_not_put_off_maintenance(world: World) -> None:
     """However long their warning is, it ends when the one before it would have."""
     lease = world.run("ada")
-    world.pool.warn(lease.id, WarningKind.MAINTENANCE, "Maintenance.", world.at + 60)
+    world.pool.leases.warn(lease.id, WarningKind.MAINTENANCE, "Maintenance.", world.at + 60)
     warning = world.pool.staff.reclaim(lease.id, "Exam.", INA, 3600.0).warning
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, world.at + 60)

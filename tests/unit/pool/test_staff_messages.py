@@ -28,7 +28,7 @@ def note(**to: Any) -> MessageRequest:
 
 
 def texts(world: World, user: str, server: str = "", *courses: str) -> list[str]:
-    return [one.text for one in world.pool.messages_for(user, server, courses)]
+    return [one.text for one in world.pool.staff.messages_for(user, server, courses)]
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_a_message_says_who_and_until_when(world: World) -> None:
     world.pool.staff.send(note(all=True, minutes=10.0), INA)
     world.pass_time(1.0)
     world.pool.staff.send(note(all=True), "spawner")
-    newest, oldest = world.pool.messages_for("ada", "", ())
+    newest, oldest = world.pool.staff.messages_for("ada", "", ())
     assert (oldest.by, oldest.until) == ("ina", world.at - 1 + 600)
     assert newest.by == "the operator of this host"
 
@@ -168,7 +168,7 @@ def busy(world: World) -> None:
     world.pool.staff.undrain_gpu(gpu, "", "spawner")
     world.pool.staff.reclaim(lease.id, "Exam.", JO, 60.0)
     world.pass_time(10.0)
-    world.pool.pause("Repairs.", INA)
+    world.pool.staff.pause("Repairs.", INA)
     world.pool.staff.send(note(to_course="vision"), JO)
 
 
@@ -262,9 +262,9 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(
     """An extension and a release; nobody else's."""
     world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
     lease, other = world.run("ada"), world.run("ada_")
-    world.pool.extend(lease.id, 60.0, "server:ada/lab")
-    world.pool.release(lease.id, "server:ada/lab", "done")
-    world.pool.release(other.id, "server:ada_/lab", "done")
+    world.pool.leases.extend(lease.id, 60.0, "server:ada/lab")
+    world.pool.leases.release(lease.id, "server:ada/lab", "done")
+    world.pool.leases.release(other.id, "server:ada_/lab", "done")
     found = world.pool.staff.audit(Question(by="ada"))
     assert [did(one.action, one.to_state) for one in found] == [
         "made it releasing",

@@ -167,12 +167,12 @@ def test_the_ledger_tells_the_whole_story(world: World) -> None:
     first = world.run("ada", "7g.40gb")
     ticket = world.ask("bob", "3g.20gb")
     world.pass_time(60)
-    world.pool.attend(ticket.id)
-    world.pool.note_activity([Spent(first.id, 30.0, 10.0, 20.0)])
-    world.pool.note_activity([Spent(first.id, 0.0, 20.0, 0.0)])
+    world.pool.tickets.attend(ticket.id)
+    world.pool.leases.note_activity([Spent(first.id, 30.0, 10.0, 20.0)])
+    world.pool.leases.note_activity([Spent(first.id, 0.0, 20.0, 0.0)])
     world.end(first)
-    taken = world.pool.take(ticket.id)
-    world.pool.attach(taken.id, taken.generation, world.new_holder())
+    taken = world.pool.tickets.take(ticket.id)
+    world.pool.leases.attach(taken.id, taken.generation, world.new_holder())
     with pytest.raises(Exception, match="does not offer"):
         world.ask("cy", "3g.20gb", course="vision")
     world.pass_time(HOUR)
@@ -200,7 +200,7 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
     """The reclaimer's, staff's, and those whose time was up; not what hub or holder gave back."""
     world = make_world(changed(SETTINGS, lease_s=100.0))
     for user, by in (("ada", "reclaimer"), ("bob", "hub"), ("cy", "person:cy")):
-        world.pool.release(world.run(user).id, by, "so")
+        world.pool.leases.release(world.run(user).id, by, "so")
     for user, warning_s in (("fay", 0.0), ("gus", 5.0)):
         lease = world.run(user)
         world.pool.staff.reclaim(lease.id, "the room is needed", "person:ina", warning_s)
@@ -208,9 +208,9 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
     world.pool.staff.take_back()
     ended = world.run("dee")
     world.pass_time(100)
-    world.pool.release(ended.id, "pool", "its time is up")
+    world.pool.leases.release(ended.id, "pool", "its time is up")
     lost = world.run("eve")
-    world.pool.release(lost.id, "pool", "the slice is gone")
+    world.pool.leases.release(lost.id, "pool", "the slice is gone")
     assert {one.who.user for one in read(world).reclaims} == {"ada", "dee", "fay", "gus"}
 
 
@@ -234,5 +234,5 @@ def test_wherever_the_ledger_lies(tmp_path: Path) -> None:
 
 def test_figures_of_an_unknown_lease_are_dropped(world: World) -> None:
     """What was seen of a lease that the ledger does not know is no error."""
-    world.pool.note_activity([Spent(4711, 1.0, 1.0, 1.0)])
+    world.pool.leases.note_activity([Spent(4711, 1.0, 1.0, 1.0)])
     assert read(world).looked == ()

@@ -35,7 +35,7 @@ def test_what_is_undone_is_in_no_view(world: World) -> None:
     """Inside a transaction the store's view has what was put; nobody else sees it, ever."""
     version = world.pool.version
     ticket = world.ledger.state.tickets[world.ask("ada").id]
-    world.pool.cancel(ticket.id, "ada")
+    world.pool.tickets.cancel(ticket.id, "ada")
     published = world.pool.view
     try:
         with world.pool.store.write() as tx:
@@ -59,5 +59,5 @@ def test_small_moves_are_seen_and_wake_nobody(world: World) -> None:
     store.usage = {number: Usage(7, (), 0.5)}
     store.changed(list(world.ledger.state.gpus), is_news=False)
     assert world.pool.version == version
-    (case,) = world.pool.cases()
+    (case,) = world.pool.leases.cases()
     assert case.activity_pct == 0.5

@@ -18,7 +18,7 @@ IDLE, TIME, CLASS_END = WarningKind.IDLE, WarningKind.TIME, WarningKind.CLASS_EN
 
 def warned(world: World, kind: WarningKind = IDLE) -> LeaseView:
     lease = world.run("ada")
-    return world.pool.warn(lease.id, kind, "Unused.", world.at + 60)
+    return world.pool.leases.warn(lease.id, kind, "Unused.", world.at + 60)
 
 
 def test_a_warning_says_when_and_why(world: World) -> None:
@@ -30,28 +30,28 @@ def test_a_warning_says_when_and_why(world: World) -> None:
     note = world.ledger.history("lease", str(lease.id))[0]
     assert (note["to_state"], note["by"], note["reason"]) == ("warned", "reclaimer", "Unused.")
     world.crash()
-    assert world.pool.lease(lease.id).warning == lease.warning
+    assert world.pool.leases.find(lease.id).warning == lease.warning
 
 
 def test_it_ends_without_a_trace_in_the_view(world: World) -> None:
     """A warning that is over is over; why is in the ledger."""
     lease = warned(world)
-    after = world.pool.end_warning(lease.id, "reclaimer", "It is in use.")
+    after = world.pool.leases.end_warning(lease.id, "reclaimer", "It is in use.")
     assert (after.state, after.warning) == (LeaseState.RUNNING, None)
     assert world.ledger.history("lease", str(lease.id))[0]["reason"] == "It is in use."
-    assert world.pool.end_warning(lease.id, "reclaimer", "again") == after
+    assert world.pool.leases.end_warning(lease.id, "reclaimer", "again") == after
 
 
 def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> None:
     """A later end changes nothing, nor does a sooner one of a lease that staff have not warned."""
     lease, idle = world.run("bob"), warned(world)
     before = world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
-    assert world.pool.bring_forward(lease.id, world.at + 601, "Later.") == before
-    assert world.pool.bring_forward(idle.id, world.at + 1, "Sooner.") == idle
-    after = world.pool.bring_forward(lease.id, world.at + 60, "Sooner.").warning
+    assert world.pool.leases.bring_forward(lease.id, world.at + 601, "Later.") == before
+    assert world.pool.leases.bring_forward(idle.id, world.at + 1, "Sooner.") == idle
+    after = world.pool.leases.bring_forward(lease.id, world.at + 60, "Sooner.").warning
     assert after is not None and after.reclaim_at == world.at + 60
     world.crash()
-    assert world.pool.lease(lease.id).warning == after
+    assert world.pool.leases.find(lease.id).warning == after
 
 
 def test_what_ends_meanwhile_is_not_brought_forward(world: World) -> None:
@@ -59,7 +59,7 @@ def test_what_ends_meanwhile_is_not_brought_forward(world: World) -> None:
     lease = world.run("bob")
     world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
     world.end(lease)
-    over = world.pool.bring_forward(lease.id, world.at + 60, "Sooner.")
+    over = world.pool.leases.bring_forward(lease.id, world.at + 60, "Sooner.")
     assert over.state is LeaseState.RELEASED
     world.check()
 
@@ -67,31 +67,31 @@ def test_what_ends_meanwhile_is_not_brought_forward(world: World) -> None:
 def test_release_of_a_warned_lease(world: World) -> None:
     """It is released as any other: the slice is free once the holder is gone."""
     lease = warned(world)
-    assert world.pool.release(lease.id, "reclaimer", "Unused.").state is LeaseState.RELEASING
+    assert world.pool.leases.release(lease.id, "reclaimer", "Unused.").state is LeaseState.RELEASING
     world.check()
     world.end(lease)
-    assert world.pool.lease(lease.id).state is LeaseState.RELEASED
+    assert world.pool.leases.find(lease.id).state is LeaseState.RELEASED
 
 
 def test_only_what_is_in_use_is_warned(world: World) -> None:
     """A grant without a server, and a lease that ends, are nobody's to warn."""
     granted, lease = world.grant("ada"), world.run("bob")
-    world.pool.release(lease.id, "bob", "done")
+    world.pool.leases.release(lease.id, "bob", "done")
     for number in (granted.id, lease.id):
         with pytest.raises(Refused, match="nobody is to be warned"):
-            world.pool.warn(number, IDLE, "Unused.", world.at + 60)
+            world.pool.leases.warn(number, IDLE, "Unused.", world.at + 60)
 
 
 def test_a_harder_end_takes_over(world: World) -> None:
     """An idle warning gives way to one that activity does not end; never the other way round."""
     lease = warned(world)
-    harder = world.pool.warn(lease.id, CLASS_END, "The class ends.", world.at + 30).warning
+    harder = world.pool.leases.warn(lease.id, CLASS_END, "The class ends.", world.at + 30).warning
     assert harder is not None and harder.kind is CLASS_END
     with pytest.raises(Refused):
-        world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60)
+        world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60)
     for call in (
-        lambda: world.pool.keepalive(lease.id, "ada"),
-        lambda: world.pool.extend(lease.id, 60, "ada"),
+        lambda: world.pool.leases.keepalive(lease.id, "ada"),
+        lambda: world.pool.leases.extend(lease.id, 60, "ada"),
     ):
         with pytest.raises(Refused, match="The class ends"):
             call()
@@ -100,16 +100,16 @@ def test_a_harder_end_takes_over(world: World) -> None:
 def test_a_warning_in_the_past_is_now(world: World) -> None:
     """It is never over before it began."""
     lease = world.run("ada")
-    warning = world.pool.warn(lease.id, IDLE, "Unused.", world.at - 60).warning
+    warning = world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at - 60).warning
     assert warning is not None and warning.reclaim_at == world.at
 
 
 def test_still_here_without_a_warning(world: World) -> None:
     """A second click does nothing and costs nothing."""
     lease = warned(world)
-    world.pool.keepalive(lease.id, "ada")
-    world.pool.keepalive(lease.id, "ada")
-    again = world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60).warning
+    world.pool.leases.keepalive(lease.id, "ada")
+    world.pool.leases.keepalive(lease.id, "ada")
+    again = world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60).warning
     assert again is not None and again.keepalives_left == 1
 
 
@@ -118,8 +118,8 @@ def test_no_stays(make_world: MakeWorld) -> None:
     world = make_world(changed(SETTINGS, keepalives=0))
     lease = warned(world)
     with pytest.raises(Refused, match="Run something on the slice"):
-        world.pool.keepalive(lease.id, "ada")
-    assert world.pool.lease(lease.id).state is LeaseState.WARNED
+        world.pool.leases.keepalive(lease.id, "ada")
+    assert world.pool.leases.find(lease.id).state is LeaseState.WARNED
     assert "Run something" in world.ledger.history("lease", str(lease.id))[0]["reason"]
 
 
@@ -127,12 +127,12 @@ def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
     """An extension ends an idle warning too, as often as one may extend."""
     world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1))
     lease = warned(world)
-    assert world.pool.extend(lease.id, 60, "ada").warning is None
-    (case,) = world.pool.cases()
+    assert world.pool.leases.extend(lease.id, 60, "ada").warning is None
+    (case,) = world.pool.leases.cases()
     assert case.stay_until == world.at + SETTINGS.reclaim.keepalive_s
-    world.pool.warn(lease.id, IDLE, "Unused.", world.at + 60)
+    world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60)
     with pytest.raises(Refused):
-        world.pool.extend(lease.id, 60, "ada")
+        world.pool.leases.extend(lease.id, 60, "ada")
     world.check()
 
 
@@ -140,7 +140,7 @@ def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
 
 
 def waits_for(world: World, lease: LeaseView) -> int:
-    return world.pool.lease(lease.id).others_wait
+    return world.pool.leases.find(lease.id).others_wait
 
 
 def test_others_wait(world: World) -> None:
@@ -168,7 +168,7 @@ def test_a_class_waits_for_its_reserved_places(world: World) -> None:
         course="vision", shape="1g.5gb", count=2, date=begins.date(), tz="UTC",
         from_time=begins.strftime("%H:%M"), to_time=(begins + timedelta(hours=1)).strftime("%H:%M"),
     )  # fmt: skip
-    world.pool.reserve(asked, "ina")
+    world.pool.reservations.make(asked, "ina")
     assert sum(waits_for(world, lease) for lease in leases) == 0
     world.pass_time(29 * 60)
     world.pool.turn()

@@ -19,7 +19,7 @@ def ticket_for(pool: Pool, asker: Principal, number: int, right: Right) -> Ticke
         Refused: there is no such ticket.
         DeniedError: 404 or 403.
     """
-    found = pool.ticket(number)
+    found = pool.tickets.find(number)
     if not asker.may(Right.SEE_NAMES, found.course, found.user):
         raise DeniedError(404, "unknown-ticket", f"You have no ticket {number}.")
     asker.require(right, found.course, found.user)
@@ -33,7 +33,7 @@ def lease_for(pool: Pool, asker: Principal, number: int, right: Right) -> LeaseV
         Refused: there is no such lease.
         DeniedError: 404 or 403.
     """
-    found = pool.lease(number)
+    found = pool.leases.find(number)
     if not asker.may(Right.SEE_NAMES, found.course, found.user):
         raise DeniedError(404, "unknown-lease", f"You have no lease {number}.")
     asker.require(right, found.course, found.user)

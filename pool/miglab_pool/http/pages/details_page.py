@@ -40,7 +40,7 @@ class Details:
 
 async def details(request: Request, asker: Who, host: Host, kind: str, thing: str = "") -> Response:
     """One thing; what is not there (any more), or not for the asker, is 404."""
-    held = await host.look(lambda pool: pool.leases())
+    held = await host.look(lambda pool: pool.leases.live())
     leases = [one for one in held if asker.may(Right.SEE_NAMES, one.course, one.user)]
     snapshot = visible_snapshot(await host.snapshot(), asker)
     look = VisiblePool(snapshot, {lease.id: lease for lease in leases}, asker, time.time())

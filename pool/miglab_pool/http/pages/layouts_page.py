@@ -51,7 +51,7 @@ async def page(request: Request) -> Response:
 
 async def _draw(request: Request, asker: Principal) -> str:
     host: PoolRunner = request.app.state.host
-    found = layouts.visible(await host.look(lambda pool: pool.layouts()), asker)
+    found = layouts.visible(await host.look(lambda pool: pool.layouts.all()), asker)
     snapshot = visible_snapshot(await host.snapshot(), asker)
     return render(
         "layouts.html",
@@ -82,7 +82,7 @@ async def preview(request: LayoutText, asker: Viewer, host: Host) -> Response:
 
 async def layout_details(asker: Viewer, host: Host, name: str) -> Response:
     """One layout that was applied, with what ends it."""
-    found = await host.look(lambda pool: pool.layouts())
+    found = await host.look(lambda pool: pool.layouts.all())
     one = next((one for one in found.layouts if one.name == name), None)
     if one is None:
         raise DeniedError(404, "no-such-page", "That is not there any more. Look again.")

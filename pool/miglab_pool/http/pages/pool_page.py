@@ -75,7 +75,7 @@ async def _still_there(request: Request) -> bool:
 async def pool_parts(request: Request, asker: Principal) -> list[Part[Any]]:
     """Every part of the page, as it is now."""
     host: PoolRunner = request.app.state.host
-    own, warned = await host.look(lambda pool: (_own(pool, asker), pool.warned()))
+    own, warned = await host.look(lambda pool: (_own(pool, asker), pool.leases.warned()))
     snapshot = visible_snapshot(await host.snapshot(), asker)
     activity = host.reclaimer.activities() if host.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
@@ -83,7 +83,7 @@ async def pool_parts(request: Request, asker: Principal) -> list[Part[Any]]:
 
 
 def _own(pool: Pool, asker: Principal) -> list[LeaseView]:
-    return pool.leases(asker.name) if asker.is_user(asker.name) else []
+    return pool.leases.live(asker.name) if asker.is_user(asker.name) else []
 
 
 def _shelf(request: Request, asker: Principal) -> PartsCache:

@@ -33,7 +33,7 @@ async def page(request: Request, monday: str = "", zone: str = "") -> Response:
 
 async def _draw(request: Request, asker: Principal, day: str, zone: str) -> str:
     host: PoolRunner = request.app.state.host
-    found = await host.look(lambda pool: pool.reservations())
+    found = await host.look(lambda pool: pool.reservations.all())
     seen = [visible_reservation(one, asker) for one in found]
     zone = zone if is_zone(zone) else usual_zone(seen)
     now = time.time()
@@ -90,7 +90,7 @@ async def new_reservation(
 
 async def reservation_details(request: Request, asker: Who, host: Host, thing: str) -> Response:
     """One reservation, with the forms that change and cancel it."""
-    found = await host.look(lambda pool: pool.reservations())
+    found = await host.look(lambda pool: pool.reservations.all())
     one = next((one for one in found if str(one.id) == thing), None)
     if one is None:
         raise DeniedError(404, "no-such-page", OUT_OF_DATE)

@@ -42,8 +42,8 @@ async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response
     """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
 
     def decision(pool: Pool) -> TicketView:
-        before = pool.ticket_of(request.user, request.server)
-        ticket = pool.request(request)
+        before = pool.tickets.of_server(request.user, request.server)
+        ticket = pool.tickets.request(request)
         is_new = before != ticket.id
         response.status_code = 201 if is_new else 200
         return ticket
@@ -75,7 +75,7 @@ async def cancel(
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, asker, ticket_id, Right.RELEASE)
-        return pool.cancel(ticket_id, asker.by)
+        return pool.tickets.cancel(ticket_id, asker.by)
 
     return await host.decide(decision)
 
@@ -83,7 +83,9 @@ async def cancel(
 @api.post("/tickets/{ticket_id}/take")
 async def take(ticket_id: int, _: Spawner, host: Host) -> LeaseView:
     """Take what is offered."""
-    ticket, lease = await host.decide(lambda pool: (pool.ticket(ticket_id), pool.take(ticket_id)))
+    ticket, lease = await host.decide(
+        lambda pool: (pool.tickets.find(ticket_id), pool.tickets.take(ticket_id))
+    )
     if ticket.state is TicketState.OFFERED:
         host.metrics.waited(lease.shape, lease.granted_at - ticket.created_at)
     return lease
@@ -97,7 +99,7 @@ def _attends(asker: Principal, ticket: TicketView) -> bool:
 def _looked_after(pool: Pool, asker: Principal, ticket_id: int) -> TicketView:
     ticket = None if asker.is_spawner else ticket_for(pool, asker, ticket_id, Right.SEE_NAMES)
     if ticket is None or _attends(asker, ticket):
-        ticket = pool.attend(ticket_id)
+        ticket = pool.tickets.attend(ticket_id)
     return ticket
 
 
@@ -115,7 +117,7 @@ async def _changed(host: PoolRunner, first: TicketView, wait_s: float) -> Ticket
         seen = host.waker.version
         now = (await host.line()).get(first.id)
         if now is None:  # being served, or over
-            now = await host.decide(lambda pool: pool.ticket(first.id))
+            now = await host.decide(lambda pool: pool.tickets.find(first.id))
         if now.state != first.state:
             return now
         is_new = first.estimate is None and now.estimate is not None
@@ -139,7 +141,7 @@ async def leases(
     """The live leases, or one user's, as far as the asker may see whose they are."""
     if user is not None and not asker.is_user(user) and asker.courses(Right.SEE_NAMES) == NOWHERE:
         raise DeniedError(403, "forbidden", "You can see your own leases only.")
-    found = await host.look(lambda pool: pool.leases(user))
+    found = await host.look(lambda pool: pool.leases.live(user))
     return [one for one in found if asker.may(Right.SEE_NAMES, one.course, one.user)]
 
 
@@ -155,14 +157,16 @@ async def lease(
 async def attach(lease_id: int, request: AttachRequest, _: Spawner, host: Host) -> LeaseView:
     """The fence: the holder exists and is not started; it may start only if this is accepted."""
     return await host.decide(
-        lambda pool: pool.attach(lease_id, request.generation, request.holder, request.ledger)
+        lambda pool: pool.leases.attach(
+            lease_id, request.generation, request.holder, request.ledger
+        )
     )
 
 
 @api.post("/leases/{lease_id}/running")
 async def running(lease_id: int, request: Fence, _: Spawner, host: Host) -> LeaseView:
     """The holder was started."""
-    return await host.decide(lambda pool: pool.running(lease_id, request))
+    return await host.decide(lambda pool: pool.leases.running(lease_id, request))
 
 
 @api.post("/leases/{lease_id}/release")
@@ -179,7 +183,7 @@ async def release(
 
     def decision(pool: Pool) -> LeaseView:
         lease_for(pool, asker, lease_id, Right.RELEASE)
-        return pool.release(lease_id, asker.by, request.reason, fence)
+        return pool.leases.release(lease_id, asker.by, request.reason, fence)
 
     return await host.decide(decision)
 
@@ -196,7 +200,7 @@ async def extend(
     def decision(pool: Pool) -> LeaseView:
         found = lease_for(pool, asker, lease_id, Right.EXTEND)
         if asker.is_user(found.user):
-            return pool.extend(lease_id, request.by_s, asker.by)
+            return pool.leases.extend(lease_id, request.by_s, asker.by)
         return pool.staff.extend(lease_id, request.by_s, asker.by, request.reason, request.seen)
 
     return await host.decide(decision)
@@ -294,7 +298,7 @@ async def _again(request: Request, before: Principal) -> Principal | None:
 async def metrics(request: Request) -> Response:
     """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
     host: PoolRunner = request.app.state.host
-    held = await host.look(lambda pool: pool.brief_leases())
+    held = await host.look(lambda pool: pool.leases.brief())
     host.metrics.gpu_call_s.set(host.gpu_call_s)
     said = await host.decide(lambda pool: pool.wellness())
     told = Told({gpu: one.health for gpu, one in said.items()})

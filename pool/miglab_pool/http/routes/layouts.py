@@ -44,13 +44,13 @@ router = APIRouter(prefix="/api/layout", responses=REFUSED)
 @router.get("")
 async def layouts(asker: Viewer, host: Host) -> Layouts:
     """What was applied, and how each GPU stands to what is in force on it."""
-    return visible(await host.look(lambda pool: pool.layouts()), asker)
+    return visible(await host.look(lambda pool: pool.layouts.all()), asker)
 
 
 @router.get("/file")
 async def as_file(_: Viewer, host: Host) -> dict[str, str]:
     """What was applied, as the text of a layout file."""
-    found = await host.look(lambda pool: pool.layouts())
+    found = await host.look(lambda pool: pool.layouts.all())
     return {"text": dump(found.layouts)}
 
 
@@ -58,7 +58,7 @@ async def as_file(_: Viewer, host: Host) -> dict[str, str]:
 async def diff(request: LayoutText, asker: Viewer, host: Host) -> list[LayoutDiff]:
     """What the layouts of a file would change now, and who is in the way; changes nothing."""
     wishes = await _wishes(request.text, request.file, request.names)
-    found = await host.look(lambda pool: pool.layout_diffs(_specs(pool, wishes)))
+    found = await host.look(lambda pool: pool.layouts.diffs(_specs(pool, wishes)))
     return [one.model_copy(update={"gpus": _visible(one.gpus, asker)}) for one in found]
 
 
@@ -70,10 +70,10 @@ async def apply(request: ApplyRequest, asker: Cutter, host: Host) -> Applied:
     def decision(pool: Pool) -> Applied:
         specs = _specs(pool, wishes)
         _check_rights(pool, asker, specs)
-        found = pool.lay(specs, asker.by, request.reason)
+        found = pool.layouts.apply(specs, asker.by, request.reason)
         mine = [gpu for gpu in found.gpus if gpu.layout in {spec.name for spec in specs}]
         warned = tuple(_ask_back(pool, asker, mine, request)) if request.now else ()
-        now = pool.layouts() if warned else found
+        now = pool.layouts.all() if warned else found
         return Applied(at=now.at, layouts=now.layouts, gpus=now.gpus, warned=warned)
 
     found = await host.decide(decision)
@@ -90,8 +90,8 @@ async def remove(
     """End a layout; its GPUs are cut on demand again, or by the layout beneath it."""
 
     def decision(pool: Pool) -> Layouts:
-        _check_rights(pool, asker, [one for one in pool.layouts().layouts if one.name == name])
-        return pool.unlay(name, asker.by, reason)
+        _check_rights(pool, asker, [one for one in pool.layouts.all().layouts if one.name == name])
+        return pool.layouts.remove(name, asker.by, reason)
 
     return visible(await host.decide(decision), asker)
 
@@ -105,9 +105,9 @@ async def conforms(request: AssertRequest, asker: Viewer, host: Host) -> Asserte
 
     def decision(pool: Pool) -> tuple[GpuLayout, ...]:
         if request.text is None:
-            return tuple(gpu for gpu in pool.layouts().gpus if gpu.layout)
+            return tuple(gpu for gpu in pool.layouts.all().gpus if gpu.layout)
         specs = _specs(pool, wishes)
-        diffs = pool.layout_diffs(specs) if request.names else pool.layouts_now(specs)
+        diffs = pool.layouts.diffs(specs) if request.names else pool.layouts.diffs_now(specs)
         return tuple(gpu for one in diffs for gpu in one.gpus)
 
     gpus = await host.decide(decision)
@@ -127,7 +127,7 @@ async def _wishes(text: str, file: str, names: Sequence[str]) -> list[LayoutDraf
 
 def _specs(pool: Pool, wishes: Iterable[LayoutDraft]) -> list[LayoutSpec]:
     try:
-        return resolve(wishes, pool.cuttable(), pool.settings.courses.keys(), pool.now)
+        return resolve(wishes, pool.layouts.cuttable(), pool.settings.courses.keys(), pool.now)
     except LayoutError as error:
         raise _bad(error) from error
 
@@ -141,8 +141,8 @@ def _bad(error: LayoutError) -> Refused:
 
 def _check_rights(pool: Pool, asker: Principal, specs: Iterable[LayoutSpec]) -> None:
     """Refuse who may not cut one of the GPUs, or give it to that course."""
-    there = {one.name: one for one in pool.layouts().layouts}
-    indexes = {gpu.uuid: gpu.index for gpu in pool.cuttable()}
+    there = {one.name: one for one in pool.layouts.all().layouts}
+    indexes = {gpu.uuid: gpu.index for gpu in pool.layouts.cuttable()}
     for spec in specs:
         before = there.get(spec.name)
         for gpu in {*spec.gpus, *(before.gpus if before else ())}:
@@ -165,7 +165,7 @@ def _ask_back(
 
 def _may_end(pool: Pool, asker: Principal, drain: LayoutDrain) -> bool:
     """Whether it is held by somebody who can be asked, and was not asked yet."""
-    lease = pool.lease(drain.lease)
+    lease = pool.leases.find(drain.lease)
     is_held = lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)
     is_asked = lease.warning is not None and lease.warning.kind is WarningKind.STAFF
     return is_held and not is_asked and asker.may(Right.RELEASE, lease.course)

@@ -71,7 +71,7 @@ def _check_addressee(pool: Pool, asker: Principal, request: MessageRequest) -> N
         return
     if asker.may(Right.MESSAGE):
         return
-    courses = {lease.course for lease in pool.leases(request.to_user)}
+    courses = {lease.course for lease in pool.leases.live(request.to_user)}
     waiting = pool.snapshot().waiting
     courses |= {ticket.course for ticket in waiting if ticket.user == request.to_user}
     if not any(asker.may(Right.MESSAGE, course) for course in courses):

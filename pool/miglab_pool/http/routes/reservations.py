@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/reservations", responses=REFUSED)
 @router.get("")
 async def reservations(asker: Who, host: Host) -> list[ReservationView]:
     """What is reserved, the next in front; who made it and what for, staff alone see."""
-    found = await host.look(lambda pool: pool.reservations())
+    found = await host.look(lambda pool: pool.reservations.all())
     return [visible_reservation(one, asker) for one in found]
 
 
@@ -29,7 +29,7 @@ async def reserve(
 ) -> ReservationView:
     """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
     asker.require(Right.RESERVE, request.course)
-    return await host.decide(lambda pool: pool.reserve(request, asker.by))
+    return await host.decide(lambda pool: pool.reservations.make(request, asker.by))
 
 
 @router.put("/{reservation_id}")
@@ -44,7 +44,7 @@ async def change(
 
     def decision(pool: Pool) -> ReservationView:
         _check_right(pool, asker, reservation_id)
-        return pool.change_reservation(reservation_id, request, asker.by)
+        return pool.reservations.change(reservation_id, request, asker.by)
 
     return await host.decide(decision)
 
@@ -60,13 +60,13 @@ async def unreserve(
 
     def decision(pool: Pool) -> ReservationView:
         _check_right(pool, asker, reservation_id)
-        return pool.unreserve(reservation_id, asker.by, reason)
+        return pool.reservations.cancel(reservation_id, asker.by, reason)
 
     return await host.decide(decision)
 
 
 def _check_right(pool: Pool, asker: Principal, number: int) -> None:
     """Refuse whoever may not reserve for the course whose it is; what is over, the pool refuses."""
-    found = next((one for one in pool.reservations() if one.id == number), None)
+    found = next((one for one in pool.reservations.all() if one.id == number), None)
     if found is not None:
         asker.require(Right.RESERVE, found.course)

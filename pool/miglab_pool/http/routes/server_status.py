@@ -21,10 +21,10 @@ async def server_status(
     server: Annotated[str, Query(max_length=SERVER_MAX)] = "",
 ) -> ServerStatus:
     """What a server has and waits for; asking keeps its place in line."""
-    return await host.decide(lambda pool: pool.server_status(user, server))
+    return await host.decide(lambda pool: pool.tickets.server_status(user, server))
 
 
 @router.get("/tickets/{ticket_id}/alternatives")
 async def alternatives(ticket_id: int, _: Spawner, host: Host) -> list[ShapeOffer]:
     """The shapes that this student could have at once by leaving the queue."""
-    return await host.look(lambda pool: pool.alternatives(ticket_id))
+    return await host.look(lambda pool: pool.tickets.alternatives(ticket_id))

@@ -47,14 +47,14 @@ async def pause(
     request: PauseRequest, asker: Annotated[Principal, needs(Right.PAUSE)], host: Host
 ) -> PoolSnapshot:
     """No new leases until `resume`; what runs, runs on."""
-    await host.decide(lambda pool: pool.pause(request.why, asker.by))
+    await host.decide(lambda pool: pool.staff.pause(request.why, asker.by))
     return await host.snapshot()
 
 
 @router.post("/pool/resume")
 async def resume(asker: Annotated[Principal, needs(Right.PAUSE)], host: Host) -> PoolSnapshot:
     """Grant leases again."""
-    await host.decide(lambda pool: pool.resume(asker.by))
+    await host.decide(lambda pool: pool.staff.resume(asker.by))
     return await host.snapshot()
 
 

@@ -55,7 +55,7 @@ class FakeLayouts:
     def cuttable(self) -> list[Cuttable]:
         return [Cuttable("GPU-0", 0, "A100", GEOMETRY)]
 
-    def layouts(self) -> Layouts:
+    def all_layouts(self) -> Layouts:
         laid = tuple(self._pool.laid.values())
         last = laid[-1] if laid else None
         gpu = GpuLayout(
@@ -64,7 +64,7 @@ class FakeLayouts:
         return Layouts(at=self.now, layouts=laid, gpus=(gpu,))
 
     def layout_diffs(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
-        return [LayoutDiff(layout=one.name, gpus=self.layouts().gpus) for one in asked]
+        return [LayoutDiff(layout=one.name, gpus=self.all_layouts().gpus) for one in asked]
 
     def layouts_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
         return [LayoutDiff(layout=one.name, gpus=()) for one in asked]
@@ -76,11 +76,11 @@ class FakeLayouts:
                 **one.model_dump(),
             )  # fmt: skip
         self._pool._changed("lay", [one.name for one in asked], by, reason)
-        return self.layouts()
+        return self.all_layouts()
 
     def unlay(self, name: str, by: str, reason: str = "") -> Layouts:
         if name not in self._pool.laid:
             raise Refused("unknown-layout", f"There is no layout {name!r}. There are: 1.", 404)
         del self._pool.laid[name]
         self._pool._changed("unlay", name, by, reason)
-        return self.layouts()
+        return self.all_layouts()

@@ -1,10 +1,11 @@
 """What staff do to the fake pool: it keeps what it is told, and refuses what is not there."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from miglab_api.gpus import GpuView, SliceView
 from miglab_api.leases import LeaseState, LeaseView
-from miglab_api.staff import AuditEntry, MessageRequest, SentMessage
+from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
 from miglab_pool.model.refused import Refused
 from miglab_pool.views.audit import Question
@@ -70,12 +71,24 @@ class FakeStaff:
 
     # -- leases and tickets -------------------------------------------------------------------
 
+    def pause(self, why: str, by: str) -> None:
+        self._did("pause", why, by)
+
+    def resume(self, by: str) -> None:
+        self._did("resume", by)
+
+    def messages_for(
+        self, user: str, server: str, courses: Collection[str]
+    ) -> tuple[StaffMessage, ...]:
+        self._pool.calls.append(("messages_for", user, server, tuple(courses)))
+        return tuple(self._pool.messages)
+
     def reclaim(
         self, number: int, why: str, by: str, warning_s: float, seen: str | None = None
     ) -> LeaseView:
         self._did("reclaim", number, why, by, warning_s, seen)
         state = LeaseState.WARNED if warning_s else LeaseState.RELEASING
-        return self._pool.lease(number).model_copy(update={"state": state})
+        return self._pool.leases.find(number).model_copy(update={"state": state})
 
     def take_back(self) -> list[LeaseView]:
         return []
@@ -84,15 +97,15 @@ class FakeStaff:
         self, number: int, by_s: float, by: str, why: str = "", seen: str | None = None
     ) -> LeaseView:
         self._did("staff_extend", number, by_s, by, why, seen)
-        return self._pool.lease(number)
+        return self._pool.leases.find(number)
 
     def put_in_front(self, number: int, why: str, by: str, seen: str | None = None) -> TicketView:
         self._did("put_in_front", number, why, by, seen)
-        return self._pool.ticket(number).model_copy(update={"is_next": True})
+        return self._pool.tickets.find(number).model_copy(update={"is_next": True})
 
     def put_back(self, number: int, by: str, why: str = "", seen: str | None = None) -> TicketView:
         self._did("put_back", number, by, why, seen)
-        return self._pool.ticket(number)
+        return self._pool.tickets.find(number)
 
     # -- messages and audit -------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
@@ -133,7 +134,7 @@ class FakePool(FakeLayouts):
     version: int = 1
     slices: list[SliceView] = field(default_factory=list)
     held: dict[int, LeaseView] = field(default_factory=dict)
-    tickets: dict[int, TicketView] = field(default_factory=dict)
+    queued: dict[int, TicketView] = field(default_factory=dict)
     reserved: dict[int, ReservationView] = field(default_factory=dict)
     messages: list[StaffMessage] = field(default_factory=list)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
@@ -157,6 +158,41 @@ class FakePool(FakeLayouts):
         """What staff do by hand."""
         return FakeStaff(self)
 
+    @property
+    def tickets(self) -> SimpleNamespace:
+        """What is asked of tickets, as the pool names it."""
+        return SimpleNamespace(
+            find=self.ticket, of_server=self.ticket_of, request=self.request, attend=self.attend,
+            take=self.take, cancel=self.cancel, cancel_of_server=self.cancel_of,
+            server_status=self.server_status, requeue=self.requeue,
+            alternatives=self.alternatives,
+        )  # fmt: skip
+
+    @property
+    def leases(self) -> SimpleNamespace:
+        """The same of leases."""
+        return SimpleNamespace(
+            find=self.lease, of_server=self.lease_of, live=self.live_leases,
+            brief=self.brief_leases, warned=self.warned, attach=self.attach, running=self.running,
+            release=self.release, extend=self.extend, keepalive=self.keepalive,
+        )  # fmt: skip
+
+    @property
+    def reservations(self) -> SimpleNamespace:
+        """The same of reservations."""
+        return SimpleNamespace(
+            all=self.all_reservations, make=self.reserve, change=self.change_reservation,
+            cancel=self.unreserve,
+        )  # fmt: skip
+
+    @property
+    def layouts(self) -> SimpleNamespace:
+        """The same of layouts."""
+        return SimpleNamespace(
+            all=self.all_layouts, cuttable=self.cuttable, diffs=self.layout_diffs,
+            diffs_now=self.layouts_now, apply=self.lay, remove=self.unlay,
+        )  # fmt: skip
+
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)
         self.version += 1
@@ -165,22 +201,20 @@ class FakePool(FakeLayouts):
         if self.queue_full:
             raise Refused("queue-full", "200 wait already. Try later, or start without a GPU.", 429)
         same = [
-            t for t in self.tickets.values() if (t.user, t.shape) == (request.user, request.shape)
+            t for t in self.queued.values() if (t.user, t.shape) == (request.user, request.shape)
         ]
         if same:
             return same[0]
-        number = len(self.tickets) + 1
-        self.tickets[number] = TicketView(
+        number = len(self.queued) + 1
+        self.queued[number] = TicketView(
             id=number, state=TicketState.WAITING, position=number, waiting=number,
             created_at=990.0, **request.model_dump(exclude={"only_if_free"}),
         )  # fmt: skip
         self._changed("request", number)
-        return self.tickets[number]
+        return self.queued[number]
 
     def ticket_of(self, user: str, server: str) -> int | None:
-        there = (
-            one.id for one in self.tickets.values() if (one.user, one.server) == (user, server)
-        )
+        there = (one.id for one in self.queued.values() if (one.user, one.server) == (user, server))
         return next(there, None)
 
     def request_of_alice(self) -> TicketView:
@@ -188,22 +222,22 @@ class FakePool(FakeLayouts):
         return self.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
 
     def ticket(self, number: int) -> TicketView:
-        if number not in self.tickets:
+        if number not in self.queued:
             raise Refused("unknown-ticket", f"There is no ticket {number}.", 404)
-        return self.tickets[number]
+        return self.queued[number]
 
     def attend(self, number: int) -> TicketView:
         self.calls.append(("attend", number))
         return self.ticket(number)
 
     def set_ticket(self, number: int, **changes: Any) -> None:
-        self.tickets[number] = self.ticket(number).model_copy(update=changes)
+        self.queued[number] = self.ticket(number).model_copy(update=changes)
         self._changed("set_ticket", number)
 
     def cancel(self, number: int, by: str, reason: str = "") -> TicketView:
         self.set_ticket(number, state=TicketState.CANCELLED, position=None, reason="cancelled")
         self._changed("cancel", number, by)
-        return self.tickets[number]
+        return self.queued[number]
 
     def take(self, number: int) -> LeaseView:
         ticket = self.ticket(number)
@@ -217,11 +251,11 @@ class FakePool(FakeLayouts):
             raise Refused("unknown-lease", f"There is no lease {number}.", 404)
         return self.held[number]
 
-    def leases(self, user: str | None = None) -> list[LeaseView]:
+    def live_leases(self, user: str | None = None) -> list[LeaseView]:
         return [lease for lease in self.held.values() if user in (None, lease.user)]
 
     def brief_leases(self) -> list[LeaseView]:
-        return self.leases()
+        return self.live_leases()
 
     def warned(self) -> frozenset[int]:
         return frozenset(lease.id for lease in self.held.values() if lease.warning is not None)
@@ -232,18 +266,12 @@ class FakePool(FakeLayouts):
 
     def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
         self.calls.append(("server_status", user, server, known))
-        found = [t for t in self.tickets.values() if (t.user, t.server) == (user, server)]
+        found = [t for t in self.queued.values() if (t.user, t.server) == (user, server)]
         return ServerStatus(lease=self.lease_of(user, server), ticket=found[0] if found else None)
 
     def alternatives(self, number: int) -> list[ShapeOffer]:
         self.ticket(number)
         return []
-
-    def messages_for(
-        self, user: str, server: str, courses: Collection[str]
-    ) -> tuple[StaffMessage, ...]:
-        self.calls.append(("messages_for", user, server, tuple(courses)))
-        return tuple(self.messages)
 
     def cancel_of(self, user: str, server: str, by: str) -> TicketView:
         ticket = self.server_status(user, server).ticket
@@ -299,7 +327,7 @@ class FakePool(FakeLayouts):
         self._changed("change_reservation", number, by)
         return self.reserved[number]
 
-    def reservations(self) -> list[ReservationView]:
+    def all_reservations(self) -> list[ReservationView]:
         return list(self.reserved.values())
 
     def unreserve(self, number: int, by: str, reason: str = "") -> ReservationView:
@@ -330,21 +358,9 @@ class FakePool(FakeLayouts):
             index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
             state=self.gpu_state, slices=tuple(self.slices), course=self.gpu_course,
         )  # fmt: skip
-        waiting = tuple(t for t in self.tickets.values() if t.state in ("waiting", "offered"))
+        waiting = tuple(t for t in self.queued.values() if t.state in ("waiting", "offered"))
         waiting = waiting if self.shows_waiting else ()
         return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
-
-    def pause(self, why: str, by: str) -> None:
-        self._changed("pause", why, by)
-
-    def resume(self, by: str) -> None:
-        self._changed("resume", by)
-
-    def adopt(self, slice_id: int, by: str) -> None:
-        self._changed("adopt", slice_id, by)
-
-    def clear(self, slice_id: int, by: str) -> None:
-        self._changed("clear", slice_id, by)
 
     def check_invariants(self) -> list[str]:
         return self.contradictions

@@ -69,7 +69,7 @@ class FullLab:
         world.run("alice", server="lab2")
         world.run("bob", "full")
         evil = world.run(EVIL, "3g.20gb", server=EVIL)
-        world.pool.warn(evil.id, WarningKind.IDLE, EVIL, world.at + 300)
+        world.pool.leases.warn(evil.id, WarningKind.IDLE, EVIL, world.at + 300)
         world.end(world.run("carol", "2g.10gb"))  # leaves a warm slice
         self.waiting = world.ask(EVIL, "7g.40gb", server="waits").id
         world.ask("alice", "7g.40gb", server="lab3")
@@ -84,9 +84,9 @@ class FullLab:
         free = next(row.id for row in slices if row.state == SliceState.FREE)
         pool.staff.quarantine(free, EVIL, by)
         pool.staff.send(MessageRequest(all=True, text=EVIL, minutes=60), by)
-        pool.reserve(CLASS, by)
-        pool.lay([LayoutSpec(name="practical", gpus={gpu: ("3g.20gb",)})], by, EVIL)
-        pool.pause(EVIL, by)
+        pool.reservations.make(CLASS, by)
+        pool.layouts.apply([LayoutSpec(name="practical", gpus={gpu: ("3g.20gb",)})], by, EVIL)
+        pool.staff.pause(EVIL, by)
 
     def _foreign(self, gpu: GpuInfo) -> None:
         """Somebody makes a slice with nvidia-smi, at the last place."""

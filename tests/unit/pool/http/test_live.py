@@ -64,7 +64,7 @@ async def test_a_poll_sleeps_through_other_changes(
     pool.request_of_alice()
     poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
     await parked(host.waker, poll)
-    await host.decide(lambda _: pool.extend(2, 60, "somebody"))
+    await host.decide(lambda _: pool.leases.extend(2, 60, "somebody"))
     await parked(host.waker, poll)
     await client.delete("/api/tickets/1", headers=as_("alice-token"))
     assert (await poll).json()["state"] == "cancelled"

@@ -139,7 +139,7 @@ async def test_the_estimated_wait_is_shown(client: httpx.AsyncClient, pool: Fake
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
     assert "<td>unknown</td>" in page
     wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
-    pool.tickets[1] = pool.tickets[1].model_copy(update={"estimate": wait})
+    pool.queued[1] = pool.queued[1].model_copy(update={"estimate": wait})
     pool.version += 1
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
     assert "in line for 1g.5gb, about 10–25 minutes." in page

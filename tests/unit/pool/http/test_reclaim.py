@@ -73,18 +73,18 @@ class ReclaimService:
     async def start(self, user: str) -> int:
         """Ask, wait, take, attach, run; returns the lease's number."""
         ticket = await self.ask(user)
-        while (await self.host.decide(lambda pool: pool.attend(ticket))).state == "waiting":
+        while (await self.host.decide(lambda pool: pool.tickets.attend(ticket))).state == "waiting":
             await self.host.waker.beyond(self.host.waker.version, 5)
-        lease = await self.host.decide(lambda pool: pool.take(ticket))
+        lease = await self.host.decide(lambda pool: pool.tickets.take(ticket))
         self.holders.there.add(HOLDERS[user])
         number, generation = lease.id, lease.generation
-        await self.host.decide(lambda pool: pool.attach(number, generation, HOLDERS[user]))
-        await self.host.decide(lambda pool: pool.running(number))
+        await self.host.decide(lambda pool: pool.leases.attach(number, generation, HOLDERS[user]))
+        await self.host.decide(lambda pool: pool.leases.running(number))
         return number
 
     async def ask(self, user: str) -> int:
         request = TicketRequest(user=user, course="ml", shape="7g.40gb")
-        return (await self.host.decide(lambda pool: pool.request(request))).id
+        return (await self.host.decide(lambda pool: pool.tickets.request(request))).id
 
     async def close(self) -> None:
         assert await self.host.stop()
@@ -145,7 +145,7 @@ async def test_from_a_report_to_the_next_in_line(
     lab.at, lab.ticks = lab.at + 61, lab.ticks + 61
     await server.post("/api/lease/signals", json=QUIET)
     await lab.look()
-    lease = await lab.host.decide(lambda pool: pool.lease(number))
+    lease = await lab.host.decide(lambda pool: pool.leases.find(number))
     assert lease.state == "releasing" and lease.release_requested_at == lab.at
     lab.holders.there.clear()  # as the hub does
     assert await lab.start("bob") > number

@@ -168,7 +168,7 @@ async def test_still_here(student: httpx.AsyncClient, pool: FakePool) -> None:
 async def test_a_server_without_a_slice(student: httpx.AsyncClient, pool: FakePool) -> None:
     """It sees its own place, and asking is what keeps it; the course of its student is told."""
     pool.held.clear()
-    pool.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
+    pool.tickets.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
     pool.messages.append(StaffMessage(id=4, at=990.0, by="ina", text="<b>Hi</b>", until=2000.0))
     said = (await student.get("/api/server?known=7", headers=as_("alice-server"))).json()
     assert (said["lease"], said["ticket"]["position"]) == (None, 1)

@@ -75,7 +75,7 @@ class ReclaimWorld(World):
         for _ in range(int(seconds / STEP_S)):
             self.pass_time(STEP_S)
             self.ticks += STEP_S
-            for case in self.pool.cases():
+            for case in self.pool.leases.cases():
                 if case.lease.id not in self.silent:
                     self.report(case.lease.id)
             self.pool.sample()
@@ -87,7 +87,7 @@ class ReclaimWorld(World):
         self.machine.add_process(lease.uuids[0], 4242, 900)
 
     def state(self, lease: LeaseView) -> LeaseState:
-        return self.pool.lease(lease.id).state
+        return self.pool.leases.find(lease.id).state
 
     def told(self, user: str) -> Explanation:
         (one,) = self.reclaimer.explain(self.pool, user)
@@ -126,12 +126,12 @@ def test_unused_is_warned_then_taken_back(lab: ReclaimWorld) -> None:
     lab.live(990)
     assert lab.state(lease) is LeaseState.RUNNING
     lab.live(30)
-    warned = lab.pool.lease(lease.id)
+    warned = lab.pool.leases.find(lease.id)
     assert warned.warning is not None and warned.warning.kind is WarningKind.IDLE
     assert warned.warning.reclaim_at == pytest.approx(lab.at + 120, abs=30)
     assert "Your files are kept" in warned.warning.reason
     lab.live(150)
-    over = lab.pool.lease(lease.id)
+    over = lab.pool.leases.find(lease.id)
     assert (over.state, over.warning) == (LeaseState.RELEASING, None)
     assert "Nothing has happened on it" in over.reason
     assert steps(lab, lease)[-2:] == ["warned", "releasing"]
@@ -152,7 +152,7 @@ def test_what_staff_ask_back_is_none_of_the_policys(
         for one in (busy, idle)
     ]
     lab.live(2400)
-    assert [lab.pool.lease(one.id).warning for one in (busy, idle)] == before
+    assert [lab.pool.leases.find(one.id).warning for one in (busy, idle)] == before
     assert lab.reclaims == []
 
 
@@ -172,10 +172,10 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(
     lease = lab.run("ada")
     lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.live(600)
-    far = lab.pool.lease(lease.id).warning
+    far = lab.pool.leases.find(lease.id).warning
     assert far is not None and far.reclaim_at == 1_003_600.0
     lab.live(90)
-    near = lab.pool.lease(lease.id).warning
+    near = lab.pool.leases.find(lease.id).warning
     assert near is not None
     assert (near.kind, near.reclaim_at) == (WarningKind.STAFF, 1_000_800.0)
     assert words in near.reason and "ina takes this slice back: “Exam.”" in near.reason
@@ -193,7 +193,7 @@ def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> 
     lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.pass_time(790)
     lab.live(60)
-    warning = lab.pool.lease(lease.id).warning
+    warning = lab.pool.leases.find(lease.id).warning
     assert warning is not None and warning.reclaim_at == 1_000_790.0 + STEP_S + LIMITS.warning_s
 
 
@@ -203,11 +203,11 @@ def test_the_lease_ends_before_staffs_warning(make_lab: MakeLab) -> None:
     lease = lab.run("ada")
     lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.live(495)
-    warning = lab.pool.lease(lease.id).warning
+    warning = lab.pool.leases.find(lease.id).warning
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, lease.ends_at)
     with pytest.raises(Refused, match="does not put this end off"):
-        lab.pool.extend(lease.id, 300, "ada")
+        lab.pool.leases.extend(lease.id, 300, "ada")
 
 
 @pytest.mark.parametrize("rules", [{}, {"limits": DRY_RUN}, {"limits": DISABLED}])
@@ -221,7 +221,7 @@ def test_what_staff_take_back_first_is_not_put_off(
     warning_s = 3600.0 if rules else 750.0
     before = lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", warning_s).warning
     lab.live(735)
-    assert lab.pool.lease(lease.id).warning == before
+    assert lab.pool.leases.find(lease.id).warning == before
 
 
 def test_sooner_when_others_wait(lab: ReclaimWorld) -> None:
@@ -229,7 +229,7 @@ def test_sooner_when_others_wait(lab: ReclaimWorld) -> None:
     leases = [lab.run(f"student{n}") for n in range(7)]
     lab.busy = {lease.id for lease in leases[1:]}
     lab.ask("next")
-    assert lab.pool.lease(leases[0].id).others_wait == 1
+    assert lab.pool.leases.find(leases[0].id).others_wait == 1
     lab.live(420)
     assert [lab.state(lease) for lease in leases] == ["warned", *["running"] * 6]
 
@@ -240,7 +240,7 @@ def test_nobody_waits_any_more(lab: ReclaimWorld) -> None:
     lab.busy = {lease.id for lease in leases[1:]}
     ticket = lab.ask("next")
     lab.live(420)
-    lab.pool.cancel(ticket.id, "next")
+    lab.pool.tickets.cancel(ticket.id, "next")
     lab.live(15)
     assert lab.state(leases[0]) is LeaseState.RUNNING
 
@@ -249,11 +249,11 @@ def test_nothing_is_taken_for_whom_it_does_not_help(lab: ReclaimWorld) -> None:
     """Who waits while the pool is paused, or for another kind of room, shrinks no limit."""
     lease = lab.run("ada")
     lab.ask("ada", "7g.40gb", server="mine")
-    assert lab.pool.lease(lease.id).others_wait == 0  # one's own ticket is nobody else's
+    assert lab.pool.leases.find(lease.id).others_wait == 0  # one's own ticket is nobody else's
     lab.ask("bob", "7g.40gb")
-    assert lab.pool.lease(lease.id).others_wait == 1
-    lab.pool.pause("repairs", "root")
-    assert lab.pool.lease(lease.id).others_wait == 0
+    assert lab.pool.leases.find(lease.id).others_wait == 1
+    lab.pool.staff.pause("repairs", "root")
+    assert lab.pool.leases.find(lease.id).others_wait == 0
 
 
 def test_activity_ends_a_warning(lab: ReclaimWorld) -> None:
@@ -289,15 +289,15 @@ def test_still_here_counts_so_often(lab: ReclaimWorld) -> None:
     lease = lab.run("ada")
     lab.live(1020)
     for left in (2, 1):
-        warning = lab.pool.lease(lease.id).warning
+        warning = lab.pool.leases.find(lease.id).warning
         assert warning is not None and warning.keepalives_left == left
-        assert lab.pool.keepalive(lease.id, "server:ada/").state is LeaseState.RUNNING
+        assert lab.pool.leases.keepalive(lease.id, "server:ada/").state is LeaseState.RUNNING
         lab.live(270)
         assert lab.state(lease) is LeaseState.RUNNING
         lab.live(45)
         assert lab.state(lease) is LeaseState.WARNED
     with pytest.raises(Refused, match="nothing has run since"):
-        lab.pool.keepalive(lease.id, "server:ada/")
+        lab.pool.leases.keepalive(lease.id, "server:ada/")
     assert lab.ledger.history("lease", str(lease.id))[0]["reason"].startswith("still here: ")
     lab.worked_at[lease.id] = lab.ticks
     lab.hold(lease)
@@ -387,7 +387,7 @@ def test_clock_jumps(lab: ReclaimWorld, jump_s: float) -> None:
     lab.live(1020)
     lab.pass_time(jump_s)
     lab.live(45)
-    warning = lab.pool.lease(other.id).warning
+    warning = lab.pool.leases.find(other.id).warning
     assert warning is not None
     assert lab.at < warning.reclaim_at <= lab.at + 120
     assert lab.state(lease) is LeaseState.RUNNING
@@ -403,12 +403,12 @@ def test_a_restart_in_mid_warning(lab: ReclaimWorld) -> None:
     lease = lab.run("ada")
     lab.live(1020)
     lab.live(90)
-    before = lab.pool.lease(lease.id).warning
+    before = lab.pool.leases.find(lease.id).warning
     lab.crash()
-    assert lab.pool.lease(lease.id).warning == before
+    assert lab.pool.leases.find(lease.id).warning == before
     lab.silent = {lease.id}
     lab.live(300)
-    after = lab.pool.lease(lease.id).warning
+    after = lab.pool.leases.find(lease.id).warning
     assert before is not None and after is not None
     assert after.reclaim_at >= before.reclaim_at + 15
     assert lab.state(lease) is LeaseState.WARNED
@@ -434,7 +434,7 @@ def test_stays_outlive_a_restart(lab: ReclaimWorld) -> None:
     """What was said before a restart still counts, and is still counted."""
     lease = lab.run("ada")
     lab.live(1020)
-    lab.pool.keepalive(lease.id, "server:ada/")
+    lab.pool.leases.keepalive(lease.id, "server:ada/")
     lab.crash()
     lab.live(270)
     assert (lab.state(lease), lab.told("ada").keepalives) == (LeaseState.RUNNING, 1)
@@ -457,12 +457,12 @@ def test_extending_ends_a_warning_about_time(make_lab: MakeLab) -> None:
     lab.busy = {lease.id}
     lab.hold(lease)
     lab.live(495)
-    warning = lab.pool.lease(lease.id).warning
+    warning = lab.pool.leases.find(lease.id).warning
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.TIME, lease.ends_at)
     with pytest.raises(Refused, match="does not put this end off"):
-        lab.pool.keepalive(lease.id, "ada")
-    assert lab.pool.extend(lease.id, 300, "ada").warning is None
+        lab.pool.leases.keepalive(lease.id, "ada")
+    assert lab.pool.leases.extend(lease.id, 300, "ada").warning is None
     lab.live(120)
     assert lab.state(lease) is LeaseState.RUNNING
     lab.live(300)
@@ -478,11 +478,11 @@ def test_the_class_ends(make_lab: MakeLab) -> None:
     lease, other = lab.run("ada"), lab.run("bob", course="vision")
     lab.busy = {lease.id, other.id}
     lab.live(690)
-    warning = lab.pool.lease(lease.id).warning
+    warning = lab.pool.leases.find(lease.id).warning
     assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.CLASS_END, 1_000_800.0)
     with pytest.raises(Refused, match="The class ends at 14:00"):
-        lab.pool.extend(lease.id, 60, "ada")
+        lab.pool.leases.extend(lease.id, 60, "ada")
     lab.live(120)
     assert lab.state(lease) is LeaseState.RELEASING
     assert lab.state(other) is LeaseState.RUNNING
@@ -506,7 +506,7 @@ def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     """The end of maintenance resumes only what maintenance paused."""
     lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
     words = "Maintenance of the lab from 14:00 to 14:05."  # as the reclaimer would say it
-    lab.pool.pause(words, "root")
+    lab.pool.staff.pause(words, "root")
     lab.live(1200)
     assert lab.pool.view.paused == words
 
@@ -540,7 +540,7 @@ def test_what_is_over_is_forgotten(lab: ReclaimWorld) -> None:
     """Neither signals nor watches outlive their lease."""
     lease = lab.run("ada")
     lab.live(30)
-    lab.end(lab.pool.lease(lease.id))
+    lab.end(lab.pool.leases.find(lease.id))
     lab.live(15)
     assert len(lab.board) == 0 and lab.reclaimer.explain(lab.pool) == []
 
@@ -550,7 +550,7 @@ def reserve(lab: ReclaimWorld, course: str, from_time: str, to_time: str) -> Non
         course=course, shape="1g.5gb", count=7, date=date(1970, 1, 13),
         from_time=from_time, to_time=to_time, tz="UTC",
     )  # fmt: skip
-    lab.pool.reserve(request, "ina")
+    lab.pool.reservations.make(request, "ina")
 
 
 def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
@@ -566,7 +566,7 @@ def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
     lab.live(1320)  # until 10:12
     assert {lab.state(lease) for lease in leases} == {LeaseState.RUNNING}
     lab.live(60)
-    warned = lab.pool.lease(leases[0].id).warning
+    warned = lab.pool.leases.find(leases[0].id).warning
     assert warned is not None and warned.kind is WarningKind.CLASS_END
     assert warned.reason.startswith("The class that reserved this slice is over at 10:15")
     ticket = lab.ask("next", course="vision")
@@ -575,7 +575,7 @@ def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
     lab.holders.there.clear()
     lab.machine.remove_process(4242)
     lab.work()
-    assert lab.pool.ticket(ticket.id).state is TicketState.OFFERED
+    assert lab.pool.tickets.find(ticket.id).state is TicketState.OFFERED
 
 
 HOPPER = changed(POOL, courses={"everyone": Course(title="Everyone", shapes=("1g.18gb",))})

@@ -1,15 +1,16 @@
-"""What staff do to the pool: each method is one transaction, answered with a view.
+"""What staff do to the pool: each method is one transaction, answered with a wire model.
 
 ``by`` is how the ledger names who does it; ``why`` is in the ledger too; ``seen`` is what that
 person saw of the thing, and if it stands otherwise by now nothing is done.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from miglab_api.gpus import GpuView, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
+from miglab_pool.door.lease_answers import lease_answer
 from miglab_pool.model.rows import LeaseRow, NoteRow, PauseKind
 from miglab_pool.rules import staff_actions
 from miglab_pool.rules.audit_wording import called
@@ -19,17 +20,18 @@ from miglab_pool.transactions.staff_common import find_gpu, find_slice, told_of
 from miglab_pool.views import audit, pool_views
 
 
-class Staff:
+class PoolStaff:
     """See the module.  Every method may raise `Refused`.
 
     Args:
         store: the pool's shared state.
-        lease_view: how a lease leaves the pool.
     """
 
-    def __init__(self, store: Store, lease_view: Callable[[LeaseRow], LeaseView]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._lease_view = lease_view
+
+    def _lease_view(self, row: LeaseRow) -> LeaseView:
+        return lease_answer(self._store, row)
 
     # -- places -------------------------------------------------------------------------------
 
@@ -92,8 +94,15 @@ class Staff:
             row = staff_gpus.adopt(self._store, number, why, by, seen)
             return pool_views.slice_view(self._store.current, row)
 
-    def pause(self, why: str, by: str, kind: PauseKind | None) -> None:
-        """Grant nothing while ``why`` is not empty.  A restart does not end it."""
+    def pause(self, why: str, by: str, kind: PauseKind = PauseKind.STAFF) -> None:
+        """No new leases until `resume`, also after a restart; what runs, runs on."""
+        self._set_pause(why, by, kind)
+
+    def resume(self, by: str) -> None:
+        """Grant again."""
+        self._set_pause("", by, None)
+
+    def _set_pause(self, why: str, by: str, kind: PauseKind | None) -> None:
         with self._store.write(durable=True) as tx:
             staff_actions.check_pause(
                 self._store.state.paused, why, told_of(self._store, "pool", "")
