@@ -39,7 +39,7 @@ from miglab_pool.transactions import (
     reservations,
     tickets,
 )
-from miglab_pool.transactions.messages import end_old as end_old_notes
+from miglab_pool.transactions.messages import end_old as end_old_messages
 from miglab_pool.views import pool_views, usage_facts
 from miglab_pool.views.lease_cases import Case
 from miglab_pool.views.usage_report import Facts
@@ -174,7 +174,7 @@ class Pool:
         with self.store.write(durable=True) as tx:
             tickets.expire(self.store, tx)
             reservations.note_phases(self.store, tx)
-            end_old_notes(self.store, tx)
+            end_old_messages(self.store, tx)
             layouts.note_phases(self.store, tx)
             grants.grant_all(self.store, tx)
             grants.cut_for_layouts(self.store, tx)

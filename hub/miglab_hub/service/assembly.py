@@ -157,7 +157,7 @@ def release_what_is_due(
     pool: Pool, count: Callable[[str], None] = lambda _kind: None
 ) -> list[LeaseView]:
     """Ask for the leases back whose time, or warning by staff, is up; returns all live leases."""
-    for _ in pool.staff.take_back():
+    for _ in pool.staff.release_reclaimed():
         count(WarningKind.STAFF.value)
     for lease in pool.leases.due():
         if lease.state is not LeaseState.RELEASING:

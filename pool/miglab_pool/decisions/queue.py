@@ -5,7 +5,7 @@ from dataclasses import replace
 from miglab_pool.decisions import quota_checks, reserved_places
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.model.once import once
-from miglab_pool.model.queue import Standing, Waiting
+from miglab_pool.model.queue import FairShareUsage, Waiting
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import FULL, TicketRow
 from miglab_pool.rules.lease_length import lasts_s
@@ -15,16 +15,16 @@ from miglab_pool.state.view import PoolView
 
 
 @once
-def standing(view: PoolView) -> Standing:
+def fair_share_usage(view: PoolView) -> FairShareUsage:
     """What everybody has used lately, and what the rule needs besides."""
     weights = {name: rules.weight for name, rules in view.settings.courses.items()}
-    return view.usage.standing(view.at, weights, view.settings.pool.ageing_s)
+    return view.usage.fair_share(view.at, weights, view.settings.pool.ageing_s)
 
 
 @once
 def line(view: PoolView) -> tuple[Waiting, ...]:
     """Everyone who waits, first in front: the order in which it is decided who is next."""
-    return tuple(in_line(_everyone(view), standing(view)))
+    return tuple(in_line(_everyone(view), fair_share_usage(view)))
 
 
 @once

@@ -11,7 +11,7 @@ from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
 from miglab_pool.door.lease_answers import lease_answer
-from miglab_pool.model.rows import LeaseRow, NoteRow, PauseKind
+from miglab_pool.model.rows import LeaseRow, MessageRow, PauseKind
 from miglab_pool.rules import staff_actions
 from miglab_pool.rules.audit_wording import called
 from miglab_pool.state.store import Store
@@ -119,10 +119,10 @@ class PoolStaff:
             row = staff_leases.reclaim(self._store, number, why, by, warning_s, seen)
             return self._lease_view(row)
 
-    def take_back(self) -> list[LeaseView]:
+    def release_reclaimed(self) -> list[LeaseView]:
         """Release the leases whose warning by staff is over; for the service's timer."""
         with self._store.lock:
-            return [self._lease_view(row) for row in staff_leases.take_back(self._store)]
+            return [self._lease_view(row) for row in staff_leases.release_reclaimed(self._store)]
 
     def extend(
         self, number: int, by_s: float, by: str, why: str = "", seen: str | None = None
@@ -186,7 +186,7 @@ class PoolStaff:
         return audit.read(self._store.ledger.path, asked)
 
 
-def _sent(row: NoteRow) -> SentMessage:
+def _sent(row: MessageRow) -> SentMessage:
     return SentMessage(
         id=row.id,
         at=row.at,
@@ -199,5 +199,5 @@ def _sent(row: NoteRow) -> SentMessage:
     )
 
 
-def _note(row: NoteRow) -> StaffMessage:
+def _note(row: MessageRow) -> StaffMessage:
     return StaffMessage(id=row.id, at=row.at, by=called(row.by), text=row.text, until=row.until)

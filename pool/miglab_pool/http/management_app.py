@@ -13,19 +13,24 @@ from miglab_pool.http.event_streams import SnapshotTexts, Streams
 from miglab_pool.http.examiner import Doctor, Look
 from miglab_pool.http.pages.router import page_router
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes.audit import router as audit_router
-from miglab_pool.http.routes.core import api, metrics
-from miglab_pool.http.routes.health import router as health_router
-from miglab_pool.http.routes.layouts import router as layout_router
-from miglab_pool.http.routes.messages import router as messages_router
-from miglab_pool.http.routes.reservations import router as reservations_router
-from miglab_pool.http.routes.server_status import router as server_status_router
-from miglab_pool.http.routes.staff import router as staff_router
-from miglab_pool.http.routes.usage import router as usage_router
+from miglab_pool.http.routes.audit_routes import router as audit_router
+from miglab_pool.http.routes.health_routes import router as health_router
+from miglab_pool.http.routes.layout_routes import router as layout_router
+from miglab_pool.http.routes.lease_routes import router as lease_router
+from miglab_pool.http.routes.message_routes import router as messages_router
+from miglab_pool.http.routes.pool_routes import metrics
+from miglab_pool.http.routes.pool_routes import router as pool_router
+from miglab_pool.http.routes.reservation_routes import router as reservations_router
+from miglab_pool.http.routes.server_status_routes import router as server_status_router
+from miglab_pool.http.routes.staff_routes import router as staff_router
+from miglab_pool.http.routes.ticket_routes import router as ticket_router
+from miglab_pool.http.routes.usage_routes import router as usage_router
 
 log = logging.getLogger(__name__)
 ROUTERS = (
-    api,
+    ticket_router,
+    lease_router,
+    pool_router,
     staff_router,
     messages_router,
     audit_router,

@@ -2,6 +2,8 @@
 
 import asyncio
 
+LONGEST_POLL_S = 30.0  # who waits for news is answered by then, changed or not
+
 
 class Notifier:
     """A version number that can be waited on, from one event loop.

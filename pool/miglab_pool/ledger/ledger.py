@@ -52,7 +52,7 @@ from miglab_pool.model.rows import (
     GpuRow,
     LayoutRow,
     LeaseRow,
-    NoteRow,
+    MessageRow,
     PauseKind,
     ReservationRow,
     Row,
@@ -117,7 +117,7 @@ class State:
         self.tickets: dict[int, TicketRow] = {}
         self.leases: dict[int, LeaseRow] = {}
         self.reservations: dict[int, ReservationRow] = {}
-        self.notes: dict[int, NoteRow] = {}
+        self.messages: dict[int, MessageRow] = {}
         self.layouts: dict[int, LayoutRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
@@ -173,7 +173,7 @@ _PLURAL = {
     "ticket": "tickets",
     "lease": "leases",
     "reservation": "reservations",
-    "note": "notes",
+    "note": "messages",
     "layout": "layouts",
 }
 _TABLES = {
@@ -557,7 +557,7 @@ class Ledger:
         planned = tables.reservations.c.state.in_(sorted(LIVE_RESERVATIONS))
         for row in self._rows(ReservationRow, tables.reservations, planned):
             state.store(row)
-        for row in self._rows(NoteRow, tables.notes, tables.notes.c.state == "open"):
+        for row in self._rows(MessageRow, tables.notes, tables.notes.c.state == "open"):
             state.store(row)
         laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
         for row in self._rows(LayoutRow, tables.layouts, laid):

@@ -35,7 +35,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Standing:
+class FairShareUsage:
     """What courses and users have used lately, and the rule's measures.
 
     Attributes:
@@ -57,7 +57,7 @@ class Standing:
         return self.now - one.since >= self.ageing_s
 
 
-ALL_EQUAL = Standing()
+ALL_EQUAL = FairShareUsage()
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,7 @@ class ReservationRow(_Numbered):
 
 
 @dataclass(frozen=True, slots=True)
-class NoteRow(_Numbered):
+class MessageRow(_Numbered):
     """What staff tell students.  Without an addressee it is for all.
 
     Attributes:
@@ -352,4 +352,4 @@ class LayoutRow(_Numbered):
         return self.state in LIVE_LAYOUTS
 
 
-Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | NoteRow | LayoutRow
+Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | MessageRow | LayoutRow

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.model.gpu import SOON, Choice, GpuOccupancy, clash, own_first
-from miglab_pool.model.queue import ALL_EQUAL, Grant, Standing, Waiting
+from miglab_pool.model.queue import ALL_EQUAL, FairShareUsage, Grant, Waiting
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.rules.queue_order import in_line
 
@@ -22,19 +22,19 @@ from miglab_pool.rules.queue_order import in_line
 
 
 def next_in_line(
-    waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], standing: Standing = ALL_EQUAL
+    waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], usage: FairShareUsage = ALL_EQUAL
 ) -> Grant | None:
     """Decide who gets slices now.
 
     Args:
         waiting: who waits, in any order.
         gpus: every GPU.
-        standing: what everybody has used lately.
+        usage: what everybody has used lately.
 
     Returns:
         The grant, or None when nobody can go now.
     """
-    return first_that_fits(in_line(waiting, standing), gpus, standing.now)
+    return first_that_fits(in_line(waiting, usage), gpus, usage.now)
 
 
 def first_that_fits(

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from miglab_pool.model.queue import Standing
+from miglab_pool.model.queue import FairShareUsage
 from miglab_pool.rules.queue_order import CHARGE_H
 
 HOUR_S = 3600.0
@@ -87,7 +87,9 @@ class UsageTotals:
         """Every lease that counts, live ones last."""
         return [*self.over, *self.live]
 
-    def standing(self, now: float, weights: Mapping[str, float], ageing_s: float) -> Standing:
+    def fair_share(
+        self, now: float, weights: Mapping[str, float], ageing_s: float
+    ) -> FairShareUsage:
         """What courses and users have used lately, for the order of the queue."""
         faded = math.exp2((self.summed_at - now) / self.half_life_s)
         sums = defaultdict(float, {key: value * faded for key, value in self.sums.items()})
@@ -95,7 +97,7 @@ class UsageTotals:
             add(sums, use, max(use.size * CHARGE_H, decayed(use, now, self.half_life_s)))
         courses = {name: n / weights.get(name, 1.0) for (what, name), n in sums.items() if what}
         users = {name: value for (what, name), value in sums.items() if not what}
-        return Standing(now, courses, users, weights, ageing_s)
+        return FairShareUsage(now, courses, users, weights, ageing_s)
 
 
 def add(sums: dict[tuple[str, str], float], use: Use, counted: float) -> None:

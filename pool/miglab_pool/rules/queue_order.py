@@ -1,16 +1,16 @@
 """Who is next: the order of the queue.  Pure: those who wait and everybody's recent use.
 
 The order: holders of a reservation in force; then those whom staff put in front; then those who
-have waited for `Standing.ageing_s`, in order of arrival; then fair share, first of courses and
-within a course of users; then arrival.  Each position is charged to its course and user as if it
-were served, so that courses, and within them users, take turns.  Once somebody has aged, only
+have waited for `FairShareUsage.ageing_s`, in order of arrival; then fair share, first of courses
+and within a course of users; then arrival.  Each position is charged to its course and user as if
+it were served, so that courses, and within them users, take turns.  Once somebody has aged, only
 reservations, staff's choice and those who came earlier go before: so nobody starves.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator
 
-from miglab_pool.model.queue import ALL_EQUAL, Standing, Waiting
+from miglab_pool.model.queue import ALL_EQUAL, FairShareUsage, Waiting
 
 CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
 GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: arrival does
@@ -19,7 +19,7 @@ GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: ar
 # -- the order ------------------------------------------------------------------------------------
 
 
-def in_line(waiting: Iterable[Waiting], standing: Standing = ALL_EQUAL) -> list[Waiting]:
+def in_line(waiting: Iterable[Waiting], usage: FairShareUsage = ALL_EQUAL) -> list[Waiting]:
     """The line, first in front; a ticket's position is its place here."""
     reserved: list[Waiting] = []
     fronts: list[tuple[float, int, Waiting]] = []
@@ -29,9 +29,9 @@ def in_line(waiting: Iterable[Waiting], standing: Standing = ALL_EQUAL) -> list[
         if one.front is not None and not one.reserved:
             fronts.append((one.front, one.ticket, one))
             continue
-        group = reserved if one.reserved else aged if standing.has_aged(one) else others
+        group = reserved if one.reserved else aged if usage.has_aged(one) else others
         group.append(one)
-    turns = _Turns(standing)
+    turns = _Turns(usage)
     first = [*turns.take(reserved), *turns.charged(one for _, _, one in sorted(fronts))]
     return [*first, *turns.charged(aged), *turns.take(others)]
 
@@ -42,10 +42,10 @@ _Entry = tuple[int, float, int, Waiting]  # of a course's heap: share of the use
 class _Turns:
     """What everybody's use would be if the line so far had been served."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._courses = dict(standing.courses)
-        self._users = dict(standing.users)
-        self._weights = standing.weights
+    def __init__(self, usage: FairShareUsage) -> None:
+        self._courses = dict(usage.courses)
+        self._users = dict(usage.users)
+        self._weights = usage.weights
 
     def charged(self, group: Iterable[Waiting]) -> Iterator[Waiting]:
         """The same order; each is charged."""

@@ -27,7 +27,7 @@ def label(row: Row) -> str:
     return f"GPU {row.idx}" if isinstance(row, GpuRow) else f"{row.what.capitalize()} {row.id}"
 
 
-def standing(row: Row) -> str:
+def status_of(row: Row) -> str:
     """How a thing stands, in the one word that a page shows: its state, or what staff made it."""
     if isinstance(row, GpuRow | SliceRow) and row.draining:
         is_drained = isinstance(row, GpuRow) or row.state in DRAINABLE
@@ -43,13 +43,13 @@ def is_as_seen(row: Row, seen: str | None) -> bool:
         return True
     if seen.isdecimal() and isinstance(row, SliceRow | LeaseRow):
         return int(seen) == row.generation
-    return seen == standing(row)
+    return seen == status_of(row)
 
 
 def changed(row: Row, seen: str | None, told: str) -> Refused:
     """It stands otherwise than was seen; ``told`` says who did what."""
     by = f": {told}" if told else ""
-    now = standing(row)
+    now = status_of(row)
     how = f"is {now} now, not {seen}" if seen != now else "is another by now"
     said = f"{label(row)} {how}{by}. Nothing was done: look again, then decide."
     return Refused("changed-meanwhile", said)

@@ -25,7 +25,7 @@ from miglab_pool.settings import PoolSettings
 from miglab_pool.state.gpu_snapshot import GpuFacts, is_whole, placed_on, profile_on
 from miglab_pool.state.view import PoolView
 
-TABLES = ("slices", "tickets", "leases", "reservations", "notes", "layouts")
+TABLES = ("slices", "tickets", "leases", "reservations", "messages", "layouts")
 NEVER = float("-inf")
 SECOND_S = 1.0
 

@@ -18,7 +18,7 @@ from miglab_pool.model.rows import (
     GpuRow,
     LayoutRow,
     LeaseRow,
-    NoteRow,
+    MessageRow,
     ReservationRow,
     SliceRow,
     TicketRow,
@@ -63,7 +63,7 @@ class PoolView:
     tickets: Mapping[int, TicketRow]
     leases: Mapping[int, LeaseRow]
     reservations: Mapping[int, ReservationRow]
-    notes: Mapping[int, NoteRow]
+    messages: Mapping[int, MessageRow]
     layouts: Mapping[int, LayoutRow]
     past: tuple[ReservationRow, ...]
     usage: UsageTotals

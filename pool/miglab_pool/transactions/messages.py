@@ -6,34 +6,34 @@ from dataclasses import replace
 from miglab_api.staff import MessageRequest
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
-from miglab_pool.model.rows import NoteRow
+from miglab_pool.model.rows import MessageRow
 from miglab_pool.state.store import Store
 
-NOTES_MAX = 200
+MESSAGES_MAX = 200
 OVER = "over"
 
 
-def is_for(row: NoteRow, user: str, server: str, courses: Collection[str]) -> bool:
+def is_for(row: MessageRow, user: str, server: str, courses: Collection[str]) -> bool:
     """Whether a message is for whoever is at this server.  Pure."""
     if row.to_user is not None:
         return row.to_user == user and row.to_server in (None, server)
     return row.to_course is None or row.to_course in courses
 
 
-def send(store: Store, asked: MessageRequest, by: str) -> NoteRow:
+def send(store: Store, asked: MessageRequest, by: str) -> MessageRow:
     """Show a message from now on."""
     with store.write(durable=True) as tx:
         end_old(store, tx)
         if asked.to_course is not None and asked.to_course not in store.settings.courses:
             raise Refused("not-in-course", f"There is no course {asked.to_course!r} here.", 404)
-        if len(store.state.notes) >= NOTES_MAX:
+        if len(store.state.messages) >= MESSAGES_MAX:
             raise Refused(
                 "too-many-messages",
-                f"{NOTES_MAX} messages are shown already, which is as many as may be. "
+                f"{MESSAGES_MAX} messages are shown already, which is as many as may be. "
                 "End some that are not needed any more.",
                 429,
             )
-        row = NoteRow(
+        row = MessageRow(
             id=store.ledger.new_id("note"),
             at=tx.at,
             by=by,
@@ -47,15 +47,15 @@ def send(store: Store, asked: MessageRequest, by: str) -> NoteRow:
     return row
 
 
-def find(store: Store, number: int) -> NoteRow:
+def find(store: Store, number: int) -> MessageRow:
     """A message that is shown; Refused if there is none of this number, or it is over."""
-    row = store.state.notes.get(number)
+    row = store.state.messages.get(number)
     if row is None:
         raise Refused("unknown-message", f"No message {number} is shown (any more).", 404)
     return row
 
 
-def end(store: Store, number: int, by: str, why: str) -> NoteRow:
+def end(store: Store, number: int, by: str, why: str) -> MessageRow:
     """Show it no longer."""
     with store.write(durable=True) as tx:
         row = replace(find(store, number), state=OVER)
@@ -65,13 +65,13 @@ def end(store: Store, number: int, by: str, why: str) -> NoteRow:
 
 def end_old(store: Store, tx: Transaction) -> None:
     """Note as over what is shown no longer."""
-    for row in list(store.state.notes.values()):
+    for row in list(store.state.messages.values()):
         if row.until <= tx.at:
             tx.put(replace(row, state=OVER), reason="its time is over")
 
 
-def shown(store: Store) -> list[NoteRow]:
+def shown(store: Store) -> list[MessageRow]:
     """What is shown now, the newest first."""
     now = store.now()
-    rows = [row for row in store.state.notes.values() if row.until > now]
+    rows = [row for row in store.state.messages.values() if row.until > now]
     return sorted(rows, key=lambda row: (-row.at, -row.id))

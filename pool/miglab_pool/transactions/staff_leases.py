@@ -21,7 +21,7 @@ def reclaim(
         return leases.release_in(store, tx, row, by, staff_actions.asked_back(by, why), "reclaim")
 
 
-def take_back(store: Store) -> list[LeaseRow]:
+def release_reclaimed(store: Store) -> list[LeaseRow]:
     """Release the leases whose warning by staff is over, in the name of whoever gave it."""
     now = store.now()
     due = [row for row in store.state.leases.values() if staff_actions.is_due(row, now)]

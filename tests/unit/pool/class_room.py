@@ -264,7 +264,7 @@ class ClassRoom(World):
 
     def staff_reclaim(self, user: str, warning_s: float) -> None:
         """Take back what a user holds, or what staff had asked back."""
-        self.pool.staff.take_back()
+        self.pool.staff.release_reclaimed()
         for lease in self.pool.leases.live(user):
             self.pool.staff.reclaim(lease.id, "exam", "person:ina", warning_s)
 

@@ -14,7 +14,7 @@ from miglab_pool.decisions.forecast.estimate import forecast
 from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Scene
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import Standing, Waiting
+from miglab_pool.model.queue import FairShareUsage, Waiting
 from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.queue_order import in_line
 from miglab_pool.rules.reservation_seats import Spot, keep, without
@@ -46,7 +46,7 @@ def scene(*ends_s: float | None, line: int = 1, **more: object) -> Scene:
         "gpus": (occupancy,),
         "holdings": holdings,
         "lately": Lately(),
-        "standing": Standing(now=0.0),
+        "usage": FairShareUsage(now=0.0),
         **more,
     }
     return Scene(**values)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_the_idle_may_go_sooner() -> None:
 
 def test_nobody_waits_longer_than_one_may() -> None:
     """The range ends where the ticket would be refused."""
-    one = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, standing=Standing(now=950.0))
+    one = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
     found = estimate(one)
     assert found is not None
     assert found.high_s <= 50.0
@@ -143,9 +143,9 @@ def test_lighter_newcomers_are_reckoned_with() -> None:
     """Where others with less use keep coming, the heavy one's range reaches further."""
     comers = (waiting(0),)
     busy = replace(KNOWN, comers=comers, every_s=60.0)
-    heavy = Standing(now=0.0, users={"u1": 9.0}, ageing_s=3000.0)
+    heavy = FairShareUsage(now=0.0, users={"u1": 9.0}, ageing_s=3000.0)
     alone, passed = (
-        estimate(scene(*[None] * 7, lately=lately, standing=heavy)) for lately in (KNOWN, busy)
+        estimate(scene(*[None] * 7, lately=lately, usage=heavy)) for lately in (KNOWN, busy)
     )
     assert alone is not None
     assert passed is not None
@@ -265,7 +265,7 @@ class Class:
         self.users[one.user] = self.users.get(one.user, 0.0) + one.size * (ends - began) / HOUR_S
 
     def _grant(self) -> bool:
-        grant = next_in_line(self.line, [self._occupancy()], self._standing())
+        grant = next_in_line(self.line, [self._occupancy()], self._usage())
         if grant is None:
             return False
         one = next(each for each in self.line if each.ticket == grant.ticket)
@@ -297,14 +297,14 @@ class Class:
             Holding(((gpu_, made),), self.now - began, HOUR_S * 2 - (self.now - began), None)
             for _, _, began, _, gpu_, made in self.live
         )
-        line = tuple(in_line(self.line, self._standing()))
+        line = tuple(in_line(self.line, self._usage()))
         gpus = (self._occupancy(),)
         return Scene(
             line,
             gpus,
             holdings,
             lately,
-            self._standing(),
+            self._usage(),
             longest_wait_s=12 * HOUR_S,
             bookings=self._bookings(),
         )
@@ -315,11 +315,11 @@ class Class:
     def _occupancy(self) -> GpuOccupancy:
         return without(gpu("x", *(lease[5] for lease in self.live)), self.closed)
 
-    def _standing(self) -> Standing:
+    def _usage(self) -> FairShareUsage:
         users = dict(self.users)
         for lease in self.live:
             users[lease[3].user] = users.get(lease[3].user, 0.0) + lease[3].size
-        return Standing(self.now, {}, users, {}, 1800.0)
+        return FairShareUsage(self.now, {}, users, {}, 1800.0)
 
 
 def exponential(dice: random.Random) -> float:

@@ -12,7 +12,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.ledger.usage_history import Uses
 from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import Standing, Waiting
+from miglab_pool.model.queue import FairShareUsage, Waiting
 from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use, decayed
 from miglab_pool.rules.queue_order import GRAIN_H, in_line
@@ -30,8 +30,8 @@ def ticket(number: int, user: str = "", course: str = "a", **more: object) -> Wa
     return Waiting(number, course=course, user=user or f"u{number}", **values)  # type: ignore[arg-type]
 
 
-def order(waiting: list[Waiting], **standing: object) -> list[int]:
-    return [one.ticket for one in in_line(waiting, Standing(**standing))]  # type: ignore[arg-type]
+def order(waiting: list[Waiting], **usage: object) -> list[int]:
+    return [one.ticket for one in in_line(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
 
 
 # -- the order ------------------------------------------------------------------------------------
@@ -52,8 +52,8 @@ def test_small_differences_leave_arrival() -> None:
 def test_course_before_user() -> None:
     """The course that used less goes first, whatever its user used."""
     line = [ticket(1, "light", "busy"), ticket(2, "heavy", "idle")]
-    standing = {"users": {"heavy": 9.0}, "courses": {"busy": 5.0, "idle": 1.0}}
-    assert order(line, **standing) == [2, 1]
+    usage = {"users": {"heavy": 9.0}, "courses": {"busy": 5.0, "idle": 1.0}}
+    assert order(line, **usage) == [2, 1]
 
 
 def test_equal_courses_take_turns() -> None:
@@ -173,7 +173,7 @@ class FairShareWorld:
 
     def _grant(self) -> bool:
         gpus = [self._occupancy(name) for name in ("x", "y")]
-        grant = next_in_line(self.line, gpus, self._standing())
+        grant = next_in_line(self.line, gpus, self._usage())
         if grant is None:
             return False
         (choice,) = grant.choices
@@ -188,11 +188,11 @@ class FairShareWorld:
     def _occupancy(self, name: str) -> GpuOccupancy:
         return gpu(name, *(lease.placed for lease in self.live if lease.gpu == name))
 
-    def _standing(self) -> Standing:
+    def _usage(self) -> FairShareUsage:
         users = {"heavy": 300.0}
         for lease in self.live:
             users[lease.one.user] = float(lease.one.size)
-        return Standing(self.now, {}, users, {}, self.ageing_s)
+        return FairShareUsage(self.now, {}, users, {}, self.ageing_s)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -253,16 +253,16 @@ def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
     world = heavy_world(make_world)
     for user, shape in (("ada", "3g.20gb"), ("bob", "1g.5gb"), ("ada", "2x1g.5gb")):
         lease = world.run(user, shape)
-        world.pool.view.usage.standing(world.at, {}, 1.0)
+        world.pool.view.usage.fair_share(world.at, {}, 1.0)
         world.pass_time(3 * HOUR_S)
         world.end(lease)
     world.run("cy", "1g.5gb")
     world.pass_time(2 * HOUR_S)
-    kept = world.pool.view.usage.standing(world.at, {}, 1.0)
+    kept = world.pool.view.usage.fair_share(world.at, {}, 1.0)
     fresh = (
         Uses(world.ledger, SETTINGS.pool.fair_half_life_s)
         .totals(world.at)
-        .standing(world.at, {}, 1.0)
+        .fair_share(world.at, {}, 1.0)
     )
     assert kept.users == pytest.approx(fresh.users)
     assert kept.courses == pytest.approx(fresh.courses)
@@ -275,7 +275,7 @@ def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
 def test_a_grant_counts_at_once(world: World) -> None:
     """Who was just granted slices has a lease on the account, before a minute has passed."""
     world.run("ada", "3g.20gb")
-    assert world.pool.view.usage.standing(world.at, {}, 1.0).users["ada"] == 4.0
+    assert world.pool.view.usage.fair_share(world.at, {}, 1.0).users["ada"] == 4.0
 
 
 def test_a_rolled_back_end_is_undone(world: World) -> None:

@@ -326,9 +326,9 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     ):
         refusal(call)
     world.pass_time(59.0)
-    assert world.pool.staff.take_back() == []
+    assert world.pool.staff.release_reclaimed() == []
     world.pass_time(1.0)
-    (over,) = world.pool.staff.take_back()
+    (over,) = world.pool.staff.release_reclaimed()
     assert (over.id, over.state) == (lease.id, LeaseState.RELEASING)
     assert "the exam" in over.reason
     assert last(world, "lease", lease.id)[1] == INA
@@ -343,7 +343,7 @@ def test_a_warning_by_staff_outlives_the_pool(world: World) -> None:
     world.crash()
     assert world.pool.leases.find(lease.id).warning == before
     world.pass_time(61.0)
-    assert [one.id for one in world.pool.staff.take_back()] == [lease.id]
+    assert [one.id for one in world.pool.staff.release_reclaimed()] == [lease.id]
     assert last(world, "lease", lease.id)[1] == INA
 
 
@@ -410,7 +410,7 @@ def test_staff_let_a_holder_keep_it(world: World) -> None:
     assert (kept.state, kept.warning) == (LeaseState.RUNNING, None)
     assert last(world, "lease", lease.id) == ("keep", JO, "She may go on.")
     world.pass_time(100.0)
-    assert world.pool.staff.take_back() == []
+    assert world.pool.staff.release_reclaimed() == []
 
 
 def test_staff_cannot_extend_beyond_a_class_end(world: World) -> None:

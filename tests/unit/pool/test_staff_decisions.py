@@ -51,7 +51,7 @@ TICKET = TicketRow(9, "bob", "", "ml", "1g.5gb", "1g.5gb", TicketState.WAITING, 
 )
 def test_how_a_thing_stands(row: Row, standing: str) -> None:
     """In the one word that pages show and send back; then it is as it was seen."""
-    assert staff_actions.standing(row) == standing
+    assert staff_actions.status_of(row) == standing
     assert staff_actions.is_as_seen(row, standing) and staff_actions.is_as_seen(row, None)
     assert not staff_actions.is_as_seen(row, "elsewhere")
 

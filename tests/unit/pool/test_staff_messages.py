@@ -13,9 +13,9 @@ from tests.pool_settings import changed
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
 from miglab_pool.ledger.reading import reading
 from miglab_pool.model.refused import Refused
-from miglab_pool.model.rows import NoteRow
+from miglab_pool.model.rows import MessageRow
 from miglab_pool.rules.audit_wording import Step, ago, called, did, told
-from miglab_pool.transactions.messages import NOTES_MAX, is_for
+from miglab_pool.transactions.messages import MESSAGES_MAX, is_for
 from miglab_pool.views.audit import Question, query
 
 from .conftest import SETTINGS, World
@@ -108,7 +108,7 @@ def test_messages_outlive_the_pool(world: World) -> None:
 
 def test_only_so_many_messages(world: World) -> None:
     """So that no page drowns; what is over does not count."""
-    for _ in range(NOTES_MAX):
+    for _ in range(MESSAGES_MAX):
         world.pool.staff.send(note(all=True, minutes=1.0), INA)
     with pytest.raises(Refused) as caught:
         world.pool.staff.send(note(all=True), INA)
@@ -149,7 +149,7 @@ def test_nobody_reads_what_is_for_others(
     user: str, server: str, courses: set[str], to: tuple[str | None, str | None, str | None]
 ) -> None:
     """Whatever the addressee: who reads it is that user at that server, or in that course."""
-    row = NoteRow(1, 0.0, INA, *to, text="Hello.", until=1.0)
+    row = MessageRow(1, 0.0, INA, *to, text="Hello.", until=1.0)
     if is_for(row, user, server, courses):
         assert row.to_user in (None, user)
         assert row.to_user is None or row.to_server in (None, server)

@@ -205,7 +205,7 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
         lease = world.run(user)
         world.pool.staff.reclaim(lease.id, "the room is needed", "person:ina", warning_s)
     world.pass_time(6)
-    world.pool.staff.take_back()
+    world.pool.staff.release_reclaimed()
     ended = world.run("dee")
     world.pass_time(100)
     world.pool.leases.release(ended.id, "pool", "its time is up")

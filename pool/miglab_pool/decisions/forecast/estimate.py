@@ -62,8 +62,8 @@ def _watched(scene: Scene) -> list[int]:
 
 
 def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitEstimate:
-    since = {each.ticket: each.since for each in scene.line}.get(one, scene.standing.now)
-    most_s = max(0.0, since + scene.longest_wait_s - scene.standing.now)
+    since = {each.ticket: each.since for each in scene.line}.get(one, scene.usage.now)
+    most_s = max(0.0, since + scene.longest_wait_s - scene.usage.now)
     waits = sorted(min(run.get(one, most_s), most_s) for run in runs)
     return WaitEstimate(
         low_s=_at(waits, LOW),
@@ -89,7 +89,5 @@ def _who_may_pass(scene: Scene) -> frozenset[tuple[str, str]]:
 
 def _may_pass(comer: Waiting, scene: Scene) -> bool:
     """Whether somebody who came now would not be the last in line."""
-    line = in_line(
-        [*scene.line, replace(comer, ticket=-1, since=scene.standing.now)], scene.standing
-    )
+    line = in_line([*scene.line, replace(comer, ticket=-1, since=scene.usage.now)], scene.usage)
     return bool(scene.line) and line[-1].ticket != -1

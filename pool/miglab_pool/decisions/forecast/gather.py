@@ -41,7 +41,7 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
         gpus=(*reserved_places.open_gpus(view), *_whole(view)),
         holdings=tuple(_holdings(view, at)),
         lately=_lately(view, at),
-        standing=queue.standing(view),
+        usage=queue.fair_share_usage(view),
         lease_s=view.settings.pool.longest_lease_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
         asking={number: reservations.profiles(shape) for number, shape in newcomers.items()},
@@ -53,7 +53,7 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
 def kept(scene: Scene, newcomers: Mapping[int, str], found: Mapping[int, WaitEstimate]) -> Forecast:
     """What came of a scene, to be remembered."""
     return Forecast(
-        at=scene.standing.now,
+        at=scene.usage.now,
         of_tickets={one: said for one, said in found.items() if one not in newcomers},
         of_shapes={newcomers[one]: said for one, said in found.items() if one in newcomers},
     )

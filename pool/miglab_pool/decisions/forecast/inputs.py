@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import Standing, Waiting
+from miglab_pool.model.queue import FairShareUsage, Waiting
 
 Place = tuple[str, Placed]  # a slice's place, and on which GPU
 
@@ -88,7 +88,7 @@ class Scene:
         line: who waits, first in front.
         asking: shapes that a newcomer might ask for, with a number that stands for the newcomer.
         gpus: every GPU; the places of ``holdings`` are part of ``live``.
-        standing: what everybody has used lately; its ``now`` is the moment of the forecast.
+        usage: what everybody has used lately; its ``now`` is the moment of the forecast.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
         longest_wait_s: nobody waits longer: the ticket is then refused.
         bookings: what is reserved, as far ahead as anybody waits.
@@ -98,7 +98,7 @@ class Scene:
     gpus: tuple[GpuOccupancy, ...]
     holdings: tuple[Holding, ...]
     lately: Lately
-    standing: Standing
+    usage: FairShareUsage
     lease_s: float | None = None
     longest_wait_s: float = 3600.0
     asking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

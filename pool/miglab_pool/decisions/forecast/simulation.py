@@ -48,8 +48,8 @@ class Future:
         passing: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
         self._scene, self._source, self._passing = scene, source, passing
-        self._now = scene.standing.now
-        self._courses, self._users = dict(scene.standing.courses), dict(scene.standing.users)
+        self._now = scene.usage.now
+        self._courses, self._users = dict(scene.usage.courses), dict(scene.usage.users)
         self._line = list(scene.line)
         self._gpus = {occupancy.gpu: occupancy for occupancy in scene.gpus}
         self._order = count()
@@ -130,10 +130,10 @@ class Future:
         if (comer.course, comer.user) not in self._passing:
             self._line.append(new)  # last, but may take room that the first leaves
         else:
-            standing = replace(
-                self._scene.standing, now=self._now + at_s, courses=self._courses, users=self._users
+            usage = replace(
+                self._scene.usage, now=self._now + at_s, courses=self._courses, users=self._users
             )
-            self._line = in_line([*self._line, new], standing)
+            self._line = in_line([*self._line, new], usage)
         is_same_first = self._line[0].ticket == self._first
         self._may_serve = not is_same_first or self._kind(new) not in self._refused
 
@@ -175,7 +175,7 @@ class Future:
 
     def _note(self, one: Waiting, at_s: float) -> None:
         cost = one.size * CHARGE_H
-        weight = self._scene.standing.weights.get(one.course, 1.0)
+        weight = self._scene.usage.weights.get(one.course, 1.0)
         self._courses[one.course] = self._courses.get(one.course, 0.0) + cost / weight
         self._users[one.user] = self._users.get(one.user, 0.0) + cost
         if one.ticket in self._left:

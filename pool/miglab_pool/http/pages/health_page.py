@@ -14,7 +14,7 @@ from miglab_pool.http.examiner import Doctor
 from miglab_pool.http.pages.elements.wording import short
 from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes.health import health_of
+from miglab_pool.http.routes.health_routes import health_of
 from miglab_pool.model.memory import Wellness
 from miglab_pool.views.health_findings import HOT_C, HealthFinding, of_gpu, of_pool
 from miglab_pool.worker.gpu_health import BY, Condition, Happening

@@ -18,7 +18,7 @@ from miglab_pool.http.pages.drawing.layout_drawing import changes
 from miglab_pool.http.pages.elements.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes import layouts
+from miglab_pool.http.routes import layout_routes
 
 Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
 STATE_WORDS = {
@@ -51,7 +51,7 @@ async def page(request: Request) -> Response:
 
 async def _draw(request: Request, asker: Principal) -> str:
     host: PoolRunner = request.app.state.host
-    found = layouts.visible(await host.look(lambda pool: pool.layouts.all()), asker)
+    found = layout_routes.visible(await host.look(lambda pool: pool.layouts.all()), asker)
     snapshot = visible_snapshot(await host.snapshot(), asker)
     return render(
         "layouts.html",
@@ -70,7 +70,7 @@ async def _draw(request: Request, asker: Principal) -> str:
 
 async def preview(request: LayoutText, asker: Viewer, host: Host) -> Response:
     """What the layouts of a file would change now, and the form that applies them."""
-    found = await layouts.diff(request, asker, host)
+    found = await layout_routes.diff(request, asker, host)
     snapshot = visible_snapshot(await host.snapshot(), asker)
     now = time.time()
     drawn = [(one, changes(one.gpus, snapshot.gpus, now)) for one in found]

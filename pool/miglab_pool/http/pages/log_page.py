@@ -23,8 +23,8 @@ from miglab_pool.http.pages.elements.wording import left, moment, second
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.log_query import KINDS, Wanted, question, sheet_query, wanted_of
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes import messages
-from miglab_pool.http.routes.audit import courses_of
+from miglab_pool.http.routes import message_routes
+from miglab_pool.http.routes.audit_routes import courses_of
 from miglab_pool.rules.audit_wording import called, did
 from miglab_pool.views.audit import LIMIT_MAX
 
@@ -132,8 +132,8 @@ def _states(one: AuditEntry) -> str:
 
 async def _messages(asker: Principal, host: PoolRunner) -> Sequence[tuple[SentMessage, str, bool]]:
     """What is shown now: each message, to whom, and whether the asker may withdraw it."""
-    found = await messages.messages(asker, host) if asker.has(Right.MESSAGE) else []
-    return [(one, to_whom(one), messages.may_end(asker, one)) for one in found]
+    found = await message_routes.messages(asker, host) if asker.has(Right.MESSAGE) else []
+    return [(one, to_whom(one), message_routes.may_end(asker, one)) for one in found]
 
 
 def to_whom(message: SentMessage) -> str:
@@ -148,7 +148,7 @@ async def message_details(
     asker: Annotated[Principal, needs(Right.MESSAGE)], host: Host, thing: str
 ) -> Response:
     """One message, with the form that withdraws it; what is not shown (any more) is 404."""
-    found = await messages.messages(asker, host)
+    found = await message_routes.messages(asker, host)
     message = next((one for one in found if str(one.id) == thing), None)
     if message is None:
         raise DeniedError(404, "no-such-page", GONE)
@@ -158,7 +158,7 @@ async def message_details(
         ("Message", message.text),
         ("Time", left(message.until, time.time())),
     ]
-    acts = [_withdraw(message)] if messages.may_end(asker, message) else []
+    acts = [_withdraw(message)] if message_routes.may_end(asker, message) else []
     title = f"Message to {to_whom(message)}"
     return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
 

@@ -14,7 +14,7 @@ from miglab_pool.http.pages.drawing import usage_plots
 from miglab_pool.http.pages.elements.wording import short
 from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes.usage import FIRST_DAY, UsageQuery, told
+from miglab_pool.http.routes.usage_routes import FIRST_DAY, UsageQuery, told
 from miglab_pool.views.usage_period import DAY, BadPeriod, days, period_of
 from miglab_pool.views.usage_report import Period
 

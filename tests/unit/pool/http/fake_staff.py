@@ -90,7 +90,7 @@ class FakeStaff:
         state = LeaseState.WARNED if warning_s else LeaseState.RELEASING
         return self._pool.leases.find(number).model_copy(update={"state": state})
 
-    def take_back(self) -> list[LeaseView]:
+    def release_reclaimed(self) -> list[LeaseView]:
         return []
 
     def extend(

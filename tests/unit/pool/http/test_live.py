@@ -13,8 +13,8 @@ from miglab_pool.http import management_app
 from miglab_pool.http.access.auth import STAFF_SCOPE, SignIn, asker_from
 from miglab_pool.http.notifier import Notifier
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes import core as management
-from miglab_pool.http.routes.core import events
+from miglab_pool.http.routes import pool_routes, ticket_routes
+from miglab_pool.http.routes.pool_routes import events
 
 from .conftest import as_
 from .fakes import BOOK, OWNERS, SECRET, FakePool, FakeTokens, person
@@ -32,7 +32,7 @@ async def test_a_poll_answers_when_the_place_changes(
     client: httpx.AsyncClient, host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ticket moves from second to first, and the poll answers."""
-    monkeypatch.setattr(management, "PLACE_REST_S", 0.0)
+    monkeypatch.setattr(ticket_routes, "PLACE_REST_S", 0.0)
     pool.request_of_alice()
     path = "/api/tickets/1?wait_s=20"
     poll = asyncio.create_task(client.get(path, headers=as_("alice-token")))
@@ -46,7 +46,7 @@ async def test_a_place_is_told_with_rests_and_an_offer_at_once(
     client: httpx.AsyncClient, host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that moves does not wake everybody in it each time; who is served hears it at once."""
-    monkeypatch.setattr(management, "PLACE_REST_S", 10.0)
+    monkeypatch.setattr(ticket_routes, "PLACE_REST_S", 10.0)
     pool.request_of_alice()
     poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
     await parked(host.waker, poll)
@@ -113,7 +113,7 @@ async def test_a_lost_role_hides_the_names(
     host: PoolRunner, app: FastAPI, tokens: FakeTokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights are asked again while nothing happens: names vanish, a sign-out ends the stream."""
-    monkeypatch.setattr(management, "LONGEST_POLL_S", 0.001)
+    monkeypatch.setattr(pool_routes, "LONGEST_POLL_S", 0.001)
     monkeypatch.setitem(OWNERS, "token", person("ina", STAFF_SCOPE))
     async with asyncio.timeout(5):
         stream = events(asker_from(OWNERS["token"], BOOK), host, from_("token", app))

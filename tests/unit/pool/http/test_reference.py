@@ -12,17 +12,6 @@ from miglab_pool.http.errors import REASONS
 from miglab_pool.http.gpu_metrics import GPU_STATES
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes import (
-    audit,
-    core,
-    health,
-    layouts,
-    messages,
-    reservations,
-    server_status,
-    staff,
-    usage,
-)
 from miglab_pool.model import rows
 from miglab_pool.worker.jobs import JobKind
 
@@ -46,17 +35,7 @@ def served(router: object) -> set[tuple[str, str]]:
     [
         (
             "Management listener",
-            (
-                core.api,
-                staff.router,
-                messages.router,
-                audit.router,
-                layouts.router,
-                reservations.router,
-                server_status.router,
-                usage.router,
-                health.router,
-            ),
+            management_app.ROUTERS,
         ),
         ("Student listener", (student_app.api,)),
     ],

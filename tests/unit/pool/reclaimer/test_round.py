@@ -182,7 +182,7 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(
     notes = [row["reason"] for row in lab.ledger.history("lease", str(lease.id))]
     assert [words in note for note in notes].count(True) == 1
     lab.live(120)
-    assert [one.id for one in lab.pool.staff.take_back()] == [lease.id]
+    assert [one.id for one in lab.pool.staff.release_reclaimed()] == [lease.id]
 
 
 def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> None:
