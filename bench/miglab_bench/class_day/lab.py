@@ -59,10 +59,21 @@ class Rack:
         for driver in self._drivers.values():
             driver.close()
 
+    longest_call_s = 0.0
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The GPUs."""
+        return tuple(self._drivers)
+
     def gpus(self) -> list[GpuInfo]:
         """Every GPU, numbered anew."""
-        found = [info for driver in self._drivers.values() for info in driver.gpus()]
-        return [replace(info, index=index) for index, info in enumerate(found)]
+        return [self.info(uuid) for uuid in self.uuids]
+
+    def info(self, gpu_uuid: str) -> GpuInfo:
+        """As the GPU's own driver says, numbered anew."""
+        found = self._drivers[gpu_uuid].info(gpu_uuid)
+        return replace(found, index=self.uuids.index(gpu_uuid))
 
     def versions(self) -> Versions:
         """As any GPU's driver says."""
