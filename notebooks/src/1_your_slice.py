@@ -129,7 +129,7 @@ def naive_and_honest(size=SIZE, rounds=20):
 
 
 # %% [markdown]
-# Predict: from the naive to the honest timer, does the time rise, stay flat, or fall? And how far?
+# **Predict:** from the naive to the honest timer, does the time rise, stay flat, or fall?
 
 # %%
 lies = labkit.experiment("T-2", labkit.together(naive_and_honest, ("unwaited", "waited"), seconds=8))
@@ -180,6 +180,7 @@ print(timer_verdict)
 # %% [markdown]
 # Now on the real device, against labkit's timer, in turns and on the same work.
 # The claim has two sides: a timer that is too fast is as wrong as one that is too slow.
+# **Predict** how many milliseconds one product takes.
 
 # %%
 def both_timers(size=SIZE, rounds=80):
@@ -221,7 +222,7 @@ print(inspect.getsource(labkit.timing.timing_loop))
 # The same function against itself: the true ratio is 1.
 # If even that is uncertain by more than 5 %, nothing subtler can be measured here now,
 # and it is the neighbours, the clock or the CPU quota that speak.
-# Predict the upper end of the interval around 1 that the panel will show.
+# **Predict** the upper end of the interval around 1 that the panel will show.
 
 # %%
 itself = labkit.compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
@@ -411,7 +412,7 @@ labkit.summary("T-1", "T-2", "T-3", "T-4")
 # ## Optional: small work on a big device
 #
 # Small matrices reach few operations per second: there is too little work to keep every SM busy.
-# Predict whether the rate rises, stays flat or falls with the size.
+# **Predict** whether the rate rises, stays flat or falls with the size.
 
 # %%
 SIZES = (512, 1024, 4096, 8192) if ON_GPU else (32, 64, 128, 256, 512)

@@ -47,7 +47,7 @@ def matmul(size=SIZE, dtype="float32"):
 
 # %% [markdown]
 # On the x axis: how many times fewer SMs. On the y axis: how many times longer.
-# Predict the time on the smallest part, as a multiple of the time on the whole.
+# **Predict** how many times longer it takes on the smallest part.
 # CERN's ratios (7g over 3g, 3g over 2g, 2g over 1g of an A100) are drawn beside your points.
 
 # %%
@@ -140,7 +140,7 @@ def copy(mib=COPY_MIB):
 
 
 # %% [markdown]
-# The smallest part has that many times fewer SMs: how many times longer will its copy take?
+# The smallest part has that many times fewer SMs. **Predict** how many times longer its copy takes.
 # (CERN's row is no measurement. It is the name plate of each slice, which is why its ratios are exact: E15.)
 
 # %%
@@ -191,7 +191,7 @@ def train(batch, model=MODEL):
 # So each step is measured twice: as Python launches it, and as a *CUDA graph*, which replays the same kernels
 # without Python. (A CPU has no graphs.)
 #
-# Predict for the graph: with a growing batch, does the price of fewer SMs rise, stay flat, or fall?
+# **Predict** for the graph: with a growing batch, does the price of fewer SMs rise, stay flat, or fall?
 
 # %%
 KINDS = {"CUDA graph": True, "launched by Python": False} if ON_GPU else {"": False}
@@ -355,7 +355,7 @@ fits_verdict = labkit.exercises.check_fits(fits)
 print(fits_verdict)
 
 # %% [markdown]
-# Predict: how many SMs does the best packing use, of the 108 an A100 has?
+# **Predict:** how many SMs does the best packing use, of the 108 an A100 has?
 
 # %%
 def sms_of(packing):

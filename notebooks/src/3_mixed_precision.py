@@ -236,8 +236,9 @@ def losses(exponents, dtype_name="float16"):
 
 
 # %% [markdown]
-# **Predict** how many percent of the gradients become zero at the smallest scale, 2^-10.
-# If the article is right, that is the safe end. Two curves are drawn: what becomes zero, and what becomes inf.
+# **Predict** what percentage of the gradients becomes zero at the smallest scale, 2^-10.
+# If the article is right, that is the safe end. Two curves are drawn: gradients that become zero, and those that
+# become inf.
 
 # %%
 EXPONENTS = (-10, 0, 10, 40) if labkit.is_quick() else (-10, -6, -3, 0, 3, 6, 10, 15, 20, 25, 30, 35, 40, 45)
@@ -461,8 +462,8 @@ def memory_of(width, batch, kind):
 
 
 # %% [markdown]
-# **Predict:** how many percent of fp32's memory does AMP need? (On a GPU: of the peak of a step, in which weights,
-# gradients and temporaries are, too. On a CPU: of what is kept for the backward pass.)
+# **Predict:** what percentage of fp32's memory does AMP need? (On a GPU it is the peak of a step, which includes
+# weights, gradients and temporaries. On a CPU it is what is kept for the backward pass.)
 
 # %%
 def in_mib(record):

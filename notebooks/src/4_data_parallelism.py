@@ -256,6 +256,7 @@ labkit.cite("dettmers")
 # %% [markdown]
 # And the clock? Yours and the library's, all three over gloo in host memory, in turns.
 # With more ranks than cores they wait for one another: then the label says "oversubscribed".
+# **Predict** how many ms your ring takes.
 
 # %%
 def three_ways(megabytes, times):
@@ -353,7 +354,7 @@ for n in (4, 8):
 # CERN trained a GAN on 4 to 32 A100s: with MIG off, and cut into 3g.20gb and 2g.10gb slices.
 # The model has two free numbers and must meet three or four points. How large a miss means anything? In the same
 # post the same 16 GPUs took 120 to 160 s, depending on where they stood: 14 % either way of the middle.
-# **Predict:** by how many percent will it miss the worst point of the MIG-off row? (Computed, so drawn hollow.)
+# **Predict:** by what percentage will it miss the worst point of the MIG-off row? (Computed, so drawn hollow.)
 
 # %%
 def cern_row(part):

@@ -407,7 +407,7 @@ def beside_the_ideal(points):
 await pipeline.report(beside_the_ideal, needs=schedule_verdict)
 
 # %% [markdown]
-# **Explain** both arms of the U. The seeds publish no such row; on two CPU cores we once measured
+# **Explain** both arms of the U. None of the articles publishes such a row; on two CPU cores we once measured
 # 83.7, 51.9, 48.9, 46.9 and 57.5 ms for 1 to 16 micro-batches. Where is your best, and why there?
 
 # %% [markdown]

@@ -124,8 +124,9 @@ class Widgets:
         self.bar.value = 1.0 if runner.state is RunnerState.DONE else runner.progress
         self.bar.description = f"{runner.seconds_left:.0f} s left" if running else "Progress"
         self.plot.value = panel.svg() if runner.shown.points else ""
-        self.claim.value = _claim(panel.experiment)
-        self.verdict.disabled = runner.evidence.verdict_read is not None and not running
+        asks = runner.evidence.is_open_to_claims and not running
+        self.claim.value = _claim(panel.experiment) if runner.evidence.judgement else ""
+        self.verdict.disabled = not asks
         self._announce(runner.message)
         self._fill_table(panel)
 
@@ -149,6 +150,6 @@ class Widgets:
 
 
 def _claim(experiment: Experiment) -> str:
-    """The claim that the student is to judge."""
+    """The claim that the student is to judge; it is no secret once there is something to judge."""
     check = CHECKS.get(experiment.check or "")
     return f"<p><b>The claim:</b> {html.escape(check.says)}.</p>" if check else ""

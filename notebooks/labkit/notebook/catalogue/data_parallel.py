@@ -118,7 +118,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-3-cern",
         title="How far T = a + b/n misses CERN's rows",
-        question="By how many percent does it miss the worst MIG-off point?",
+        question="By what percentage does it miss the worst MIG-off point?",
         steps=(),
         x_label="CERN's row",
         y_label="largest miss (%)",

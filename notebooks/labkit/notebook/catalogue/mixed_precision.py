@@ -91,7 +91,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-5",
         title="Gradients that fp16 loses",
-        question="How many percent of the gradients become zero at scale 2^-10?",
+        question="What percentage of the gradients becomes zero at scale 2^-10?",
         steps=(),
         x_label="loss scale, as a power of 2",
         y_label="gradients lost (%)",
@@ -119,7 +119,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-9",
         title="Memory of one training step",
-        question="How many percent of fp32's memory does AMP need?",
+        question="What percentage of fp32's memory does AMP need?",
         steps=(),
         x_label="format",
         y_label="kept for backward (MiB)",
@@ -145,7 +145,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-6",
         title="Gradients that bf16 loses",
-        question="How many percent of the gradients does bf16 lose at scale 1?",
+        question="What percentage of the gradients does bf16 lose at scale 1?",
         steps=(),
         x_label="loss scale, as a power of 2",
         y_label="gradients lost (%)",
