@@ -79,7 +79,7 @@ def test_a_right_that_does_not_exist_is_an_error() -> None:
 
 def test_a_refusal_says_who_may() -> None:
     """In words the person can act on: whom to ask."""
-    with pytest.raises(DeniedError, match="may not set a slice aside"):
+    with pytest.raises(DeniedError, match="may not quarantine a slice"):
         ASKERS["instructor"].require(Right.QUARANTINE)
     with pytest.raises(DeniedError, match="in vision: that is for site admins and instructors of"):
         ASKERS["instructor"].require(Right.RESERVE, "vision")
