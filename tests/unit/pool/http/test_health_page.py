@@ -182,7 +182,7 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
 ) -> None:
     """First what needs somebody, then what each GPU said, its history, and what is foreign."""
     page = (await client.get("/health", headers=as_("staff-token"))).text
-    assert "4 things to look at" in page
+    assert "5 things to look at" in page
     for words in (
         "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", "miglab pool adopt 9",
         "docker rm -f 777777777777<", "needs a look",
