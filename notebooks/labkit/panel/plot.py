@@ -102,7 +102,7 @@ def number(value: float) -> str:
     """A number with three figures, without needless zeros or exponents."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "–"
-    if 1e-3 <= abs(value) < 1e5:
+    if 1e-3 <= abs(value) < 1e6:
         digits = max(0, 2 - math.floor(math.log10(abs(value))))
         text = f"{value:.{digits}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text

@@ -118,7 +118,7 @@ def _polyline(series: Series, marks: list[Mark], colour: str, space: Scales) -> 
     points = " ".join(f"{space.x.at(mark.x):.1f},{space.y.at(mark.y):.1f}" for mark in marks)
     dash = DASHES.get(series.kind, "")
     curves = [one for one in space.plot.series if one.kind is SeriesKind.CURVE]
-    width = max(1.5, 4.0 - 2 * curves.index(series)) if series in curves else 2.0
+    width = 1.5 + 2 * (len(curves) - 1 - curves.index(series)) if series in curves else 2.0
     return (
         f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
     )

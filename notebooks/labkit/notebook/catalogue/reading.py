@@ -62,5 +62,7 @@ def facts(point: Point) -> Mapping[str, float]:
 def line(points: Points, height: Callable[[float], float]) -> list[tuple[float, float]]:
     """A curve over the points' range, in steps small enough for any scale."""
     low, high = min(point.x for point in points), max(point.x for point in points)
-    steps = [low + (high - low) * step / 40 for step in range(41)] if high > low else [low]
+    if low <= 0 or high <= low:
+        return [(x, height(x)) for x in sorted({low, high})]
+    steps = [low * (high / low) ** (step / 40) for step in range(41)]
     return [(x, height(x)) for x in steps]
