@@ -36,9 +36,7 @@ def _apart(said: float, found: float) -> str:
     ratio = found / said
     if abs(ratio - 1) <= NEAR:
         return "within 10 % of it"
-    if ratio > 1:
-        return f"{number(ratio)} times as much as predicted"
-    return f"{number(1 / ratio)} times less than predicted"
+    return f"{number(ratio)} times the prediction"
 
 
 def trend_of(points: tuple[Point, ...]) -> Trend | None:

@@ -115,9 +115,12 @@ class Experiment:
             return self.asked(points)
         return points[-1] if is_whole else None
 
-    def place_of(self, point: Point) -> float | str:
-        """Where a point is drawn: a category or an x."""
-        return point.label if self.is_categorical else point.x
+    def place_of(self, answer: Point, points: Points) -> float | str:
+        """Where an answer is drawn: at its x, or in the category of the point that it is about."""
+        if not self.is_categorical:
+            return answer.x
+        there = (one.label for one in points if (one.x, one.series) == (answer.x, answer.series))
+        return next(there, answer.label)
 
 
 @public

@@ -23,7 +23,7 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
         series=series,
         caption=evidence.place,
         prediction=_height(experiment, evidence),
-        prediction_at=experiment.place_of(answer) if answer else None,
+        prediction_at=experiment.place_of(answer, evidence.points) if answer else None,
         prediction_text=_said(evidence),
         categories=_categories(series) if experiment.is_categorical else (),
         log_x=experiment.log_x,

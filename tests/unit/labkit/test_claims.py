@@ -16,6 +16,8 @@ from labkit.notebook.summary import summary
 from labkit.panel.answers import comparison
 from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
+from labkit.panel.picture import plot_of
+from labkit.panel.plot_svg import render
 from labkit.panel.runner import Runner
 from labkit.records import Verdict
 
@@ -39,8 +41,8 @@ def seen(prediction, points=POINTS):
     [
         (20.0, "it is 20 ms at two: exactly as predicted"),
         (19.0, "within 10 % of it"),
-        (5.0, "4 times as much as predicted"),
-        (100.0, "5 times less than predicted"),
+        (5.0, "4 times the prediction"),
+        (100.0, "0.2 times the prediction"),
         (-5.0, "25 more than predicted"),
     ],
 )
@@ -58,6 +60,15 @@ def test_a_trend_is_compared_with_both_ends(trend, says):
     said = comparison(replace(LINE, unit=None), seen(Prediction("why", "", trend=trend)))
     assert said.startswith("From 10 (one) to 20 (two): ")
     assert says in said
+
+
+def test_a_cross_is_drawn_for_an_end_of_an_interval():
+    """What is asked of T-1 is no point's value; its cross stands over the point all the same."""
+    point = Point(1.0, "itself", 1.0, low=0.97, high=1.02)
+    shown = seen(Prediction("why", "", 1.1, "x"), (point,))
+    drawn = render(plot_of(EXPERIMENTS["T-1"], shown))
+    assert "it is 1.02 x at the interval" in comparison(EXPERIMENTS["T-1"], shown)
+    assert drawn.count('stroke-width="3"') == 4  # two arms in the plot, two in the legend
 
 
 def packing_runner(folder, best=98.0):
