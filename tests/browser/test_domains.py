@@ -186,6 +186,7 @@ def test_with_domains_the_same_link_can_do_nothing(
     assert lab.snapshot().paused == ""
 
 
+@pytest.mark.long
 def test_people_find_everything_on_its_host(
     lab: TemporaryLab, new_page: Callable[[], Page]
 ) -> None:

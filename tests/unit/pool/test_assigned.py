@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.pool_settings import changed
+from tests.refusals import because
 
 from miglab_api.leases import LeaseView
 from miglab_api.reservations import ReservationRequest
@@ -140,7 +141,7 @@ def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(
 ) -> None:
     """At once, and in words, as if that GPU were not there."""
     lab = make_world(changed(RULES, assigned={"0": "vision"}))
-    with pytest.raises(Refused, match="No GPU that deep may use can ever hold"):
+    with pytest.raises(Refused, check=because("impossible-shape")):
         lab.ask("ada", "1g.5gb", course="deep")
     assert lab.ask("vera", "1g.5gb", course="vision").state is TicketState.WAITING
 
@@ -165,11 +166,11 @@ def reserve(lab: World, course: str, count: int) -> Any:
 
 def test_reservations_are_judged_by_what_the_course_may_use(lab: World) -> None:
     """Fourteen for vision, seven for a stranger; together no more than there is."""
-    with pytest.raises(Refused, match="do not fit on the GPUs that deep may use"):
+    with pytest.raises(Refused, check=because("impossible-reservation")):
         reserve(lab, "deep", 8)
     reserve(lab, "vision", 7)
     reserve(lab, "deep", 7)
-    with pytest.raises(Refused, match="clashes with reservation"):
+    with pytest.raises(Refused, check=because("reservation-clash")):
         reserve(lab, "vision", 1)
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.pool_settings import changed
+from tests.refusals import because
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
@@ -78,7 +79,7 @@ def test_only_what_is_in_use_is_warned(world: World) -> None:
     granted, lease = world.grant("ada"), world.run("bob")
     world.pool.leases.release(lease.id, "bob", "done")
     for number in (granted.id, lease.id):
-        with pytest.raises(Refused, match="nobody is to be warned"):
+        with pytest.raises(Refused, check=because("stale-lease")):
             world.pool.leases.warn(number, IDLE, "Unused.", world.at + 60)
 
 
@@ -117,7 +118,7 @@ def test_no_stays(make_world: MakeWorld) -> None:
     """A site may allow none; the refusal says what to do, and is in the ledger."""
     world = make_world(changed(SETTINGS, keepalives=0))
     lease = warned(world)
-    with pytest.raises(Refused, match="Run something on the slice"):
+    with pytest.raises(Refused, check=because("no-keepalive")):
         world.pool.leases.keepalive(lease.id, "ada")
     assert world.pool.leases.find(lease.id).state is LeaseState.WARNED
     assert "Run something" in world.ledger.history("lease", str(lease.id))[0]["reason"]
