@@ -53,51 +53,51 @@ def now(title: str, about: str, query: str, unit: str = "short") -> DashboardPan
 
 ROWS: dict[str, tuple[DashboardPanel, ...]] = {
     "Now": (
-        now("Memory slices free", "Of GPUs that answer.", "sum(miglab_memory_slices_free{$LAB})"),
-        now("Live leases", "Granted and not over.", "sum(miglab_leases{$LAB}) or vector(0)"),
-        now("Waiting", "Tickets in line.", "sum(miglab_tickets_waiting{$LAB})"),
+        now("Memory slices free", "On GPUs that answer.", "sum(miglab_memory_slices_free{$LAB})"),
+        now("Live leases", "Granted and not yet over.", "sum(miglab_leases{$LAB}) or vector(0)"),
+        now("Waiting", "Tickets in the queue.", "sum(miglab_tickets_waiting{$LAB})"),
         now(
             "GPUs in trouble",
-            "Lost, or not answering: they take no new lease.",
+            "GPUs that are lost or do not answer; they get no new leases.",
             'sum(miglab_gpus{$LAB, state!="ok"})',
         ),
         now(
             "Open findings",
-            "What somebody must look at: see the Health page.",
+            "Problems that need attention; the Health page lists them.",
             "sum(miglab_reconcile_open{$LAB}) or vector(0)",
         ),
         now(
-            "Driver call lasts",
-            "0 at rest; minutes mean that it hangs.",
+            "Oldest driver call",
+            "0 if there is none; minutes mean that it hangs.",
             "max(miglab_gpu_call_seconds{$LAB})",
             "s",
         ),
     ),
-    "Who holds, who waits": (
+    "Leases and queue": (
         DashboardPanel(
             "Leases by shape",
-            "Live leases; other: shapes that no course offers by name.",
+            "Live leases; `other` stands for shapes that no course offers by name.",
             {"{{shape}}": "sum by (shape) (miglab_leases{$LAB})"},
             stack=True,
         ),
         DashboardPanel(
             "Leases by state",
-            "Warned ones go back soon unless somebody works.",
+            "Warned leases are reclaimed soon unless somebody works.",
             {"{{state}}": "sum by (state) (miglab_leases{$LAB})"},
             stack=True,
         ),
         DashboardPanel(
             "Waits that ended with a lease",
-            "From asking to the grant.",
+            "Time from the request to the grant.",
             {
-                "half, {{shape}}": quantile(0.5, "miglab_wait_seconds", "shape"),
-                "95%, {{shape}}": quantile(0.95, "miglab_wait_seconds", "shape"),
+                "median, {{shape}}": quantile(0.5, "miglab_wait_seconds", "shape"),
+                "p95, {{shape}}": quantile(0.95, "miglab_wait_seconds", "shape"),
             },
             unit="s",
         ),
         DashboardPanel(
-            "In line beside free memory slices",
-            "Both at once for long: a reservation, a big shape, a drained place, or a fault.",
+            "Queue and free memory slices",
+            "Both at once for long mean a reservation, a large shape, a drain, or a fault.",
             {
                 "waiting": "sum(miglab_tickets_waiting{$LAB})",
                 "memory slices free": "sum(miglab_memory_slices_free{$LAB})",
@@ -113,13 +113,13 @@ ROWS: dict[str, tuple[DashboardPanel, ...]] = {
         ),
         DashboardPanel(
             "Tickets that ended without a lease",
-            "In the last hour, by reason: who gave up, and who waited too long.",
+            "In the last hour, by reason: given up, or waited too long.",
             {"{{reason}}": "sum by (reason) (increase(miglab_tickets_unserved_total{$LAB}[1h]))"},
             stack=True,
             width=8,
         ),
         DashboardPanel(
-            "Leases taken back by reason",
+            "Leases reclaimed by reason",
             "In the last hour.",
             {"{{reason}}": "sum by (reason) (increase(miglab_reclaims_total{$LAB}[1h]))"},
             stack=True,
@@ -129,13 +129,13 @@ ROWS: dict[str, tuple[DashboardPanel, ...]] = {
     "Slices": (
         DashboardPanel(
             "Slices by state",
-            "Quarantined ones are set aside, foreign ones are not the lab's.",
+            "Quarantined slices are out of service; foreign ones were not created by the lab.",
             {"{{state}}": "sum by (state) (miglab_slices{$LAB})"},
             stack=True,
         ),
         DashboardPanel(
             "Memory in use",
-            "Of each slice; one that cannot be read has no line.",
+            "Memory in use on each slice; a slice that cannot be read has no line.",
             {
                 "GPU {{gpu}} at {{start}}, {{profile}}": "miglab_slice_memory_used_bytes{$LAB}"
                 " / miglab_slice_memory_bytes{$LAB}"
@@ -143,27 +143,27 @@ ROWS: dict[str, tuple[DashboardPanel, ...]] = {
             unit="percentunit",
         ),
         DashboardPanel(
-            "How busy slices are",
-            "Where the hardware tells: from Hopper on, and whole GPUs.",
+            "Activity of slices",
+            "Where the hardware reports it: from Hopper on, and whole GPUs.",
             {"GPU {{gpu}} at {{start}}, {{profile}}": "miglab_slice_activity_ratio{$LAB}"},
             unit="percentunit",
             width=24,
         ),
         DashboardPanel(
-            "Making a slice",
+            "Time to create a slice",
             "The driver's own time, by profile.",
             {
-                "half, {{profile}}": quantile(0.5, "miglab_slice_create_seconds", "profile"),
-                "95%, {{profile}}": quantile(0.95, "miglab_slice_create_seconds", "profile"),
+                "median, {{profile}}": quantile(0.5, "miglab_slice_create_seconds", "profile"),
+                "p95, {{profile}}": quantile(0.95, "miglab_slice_create_seconds", "profile"),
             },
             unit="s",
         ),
         DashboardPanel(
-            "Destroying a slice",
+            "Time to destroy a slice",
             "The driver's own time, by profile.",
             {
-                "half, {{profile}}": quantile(0.5, "miglab_slice_destroy_seconds", "profile"),
-                "95%, {{profile}}": quantile(0.95, "miglab_slice_destroy_seconds", "profile"),
+                "median, {{profile}}": quantile(0.5, "miglab_slice_destroy_seconds", "profile"),
+                "p95, {{profile}}": quantile(0.95, "miglab_slice_destroy_seconds", "profile"),
             },
             unit="s",
         ),
@@ -171,14 +171,14 @@ ROWS: dict[str, tuple[DashboardPanel, ...]] = {
     "GPUs": (
         DashboardPanel(
             "Temperature",
-            "Above 85 °C for ten minutes somebody is told.",
+            "Above 85 °C for ten minutes, an alert is raised.",
             {"GPU {{gpu}}": "miglab_gpu_temperature_celsius{$LAB}"},
             unit="celsius",
             width=8,
         ),
         DashboardPanel(
             "Power",
-            "Of each GPU.",
+            "Power that each GPU draws.",
             {"GPU {{gpu}}": "miglab_gpu_power_watts{$LAB}"},
             "watt",
             width=8,
@@ -186,7 +186,7 @@ ROWS: dict[str, tuple[DashboardPanel, ...]] = {
         DashboardPanel(
             "Faults",
             "Xid faults since the service began, and uncorrected memory errors since the last "
-            "reset.  Those of an application are a student's program, not the GPU.",
+            "reset.  Faults of the kind `application` come from a student's program.",
             {
                 "GPU {{gpu}}: Xids, {{kind}}": "miglab_gpu_xids{$LAB}",
                 "GPU {{gpu}}: memory errors": "miglab_gpu_ecc_errors{$LAB}",
@@ -196,8 +196,8 @@ ROWS: dict[str, tuple[DashboardPanel, ...]] = {
     ),
     "The service": (
         DashboardPanel(
-            "GPU jobs, 95%",
-            "From the decision to the ledger, by what was done.",
+            "Duration of GPU jobs, p95",
+            "From the decision to the ledger, by kind of job.",
             {"{{kind}}": quantile(0.95, "miglab_job_seconds", "kind")},
             unit="s",
             width=8,
@@ -209,8 +209,8 @@ ROWS: dict[str, tuple[DashboardPanel, ...]] = {
             width=8,
         ),
         DashboardPanel(
-            "Mended by reconcile",
-            "In the last hour: where ledger, GPUs and servers disagreed.",
+            "Repaired by reconcile",
+            "In the last hour: differences between ledger, GPUs and servers.",
             {"{{about}}": "sum by (about) (increase(miglab_reconcile_repaired_total{$LAB}[1h]))"},
             width=8,
         ),
@@ -223,7 +223,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "uid": "miglab",
         "title": "miglab: the GPU pool",
-        "description": "Who holds which slices, who waits, and how the GPUs are.",
+        "description": "Who holds which slices, who waits, and the health of the GPUs.",
         "tags": ["miglab"],
         "schemaVersion": 38,
         "editable": True,
