@@ -15,7 +15,7 @@ app = typer.Typer()
 
 @app.command()
 def forget(
-    user: Annotated[str, typer.Argument(help="The person, by the name at the hub.")],
+    user: Annotated[str, typer.Argument(help="The person's user name at the hub.")],
     export: Annotated[
         Path, typer.Option(help="The file to write with everything that is kept (JSON).")
     ],
@@ -26,13 +26,13 @@ def forget(
         ),
     ] = False,
     keep_home: Annotated[
-        bool, typer.Option("--keep-home", help="Leave the person's files as they are.")
+        bool, typer.Option("--keep-home", help="Keep the person's files.")
     ] = False,
     config: Annotated[
         Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
     ] = None,
 ) -> None:
-    """Export what is kept of a person; with --erase, remove account and home and use a pseudonym.
+    """Export what is kept of a person; with --erase, delete account and home, use a pseudonym.
 
     Refused while hub or pool run, and while the person holds a server, a lease or a ticket.
     """
@@ -42,9 +42,9 @@ def forget(
     settings = load(config, running=False)
     with standing_still(settings):
         room.write_told(room.tell(settings, user), export)
-        print(f"all that is kept of {user}: {export}")
+        print(f"everything that is kept of {user} has been written to {export}")
         if not erase:
-            print("nothing was changed; --erase removes it")
+            print("nothing was changed; use --erase to delete it")
             return
         done = room.forget(settings, user, keep_home=keep_home)
     _print(user, done)
@@ -52,8 +52,8 @@ def forget(
 
 def _print(user: str, done: "Forgotten") -> None:
     changed = ", ".join(f"{what}: {count}" for what, count in done.changed.items())
-    print(f"{user} is {done.pseudonym} now; rows changed: {changed or 'none'}")
-    print(f"home removed: {done.home}" if done.home else "no home was removed")
+    print(f"{user} is now called {done.pseudonym}; rows changed: {changed or 'none'}")
+    print(f"home deleted: {done.home}" if done.home else "no home was deleted")
     for where in done.named:
-        print(f"still named in {where}: take the name out of lab.toml or the roster")
-    print("backups and old logs still have the name: remove those that you do not need")
+        print(f"{where} still has the name: remove it there")
+    print("backups and old logs still have the name: delete those that you do not need")

@@ -19,7 +19,7 @@ from miglab_hub.forget import forget, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.rows import NoteRow, TicketRow
+from miglab_pool.model.rows import MessageRow, TicketRow
 
 LAB = """
 [lab]
@@ -79,13 +79,13 @@ def write_ledger(path: Path) -> None:
         tx.put(replace(TICKET, state="waiting"), by="spawner")
         tx.put(TICKET, by="server:ada/", reason="ada: enough")
         tx.put(replace(TICKET, id=2, user="bob", message="ada is his name as well"), by="spawner")
-        tx.put(NOTE, by="person:instructor")
+        tx.put(MESSAGE, by="person:instructor")
         tx.note(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
         tx.note(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
     ledger.close()
 
 
-NOTE = NoteRow(
+MESSAGE = MessageRow(
     id=1, at=1.0, by="person:instructor", to_user="ada", to_server=None, to_course=None,
     text="See me, ada", until=9e9, state="open",
 )  # fmt: skip
