@@ -19,6 +19,7 @@ from labkit.notebook.card import card
 from labkit.notebook.experiments import experiment
 from labkit.notebook.fresh import fresh_copy
 from labkit.notebook.handing_in import HandIn, hand_in
+from labkit.notebook.pictures import picture
 from labkit.notebook.sources import cite
 from labkit.notebook.steps import (
     apart,
@@ -74,6 +75,7 @@ __all__ = [
     "parts",
     "peak",
     "peak_rss_mib",
+    "picture",
     "profile_of",
     "published",
     "ranks",

@@ -334,6 +334,7 @@ A100 = labkit.packing.A100
 
 for profile in A100.values():
     print(f"{profile.name}: {profile.compute} compute, {profile.memory} memory, {profile.sms} SMs, {profile.gib} GiB")
+labkit.picture("geometry")
 
 # %% [markdown]
 # Write `fits`: does a choice such as `{"1g.5gb": 2, "3g.20gb": 1}` fit on one A100?

@@ -173,6 +173,9 @@ print("measured between devices" if SEVERAL else labkit.recorded_note("DP-2", "D
 # In world - 1 more steps, pass the finished chunks around.
 
 # %%
+labkit.picture("ring")
+
+# %%
 import torch  # on the CPU only: this notebook itself never touches the GPU
 
 

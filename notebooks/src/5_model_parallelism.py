@@ -118,6 +118,9 @@ await exact.report(needs=both_right)
 # blocks than its parts, and then the stacked ones differ, too: on some machines they do.
 # In the backward pass the two exchange their roles: look at the shapes of delta · weightsᵀ.
 
+# %%
+labkit.picture("split")
+
 # %% [markdown]
 # ## MP-2: what is sent
 #

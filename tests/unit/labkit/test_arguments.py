@@ -66,6 +66,7 @@ def test_nonsense_is_refused_in_a_sentence_or_does_no_harm(name, arguments, name
         ("summary", ("T-1", 4), "takes a text for `keys`"),
         ("card", ("here",), "takes a `Place` for `place`"),
         ("cite", ("wikipedia",), "No source"),
+        ("picture", ("cat",), "No picture"),
         ("experiment", ("T-2", 5), "is no step"),
         ("experiment", ("NEW",), "give title, question"),
         ("experiment", (), "missing a required argument"),

@@ -1,0 +1,158 @@
+"""Three drawings for the notebooks: an A100's slices, a ring of ranks, a product split two ways."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from types import MappingProxyType
+
+from labkit.arguments import public
+from labkit.errors import WrongArgument
+from labkit.exercises.packing import A100
+
+FIRST, SECOND = "#0b84c4", "#d55e00"  # as in plots: at least 3:1 on white and on #111
+WIDE = 700
+STYLE = (
+    "width:100%;max-width:46rem;height:auto;color:var(--jp-content-font-color0,CanvasText);"
+    "font:14px system-ui,sans-serif"
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing, and in words what it shows."""
+
+    says: str
+    height: int
+    parts: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return self.says
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<svg role="img" viewBox="0 0 {WIDE} {self.height}" style="{STYLE}" '
+            'fill="currentColor" xmlns="http://www.w3.org/2000/svg">'
+            f"<title>{escape(self.says)}</title>{''.join(self.parts)}</svg>"
+        )
+
+
+def _text(x: float, y: float, words: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _box(x: float, y: float, wide: float, high: float, words: str = "", colour: str = "") -> str:
+    fill = f'fill="{colour}" fill-opacity="0.25"' if colour else 'fill="none"'
+    shape = (
+        f'<rect x="{x:.0f}" y="{y:.0f}" width="{wide:.0f}" height="{high:.0f}" {fill} '
+        f'stroke="{colour or "currentColor"}" stroke-width="1.5"/>'
+    )
+    return shape + (_text(x + wide / 2, y + high / 2 + 5, words) if words else "")
+
+
+def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
+    """A line with a head at its end."""
+    turn = math.atan2(y2 - y1, x2 - x1)
+    wings = ((x2 - 10 * math.cos(turn + a), y2 - 10 * math.sin(turn + a)) for a in (0.4, -0.4))
+    head = " ".join(f"{x:.1f},{y:.1f}" for x, y in ((x2, y2), *wings))
+    line = f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'{line} stroke="currentColor" stroke-width="1.5"/><polygon points="{head}"/>'
+
+
+def geometry() -> Picture:
+    """What an A100 is cut from, and what each profile takes of it."""
+    unit, left = 66.0, 100.0
+    parts = [_text(left - 8, 27, "SMs", "end"), _text(left - 8, 61, "memory", "end")]
+    parts += [_box(left + unit * n, 8, unit - 4, 28, "14 SMs", FIRST) for n in range(7)]
+    parts += [_box(left + unit * n, 42, unit - 4, 28, "5 GB", SECOND) for n in range(8)]
+    for row, profile in enumerate(A100.values()):
+        top = 92 + row * 34
+        parts.append(_text(left - 8, top + 18, profile.name, "end"))
+        parts.append(_box(left, top, unit * profile.compute - 4, 12, "", FIRST))
+        parts.append(_box(left, top + 14, unit * profile.memory - 4, 12, "", SECOND))
+    says = "An A100 has seven slices of 14 SMs and eight of 5 GB; profiles take: " + ", ".join(
+        f"{one.name} {one.compute} and {one.memory}" for one in A100.values()
+    )
+    return Picture(says, 92 + 34 * len(A100), tuple(parts))
+
+
+def ring() -> Picture:
+    """Four ranks that pass one chunk each to the next."""
+    places = [(WIDE / 2 + 210 * x, 110 + 75 * y) for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    parts = [
+        _box(x - 70, y - 22, 140, 44, f"rank {rank}", FIRST) for rank, (x, y) in enumerate(places)
+    ]
+    ways = ((-140, 35, 140, 35), (210, 57, 210, 163), (140, 185, -140, 185), (-210, 163, -210, 57))
+    middle = WIDE / 2
+    parts += [_arrow(middle + a, b, middle + c, d) for a, b, c, d in ways]
+    words = ((0, 26, "chunk 0"), (250, 114, "chunk 1"), (0, 206, "chunk 2"), (-250, 114, "chunk 3"))
+    parts += [_text(middle + x, y, said) for x, y, said in words]
+    parts.append(_text(middle, 114, "step 1 of 3: all send at once, and add what comes"))
+    return Picture(
+        "A ring: every rank passes one chunk to the next, all at once.", 220, tuple(parts)
+    )
+
+
+def split() -> Picture:
+    """The product of x and the weights, split by rows and by columns."""
+    parts: list[str] = []
+    for top, name in ((34, "rows"), (194, "columns")):
+        parts.append(_text(8, top - 12, f"split by {name}", "start"))
+        parts += _product(top, by_rows=name == "rows")
+    says = (
+        "Split by rows each GPU gets half of x's columns and half of the weights' rows, and the "
+        "results are added; split by columns each gets all of x and half of the weights' columns, "
+        "and the results stand side by side."
+    )
+    return Picture(says, 330, tuple(parts))
+
+
+def _product(top: float, *, by_rows: bool) -> Iterable[str]:
+    yield from _halves(8, top, 200, 50, across=by_rows, is_split=by_rows)
+    yield _text(108, top + 72, "x: 128 × 1000")
+    yield _text(228, top + 56, "·")
+    yield from _halves(250, top, 110, 108, across=not by_rows, is_split=True)
+    yield _text(305, top + 126, "weights: 1000 × 500")
+    yield _text(382, top + 56, "=")
+    if by_rows:
+        yield _box(404, top, 110, 50, "128 × 500", FIRST)
+        yield _text(535, top + 30, "+")
+        yield _box(556, top, 110, 50, "128 × 500", SECOND)
+        yield _text(535, top + 72, "add")
+    else:
+        yield _box(404, top, 62, 50, "", FIRST)
+        yield _box(468, top, 62, 50, "", SECOND)
+        yield _text(467, top + 72, "two of 128 × 250: stack")
+
+
+def _halves(
+    x: float, y: float, wide: float, high: float, *, across: bool, is_split: bool
+) -> Iterable[str]:
+    """A matrix in two colours, side by side or one over the other; or whole, in none."""
+    if not is_split:
+        yield _box(x, y, wide, high, "on both")
+    elif across:
+        yield _box(x, y, wide / 2 - 1, high, "", FIRST)
+        yield _box(x + wide / 2 + 1, y, wide / 2 - 1, high, "", SECOND)
+    else:
+        yield _box(x, y, wide, high / 2 - 1, "", FIRST)
+        yield _box(x, y + high / 2 + 1, wide, high / 2 - 1, "", SECOND)
+
+
+PICTURES: Mapping[str, Callable[[], Picture]] = MappingProxyType(
+    {"geometry": geometry, "ring": ring, "split": split}
+)
+
+
+@public
+def picture(name: str) -> Picture:
+    """One of the notebooks' drawings: "geometry", "ring" or "split".
+
+    Raises:
+        WrongArgument: there is no such drawing.
+    """
+    if name not in PICTURES:
+        raise WrongArgument(f"No picture {name!r} is known; there are {', '.join(PICTURES)}.")
+    return PICTURES[name]()

@@ -1,0 +1,29 @@
+"""The drawings are well-formed, say in words what they show, and lie inside their frame."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from labkit.notebook.pictures import PICTURES, WIDE, picture
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_xml_with_words(name):
+    """A screen reader gets the sentence, a terminal too; nothing is drawn outside."""
+    shown = picture(name)
+    root = ElementTree.fromstring(shown._repr_html_())
+    assert root.get("role") == "img"
+    assert root[0].text == repr(shown)
+    for item in root.iter():
+        if item.get("x") is not None:
+            right = float(item.get("x")) + float(item.get("width") or 0)
+            bottom = float(item.get("y")) + float(item.get("height") or 0)
+            assert 0 <= right <= WIDE
+            assert 0 <= bottom <= shown.height
+
+
+def test_the_geometry_is_that_of_the_packing_puzzle():
+    """Seven and eight, and every profile with its shares."""
+    says = repr(picture("geometry"))
+    assert "seven slices of 14 SMs" in says
+    assert "3g.20gb 3 and 4" in says
