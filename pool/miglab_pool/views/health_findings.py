@@ -109,11 +109,18 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
         yield wrong("pool", f"servers that must end but that the hub does not know: {lost}", do)
     if strays := health.get("left_alone"):
         do = (
-            "the Health page says which and why; their slices are free once you end them: "
-            "docker rm -f CONTAINER"
+            "see the Health page, which lists them; once their students have saved, remove them "
+            "(docker rm -f CONTAINER) and adopt their slices"
         )
         found = f"containers with slices that this ledger did not give them, left alone: {strays}"
         yield wrong("pool", found, do)
+    if health.get("is_other_engine"):
+        do = (
+            "correct students.docker_url; if those containers are gone for good: miglab backup, "
+            "then miglab restore --new-host"
+        )
+        found = "another Docker engine answers than the one that has the leases' containers"
+        yield wrong("pool", f"{found}, so no slice is freed", do)
     if health["failing"]:
         do = "see the pool's log in the state folder; a restart of the lab loses no lease"
         yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)

@@ -303,7 +303,12 @@ def test_doctor_finds_a_hanging_driver(service: Service, lab: Path) -> None:
 
 @pytest.mark.parametrize(
     ("health", "words"),
-    [({"failing": ["turn"]}, "failed: turn"), ({"is_reconciled": False}, "not been compared yet")],
+    [
+        ({"failing": ["turn"]}, "failed: turn"),
+        ({"is_reconciled": False}, "not been compared yet"),
+        ({"left_alone": 2}, "left alone: 2"),
+        ({"is_other_engine": True}, "another Docker engine"),
+    ],
 )
 def test_doctor_finds_rounds_that_fail(
     service: Service, lab: Path, health: dict[str, Any], words: str

@@ -18,6 +18,8 @@ class ServiceHealth(WireModel):
         is_reconciled: whether ledger, GPUs and servers were compared since the service began.
         unknown_to_hub: how many servers are to end that the hub does not have, and still run.
         left_alone: how many containers of this lab hold slices by a lease that is not the ledger's.
+        is_other_engine: whether another Docker engine answers than the one that has the leases'
+            containers, so that none of them is known to be gone.
         failing: the service's own loops whose last round failed.
     """
 
@@ -28,6 +30,7 @@ class ServiceHealth(WireModel):
     is_reconciled: bool
     unknown_to_hub: int = 0
     left_alone: int = 0
+    is_other_engine: bool = False
     failing: tuple[str, ...]
 
 
@@ -43,8 +46,10 @@ async def health(host: Host) -> ServiceHealth:
 def health_of(host: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
     """How the pool is, by a snapshot of it."""
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
+    has_other_engine = any(one.what == "engine" for one in host.findings)
     return ServiceHealth(
         ok=not (troubled or host.is_stuck or host.failing or host.unknown_to_hub)
+        and not has_other_engine
         and host.is_reconciled,
         gpus=len(snapshot.gpus),
         gpus_troubled=troubled,
@@ -52,5 +57,6 @@ def health_of(host: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         is_reconciled=host.is_reconciled,
         unknown_to_hub=len(host.unknown_to_hub),
         left_alone=sum(one.what == "holder" and not one.done for one in host.findings),
+        is_other_engine=has_other_engine,
         failing=host.failing,
     )
