@@ -16,6 +16,7 @@ from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.file import LedgerUnwritable
 
 from .conftest import as_
+from .fake_staff import FakeStaff
 from .fakes import PREFIX, SECRET, FakePool, FakeTokens, reservation_view
 from .test_rights import routes
 
@@ -339,11 +340,19 @@ async def test_what_nobody_foresaw_is_a_refusal_too(sign_in: SignIn) -> None:
     assert counted("miglab_refusals_total", {"reason": "unforeseen"}) == 1
 
 
-class PoolOnAFullDisk(FakePool):
-    """Cannot write."""
+class StaffOnAFullDisk(FakeStaff):
+    """Whatever they do cannot be written."""
 
     def pause(self, *_: Any) -> None:
         raise LedgerUnwritable("The lab cannot write to its disk: make room.")
+
+
+class PoolOnAFullDisk(FakePool):
+    """Cannot write."""
+
+    @property
+    def staff(self) -> FakeStaff:
+        return StaffOnAFullDisk(self)
 
 
 async def test_a_full_disk_is_told_in_words(sign_in: SignIn) -> None:
