@@ -197,6 +197,7 @@ def test_people_find_everything_on_its_host(
     expect(student.locator(".miglab-status")).to_contain_text("1g.5gb")
     staff = new_page()
     sign_in_as_staff(staff, lab, "instructor")
+    staff.goto(f"{lab.settings.public_url}hub/home")
     staff.get_by_role("button", name="Services").click()
     staff.get_by_role("link", name="pool").click()
     staff.wait_for_url(f"https://pool--service.{DOMAIN}:{port}/services/pool/")
