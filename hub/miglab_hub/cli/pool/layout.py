@@ -93,7 +93,7 @@ def remove(
     reason: Annotated[str, typer.Option(help="Why; the audit records it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove a layout: another layout, or demand, then decides about its GPUs."""
+    """Remove a layout; its GPUs follow another layout, or are partitioned on demand."""
     query = f"?{urlencode({'reason': reason})}" if reason else ""
     answer = api(context).call("DELETE", f"/layout/{quote(name, safe='')}{query}")
     tell(answer, as_json, lambda: f"layout {shown(name)} has been removed")
