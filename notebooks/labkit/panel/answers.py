@@ -35,7 +35,7 @@ def _apart(said: float, found: float) -> str:
         return f"{number(abs(found - said))} {'more' if found > said else 'less'} than predicted"
     ratio = found / said
     if abs(ratio - 1) <= NEAR:
-        return "within 10 % of it"
+        return "within 10 % of the prediction"
     return f"{number(ratio)} times the prediction"
 
 

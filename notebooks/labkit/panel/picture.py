@@ -75,7 +75,7 @@ def _categories(series: tuple[Series, ...]) -> tuple[str, ...]:
 
 def _name_of(evidence: Evidence) -> str:
     if evidence.replayed_from:
-        return f"recorded on {evidence.replayed_from}, not yours"
+        return f"recorded on {evidence.replayed_from.split(',')[0]}, not yours"  # all is below
     done = "measured" if any(point.records for point in evidence.points) else "computed"
     return f"{done} here" + (" (headless)" if evidence.headless else "")
 

@@ -24,7 +24,7 @@ from labkit.panel.experiment import Experiment
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 
 PREDICT_FIRST = "Predict first: that unlocks Run."
-NOTHING_HERE = "This device cannot be asked that; a recorded run can show it where one is shipped."
+NOTHING_HERE = "This device cannot measure that; a recorded run shows it where one is shipped."
 
 
 class RunnerState(StrEnum):

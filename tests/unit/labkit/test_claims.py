@@ -40,7 +40,7 @@ def seen(prediction, points=POINTS):
     ("said", "says"),
     [
         (20.0, "it is 20 ms at two: exactly as predicted"),
-        (19.0, "within 10 % of it"),
+        (19.0, "within 10 % of the prediction"),
         (5.0, "4 times the prediction"),
         (100.0, "0.2 times the prediction"),
         (-5.0, "25 more than predicted"),
@@ -143,7 +143,7 @@ def test_a_device_that_cannot_be_asked_says_so_and_asks_no_claim(tmp_path):
 def test_a_panel_without_steps_offers_no_run(tmp_path):
     """What this device cannot measure is said before anybody predicts."""
     panel = Panel(replace(LINE, steps=()), tmp_path)
-    assert "cannot be asked" in panel.runner.message
+    assert "cannot measure that" in panel.runner.message
     panel.lock_in("3", "a guess")
     assert not panel.can_run
 
