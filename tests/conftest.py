@@ -17,7 +17,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 REQUIRED = frozenset(filter(None, os.environ.get("LAB_REQUIRE", "").split(",")))
 TAIL_LINES = 60
 DOCKER = "tests/docker"
-FIRST = ("docker", "browser", "hub", "notebooks")
+FIRST = ("docker", "slurm", "browser", "hub", "notebooks")
 """The folders of tests that wait for labs and kernels; the short ones then fill what is left."""
 
 # The machine may be busy with other tests: the clock says nothing.

@@ -23,6 +23,9 @@ class ShapeOffer(WireModel):
         next_end_s: seconds until the next lease that would make room ends, beside the place kept
             for whoever is first in line; None if unknown.
         wait: how long somebody would wait who asked now; None if free, or if it is not known.
+        total: how many such leases there could be at a time; None where it depends on what else is
+            granted.
+        never: why it cannot be granted at all, in words; empty if it can.
     """
 
     shape: str
@@ -36,6 +39,8 @@ class ShapeOffer(WireModel):
     reserved_s: float | None = None
     next_end_s: float | None = None
     wait: WaitEstimate | None = None
+    total: int | None = None
+    never: str = ""
 
 
 class QuotaLeft(WireModel):

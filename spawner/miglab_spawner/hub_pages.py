@@ -6,6 +6,7 @@
 | ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
 | ``POST api/miglab/move/:user/:server`` | restarts the server with what is offered | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
+| ``POST api/miglab/slurm/handover`` | what a job is to become: handover.py | jobs |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
 can speak to a start that is under way, and only it can end a server and begin it anew as one step.
@@ -25,6 +26,7 @@ from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
 from miglab_api.base import SHAPE_MAX
+from miglab_spawner import handover
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.scopes import LEASE_SCOPE
@@ -177,6 +179,7 @@ def _shape(body: object) -> str:
 
 
 HANDLERS = [
+    *handover.HANDLERS,
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
     (r"/miglab/moving/([^/]+)/([^/]*)", MovingHandler),

@@ -12,7 +12,7 @@ from typing import Any
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
-from miglab_spawner.backends.base import Backend, BackendError, RefusedByBackend
+from miglab_spawner.backends.base import BackendError, LeaseBackend, RefusedByBackend
 from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.lease_session import SavedLease
@@ -41,7 +41,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     _holder = ""
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> LeaseBackend:
         """Whoever hands out the slices: the lab's pool."""
         return PoolClient(self.pool_url, self.pool_secret_file)
 

@@ -12,6 +12,17 @@ REASONS = {
     "pool-misunderstood": "The pool service answered something that is no answer.",
     "home-too-large": "The home takes more than `home_gib`. A server without a GPU still starts, "
     "so that files can be deleted.",
+    "slurm-unreachable": "Slurm did not answer, or a command of it did not end in time.",
+    "slurm-misunderstood": "Slurm answered something that is no answer.",
+    "slurm-refused": "`sbatch` refused the job for a reason that none of the others names.",
+    "account-refused": "The student's account may not submit jobs, or not with this partition, QOS "
+    "or reservation.",
+    "no-partition": "The partition of the site's table does not exist.",
+    "no-reservation": "The reservation of the site's table does not exist now.",
+    "partition-down": "The partition is closed.",
+    "bad-site-table": "The site's table asks for more than Slurm allows.",
+    "never-runs": "Slurm accepted the job, and says that it can never run.",
+    "job-ended": "The job ended before its server answered.",
     "open-network": "On the Docker network that the site names servers reach one another.",
     "old-server-remains": "An earlier server of the same name still holds its slices.",
 }

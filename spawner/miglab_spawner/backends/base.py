@@ -54,17 +54,24 @@ class Backend(Protocol):
     async def take(self, ticket: int) -> LeaseView:
         """Take what was offered; taking twice gives the same lease."""
 
-    async def lease(self, lease: int) -> LeaseView:
-        """One lease."""
-
-    async def leases(self, user: str) -> list[LeaseView]:
-        """The leases of a user."""
-
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for; asking keeps its place."""
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
         """What who waits could have at once, by giving up the place."""
+
+    async def offers(self, user: str, courses: Sequence[str]) -> Offers:
+        """What these courses offer a user now; a name that is no course is left out."""
+
+
+class LeaseBackend(Backend, Protocol):
+    """A backend whose slices must be attached to their holder before it may start."""
+
+    async def lease(self, lease: int) -> LeaseView:
+        """One lease."""
+
+    async def leases(self, user: str) -> list[LeaseView]:
+        """The leases of a user."""
 
     async def attach(self, lease: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
         """The fence: only after this answer may the holder be started."""
@@ -76,6 +83,3 @@ class Backend(Protocol):
         self, lease: int, reason: str, generation: int, ledger: str = ""
     ) -> LeaseView:
         """Ask for the release; the pool frees after its own confirmation."""
-
-    async def offers(self, user: str, courses: Sequence[str]) -> Offers:
-        """What these courses offer a user now; a name that is no course is left out."""

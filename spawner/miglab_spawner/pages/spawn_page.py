@@ -194,9 +194,12 @@ def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> ShapeCard:
 
 
 def _now(offer: ShapeOffer) -> str:
+    of_all = "" if offer.total is None else f" of {offer.total}"
+    if offer.never:
+        return f"Not available: {offer.never}"
     if offer.free_now:
-        return f"{offer.free_now} free now"
-    return f"None free now, {_queue(offer)}. {_wait(offer)}"
+        return f"{offer.free_now}{of_all} free now"
+    return f"None{of_all} free now, {_queue(offer)}. {_wait(offer)}"
 
 
 def _queue(offer: ShapeOffer) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from dockerspawner import DockerSpawner
+from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 
 from miglab_spawner.docker import MIGDockerSpawner
@@ -13,9 +14,14 @@ from miglab_spawner.hub_setup import set_up
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
 from miglab_spawner.refusals import REASONS
 from miglab_spawner.scopes import LEASE_SCOPE, server_token_scopes
+from miglab_spawner.slurm import MIGSlurmSpawner
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "spawner.md"
-OURS = [(MIGDockerSpawner, DockerSpawner), (MIGLocalSpawner, GatedProcessSpawner)]
+OURS = [
+    (MIGDockerSpawner, DockerSpawner),
+    (MIGLocalSpawner, GatedProcessSpawner),
+    (MIGSlurmSpawner, Spawner),
+]
 
 
 def own_traits() -> set[str]:
@@ -46,10 +52,11 @@ def test_every_trait_has_help(name: str):
 
 
 def test_the_entry_points_lead_to_the_classes():
-    """``mig-docker`` and ``mig-local`` can be named in a hub's configuration."""
+    """``mig-docker``, ``mig-local`` and ``mig-slurm`` can be named in a hub's configuration."""
     found = {each.name: each for each in entry_points(group="jupyterhub.spawners")}
     assert found["mig-docker"].load() is MIGDockerSpawner
     assert found["mig-local"].load() is MIGLocalSpawner
+    assert found["mig-slurm"].load() is MIGSlurmSpawner
 
 
 def test_trap_5_a_slow_docker_call_holds_up_nobody(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,333 @@
+"""Slurm answers what the lab's own pool answers: a ticket is a job, and so is a lease.
+
+Slurm orders, limits, fences and accounts; this only submits, cancels, and puts what a picture says
+into the words that all pages share.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+
+from miglab_api.leases import LeaseState, LeaseView, ServerStatus
+from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
+from miglab_api.slurm_site import SlurmShape, SlurmSite
+from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends.slurm.commands import CommandFailed, run
+from miglab_spawner.backends.slurm.estimate import estimate
+from miglab_spawner.backends.slurm.picture import Picture
+from miglab_spawner.backends.slurm.reader import SlurmReader, as_account
+from miglab_spawner.backends.slurm.records import SlurmJob, Tag
+from miglab_spawner.backends.slurm.words import refusal_of, why_it_ended, why_it_waits
+
+_GONE = "Your job is no longer in Slurm's queue. Start again."
+
+
+class SlurmBackend:
+    """A `Backend` for one student.
+
+    Args:
+        reader: the pictures.
+        account: the Unix account of this student's jobs; another account's job is never theirs,
+            whatever its comment says.
+        script: makes the job's script of its tag.
+        home: the folder in which the job starts.
+        log_file: where the job's own output goes, from there.
+    """
+
+    def __init__(
+        self,
+        reader: SlurmReader,
+        account: str,
+        script: Callable[[Tag, SlurmShape], str],
+        home: str,
+        log_file: str,
+    ) -> None:
+        self._reader = reader
+        self._account = account
+        self._script = script
+        self._home = home
+        self._log_file = log_file
+
+    @property
+    def site(self) -> SlurmSite:
+        """The site's table."""
+        return self._reader.site
+
+    # Tickets.
+
+    async def request(self, request: TicketRequest) -> TicketView:
+        """Submit a job, or find the one that this server has in the queue already."""
+        shape = self._shape(request.shape)
+        picture = await self._reader.picture()
+        if why := picture.why_never(shape):
+            raise RefusedByBackend(*_never(why))
+        if request.only_if_free and not picture.starts_at_once(shape):
+            raise RefusedByBackend("not-free", f"No {request.shape} is free any more.", 409)
+        others = []
+        for job in self._own(picture, request.user, request.server):
+            if _tag(job).shape == request.shape and _tag(job).course == request.course:
+                self._reader.claim(job.id)
+                return self._view(picture, job)
+            others.append(job)
+        for job in others:
+            await self._cancel(job.id)
+        job_id = await self._submit(request, shape)
+        asked = asyncio.get_running_loop().time()
+        return await self._ticket(job_id, asked)
+
+    async def attend(self, ticket: int, wait_s: float) -> TicketView:
+        """Attend a job: answers when what is said of it has changed, or after ``wait_s``."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        picture = await self._reader.picture()
+        first = self._said(picture, ticket)
+        while True:
+            self._reader.claim(ticket)
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                return self._said(picture, ticket)
+            picture = await self._reader.changed(picture, left_s)
+            now = self._said(picture, ticket)
+            if now.model_copy(update={"estimate": first.estimate}) != first:
+                return now
+
+    async def cancel(self, ticket: int) -> TicketView:
+        """Take the job out of the queue."""
+        picture = await self._reader.picture()
+        said = self._said(picture, ticket)
+        await self._cancel(ticket)
+        return said.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
+
+    async def take(self, ticket: int) -> LeaseView:
+        """The job, as what its server holds."""
+        picture = await self._reader.picture()
+        job = picture.jobs.get(ticket)
+        if job is None or job.tag is None or job.has_ended:
+            raise RefusedByBackend("expired", _GONE, 409)
+        return _lease(job)
+
+    # Readings.
+
+    async def server_status(self, user: str, server: str) -> ServerStatus:
+        """What a server holds and waits for."""
+        picture = await self._reader.picture()
+        waiting = [job for job in self._own(picture, user, server) if job.is_pending]
+        return ServerStatus(ticket=self._view(picture, waiting[0]) if waiting else None)
+
+    async def alternatives(self, ticket: int) -> list[ShapeOffer]:
+        """What who waits could have at once."""
+        picture = await self._reader.picture()
+        job = picture.jobs.get(ticket)
+        if job is None or job.tag is None:
+            return []
+        names = self._shapes_of(job.tag.course)
+        return [
+            self._offer(picture, name)
+            for name in names
+            if name not in (CPU, job.tag.shape) and picture.starts_at_once(self.site.shapes[name])
+        ]
+
+    async def offers(self, user: str, courses: Sequence[str]) -> Offers:
+        """What these courses offer now; a name that is no course is left out."""
+        picture = await self._reader.picture()
+        known = [(name, self.site.courses[name]) for name in courses if name in self.site.courses]
+        return Offers(
+            simulated=False,
+            courses=tuple(
+                CourseOffers(
+                    course=name,
+                    title=course.title,
+                    shapes=tuple(self._offer(picture, shape) for shape in self._shapes_of(name)),
+                    default=course.default,
+                )
+                for name, course in known
+            ),
+        )
+
+    # How it is done.
+
+    def _shape(self, name: str) -> SlurmShape:
+        shape = self.site.shapes.get(name)
+        if shape is None:
+            offered = ", ".join(self.site.shapes)
+            message = f"This site has no “{name}”. It has: {offered}."
+            raise RefusedByBackend("shape-not-offered", message, 400)
+        return shape
+
+    def _shapes_of(self, course: str) -> list[str]:
+        table = self.site.courses.get(course)
+        return [name for name in (table.shapes if table else ()) if name in self.site.shapes]
+
+    def _own(self, picture: Picture, user: str, server: str) -> list[SlurmJob]:
+        """The jobs of a server that wait, or run and have not been handed over."""
+        return [
+            job
+            for job in picture.own(self._reader.lab, user, server)
+            if job.account == self._account
+            and (job.is_pending or job.is_running)
+            and not self._reader.is_disowned(job.id)
+        ]
+
+    async def _submit(self, request: TicketRequest, shape: SlurmShape) -> int:
+        tag = Tag(
+            self._reader.lab,
+            request.user,
+            request.server,
+            request.course,
+            request.shape,
+            uuid.uuid4().hex,
+        )
+        words = [*as_account(self.site, self._account), "sbatch", *self._options(tag, shape)]
+        script = self._script(tag, shape)
+        try:
+            said = await run(words, self.site.command_timeout_s, script)
+        except CommandFailed as failed:
+            raise refusal_of(failed) from failed
+        job = int(said.strip().splitlines()[-1].partition(";")[0])
+        self._reader.claim(job)
+        return job
+
+    def _options(self, tag: Tag, shape: SlurmShape) -> list[str]:
+        """The options of `sbatch`; empty ones are left to Slurm."""
+        course = self.site.courses.get(tag.course)
+        own = course.account if course else ""
+        values = {
+            "partition": self.site.partition_of(shape),
+            "gres": shape.gres,
+            "account": shape.account or own or self.site.account,
+            "qos": shape.qos,
+            "reservation": shape.reservation,
+            "time": str(shape.time_limit_min),
+            "cpus-per-task": str(shape.cpus),
+            "mem": f"{shape.memory_mib}M" if shape.memory_mib else "",
+            "job-name": f"jupyter-{tag.shape}",
+            "comment": tag.as_comment(),
+            "chdir": self._home,
+            "output": self._log_file,
+        }
+        given = [f"--{name}={value}" for name, value in values.items() if value]
+        return ["--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", *given]
+
+    async def _cancel(self, job: int) -> None:
+        await self._reader.cancel(job, self._account)
+        self._reader.disown(job)
+
+    async def _ticket(self, job: int, asked: float) -> TicketView:
+        picture = await self._reader.picture(newer_than=asked)
+        return self._said(picture, job)
+
+    def _said(self, picture: Picture, job_id: int) -> TicketView:
+        job = picture.jobs.get(job_id)
+        if job is None or job.tag is None:
+            return _over(job_id, TicketState.EXPIRED, "job-gone", _GONE)
+        return self._view(picture, job)
+
+    def _view(self, picture: Picture, job: SlurmJob) -> TicketView:
+        """A job as a ticket."""
+        tag = _tag(job)
+        shape = self.site.shapes.get(tag.shape)
+        words = why_it_waits(job.reason)
+        state, reason, message = _state(job, self.site.shapes.get(tag.shape))
+        position, waiting, wait = None, 0, None
+        if shape is not None and job.is_pending and state is TicketState.WAITING:
+            queue = picture.queue(shape)
+            waiting = len(queue)
+            ids = [each.id for each in queue]
+            position = ids.index(job.id) + 1 if job.id in ids else waiting + 1
+            waiting = max(waiting, position)
+            message = words.message
+            if not message:
+                wait = estimate(picture, shape, job.id, self._stays(shape))
+        return TicketView(
+            id=job.id,
+            user=tag.user,
+            server=tag.server,
+            course=tag.course,
+            shape=tag.shape,
+            state=state,
+            position=position,
+            waiting=waiting,
+            estimate=wait,
+            created_at=job.submitted_at,
+            reason=reason,
+            message=message,
+            lease=job.id if state is TicketState.OFFERED else None,
+        )
+
+    def _stays(self, shape: SlurmShape) -> Sequence[float]:
+        return self._reader.stays_s.get(shape.gres_type, ())
+
+    def _offer(self, picture: Picture, name: str) -> ShapeOffer:
+        shape = self.site.shapes[name]
+        if not shape.gres:
+            return ShapeOffer(
+                shape=name, sm_count=0, memory_mib=0, slices=0, good_for=shape.good_for,
+                free_now=None, never=picture.why_never(shape),
+            )  # fmt: skip
+        free, waiting = picture.free(shape), len(picture.queue(shape))
+        never = picture.why_never(shape)
+        has_room = picture.starts_at_once(shape)
+        return ShapeOffer(
+            shape=name,
+            sm_count=shape.sm_count,
+            memory_mib=round(shape.gpu_memory_gib * 1024),
+            slices=shape.count,
+            good_for=shape.good_for,
+            free_now=free if has_room else 0,
+            is_held=free > 0 and not has_room,
+            total=picture.total(shape),
+            waiting=waiting,
+            never=never,
+            wait=None if has_room or never else estimate(picture, shape, None, self._stays(shape)),
+        )
+
+
+def _never(why: str) -> tuple[str, str, int]:
+    """What is refused before it is submitted: reason, sentence, status."""
+    if "closed" in why:
+        return ("partition-down", f"{why} Choose another shape, or try again later.", 503)
+    return ("impossible-shape", f"{why} Choose another shape.", 400)
+
+
+def _tag(job: SlurmJob) -> Tag:
+    assert job.tag is not None
+    return job.tag
+
+
+def _state(job: SlurmJob, shape: SlurmShape | None) -> tuple[TicketState, str, str]:
+    """A job's state as a ticket's, with the reason and the words for one that is over."""
+    if job.is_running:
+        return TicketState.OFFERED, "", ""
+    if job.state == "CANCELLED":
+        return TicketState.CANCELLED, "cancelled", "Your job was cancelled. Start again."
+    if job.has_ended or job.state == "COMPLETING":
+        said = why_it_ended(job.state, shape.time_limit_min if shape else 0)
+        return TicketState.EXPIRED, "job-ended", said or "Your job ended before your server began."
+    if why_it_waits(job.reason).never:
+        return TicketState.REFUSED, "never-runs", why_it_waits(job.reason).message
+    return TicketState.WAITING, "", ""
+
+
+def _over(job: int, state: TicketState, reason: str, message: str) -> TicketView:
+    return TicketView(
+        id=job, user=None, server=None, course="", shape="", state=state, created_at=0,
+        reason=reason, message=message,
+    )  # fmt: skip
+
+
+def _lease(job: SlurmJob) -> LeaseView:
+    """A job that runs, as what a server holds; Slurm's cgroup is the fence, so it has no UUIDs."""
+    tag = _tag(job)
+    return LeaseView(
+        id=job.id,
+        ticket=job.id,
+        generation=0,
+        user=tag.user,
+        server=tag.server,
+        course=tag.course,
+        shape=tag.shape,
+        state=LeaseState.GRANTED,
+        granted_at=job.started_at or job.submitted_at,
+        ends_at=job.ends_at,
+    )

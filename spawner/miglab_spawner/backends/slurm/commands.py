@@ -1,0 +1,70 @@
+"""Running Slurm's commands: never through a shell, never without a time limit.
+
+The one module that starts processes: a site whose hub is on no submit host would replace it.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+
+from miglab_spawner.backends.base import BackendUnreachable
+
+_SILENT = (
+    "unable to contact slurm controller", "socket timed out", "connection refused",
+    "zero bytes were transmitted", "protocol authentication error", "munge", "connection timed out",
+    "communication connection failure", "unable to establish", "slurm backup controller in standby",
+    "resource temporarily unavailable", "transport endpoint is not connected",
+    "invalid authentication credential",
+)  # fmt: skip
+_PASSED_ON = ("SLURM_CONF", "LANG", "SUDO_ASKPASS")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class CommandFailed(Exception):
+    """A command answered no; the message is what it said."""
+
+
+def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What commands, and so the jobs they submit, get of the hub's environment: no secret in it."""
+    kept = {name: environ[name] for name in _PASSED_ON if name in environ}
+    path = ":".join(filter(None, (environ.get("MIGLAB_SLURM_PATH", ""), _PATH)))
+    return {**kept, "PATH": path, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+
+
+async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
+    """Run a command; its output.
+
+    Raises:
+        BackendUnreachable: it could not be started, did not end in time, or Slurm is silent.
+        CommandFailed: Slurm answered no.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            env=clean_environment(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise BackendUnreachable(f"{words[0]} cannot be run: {error.strerror}") from error
+    try:
+        async with asyncio.timeout(timeout_s):
+            out, wrong = await process.communicate(stdin.encode())
+    except TimeoutError:
+        raise BackendUnreachable(f"{words[0]} has not ended within {timeout_s:g} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        raise _judged(wrong.decode(errors="replace").strip() or f"exit {process.returncode}")
+    return out.decode(errors="replace")
+
+
+def _judged(message: str) -> Exception:
+    if any(sign in message.lower() for sign in _SILENT):
+        return BackendUnreachable(message)
+    return CommandFailed(message)

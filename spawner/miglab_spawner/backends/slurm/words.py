@@ -1,0 +1,126 @@
+"""Slurm's reasons, refusals and endings in a student's words; tables, and no decision."""
+
+from dataclasses import dataclass
+
+from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends.slurm.commands import CommandFailed
+
+_TELL = "Tell your instructor."
+FOR_ROOM = frozenset({"", "Resources", "Priority"})
+"""It waits for room, in its turn."""
+
+_NODES = (
+    "The nodes with this slice are down or being serviced, so nobody knows when it will start. "
+    "Your place is kept."
+)
+_WAITS = (
+    ("ReqNodeNotAvail", _NODES),
+    ("Nodes required", _NODES),
+    ("Nodes_required", _NODES),
+    ("NodeDown", _NODES),
+    ("PartitionDown", f"The partition is closed, so nothing starts in it. {_TELL}"),
+    ("PartitionInactive", f"The partition is closed, so nothing starts in it. {_TELL}"),
+    ("Reservation", "It starts when your course's reservation begins."),
+    ("Licenses", "All licences of your course are in use. It starts when one is given back."),
+    ("BeginTime", "It may start in a few minutes; Slurm set a time before which it does not."),
+    ("QOSMax", "You already use all that one person may. It starts when you stop another server."),
+    (
+        "AssocMax",
+        "You already use all that one person may. It starts when you stop another server.",
+    ),
+    ("MaxGRESPerAccount", "Your course uses all that it may. It starts when somebody stops."),
+    ("QOSGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
+    ("AssocGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
+    ("QOS", "A limit of your account or course holds it back."),
+    ("Assoc", "A limit of your account or course holds it back."),
+    ("JobHeld", f"Somebody holds it back by hand. {_TELL}"),
+    ("Dependency", f"It waits for another job. {_TELL}"),
+    ("Cleaning", "The previous job is being cleaned up; it starts right after."),
+)
+NEVER = ("PartitionTimeLimit", "PartitionConfig", "PartitionNodeLimit", "BadConstraints",
+         "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed")  # fmt: skip
+"""Slurm accepted it, and it can never run."""
+
+_REFUSALS = (
+    (
+        "requested node configuration is not available",
+        "impossible-shape",
+        f"No node of this site has such a slice. Choose another. {_TELL}",
+    ),
+    (
+        "invalid account",
+        "account-refused",
+        f"Your Slurm account may not use this partition. {_TELL}",
+    ),
+    ("invalid qos", "account-refused", f"Your Slurm account may not use this QOS. {_TELL}"),
+    ("not permitted", "account-refused", f"Your Slurm account may not use this partition. {_TELL}"),
+    ("access/permission", "account-refused", f"Your Slurm account may not submit jobs. {_TELL}"),
+    ("user unknown", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    ("invalid user", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    ("does not exist", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    ("unknown user", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    (
+        "accounting/qos policy",
+        "over-quota",
+        "You or your course already use all that you may. Stop another server, or wait.",
+    ),
+    ("time limit", "bad-site-table", f"The site's time limit is longer than Slurm allows. {_TELL}"),
+    ("invalid partition", "no-partition", f"The partition does not exist. {_TELL}"),
+    ("partition not available", "partition-down", f"The partition is closed now. {_TELL}"),
+    ("required partition", "partition-down", f"The partition is closed now. {_TELL}"),
+    ("requested reservation", "account-refused", f"You may not use the reservation. {_TELL}"),
+    ("reservation", "no-reservation", f"The reservation does not exist now. {_TELL}"),
+)
+
+
+@dataclass(frozen=True)
+class WaitWords:
+    """Why a job waits for something else than room; both empty where it waits for room.
+
+    Attributes:
+        message: for the student.
+        never: whether it can never run.
+    """
+
+    message: str = ""
+    never: bool = False
+
+
+def why_it_waits(reason: str) -> WaitWords:
+    """Slurm's Reason in plain words."""
+    if reason in FOR_ROOM:
+        return WaitWords()
+    if reason.startswith(NEVER):
+        return WaitWords(f"Slurm can never start this job ({reason}). {_TELL}", never=True)
+    for start, said in _WAITS:
+        if reason.startswith(start):
+            return WaitWords(said)
+    return WaitWords(f"Slurm holds it back: {reason}.")
+
+
+def refusal_of(failed: CommandFailed) -> RefusedByBackend:
+    """`sbatch`'s no, in words and with a reason."""
+    said = str(failed).lower()
+    for sign, reason, message in _REFUSALS:
+        if sign in said:
+            return RefusedByBackend(reason, message, 400)
+    last = str(failed).splitlines()[-1]
+    return RefusedByBackend("slurm-refused", f"Slurm refused the job: {last}. {_TELL}", 400)
+
+
+def why_it_ended(state: str, limit_min: int) -> str:
+    """Why a server's job is over, in words; empty where it was stopped or ended by itself."""
+    hours = f"{limit_min} minutes" if limit_min < 90 else f"{limit_min / 60:.0f} hours"
+    return {
+        "TIMEOUT": f"Your server reached its time limit of {hours}, so Slurm ended it. Your files "
+        "are kept; start it again to go on.",
+        "DEADLINE": "Your server reached its deadline, so Slurm ended it. Your files are kept.",
+        "NODE_FAIL": "The node of your server failed. Your files are kept; start it again.",
+        "BOOT_FAIL": "The node of your server failed. Your files are kept; start it again.",
+        "PREEMPTED": "Slurm gave your slice to a job that goes first. Your files are kept; start "
+        "again to get back in line.",
+        "OUT_OF_MEMORY": "Your server used more memory of the host than it may, so it was ended. "
+        "Your files are kept.",
+        "FAILED": "Your server ended with an error. Your files are kept; start it again. If it "
+        "happens again, tell your instructor.",
+    }.get(state, "")

@@ -1,0 +1,214 @@
+"""A server that is a Slurm job: it reports, gets its environment, is watched, and is cancelled.
+
+Knows nothing of shapes, pages and waits.  The job exists before the start: slurm.py sees to that.
+"""
+
+import asyncio
+import os
+import pwd
+from typing import Any
+
+from jupyterhub.spawner import Spawner
+from traitlets import Dict, TraitError, default, validate
+
+from miglab_api.slurm_site import SlurmSite, site_of
+from miglab_spawner.backends.base import BackendError, BackendUnreachable
+from miglab_spawner.backends.slurm.picture import Picture
+from miglab_spawner.backends.slurm.reader import SlurmReader, reader_of
+from miglab_spawner.backends.slurm.records import SlurmJob
+from miglab_spawner.handover import JobReport
+from miglab_spawner.refusals import NotStarted
+
+PAUSE_S = 0.5
+LISTEN_PAUSE_S = 0.05
+STOP_S = 60.0
+
+
+class JobSpawner(Spawner):
+    """A spawner whose server is a Slurm job that exists already: hand over, watch, end."""
+
+    lab_id: str
+
+    slurm = Dict(
+        help="""The site's table: shapes with gres, partition, account, QOS and time limit, and how
+        a server is run.
+
+        Its keys are those of `[slurm]` in lab.toml; docs/howto/slurm.md lists them.
+        """,
+    ).tag(config=True)
+
+    _job = 0
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._reports: dict[int, JobReport] = {}
+        self._changed = asyncio.Event()
+        self._answer: dict[str, object] | None = None
+        super().__init__(**kwargs)
+
+    @validate("slurm")
+    def _checked(self, proposal: Any) -> Any:
+        try:
+            site_of(proposal["value"])
+        except ValueError as error:
+            raise TraitError(str(error)) from error
+        return proposal["value"]
+
+    @default("ip")
+    def _every_address_of_the_node(self) -> str:
+        return "0.0.0.0"  # noqa: S104 - the hub and the proxy are on another machine
+
+    @default("env_keep")
+    def _nothing_of_the_hub(self) -> list[str]:
+        """A node has its own PATH."""
+        return []
+
+    @property
+    def site(self) -> SlurmSite:
+        """The site's table."""
+        return site_of(self.slurm)
+
+    @property
+    def reader(self) -> SlurmReader:
+        """The pictures, one reader for all students."""
+        return reader_of(self.lab_id, self.site)
+
+    @property
+    def account(self) -> str:
+        """The Unix account of this student's jobs."""
+        return self.user.name if self.site.run_as else pwd.getpwuid(os.geteuid()).pw_name
+
+    # A start: the job runs, and asks.
+
+    async def handed_over(self, report: JobReport) -> dict[str, object]:
+        """For the job's own request: what it is to become, once `start` has come that far.
+
+        Raises:
+            LookupError: this server is another job.
+        """
+        self._reports[report.job] = report
+        self._ring()
+        while self._answer is None or report.job != self._job:
+            if self._job and report.job != self._job:
+                raise LookupError("this server is another job")
+            await self._changed.wait()
+        return self._answer
+
+    async def start(self) -> tuple[str, int]:
+        """Hand the environment to the job that was granted, and wait for its server."""
+        self._ring()
+        report = await self._report_of(self._job)
+        address = await self._address(report)
+        self.port = report.port
+        command = [*self.cmd, *self.get_args()]
+        environment = self.get_env()
+        self._save(address, report.port)
+        self._answer = {"environment": environment, "command": command}
+        self._ring()
+        try:
+            await self._until_listening(address, report.port)
+        finally:
+            self._answer = None
+        return address, report.port
+
+    async def poll(self) -> int | None:
+        """Gone only if Slurm answered and the job is not there, or is over; else alive."""
+        if not self._job:
+            return 0
+        self.reader.hold(self._job, self)
+        try:
+            picture = await self.reader.picture()
+        except BackendError as error:
+            self.log.warning("Does job %d run? Slurm: %s", self._job, error)
+            return None
+        if not self._is_over(picture):
+            return None
+        self.ended(picture.jobs.get(self._job))
+        return 1
+
+    async def stop(self, now: bool = False) -> None:
+        """Cancel the job, and wait until Slurm says that it is over."""
+        if not self._job:
+            return
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._cancel()
+                while not now and not self._is_over(await self._new_picture()):
+                    pass
+        except TimeoutError:
+            self.log.warning("Job %d may still run; it will be cancelled", self._job)
+
+    def ended(self, job: SlurmJob | None) -> None:
+        """Slurm says that the job is over; None where it has forgotten how."""
+
+    async def _cancel(self) -> None:
+        while True:
+            try:
+                await self.reader.cancel(self._job, self.account)
+            except BackendUnreachable as error:
+                self.log.warning("Job %d is not cancelled yet: %s", self._job, error)
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return
+
+    async def _new_picture(self) -> Picture:
+        """A picture that was asked for after this call; waits until Slurm answers."""
+        asked = asyncio.get_running_loop().time()
+        while True:
+            try:
+                return await self.reader.picture(newer_than=asked)
+            except BackendUnreachable as error:
+                self.log.warning("How is job %d? Slurm: %s", self._job, error)
+                await asyncio.sleep(PAUSE_S)
+
+    def _is_over(self, picture: Picture) -> bool:
+        job = picture.jobs.get(self._job)
+        return job is None or job.has_ended
+
+    async def _report_of(self, job: int) -> JobReport:
+        while job not in self._reports:
+            await self._changed.wait()
+        return self._reports[job]
+
+    async def _address(self, report: JobReport) -> str:
+        """The address of the job's node, by Slurm's word and not by the job's."""
+        while True:
+            picture = await self._new_picture()
+            self._raise_if_over(picture)
+            node = picture.nodes.get(picture.jobs[report.job].nodes)
+            if node is not None:
+                return node.address
+
+    async def _until_listening(self, address: str, port: int) -> None:
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(address, port)
+            except OSError:
+                await asyncio.sleep(LISTEN_PAUSE_S)
+            else:
+                writer.close()
+                return
+            try:
+                self._raise_if_over(await self.reader.picture())
+            except BackendUnreachable as error:
+                self.log.warning("Does job %d run? Slurm: %s", self._job, error)
+                await asyncio.sleep(PAUSE_S)
+
+    def _raise_if_over(self, picture: Picture) -> None:
+        if self._is_over(picture):
+            raise NotStarted(
+                "Your server ended before it answered. Try again; if it happens again, tell your "
+                "instructor.",
+                reason="job-ended",
+                status_code=500,
+            )
+
+    def _save(self, address: str, port: int) -> None:
+        """Save now what JupyterHub saves after ``start()``: a hub that dies finds the server."""
+        if self.orm_spawner is not None and self.server is not None:
+            self.server.ip, self.server.port = address, port
+            self.orm_spawner.state = self.get_state()
+            self.user.db.commit()
+
+    def _ring(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

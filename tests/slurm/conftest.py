@@ -1,0 +1,128 @@
+"""A real Slurm of two nodes, a real JupyterHub in this process, students' servers as jobs."""
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyterhub.tests.mocking import MockHub
+from tests.hub.spawner.conftest import Hub, _end
+from traitlets.config import Config
+
+from miglab_bench.harness.hub_here import NoProxy
+from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
+from miglab_spawner.backends.slurm.reader import close_readers
+from miglab_spawner.hub_setup import set_up
+
+STUDENT = Path(__file__).parents[1] / "hub" / "spawner" / "student.py"
+SITE: dict[str, Any] = {
+    "partition": "lab",
+    "run_as": "",
+    "python": f"{sys.executable} -S",
+    "home": "/",
+    "every_s": 1.0,
+    "command_timeout_s": 4.0,
+    "offer_s": 20.0,
+    "shapes": {
+        "1g.5gb": {"gres": "gpu:1g.5gb:1", "gpu_memory_gib": 4.75, "sm_count": 14},
+        "2x1g.5gb": {"gres": "gpu:1g.5gb:2", "gpu_memory_gib": 4.75, "sm_count": 14},
+        "3g.20gb": {
+            "gres": "gpu:3g.20gb:1",
+            "time_limit_min": 30,
+            "gpu_memory_gib": 19.5,
+            "sm_count": 42,
+        },
+        "7g.40gb": {"gres": "gpu:7g.40gb:1", "gpu_memory_gib": 39.5, "sm_count": 98},
+        "night": {"gres": "gpu:1g.5gb:1", "partition": "night"},
+        "long": {"gres": "gpu:1g.5gb:1", "time_limit_min": 600},
+        "cpu": {"partition": "cpu", "time_limit_min": 30},
+    },
+    "courses": {
+        "everyone": {
+            "title": "Open lab",
+            "shapes": ["1g.5gb", "2x1g.5gb", "3g.20gb", "7g.40gb", "night", "long", "cpu"],
+            "default": "1g.5gb",
+        }
+    },
+}
+PARTITIONS = (
+    "PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",
+    "PartitionName=cpu Nodes={nodes} MaxTime=240",
+    "PartitionName=night Nodes={nodes} MaxTime=240 State=DOWN",
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    """Two nodes with four 1g.5gb and one 3g.20gb each."""
+    if absent := missing():
+        pytest.skip(
+            f"no Slurm here ({absent}): apt-get install slurmctld slurmd munge slurm-client"
+        )
+    with SlurmCluster(partitions=PARTITIONS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """The cluster as the hub's own Slurm, all parts up, without a job before and after."""
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    yield cluster
+    cluster.start()
+    empty(cluster)
+
+
+def empty(cluster: SlurmCluster) -> None:
+    """Cancel every job, and wait until none is left."""
+    for node in cluster.nodes:
+        cluster.command("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+
+    def is_empty() -> bool:
+        cluster.command("scancel", "--user=root", check=False)
+        return not cluster.command("squeue", "-h")
+
+    cluster.until(is_empty, "no job left", 60)
+
+
+@pytest.fixture
+def hub_config(slurm: SlurmCluster, tmp_path: Path) -> Config:
+    """The hub's configuration; a test module may override it."""
+    c = Config()
+    set_up(c)
+    c.JupyterHub.authenticator_class = "dummy"
+    c.Authenticator.allow_all = True
+    c.JupyterHub.spawner_class = "mig-slurm"
+    c.JupyterHub.proxy_class = NoProxy
+    c.JupyterHub.bind_url = "http://127.0.0.1:0/"
+    c.JupyterHub.hub_ip = "127.0.0.1"
+    c.JupyterHub.allow_named_servers = True
+    c.JupyterHub.log_level = "DEBUG"
+    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
+    c.MIGSlurmSpawner.cmd = [sys.executable, "-S", str(STUDENT)]
+    c.MIGSlurmSpawner.slurm = {**SITE, "home": str(slurm.folder)}
+    c.MIGSlurmSpawner.ip = "127.0.0.1"
+    c.MIGSlurmSpawner.longest_wait_s = 60
+    c.MIGSlurmSpawner.create_timeout_s = 20
+    c.MIGSlurmSpawner.poll_interval = 3600
+    return c
+
+
+@pytest.fixture
+async def hub(
+    hub_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Hub]:
+    """A running hub."""
+    monkeypatch.chdir(tmp_path)
+    app = MockHub.instance(config=hub_config)
+    await app.initialize([])
+    await app.start()
+    hub = Hub(app)
+    yield hub
+    try:
+        await hub.close()
+    finally:
+        await close_readers()
+        app.log.handlers = []
+        MockHub.clear_instance()
+        await _end(app)

@@ -1,0 +1,148 @@
+"""What goes wrong under a server or a wait, and what neither may lose."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.hub.spawner.conftest import Hub
+from traitlets.config import Config
+
+from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_spawner.backends.base import BackendUnreachable
+from miglab_spawner.backends.slurm.records import Tag
+from miglab_spawner.refusals import NotStarted
+
+from .test_slurm_spawner import fresh, hold, jobs, until, until_waiting
+
+pytestmark = pytest.mark.long
+
+
+async def running(hub: Hub, name: str = "ada") -> tuple[Any, int]:
+    """A student's running server: its spawner and its job."""
+    hub.user(name)
+    environment = await hub.start(name, shape="1g.5gb")
+    return hub.spawner(name), int(environment["SLURM_JOB_ID"])
+
+
+@pytest.mark.parametrize("part", ["slurmctld", "munged", "slurmd"])
+async def test_a_silent_slurm_stops_nobody(hub: Hub, slurm: SlurmCluster, part: str):
+    """While a daemon is down a server counts as running, and a wait goes on; both work after."""
+    spawner, job = await running(hub)
+    hold(slurm, 7)
+    hub.user("bo")
+    await hub.begin("bo", shape="1g.5gb")
+    await until_waiting(hub, "bo")
+    victim = slurm.job(job)["NodeList"] if part == "slurmd" else part
+    slurm.kill(victim)
+    if part != "slurmd":
+        with pytest.raises(BackendUnreachable):
+            await fresh(spawner)
+    assert await spawner.poll() is None
+    assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(job)
+    slurm.start()
+    await until(lambda: spawner.reader._trouble is None, "Slurm answers again")
+    assert await spawner.poll() is None
+    await hub.stop("ada")
+    await hub.settled("bo")
+    assert (await hub.environment("bo"))["MIGLAB_SHAPE"] == "1g.5gb"
+
+
+async def test_a_suspended_server_is_kept(hub: Hub, slurm: SlurmCluster):
+    """SUSPENDED is no end; resumed, the same server answers."""
+    spawner, job = await running(hub)
+    slurm.command("scontrol", "suspend", str(job))
+    await fresh(spawner)
+    assert await spawner.poll() is None
+    slurm.command("scontrol", "resume", str(job))
+    assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(job)
+
+
+async def test_an_end_by_slurm_is_said(hub: Hub, slurm: SlurmCluster):
+    """A job that Slurm ended is gone for the hub, and the student reads why."""
+    spawner, job = await running(hub)
+    node = slurm.job(job)["NodeList"]
+    slurm.command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    try:
+        await fresh(spawner)
+        assert await spawner.poll() == 1
+        assert "The node of your server failed." in spawner.news
+    finally:
+        slurm.command("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+
+
+async def test_a_server_that_dies_at_once_is_said_at_once(
+    hub: Hub, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+):
+    """A server that ends before it answers fails the start long before its time-out."""
+    hub.user("ada")
+    hub.spawner("ada").cmd = ["sleep", "1"]
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(NotStarted, match="ended before it answered") as refused:
+        async with asyncio.timeout(10):
+            await hub.settled("ada")
+    assert refused.value.reason == "job-ended"
+    await until(lambda: jobs(slurm) == [], "no job is left")
+
+
+async def test_a_start_that_is_broken_off_keeps_its_place(hub: Hub, slurm: SlurmCluster):
+    """The job waits on; the next start of the same server finds it and gets its slice."""
+    held = hold(slurm, 8)
+    hub.user("ada")
+    await hub.begin("ada", shape="1g.5gb")
+    await until_waiting(hub, "ada")
+    (ticket,) = jobs(slurm, "PENDING")
+    start = hub.spawner("ada")._spawn_future
+    start.cancel()
+    await asyncio.wait([start])
+    hub.spawner("ada")._spawn_future = None
+    assert jobs(slurm, "PENDING") == [ticket]
+    await hub.begin("ada", shape="1g.5gb")
+    await until_waiting(hub, "ada")
+    slurm.command("scancel", str(held[0]))
+    await hub.settled("ada")
+    assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(ticket)
+
+
+class TestNobodyComes:
+    """Jobs of the lab that nobody attends."""
+
+    @pytest.fixture
+    def hub_config(self, hub_config: Config) -> Config:
+        """Nobody is waited for long."""
+        site = hub_config.MIGSlurmSpawner.slurm
+        hub_config.MIGSlurmSpawner.slurm = {**site, "attend_grace_s": 3.0, "offer_s": 3.0}
+        return hub_config
+
+    async def test_they_are_cancelled(self, hub: Hub, slurm: SlurmCluster):
+        """After the grace, pending or running; a job of another lab, and a server, are left."""
+        spawner, job = await running(hub)
+        tag = Tag("miglab", "bo", "", "everyone", "1g.5gb", "0")
+        orphan = slurm.submit("sleep 600", f"--comment={tag.as_comment()}")
+        foreign = {**json.loads(tag.as_comment()), "lab": "another"}
+        left = slurm.submit("sleep 600", f"--comment={json.dumps(foreign)}")
+        await until(lambda: orphan not in jobs(slurm), "the orphan is cancelled", 30)
+        await fresh(spawner)
+        assert set(jobs(slurm)) == {job, left}
+
+
+async def test_a_forged_comment_is_nobodys_ticket(hub: Hub, slurm: SlurmCluster):
+    """A job of another account that claims to be ada's is not adopted."""
+    tag = Tag("miglab", "ada", "", "everyone", "1g.5gb", "0")
+    forged = slurm.submit("sleep 600", f"--comment={tag.as_comment()}", "--uid=games")
+    _, job = await running(hub)
+    assert job != forged
+    assert forged in jobs(slurm)
+    slurm.command("scancel", str(forged))
+
+
+async def test_only_the_jobs_own_secret_opens_the_door(hub: Hub, slurm: SlurmCluster):
+    """The route that hands environments over refuses a report with a wrong secret."""
+    hub.user("ada")
+    report = {
+        "user": "ada", "server": "", "course": "everyone", "shape": "1g.5gb", "ticket": "0",
+        "lab": "miglab", "secret": "0" * 64, "job": 1, "node": "n1", "port": 2000,
+    }  # fmt: skip
+    path = "api/miglab/slurm/handover"
+    assert (await hub.http.post(path, json=report)).status_code == 403
+    assert (await hub.http.post(path, json={**report, "exec_prefix": "x"})).status_code == 400

@@ -1,0 +1,202 @@
+"""Students' servers as Slurm jobs: start, wait, be refused, stop."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.hub.spawner.conftest import Hub
+
+from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_spawner.refusals import NotStarted
+
+
+def jobs(slurm: SlurmCluster, *states: str) -> list[int]:
+    """The jobs in these states; of all states that are not over if none is named."""
+    chosen = ("-t", ",".join(states)) if states else ()
+    return [int(line) for line in slurm.command("squeue", "-h", "-o", "%i", *chosen).splitlines()]
+
+
+def hold(slurm: SlurmCluster, count: int, gres: str = "gpu:1g.5gb:1") -> list[int]:
+    """Jobs of somebody else, each with slices; they run when this returns."""
+    held = [slurm.submit("sleep 600", f"--gres={gres}", "--time=60") for _ in range(count)]
+    slurm.until(lambda: set(held) <= set(jobs(slurm, "RUNNING")), "somebody else's jobs run")
+    return held
+
+
+async def until(true: Any, what: str, within_s: float = 20.0) -> None:
+    """Wait until something becomes true."""
+    async with asyncio.timeout(within_s):
+        while not true():
+            await asyncio.sleep(0.05)
+    assert true(), what
+
+
+async def until_waiting(hub: Hub, name: str) -> dict[str, Any]:
+    """What a waiting student's page shows, once it waits."""
+    async with asyncio.timeout(20):
+        while (shown := await hub.spawner(name).waiting()) is None:
+            await asyncio.sleep(0.05)
+    return dict(shown)
+
+
+async def test_a_server_gets_its_slice(hub: Hub, slurm: SlurmCluster):
+    """A server starts in a job of its own that holds exactly the slice; stopping ends the job."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    assert environment["MIGLAB_SHAPE"] == "1g.5gb"
+    assert environment["SLURM_JOB_GPUS"] in "0123"
+    assert "MIGLAB_TICKET" not in environment
+    job = slurm.job(int(environment["SLURM_JOB_ID"]))
+    assert (job["JobState"], job["Requeue"], job["TimeLimit"]) == ("RUNNING", "0", "02:00:00")
+    await hub.stop("ada")
+    assert jobs(slurm) == []
+
+
+@pytest.mark.long
+async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slurm: SlurmCluster):
+    """With all eight slices held two wait, in Slurm's order, and each gets the next free one."""
+    held = hold(slurm, 8)
+    for name in ("ada", "bo"):
+        hub.user(name)
+        await hub.begin(name, shape="1g.5gb")
+        first = await until_waiting(hub, name)
+    assert "You are 2nd of 2 in line for 1g.5gb." in first["message"]
+    assert "The wait is likely to be at most" in first["message"]
+    slurm.command("scancel", str(held[0]))
+    await hub.settled("ada")
+    assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
+    slurm.command("scancel", str(held[1]))
+    await hub.settled("bo")
+
+
+@pytest.mark.long
+async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: SlurmCluster):
+    """Another shape, no GPU, and giving up; each leaves no job behind in the queue."""
+    hold(slurm, 8)
+    for name in ("ada", "bo", "cy"):
+        hub.user(name)
+        await hub.begin(name, shape="1g.5gb")
+        await until_waiting(hub, name)
+    async with asyncio.timeout(20):  # until backfill has planned the starts of those who wait
+        while not (shown := await until_waiting(hub, "ada"))["alternatives"]:
+            await fresh(hub.spawner("ada"))
+    assert [one["shape"] for one in shown["alternatives"]] == ["3g.20gb"]
+    await hub.spawner("ada").switch_to("3g.20gb")
+    await hub.settled("ada")
+    assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "3g.20gb"
+    await hub.spawner("bo").switch_to("cpu")
+    await hub.settled("bo")
+    without = await hub.environment("bo")
+    assert without["MIGLAB_SHAPE"] == "cpu"
+    assert "SLURM_JOB_GPUS" not in without
+    await hub.spawner("cy").switch_to("")
+    with pytest.raises(NotStarted, match="gave up"):
+        await hub.settled("cy")
+    assert jobs(slurm, "PENDING") == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("shape", "reason", "words"),
+    [
+        ("7g.40gb", "impossible-shape", "No node of this site has such a slice"),
+        ("night", "partition-down", "partition is closed now"),
+        ("nonsense", "shape-not-offered", "This site has no"),
+        ("long", "never-runs", "can never start"),
+    ],
+)
+async def test_what_can_never_run_is_said(
+    hub: Hub, slurm: SlurmCluster, shape: str, reason: str, words: str
+):
+    """A shape that no node has, a closed partition, a limit above the partition's: a sentence."""
+    hub.user("ada")
+    await hub.begin("ada", shape=shape)
+    with pytest.raises(NotStarted, match=words) as refused:
+        await hub.settled("ada")
+    assert refused.value.reason == reason
+    await until(lambda: jobs(slurm) == [], "no job is left")
+
+
+@pytest.mark.long
+async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster):
+    """Free and total, without drained, reserved and completing nodes; and what cannot be had."""
+    hub.user("ada")
+    spawner = hub.spawner("ada")
+    page = await spawner.render_spawn_page()
+    assert "8 of 8 free now" in page
+    assert "2 of 2 free now" in page
+    assert "Not available: No node of this site has such a slice." in page
+    assert "Not available: The partition is closed now." in page
+    hold(slurm, 1)
+    drained, other = slurm.nodes[1], slurm.nodes[0]
+    slurm.command("scontrol", "update", f"nodename={drained}", "state=drain", "reason=a|b")
+    await page_says(spawner, "3 of 8 free now")
+    slurm.command("scontrol", "update", f"nodename={drained}", "state=resume")
+    slurm.command(
+        "scontrol", "create", "reservation", "reservationname=exam", "starttime=now",
+        "duration=10", f"nodes={drained}", "users=root", "flags=ignore_jobs",
+    )  # fmt: skip
+    try:
+        await page_says(spawner, "3 of 8 free now")
+    finally:
+        slurm.command("scontrol", "delete", "reservationname=exam")
+    stubborn = slurm.submit(
+        "trap '' TERM; sleep 600 & wait; sleep 600", f"--nodelist={other}", "--gres=gpu:3g.20gb:1"
+    )
+    slurm.until(lambda: stubborn in jobs(slurm, "RUNNING"), "the stubborn job runs")
+    slurm.command("scancel", "--full", str(stubborn))
+    slurm.until(lambda: stubborn in jobs(slurm, "COMPLETING"), "it is completing")
+    await page_says(spawner, "4 of 8 free now")
+
+
+async def page_says(spawner: Any, words: str) -> None:
+    """Wait until the spawn page, made of a new picture each time, says this."""
+    async with asyncio.timeout(10):
+        while words not in await spawner.render_spawn_page():
+            await fresh(spawner)
+
+
+async def fresh(spawner: Any) -> None:
+    """Wait for a picture asked for from now on."""
+    await spawner.reader.picture(newer_than=asyncio.get_running_loop().time())
+
+
+@pytest.mark.long
+async def test_pending_students_cost_no_queries(hub: Hub, slurm: SlurmCluster):
+    """Ten who wait cost as many readings in two seconds as one."""
+    hold(slurm, 8)
+    hub.user("ada")
+    reader = hub.spawner("ada").reader
+
+    async def readings() -> int:
+        before = reader.readings
+        await asyncio.sleep(2)
+        return reader.readings - before
+
+    await hub.begin("ada", shape="1g.5gb")
+    await until_waiting(hub, "ada")
+    one = await readings()
+    for number in range(9):
+        hub.user(f"s{number}")
+        await hub.begin(f"s{number}", shape="1g.5gb")
+    await until(lambda: len(jobs(slurm, "PENDING")) == 10, "ten wait")
+    await fresh(hub.spawner("ada"))
+    assert await readings() <= one + 1
+
+
+@pytest.mark.long
+async def test_sbatch_that_hangs_is_said(
+    hub: Hub, slurm: SlurmCluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """A command that does not end is ended, and the student reads that Slurm is silent."""
+    (tmp_path / "sbatch").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
+    hub.user("ada")
+    spawner = hub.spawner("ada")
+    spawner.slurm = {**spawner.slurm, "command_timeout_s": 1.0}
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(NotStarted) as refused:
+        await hub.settled("ada")
+    assert "scheduler does not answer" in refused.value.jupyterhub_message
+    assert refused.value.reason == "slurm-unreachable"
