@@ -95,7 +95,7 @@ def _defines(statement: ast.stmt) -> bool:
     """Whether a statement only makes something: no loop, no output, nothing that measures."""
     if isinstance(statement, RUNS_LATER):
         return True
-    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.If):
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.If):
         return False
     return not any(_measures(node) for node in ast.walk(statement))
 
