@@ -13,7 +13,7 @@ from traitlets import Dict, TraitError, default, validate
 
 from miglab_api.slurm_site import SlurmSite, site_of
 from miglab_spawner.backends.base import BackendError, BackendUnreachable
-from miglab_spawner.backends.slurm.picture import Picture
+from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.reader import SlurmReader, reader_of
 from miglab_spawner.backends.slurm.records import SlurmJob
 from miglab_spawner.handover import JobReport
@@ -150,7 +150,7 @@ class JobSpawner(Spawner):
             else:
                 return
 
-    async def _new_picture(self) -> Picture:
+    async def _new_picture(self) -> ClusterPicture:
         """A picture that was asked for after this call; waits until Slurm answers."""
         asked = asyncio.get_running_loop().time()
         while True:
@@ -160,7 +160,7 @@ class JobSpawner(Spawner):
                 self.log.warning("How is job %d? Slurm: %s", self._job, error)
                 await asyncio.sleep(PAUSE_S)
 
-    def _is_over(self, picture: Picture) -> bool:
+    def _is_over(self, picture: ClusterPicture) -> bool:
         job = picture.jobs.get(self._job)
         return job is None or job.has_ended
 
@@ -193,7 +193,7 @@ class JobSpawner(Spawner):
                 self.log.warning("Does job %d run? Slurm: %s", self._job, error)
                 await asyncio.sleep(PAUSE_S)
 
-    def _raise_if_over(self, picture: Picture) -> None:
+    def _raise_if_over(self, picture: ClusterPicture) -> None:
         if self._is_over(picture):
             raise NotStarted(
                 "Your server ended before it answered. Try again; if it happens again, tell your "

@@ -6,7 +6,7 @@ import pytest
 
 from miglab_api.slurm_site import site_of
 from miglab_spawner.backends.slurm.estimate import estimate
-from miglab_spawner.backends.slurm.picture import Picture
+from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import Tag, gres_of, jobs_of, nodes_of, tag_of
 from miglab_spawner.backends.slurm.words import NEVER, why_it_waits
 
@@ -42,9 +42,9 @@ def node_line(name: str, state: str, used: int, **fields: str) -> str:
     return f"{name}|10.0.0.1|{state}|{gres}|{held}|{partition}|{fields.get('up', 'up')}|a|b|"
 
 
-def picture(jobs: list[str], nodes: list[str]) -> Picture:
+def picture(jobs: list[str], nodes: list[str]) -> ClusterPicture:
     """What the site looks like with these lines."""
-    return Picture(0.0, NOW, SITE, jobs_of("\n".join(jobs)), nodes_of("\n".join(nodes)))
+    return ClusterPicture(0.0, NOW, SITE, jobs_of("\n".join(jobs)), nodes_of("\n".join(nodes)))
 
 
 @pytest.mark.parametrize(

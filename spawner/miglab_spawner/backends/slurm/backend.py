@@ -15,7 +15,7 @@ from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_spawner.backends.base import RefusedByBackend
 from miglab_spawner.backends.slurm.commands import CommandFailed, run
 from miglab_spawner.backends.slurm.estimate import estimate
-from miglab_spawner.backends.slurm.picture import Picture
+from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.reader import SlurmReader, as_account
 from miglab_spawner.backends.slurm.records import SlurmJob, Tag
 from miglab_spawner.backends.slurm.words import refusal_of, why_it_ended, why_it_waits
@@ -159,7 +159,7 @@ class SlurmBackend:
         table = self.site.courses.get(course)
         return [name for name in (table.shapes if table else ()) if name in self.site.shapes]
 
-    def _own(self, picture: Picture, user: str, server: str) -> list[SlurmJob]:
+    def _own(self, picture: ClusterPicture, user: str, server: str) -> list[SlurmJob]:
         """The jobs of a server that wait, or run and have not been handed over."""
         return [
             job
@@ -217,13 +217,13 @@ class SlurmBackend:
         picture = await self._reader.picture(newer_than=asked)
         return self._said(picture, job)
 
-    def _said(self, picture: Picture, job_id: int) -> TicketView:
+    def _said(self, picture: ClusterPicture, job_id: int) -> TicketView:
         job = picture.jobs.get(job_id)
         if job is None or job.tag is None:
             return _over(job_id, TicketState.EXPIRED, "job-gone", _GONE)
         return self._view(picture, job)
 
-    def _view(self, picture: Picture, job: SlurmJob) -> TicketView:
+    def _view(self, picture: ClusterPicture, job: SlurmJob) -> TicketView:
         """A job as a ticket."""
         tag = _tag(job)
         shape = self.site.shapes.get(tag.shape)
@@ -258,7 +258,7 @@ class SlurmBackend:
     def _stays(self, shape: SlurmShape) -> Sequence[float]:
         return self._reader.stays_s.get(shape.gres_type, ())
 
-    def _offer(self, picture: Picture, name: str) -> ShapeOffer:
+    def _offer(self, picture: ClusterPicture, name: str) -> ShapeOffer:
         shape = self.site.shapes[name]
         if not shape.gres:
             return ShapeOffer(

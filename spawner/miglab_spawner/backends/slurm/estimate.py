@@ -12,7 +12,7 @@ from typing import Protocol
 
 from miglab_api.slurm_site import SlurmShape
 from miglab_api.tickets import WaitEstimate
-from miglab_spawner.backends.slurm.picture import Picture
+from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import SlurmJob
 
 LEAST_STAYS = 5
@@ -29,7 +29,7 @@ class Stays(Protocol):
 
 
 def estimate(
-    picture: Picture, shape: SlurmShape, job: int | None, stays_s: Sequence[float]
+    picture: ClusterPicture, shape: SlurmShape, job: int | None, stays_s: Sequence[float]
 ) -> WaitEstimate | None:
     """How long a job waits from the picture on; None for one that asks now: behind all others.
 
@@ -61,7 +61,7 @@ def estimate(
 
 
 def _wait(
-    picture: Picture, shape: SlurmShape, ahead: Sequence[SlurmJob], stays: Stays
+    picture: ClusterPicture, shape: SlurmShape, ahead: Sequence[SlurmJob], stays: Stays
 ) -> float | None:
     """Seconds until a job behind these has its slices, if everybody leaves like that."""
     free_at = [0.0 for node in picture.open_nodes(shape) for _ in range(node.free(shape.gres_type))]

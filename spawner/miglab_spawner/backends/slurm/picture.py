@@ -12,7 +12,7 @@ from miglab_spawner.backends.slurm.words import why_it_waits
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class ClusterPicture:
     """Jobs and nodes of the site's partitions.
 
     Attributes:

@@ -16,7 +16,7 @@ from miglab_api.slurm_site import SlurmSite
 from miglab_spawner.backends.base import BackendError, BackendUnreachable
 from miglab_spawner.backends.slurm.commands import CommandFailed, run
 from miglab_spawner.backends.slurm.estimate import stays_of
-from miglab_spawner.backends.slurm.picture import Picture
+from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import (
     JOB_FIELDS,
     NODE_FIELDS,
@@ -48,7 +48,7 @@ class SlurmReader:
         self.stays_s: dict[str, deque[float]] = {}
         self._claims: dict[int, float] = {}
         self._held: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
-        self._picture: Picture | None = None
+        self._picture: ClusterPicture | None = None
         self._trouble: BackendError | None = None
         self._arrived = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -56,7 +56,7 @@ class SlurmReader:
 
     # Reading.
 
-    async def picture(self, newer_than: float | None = None) -> Picture:
+    async def picture(self, newer_than: float | None = None) -> ClusterPicture:
         """A picture that was asked for after a moment of the loop's clock; None: a current one.
 
         Raises:
@@ -73,7 +73,7 @@ class SlurmReader:
                 raise BackendUnreachable(str(self._trouble)) from self._trouble
         return self._picture
 
-    async def changed(self, seen: Picture, within_s: float) -> Picture:
+    async def changed(self, seen: ClusterPicture, within_s: float) -> ClusterPicture:
         """The next picture after this one, or the same when none came in time."""
         arrived = self._arrived
         if self._picture is seen:
@@ -159,12 +159,12 @@ class SlurmReader:
             self._trouble = BackendUnreachable(str(error))
             return
         self._trouble = None
-        picture = Picture(asked_at, at, self.site, jobs_of(jobs), nodes_of(nodes))
+        picture = ClusterPicture(asked_at, at, self.site, jobs_of(jobs), nodes_of(nodes))
         self._learn(picture)
         self._picture = picture
         await self._sweep(picture)
 
-    def _learn(self, picture: Picture) -> None:
+    def _learn(self, picture: ClusterPicture) -> None:
         before = self._picture.jobs if self._picture else {}
         for job in stays_of(before, picture.jobs, picture.at).values():
             began, ended = job.started_at or picture.at, picture.at
@@ -174,7 +174,7 @@ class SlurmReader:
                 kept = self.stays_s.setdefault(gres_type, deque(maxlen=STAYS_KEPT))
                 kept.append(max(0.0, ended - began))
 
-    async def _sweep(self, picture: Picture) -> None:
+    async def _sweep(self, picture: ClusterPicture) -> None:
         """Cancel the lab's jobs that nobody attends; one seen for the first time gets its grace."""
         own = {job.id: job for job in picture.own(self.lab)}
         for job in own.values():
