@@ -368,8 +368,9 @@ def against_the_roof(points):
     best, widest = values["limit of arithmetic"], values["limit of memory"] / INTENSITY["axpy"]
     print(f"limits: {best:.0f} GFLOP/s and {widest:.1f} GB/s")
     for label in KINDS:
-        most = attainable(INTENSITY[label], best, widest)
-        print(f"{label}: {values[label] / most:.0%} of what is possible here")
+        share = values[label] / attainable(INTENSITY[label], best, widest)
+        above = " (above your roof: then the copy, too, was limited by something else)" if share > 1.05 else ""
+        print(f"{label}: {share:.0%} of what is possible here{above}")
 
 
 await roof.report(against_the_roof)
