@@ -24,7 +24,10 @@ def fair_share_usage(view: PoolView) -> FairShareUsage:
 @once
 def line(view: PoolView) -> tuple[Waiting, ...]:
     """Everyone who waits, first in front: the order in which it is decided who is next."""
-    return tuple(in_line(_everyone(view), fair_share_usage(view)))
+    waiting = _everyone(view)
+    if len(waiting) < 2:  # no order to work out: most of the day
+        return tuple(waiting)
+    return tuple(in_line(waiting, fair_share_usage(view)))
 
 
 @once

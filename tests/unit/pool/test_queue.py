@@ -123,8 +123,8 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
     while any(each.ticket < len(shapes) for each in waiting):
         rounds += 1
         assert rounds < 60 * len(shapes)
-        gpus = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
-        grant = next_in_line(waiting, gpus)
+        there = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
+        grant = next_in_line(waiting, there)
         if grant is None:
             live.pop(ends.randrange(len(live)))  # type: ignore[attr-defined]
             waiting.append(one(next_number, "1g.5gb"))
