@@ -1,0 +1,48 @@
+"""Thirty students on eight slices of two nodes: everybody is served, in Slurm's order."""
+
+import asyncio
+
+import pytest
+from tests.hub.spawner.conftest import Hub
+from traitlets.config import Config
+
+from miglab_bench.harness.slurm_cluster import SlurmCluster
+
+from .test_slurm_spawner import jobs, until
+
+pytestmark = pytest.mark.long
+STUDENTS = [f"student{number:02}" for number in range(30)]
+
+
+@pytest.fixture
+def hub_config(hub_config: Config) -> Config:
+    """A wait may be long here: thirty servers start one after the other on few cores."""
+    hub_config.MIGSlurmSpawner.longest_wait_s = 200
+    hub_config.MIGSlurmSpawner.create_timeout_s = 60
+    return hub_config
+
+
+async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster):
+    """Each gets a server of its own job, never more than eight run, and none is left over."""
+    served: dict[str, int] = {}
+    most = 0
+
+    async def one(name: str) -> None:
+        nonlocal most
+        async with asyncio.timeout(150):
+            while (start := hub.spawner(name)._spawn_future) is not None and not start.done():
+                await asyncio.wait([start], timeout=0.5)
+        environment = await hub.environment(name)
+        served[name] = int(environment["SLURM_JOB_ID"])
+        most = max(most, len(jobs(slurm, "RUNNING")))
+        await hub.stop(name)
+
+    for name in STUDENTS:
+        hub.user(name)
+        assert (await hub.begin(name, shape="1g.5gb")).status_code in (201, 202)
+    await until(lambda: len(jobs(slurm, "PENDING")) >= 22 - len(served), "the others wait", 60)
+    await asyncio.gather(*(one(name) for name in STUDENTS))
+    assert sorted(served) == STUDENTS
+    assert len(set(served.values())) == len(STUDENTS)
+    assert most <= 8
+    assert jobs(slurm) == []
