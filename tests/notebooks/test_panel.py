@@ -3,6 +3,9 @@
 import textwrap
 
 import nbformat
+import pytest
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from tests.needs import needs
 
@@ -36,18 +39,39 @@ panel
 """
 
 
-def run_cells(tmp_path, *cells):
-    """Execute cells in a fresh kernel in `tmp_path`; answers the notebook."""
+@pytest.fixture(scope="module")
+def kernel():
+    """One kernel for tests that look at their own panel alone; each begins in a folder of its own.
+
+    Its first measurement starts the process that imports torch, which the others fork.
+    """
+    manager = AsyncKernelManager(kernel_name="python3")
+    yield manager
+    run_sync(manager.shutdown_kernel)(now=True)
+
+
+def run_cells(tmp_path, *cells, kernel=None):
+    """Execute cells in `tmp_path`, in a fresh kernel or in this one; answers the notebook."""
+    if kernel is not None:
+        execute([f"%reset -f\n%cd -q {tmp_path}"], tmp_path, kernel)
+    return execute(cells, tmp_path, kernel)
+
+
+def execute(cells, tmp_path, kernel):
+    """Execute cells; a kernel that was given lives on."""
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(textwrap.dedent(cell)) for cell in cells]
     )
     client = NotebookClient(
         notebook,
+        km=kernel,
         timeout=120,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     )
     client.execute()
+    if kernel is not None:
+        client.kc.stop_channels()
     return notebook
 
 
@@ -56,7 +80,7 @@ def printed(notebook, index=-1):
     return "".join(output.get("text", "") for output in notebook.cells[index].outputs)
 
 
-def test_a_headless_run_saves_marked_evidence(tmp_path):
+def test_a_headless_run_saves_marked_evidence(tmp_path, kernel):
     """From code: measured, saved, marked headless, with a static picture in the notebook."""
     notebook = run_cells(
         tmp_path,
@@ -66,6 +90,7 @@ def test_a_headless_run_saves_marked_evidence(tmp_path):
         print(len(e.points), e.headless, e.is_students)
         """,
         "panel",
+        kernel=kernel,
     )
     assert printed(notebook, 1).split() == ["2", "True", "False"]
     bundle = notebook.cells[2].outputs[0]["data"]
@@ -78,7 +103,7 @@ def test_a_headless_run_saves_marked_evidence(tmp_path):
     assert saved.prediction.number == 3.5
 
 
-def test_stop_takes_effect_at_once_and_keeps_the_samples(tmp_path):
+def test_stop_takes_effect_at_once_and_keeps_the_samples(tmp_path, kernel):
     """Run and Stop by their buttons: the run ends long before its time, with the samples so far."""
     notebook = run_cells(
         tmp_path,
@@ -99,6 +124,7 @@ def test_stop_takes_effect_at_once_and_keeps_the_samples(tmp_path):
         at_once, kept = time.monotonic() - asked < 2, 0 < e.samples < 1000
         print(at_once, panel.runner.state, e.stopped, kept, e.is_students)
         """,
+        kernel=kernel,
     )
     lines = printed(notebook).splitlines()
     assert lines[0] == "True"
@@ -127,12 +153,13 @@ def test_later_cells_say_measure_first_without_a_traceback(tmp_path):
     assert lines[2].startswith("Measure first")
 
 
-def test_an_error_in_the_function_is_a_sentence_in_the_panel(tmp_path):
+def test_an_error_in_the_function_is_a_sentence_in_the_panel(tmp_path, kernel):
     """A failing step ends the run with the student's line; nothing is raised into the notebook."""
     notebook = run_cells(
         tmp_path,
         "STEPS = ((2, 5, 6),)" + MAKE.replace("time.sleep(ms / 1000)", "time.sleep(nothing)"),
         "e = await panel.run()\nprint(panel.runner.state)\nprint(panel.runner.message)",
+        kernel=kernel,
     )
     said = printed(notebook)
     assert said.startswith("failed")
@@ -159,7 +186,7 @@ def test_after_a_restart_the_saved_evidence_is_shown(tmp_path):
     assert "changed after it was measured" in printed(again)
 
 
-def test_the_status_has_a_live_region_that_is_never_redrawn(tmp_path):
+def test_the_status_has_a_live_region_that_is_never_redrawn(tmp_path, kernel):
     """One polite status element, written once; updates go to another widget."""
     notebook = run_cells(
         tmp_path,
@@ -173,5 +200,6 @@ def test_the_status_has_a_live_region_that_is_never_redrawn(tmp_path):
         print(len(live), live[0].value == before, "Done" in w.status.value)
         print(all(child.description for child in (w.said, w.because, w.bar)))
         """,
+        kernel=kernel,
     )
     assert printed(notebook).split() == ["1", "True", "True", "True"]
