@@ -6,6 +6,7 @@ Each benchmark is a module of its own with one function, registered here.
 import typer
 
 from miglab_bench.class_day import command as class_day
+from miglab_bench.faults import command as faults
 from miglab_bench.measures import decisions, hub, labkit, page, placement, pool, reclaim, spawn
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
@@ -24,4 +25,5 @@ app.command("labkit")(labkit.bench_labkit)
 app.command("hub")(hub.bench_hub)
 app.command("spawn")(spawn.bench_spawn)
 app.command("reclaim")(reclaim.bench_reclaim)
+app.command("faults")(faults.bench_faults)
 app.command("class")(class_day.bench_class)

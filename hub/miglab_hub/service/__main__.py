@@ -46,13 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        return _run(load(options.config))
+        return run(load(options.config))
     except EXPECTED as error:
         print(f"miglab-pool: {error}", file=sys.stderr)
         return 2
 
 
-def _run(settings: Settings) -> int:
+def run(settings: Settings) -> int:
+    """Run the service of these settings until told to stop; returns the exit status."""
     pool_bind, student_bind = settings.pool_bind, settings.student_bind
     with (
         PoolLock(settings.pool_lock),

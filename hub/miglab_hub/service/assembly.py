@@ -150,6 +150,7 @@ def _times(settings: Settings) -> Times:
         holders_s=settings.pool.holders_s,
         reconcile_s=settings.pool.reconcile_s,
         reclaim_s=settings.reclaim.every_s,
+        stuck_s=settings.tuning.stuck_s,
     )
 
 

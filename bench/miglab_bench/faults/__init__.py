@@ -1,0 +1,1 @@
+"""The pool under seeded faults: real processes and containers over simulated GPUs."""
