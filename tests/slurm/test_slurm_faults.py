@@ -34,6 +34,7 @@ async def test_a_silent_slurm_stops_nobody(hub: Hub, slurm: SlurmCluster, part: 
     await hub.begin("bo", shape="1g.5gb")
     await until_waiting(hub, "bo")
     victim = slurm.job(job)["NodeList"] if part == "slurmd" else part
+    slurm.until_saved()
     slurm.kill(victim)
     if part != "slurmd":
         with pytest.raises(BackendUnreachable):

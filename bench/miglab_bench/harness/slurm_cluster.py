@@ -127,6 +127,15 @@ class SlurmCluster:
         if part == "munged":
             (self.folder / "munge" / "munge.sock").unlink(missing_ok=True)
 
+    def until_saved(self) -> None:
+        """Wait until slurmctld has saved its state, which it does every few seconds.
+
+        A job that it started and has not saved is unknown to the next one, which has it killed.
+        """
+        now = time.time()
+        state = self.folder / "state" / "job_state"
+        self.until(lambda: state.exists() and state.stat().st_mtime > now, "slurmctld's state")
+
     def is_up(self, part: str) -> bool:
         """Whether a part runs."""
         daemon = self._daemons.get(part)
