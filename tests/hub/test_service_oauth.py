@@ -117,16 +117,21 @@ def access(hub_url: str) -> HubAccess:
     return HubAccess(f"{hub_url}/hub/api", "/hub/", PREFIX, "pool", "service-token-of-the-pool", 0)
 
 
-class _NoPool:
-    """The pool is not asked."""
+class _NoLeases:
+    """Nobody holds any."""
 
-    version = 1
-
-    def leases(self, user: str | None = None) -> list[object]:
+    def live(self, user: str | None = None) -> list[object]:
         return []
 
     def warned(self) -> frozenset[int]:
         return frozenset()
+
+
+class _NoPool:
+    """The pool is not asked."""
+
+    version = 1
+    leases = _NoLeases()
 
     def snapshot(self) -> object:
         from miglab_api.gpus import PoolSnapshot

@@ -122,7 +122,7 @@ def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
         for output in cell.get("outputs", [])
     )
     assert "measure first" in said
-    assert "rite" in said  # "write … first"
+    assert "rite" in said or "not yet right" in said  # "write … first", or what is missing
     assert not (tmp_path / "evidence").exists()
 
 

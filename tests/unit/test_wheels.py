@@ -53,7 +53,7 @@ USES = {
     "miglab_hub": "from miglab_hub.settings.reference import reference; reference()",
 }
 POINTS = {
-    "miglab_spawner": ["mig-docker", "mig-local"],
+    "miglab_spawner": ["mig-docker", "mig-local", "mig-slurm"],
     "miglab_hub": ["miglab"],
     "labkit": ["labkit"],
 }
@@ -113,7 +113,8 @@ def versions(folder: Path) -> Path:
     """The pins without hashes, or pip would ask for those of our own wheels too."""
     text = (ROOT / "requirements" / "lab.txt").read_text()
     file = folder / "versions.txt"
-    file.write_text("\n".join(re.findall(r"^[\w.-]+==[^\s;]+", text, re.MULTILINE)))
+    pins = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?(==[^\s;]+)", text, re.MULTILINE)
+    file.write_text("\n".join("".join(pin) for pin in pins))
     return file
 
 
