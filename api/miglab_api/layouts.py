@@ -189,7 +189,7 @@ class ApplyRequest(LayoutText):
     Attributes:
         reason: why; staff read it, and with ``now`` whoever is asked to leave.
         now: ask back the leases that are in the way of what is in force, instead of waiting for
-            their end; those of courses that are not the asker's run on.
+            their end; those of courses that are not the requester's run on.
         warning_s: how long before they are taken back their holders are warned.
     """
 

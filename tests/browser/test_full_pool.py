@@ -42,9 +42,9 @@ async def pool() -> BigPool:
 @pytest_asyncio.fixture(loop_scope="module")
 async def open_page(pool: BigPool, browser: Browser) -> AsyncIterator[Open]:
     """Open the pool's page as a site admin, in a window of some size; its errors fail the test."""
-    host = PoolRunner(pool, Metrics(), reclaimer=Idlers())  # type: ignore[arg-type]
+    runner = PoolRunner(pool, Metrics(), reclaimer=Idlers())  # type: ignore[arg-type]
     sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
-    app = management_app(host, sign_in, default_course="everyone", notices=("simulated GPUs",))
+    app = management_app(runner, sign_in, default_course="everyone", notices=("simulated GPUs",))
     port = free_ports()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
     serving = asyncio.create_task(server._serve())
@@ -68,10 +68,10 @@ async def open_page(pool: BigPool, browser: Browser) -> AsyncIterator[Open]:
     yield open_it
     for context in contexts:
         await context.close()
-    host.waker.close()
+    runner.notifier.close()
     server.should_exit = True
     await serving
-    await host.stop()
+    await runner.stop()
     assert errors == []
 
 

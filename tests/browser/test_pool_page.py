@@ -43,9 +43,9 @@ class PageLab:
         self.url = f"http://localhost:{self.port}{PREFIX}/"
 
     async def start(self) -> None:
-        self.host = PoolRunner(self.pool, Metrics())  # type: ignore[arg-type]
+        self.runner = PoolRunner(self.pool, Metrics())  # type: ignore[arg-type]
         app = management_app(
-            self.host, self.sign_in, default_course="everyone", notices=("simulated GPUs",)
+            self.runner, self.sign_in, default_course="everyone", notices=("simulated GPUs",)
         )
         config = uvicorn.Config(app, port=self.port, log_level="error", lifespan="off")
         self.server = uvicorn.Server(config)
@@ -54,10 +54,10 @@ class PageLab:
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        self.host.waker.close()
+        self.runner.notifier.close()
         self.server.should_exit = True
         await self.task
-        await self.host.stop()
+        await self.runner.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -96,7 +96,7 @@ async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
 async def test_the_page_is_live(lab: PageLab, page: Page) -> None:
     """A change in the pool shows without a reload."""
     assert await page.get_by_text("Nobody waits.").is_visible()
-    await lab.host.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
+    await lab.runner.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
 
 
@@ -129,7 +129,7 @@ async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
 async def test_a_change_keeps_focus(lab: PageLab, page: Page) -> None:
     """The keyboard's place survives that the part it is in is replaced."""
     await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
-    await lab.host.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
+    await lab.runner.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
     assert await page.evaluate("document.activeElement.id") == "mine-1"
 

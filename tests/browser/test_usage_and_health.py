@@ -66,14 +66,14 @@ def a_fault(lab: PageLab, now: float) -> None:
     why = "miglab did not make it; it stays untouched until an admin adopts it"
     lab.pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, why=why))
     orphan = Finding("holder", "container:" + "7f" * 32, "its label names lease 912, unknown here")
-    lab.host.findings = (orphan,)
+    lab.runner.findings = (orphan,)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def lab() -> AsyncIterator[PageLab]:
     lab = PageLab()
     await lab.start()
-    lab.host._is_reconciled = True
+    lab.runner._is_reconciled = True
     lab.pool.used = a_term(time.time())
     a_fault(lab, time.time())
     yield lab

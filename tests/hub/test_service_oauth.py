@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from miglab_bench.measures.pool import free_ports
-from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn, asker_from, server_of
+from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn, principal_from, server_of
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -142,12 +142,12 @@ class _NoPool:
 @pytest.fixture
 async def pool(access: HubAccess) -> AsyncIterator[httpx.AsyncClient]:
     """The service, signed up with the real hub."""
-    host = PoolRunner(_NoPool(), Metrics())  # type: ignore[arg-type]
-    app = management_app(host, SignIn(access, "s" * 32, BOOK), default_course="everyone")
+    runner = PoolRunner(_NoPool(), Metrics())  # type: ignore[arg-type]
+    app = management_app(runner, SignIn(access, "s" * 32, BOOK), default_course="everyone")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://lab") as client:
         yield client
-    await host.stop()
+    await runner.stop()
 
 
 @pytest.fixture
@@ -198,8 +198,8 @@ async def test_staff_sign_in_with_their_role(
     """Scopes of staff and groups travel through OAuth."""
     await log_in(browser, name)
     await pool.get(await way_back(browser, pool))
-    asker = await pool._transport.app.state.sign_in.asker(_request(pool))  # type: ignore[attr-defined]
-    assert (asker.name, asker.admin, asker.instructs) == (name, admin, instructs)
+    principal = await pool._transport.app.state.sign_in.principal(_request(pool))  # type: ignore[attr-defined]
+    assert (principal.name, principal.admin, principal.instructs) == (name, admin, instructs)
 
 
 async def test_another_browser_cannot_finish_it(
@@ -254,18 +254,18 @@ ASKERS = {
 }
 
 
-@pytest.mark.parametrize("asker", ASKERS.values(), ids=ASKERS)
+@pytest.mark.parametrize("principal", ASKERS.values(), ids=ASKERS)
 async def test_a_token_on_the_command_line(
-    browser: httpx.AsyncClient, access: HubAccess, asker: Principal
+    browser: httpx.AsyncClient, access: HubAccess, principal: Principal
 ) -> None:
     """A person's own hub token says who it is, and its roles, by scope and by group."""
-    await log_in(browser, asker.name)
+    await log_in(browser, principal.name)
     tokens = HubTokens(access)
-    model = await tokens.owner(await new_token(browser, asker.name))
+    model = await tokens.owner(await new_token(browser, principal.name))
     assert model is not None and tokens.lets_in(model)
-    found = asker_from(model, BOOK)
-    assert sorted(found.course_names) == sorted(asker.course_names)
-    assert replace(found, course_names=asker.course_names) == asker
+    found = principal_from(model, BOOK)
+    assert sorted(found.course_names) == sorted(principal.course_names)
+    assert replace(found, course_names=principal.course_names) == principal
 
 
 async def test_a_servers_token_is_that_servers(

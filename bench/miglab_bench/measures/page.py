@@ -113,7 +113,7 @@ async def measure(settings: Settings, samples: int) -> list[PageCost]:
     parts = assemble(settings)
     sleepers = [_sleeper() for _ in range(GPUS * SLICES)]
     try:
-        await parts.host.start()
+        await parts.runner.start()
         await fill(parts, [process_holder(one.pid) for one in sleepers])
         visitor = PageViewer(parts, settings)
         for _ in range(WARM_UP):
@@ -124,7 +124,7 @@ async def measure(settings: Settings, samples: int) -> list[PageCost]:
             for what, change in (("update: a GPU", _change_gpu), ("update: the line", _change_line))
         }
     finally:
-        await parts.host.stop()
+        await parts.runner.stop()
         await parts.hub.aclose()
         parts.close()
         for one in sleepers:
@@ -146,15 +146,15 @@ def _request(pool: Pool, asked: TicketRequest) -> None:
 
 async def fill(parts: ServiceParts, holders: Sequence[str]) -> None:
     """Give every slice to a holder, and let `WAITING` wait."""
-    host = parts.host
+    runner = parts.runner
     for number in range(len(holders) + WAITING):
         asked = TicketRequest(user=f"student{number:03}", course=COURSE, shape=SHAPE)
-        await host.decide(partial(_request, asked=asked))
+        await runner.decide(partial(_request, asked=asked))
     while True:
-        seen = host.waker.version
-        if await host.decide(lambda pool: _take(pool, holders)) == len(holders):
+        seen = runner.notifier.version
+        if await runner.decide(lambda pool: _take(pool, holders)) == len(holders):
             return
-        await host.waker.beyond(seen, FILL_S)
+        await runner.notifier.beyond(seen, FILL_S)
 
 
 def _take(pool: Pool, holders: Sequence[str]) -> int:
@@ -189,9 +189,9 @@ class PageViewer:
 
     async def update(self, change: Change, turn: int) -> tuple[TimedAnswer, TimedAnswer]:
         """Let something change, and ask for what did; what the snapshot cost, and the page."""
-        host = self._parts.host
-        part, snapshot = await host.decide(lambda pool: (change(pool, turn), _snapshot(pool)))
-        await host.snapshot()
+        runner = self._parts.runner
+        part, snapshot = await runner.decide(lambda pool: (change(pool, turn), _snapshot(pool)))
+        await runner.snapshot()
         answer = await self._get("/fragment", f"have={self._have}")
         if f'id="part-{part}"'.encode() not in answer.body:
             raise RuntimeError("the update does not show what has changed")

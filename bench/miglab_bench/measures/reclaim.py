@@ -155,12 +155,12 @@ class ReclaimLab:
         self._driver = driver
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
         pool = Pool(PoolSettings(courses=rules), ledger, cast(Driver, driver), ProcessHolders())
-        self.host = PoolRunner(pool, Metrics(), times, self._end_servers)
+        self.runner = PoolRunner(pool, Metrics(), times, self._end_servers)
 
     async def start(self, user: str) -> LeaseView:
         """Ask, wait, take, attach, run."""
         request = TicketRequest(user=user, course="everyone", shape=SHAPE)
-        ticket = await self.host.decide(lambda pool: pool.tickets.request(request))
+        ticket = await self.runner.decide(lambda pool: pool.tickets.request(request))
         return await self._served(ticket.id)
 
     async def hand_over(self, lease: LeaseView, user: str) -> tuple[LeaseView, float, float]:
@@ -170,9 +170,9 @@ class ReclaimLab:
             The next lease; seconds in all; and of these the driver's.
         """
         request = TicketRequest(user=user, course="everyone", shape=SHAPE)
-        ticket = await self.host.decide(lambda pool: pool.tickets.request(request))
+        ticket = await self.runner.decide(lambda pool: pool.tickets.request(request))
         spent_s, began = self._driver.spent_s, time.perf_counter()
-        await self.host.decide(lambda pool: pool.leases.release(lease.id, "reclaimer", "unused"))
+        await self.runner.decide(lambda pool: pool.leases.release(lease.id, "reclaimer", "unused"))
         following = await self._served(ticket.id)
         return following, time.perf_counter() - began, self._driver.spent_s - spent_s
 
@@ -188,19 +188,19 @@ class ReclaimLab:
         holder = process_holder(server.pid)
         async with asyncio.timeout(WAIT_S):
             while True:
-                seen = self.host.waker.version
-                now = await self.host.decide(lambda pool: pool.tickets.attend(ticket))
+                seen = self.runner.notifier.version
+                now = await self.runner.decide(lambda pool: pool.tickets.attend(ticket))
                 if now.state is TicketState.OFFERED:
                     break
-                await self.host.waker.beyond(seen, WAIT_S)
-        lease = await self.host.decide(lambda pool: pool.tickets.take(ticket))
+                await self.runner.notifier.beyond(seen, WAIT_S)
+        lease = await self.runner.decide(lambda pool: pool.tickets.take(ticket))
         self._servers[lease.id] = server
         number, generation = lease.id, lease.generation
-        await self.host.decide(lambda pool: pool.leases.attach(number, generation, holder))
+        await self.runner.decide(lambda pool: pool.leases.attach(number, generation, holder))
         return lease
 
-    async def _end_servers(self, host: PoolRunner) -> None:
-        for lease in await host.decide(lambda pool: pool.leases.live()):
+    async def _end_servers(self, runner: PoolRunner) -> None:
+        for lease in await runner.decide(lambda pool: pool.leases.live()):
             server = self._servers.get(lease.id)
             if lease.state is LeaseState.RELEASING and server is not None:
                 server.kill()
@@ -219,11 +219,11 @@ async def running(folder: Path, act_s: float, times: Times) -> AsyncIterator[Rec
     driver = open_gpus(simulated_state=folder / "gpus")
     ledger = Ledger(folder / "ledger.sqlite")
     lab = ReclaimLab(TimedDriver(driver), ledger, times)
-    await lab.host.start()
+    await lab.runner.start()
     try:
         yield lab
     finally:
-        await lab.host.stop()
+        await lab.runner.stop()
         lab.close()
         ledger.close()
         driver.close()

@@ -75,14 +75,14 @@ async def _serve(parts: ServiceParts, sockets: list[socket.socket]) -> bool:
         listener(parts.management, management_limits(descriptors)),
         listener(parts.student, students_limits(descriptors)),
     ]
-    await parts.host.start()
+    await parts.runner.start()
     stopping = asyncio.create_task(_close_waits(parts, stop))
     try:
         await serve(list(zip(servers, sockets, strict=True)), stop)
     finally:
         stop.set()
         await stopping
-        at_rest = await parts.host.stop()
+        at_rest = await parts.runner.stop()
         await parts.hub.aclose()
         if at_rest:
             parts.close()
@@ -92,7 +92,7 @@ async def _serve(parts: ServiceParts, sockets: list[socket.socket]) -> bool:
 async def _close_waits(parts: ServiceParts, stop: asyncio.Event) -> None:
     """End long-polls and event streams as soon as the service is told to stop."""
     await stop.wait()
-    parts.host.waker.close()
+    parts.runner.notifier.close()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class ServiceParts:
         close: gives back what was opened; to be called last.
     """
 
-    host: PoolRunner
+    runner: PoolRunner
     management: FastAPI
     student: FastAPI
     hub: httpx.AsyncClient
@@ -80,12 +80,12 @@ def assemble(settings: Settings) -> ServiceParts:
     pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
 
-    async def end_servers(host: PoolRunner) -> None:
-        leases = await host.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
+    async def end_servers(runner: PoolRunner) -> None:
+        leases = await runner.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
         await ender.ask(leases)
-        host.unknown_to_hub = ender.unknown
+        runner.unknown_to_hub = ender.unknown
         abandoned = ender.abandoned
-        await host.decide(lambda pool: pool.leases.abandon(abandoned))
+        await runner.decide(lambda pool: pool.leases.abandon(abandoned))
 
     def close() -> None:
         ledger.close()
@@ -93,11 +93,11 @@ def assemble(settings: Settings) -> ServiceParts:
         locks.close()
 
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
-    host = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
+    runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
     return ServiceParts(
-        host,
+        runner,
         management_app(
-            host,
+            runner,
             SignIn(access, private(settings.pool_secret), settings.role_book()),
             default_course=settings.students.default_course,
             notices=settings.notices,
@@ -106,7 +106,7 @@ def assemble(settings: Settings) -> ServiceParts:
             look=lambda: examine_host(settings),
         ),
         student_app(
-            host,
+            runner,
             ServerTokens(_access(settings, STUDENT_CACHE_S)),
             board,
             default_course=settings.students.default_course,

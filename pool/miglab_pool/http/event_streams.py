@@ -17,7 +17,7 @@ A_PERSON = 16  # tabs and `miglab pool watch`
 
 
 class SnapshotTexts:
-    """The pool's snapshot as JSON, as each asker may see it.
+    """The pool's snapshot as JSON, as each principal may see it.
 
     It is the snapshot's identity that says whether it is another: of one version there is one.
     """
@@ -26,14 +26,14 @@ class SnapshotTexts:
         self._snapshot: PoolSnapshot | None = None
         self._texts: dict[Principal, str] = {}
 
-    async def of(self, host: PoolRunner, asker: Principal) -> str:
-        """The snapshot of this moment for the asker."""
-        snapshot = await host.snapshot()
+    async def of(self, runner: PoolRunner, principal: Principal) -> str:
+        """The snapshot of this moment for the principal."""
+        snapshot = await runner.snapshot()
         if snapshot is not self._snapshot:
             self._snapshot, self._texts = snapshot, {}
-        viewer = replace(asker, xsrf="")  # of two sessions of one person
+        viewer = replace(principal, xsrf="")  # of two sessions of one person
         if viewer not in self._texts:
-            self._texts[viewer] = visible_snapshot(snapshot, asker).model_dump_json()
+            self._texts[viewer] = visible_snapshot(snapshot, principal).model_dump_json()
         return self._texts[viewer]
 
 
@@ -48,36 +48,36 @@ class Streams:
         self._a_person = a_person
         self._now_open: Counter[str] = Counter()
 
-    def open(self, asker: Principal) -> None:
+    def open(self, principal: Principal) -> None:
         """Count one more.
 
         Raises:
             DeniedError: 429: these are enough.
         """
-        if not asker.is_spawner and self._now_open[asker.by] >= self._a_person:
+        if not principal.is_spawner and self._now_open[principal.by] >= self._a_person:
             raise DeniedError(
                 429,
                 "too-many-streams",
                 f"You follow the pool in {self._a_person} windows already. Close one.",
             )
-        self._now_open[asker.by] += 1
+        self._now_open[principal.by] += 1
 
-    def close(self, asker: Principal) -> None:
+    def close(self, principal: Principal) -> None:
         """Count one less."""
-        self._now_open[asker.by] -= 1
-        if not self._now_open[asker.by]:
-            del self._now_open[asker.by]
+        self._now_open[principal.by] -= 1
+        if not self._now_open[principal.by]:
+            del self._now_open[principal.by]
 
 
 async def _one_stream(request: Request) -> AsyncIterator[None]:
     """Beside the route's own parameter, which says the right."""
-    asker = await who(request)
+    principal = await who(request)
     streams: Streams = request.app.state.streams
-    streams.open(asker)
+    streams.open(principal)
     try:
         yield
     finally:
-        streams.close(asker)
+        streams.close(principal)
 
 
 ONE_STREAM = Depends(_one_stream)

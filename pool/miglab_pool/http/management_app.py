@@ -43,7 +43,7 @@ ROUTERS = (
 
 
 def management_app(
-    host: PoolRunner,
+    runner: PoolRunner,
     sign_in: SignIn,
     *,
     default_course: str,
@@ -55,7 +55,7 @@ def management_app(
     """The management application.
 
     Args:
-        host: the pool.
+        runner: the pool.
         sign_in: says who asks.
         default_course: the course of those who are in none.
         notices: labels that every page shows, such as "simulated GPUs".
@@ -72,12 +72,12 @@ def management_app(
         openapi_url=f"{prefix}/api/openapi.json",
         routes=_routes(prefix).routes,
     )
-    app.state.host, app.state.sign_in = host, sign_in
+    app.state.runner, app.state.sign_in = runner, sign_in
     app.state.timezone, app.state.doctor = timezone, Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
     app.state.title = title
     app.state.streams, app.state.texts = Streams(), SnapshotTexts()
-    install(app, host.metrics.refused)
+    install(app, runner.metrics.refused)
     return app
 
 

@@ -82,7 +82,7 @@ class PoolRunner:
     """The one way to the pool for everything in this process.
 
     Attributes:
-        waker: wakes whoever waits for a change; its version is the pool's.
+        notifier: wakes whoever waits for a change; its version is the pool's.
         metrics: what is counted on the way.
         reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
         findings: what reconcile found at its last round.
@@ -97,7 +97,7 @@ class PoolRunner:
         end_servers: Callable[[PoolRunner], Awaitable[None]] | None = None,
         reclaimer: Reclaimer | None = None,
     ) -> None:
-        self.waker = Notifier(pool.version)
+        self.notifier = Notifier(pool.version)
         self.metrics = metrics
         self._pool = pool
         self._times = times or Times()
@@ -132,7 +132,7 @@ class PoolRunner:
         try:
             return await loop.run_in_executor(self._decisions, decision, self._pool)
         finally:
-            self.waker.wake(self._pool.version)
+            self.notifier.wake(self._pool.version)
 
     async def snapshot(self) -> PoolSnapshot:
         """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
@@ -210,7 +210,7 @@ class PoolRunner:
         try:
             return await asyncio.wrap_future(under_way)
         finally:
-            self.waker.wake(self._pool.version)
+            self.notifier.wake(self._pool.version)
 
     @property
     def gpu_call_s(self) -> float:
@@ -237,7 +237,7 @@ class PoolRunner:
         try:
             return await loop.run_in_executor(thread, work, self._pool)
         finally:
-            self.waker.wake(self._pool.version)
+            self.notifier.wake(self._pool.version)
 
     async def start(self) -> None:
         """Compare ledger, GPUs and holders once, then start the timers.
@@ -273,7 +273,7 @@ class PoolRunner:
         Returns:
             Whether all threads are at rest; False if a call is stuck and was left behind.
         """
-        self.waker.close()
+        self.notifier.close()
         tasks = [*self._tasks, *self._beside]
         for task in tasks:
             task.cancel()
@@ -291,19 +291,19 @@ class PoolRunner:
         return not busy
 
     async def _turn_loop(self) -> None:
-        while not self.waker.closed:
+        while not self.notifier.closed:
             seen = await self._guard("turn", self._turn)
-            await self.waker.beyond(seen or self.waker.version, self._times.turn_s)
+            await self.notifier.beyond(seen or self.notifier.version, self._times.turn_s)
 
     async def _turn(self) -> int:
         """One turn; returns the version it left, so that nothing after it is overlooked."""
         return await self.decide(_turn)
 
     async def _job_loop(self, what: str, kinds: frozenset[JobKind]) -> None:
-        while not self.waker.closed:
-            seen = self.waker.version
+        while not self.notifier.closed:
+            seen = self.notifier.version
             if not await self._guard(what, lambda: self.act(kinds)):
-                await self.waker.beyond(seen, self._times.act_s)
+                await self.notifier.beyond(seen, self._times.act_s)
 
     async def _reconcile(self) -> None:
         findings = await self._on(self._holders, lambda pool: pool.begin_reconcile())
@@ -368,7 +368,7 @@ class PoolRunner:
         await self.decide(lambda pool: pool.archive_old())
 
     async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        while not self.waker.closed:
+        while not self.notifier.closed:
             await asyncio.sleep(period_s)
             await self._guard(what, work)
 

@@ -29,7 +29,7 @@ api = APIRouter(prefix="/api", responses=REFUSED)
 
 
 def student_app(
-    host: PoolRunner,
+    runner: PoolRunner,
     tokens: HubTokens,
     board: SignalBoard,
     *,
@@ -40,7 +40,7 @@ def student_app(
     """The student application over the same pool.
 
     Args:
-        host: the pool.
+        runner: the pool.
         tokens: say whose server asks.
         board: takes what servers say of themselves.
         default_course: the course of those who are in none.
@@ -55,10 +55,10 @@ def student_app(
         openapi_url="/api/openapi.json",
         routes=_routes().routes,
     )
-    app.state.host, app.state.tokens, app.state.board = host, tokens, board
+    app.state.runner, app.state.tokens, app.state.board = runner, tokens, board
     app.state.default_course, app.state.guesses = default_course, guesses or Guesses()
     app.state.writes = TokenBuckets(WRITES_BURST, WRITES_PER_S, clock)
-    install(app, host.metrics.refused)
+    install(app, runner.metrics.refused)
     return app
 
 
@@ -137,8 +137,8 @@ async def own_lease(me: Me, request: Request) -> LeaseView:
     Raises:
         Refused: as `own_server`; no lease (404).
     """
-    host: PoolRunner = request.app.state.host
-    lease = await host.look(lambda pool: pool.leases.of_server(me.user, me.name))
+    runner: PoolRunner = request.app.state.runner
+    lease = await runner.look(lambda pool: pool.leases.of_server(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
     return lease
@@ -182,7 +182,7 @@ async def server_signals(
 
 
 async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
-    host: PoolRunner = request.app.state.host
+    runner: PoolRunner = request.app.state.runner
 
     def look(pool: Pool) -> ServerStatus:
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
@@ -190,7 +190,7 @@ async def _server_status(request: Request, me: OwnServer, known: int | None) -> 
             update={"messages": messages}
         )
 
-    return await host.decide(look)
+    return await runner.decide(look)
 
 
 def _note(request: Request, lease: LeaseView, said: Signals) -> None:
@@ -208,16 +208,16 @@ def _note(request: Request, lease: LeaseView, said: Signals) -> None:
 @api.post("/ticket/cancel")
 async def cancel(me: Writer, request: Request) -> TicketView:
     """Give up the place in line, or what was offered."""
-    host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.by))
+    runner: PoolRunner = request.app.state.runner
+    return await runner.decide(lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.by))
 
 
 @api.post("/ticket/requeue")
 async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketView:
     """Join the queue once more for what an own ticket, now over, had asked for."""
-    host: PoolRunner = request.app.state.host
+    runner: PoolRunner = request.app.state.runner
     courses = {*me.courses, request.app.state.default_course}
-    return await host.decide(
+    return await runner.decide(
         lambda pool: pool.tickets.requeue(me.user, me.name, ask.ticket, courses)
     )
 
@@ -225,22 +225,22 @@ async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketVi
 @api.post("/lease/keepalive")
 async def keepalive(own: Own, me: Writer, request: Request) -> LeaseView:
     """Say "I am still here": it ends a warning about an unused slice, so often without work."""
-    host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.leases.keepalive(own.id, me.by))
+    runner: PoolRunner = request.app.state.runner
+    return await runner.decide(lambda pool: pool.leases.keepalive(own.id, me.by))
 
 
 @api.post("/lease/extend")
 async def extend(own: Own, me: Writer, ask: ExtendRequest, request: Request) -> LeaseView:
     """Ask for more time."""
-    host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.leases.extend(own.id, ask.by_s, me.by))
+    runner: PoolRunner = request.app.state.runner
+    return await runner.decide(lambda pool: pool.leases.extend(own.id, ask.by_s, me.by))
 
 
 @api.post("/lease/release")
 async def release(own: Own, me: Writer, ask: ReleaseRequest, request: Request) -> LeaseView:
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
-    host: PoolRunner = request.app.state.host
-    return await host.decide(lambda pool: pool.leases.release(own.id, me.by, ask.reason))
+    runner: PoolRunner = request.app.state.runner
+    return await runner.decide(lambda pool: pool.leases.release(own.id, me.by, ask.reason))
 
 
 @api.get("/health")

@@ -10,7 +10,7 @@ class TooOften(Exception):
 
 @dataclass(slots=True)
 class Bucket:
-    """One asker's.
+    """One client's.
 
     Attributes:
         tokens: how often they may ask at once now.

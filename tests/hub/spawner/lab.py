@@ -79,18 +79,18 @@ class PoolLab:
         self.driver = open_gpus(simulated_state=self.folder / "gpus")
         self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.pool = Pool(self.settings, self.ledger, self.driver, AnyHolders(self.kinds))
-        self.host = PoolRunner(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
+        self.runner = PoolRunner(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
         access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
         app = management_app(
-            self.host, SignIn(access, SECRET, RoleBook()), default_course="everyone"
+            self.runner, SignIn(access, SECRET, RoleBook()), default_course="everyone"
         )
-        await self.host.start()
+        await self.runner.start()
         self.way.app = httpx.ASGITransport(app)
 
     async def stop(self) -> None:
         """Stop the service; ledger and GPUs stay as they are."""
         self.way.app = None
-        await self.host.stop()
+        await self.runner.stop()
         self.ledger.close()
         self.driver.close()
 
@@ -108,7 +108,7 @@ class PoolLab:
         """Until something is true of the pool; it wakes us at each change, so nothing sleeps."""
         async with asyncio.timeout(20):
             while not true():
-                await self.host.waker.beyond(self.host.waker.version, 0.2)
+                await self.runner.notifier.beyond(self.runner.notifier.version, 0.2)
         assert true(), why
 
     async def until_empty(self) -> None:

@@ -6,7 +6,7 @@ from miglab_pool.model.token_bucket import TokenBuckets, TooOften
 
 
 def test_a_burst_then_a_rate() -> None:
-    """So many at once, then as time goes by, each asker alone; a clock that stands gives none."""
+    """So many at once, then as time goes by, each client alone; a clock that stands gives none."""
     at = [0.0]
     buckets = TokenBuckets(2, 0.5, lambda: at[0])
     for who in ("ada", "ada", "bob"):

@@ -163,7 +163,7 @@ class SignIn:
         self._session_cookie = f"{cookie}-session"
         self._state_cookie = f"{cookie}-state"
 
-    async def asker(self, request: Request) -> Principal:
+    async def principal(self, request: Request) -> Principal:
         """Who asks.
 
         Raises:
@@ -186,7 +186,7 @@ class SignIn:
             raise _nobody()
         if not self.tokens.lets_in(model):
             raise DeniedError(403, "forbidden", "This account may not use the pool.")
-        return asker_from(model, self.book, xsrf)
+        return principal_from(model, self.book, xsrf)
 
     def _check_xsrf(self, request: Request, session: Session) -> None:
         if request.method in SAFE_METHODS:
@@ -256,8 +256,8 @@ def bearer(request: Request) -> str | None:
     return match[1] if match else None
 
 
-def asker_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Principal:
-    """The asker that the hub's description of a token's owner stands for.
+def principal_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Principal:
+    """The principal that the hub's description of a token's owner stands for.
 
     A hub admin, or who has `ADMIN_SCOPE`, is site admin; who has `STAFF_SCOPE` instructs every
     course.  A hub service has roles by its scopes alone: lab.toml and groups name people.

@@ -19,7 +19,7 @@ from miglab_pool.http.pool_runner import PoolRunner
 async def who(request: Request) -> Principal:
     """Whoever asks; refuses nobody in particular."""
     sign_in: SignIn = request.app.state.sign_in
-    return await sign_in.asker(request)
+    return await sign_in.principal(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Needs:
         Raises:
             DeniedError: 403, saying who may.
         """
-        asker = await who(request)
-        if not asker.has(self.right):
+        principal = await who(request)
+        if not principal.has(self.right):
             raise forbidden(self.right)
-        return asker
+        return principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Open:
 
 
 def needs(right: Right) -> Any:
-    """The right that a route needs: it stands in the annotation of its parameter ``asker``."""
+    """The right that a route needs: it stands in the annotation of its parameter ``principal``."""
     return Depends(Needs(right))
 
 
@@ -71,12 +71,12 @@ def page_needs(right: Right) -> Any:
     return Depends(PageNeeds(right))
 
 
-async def _host(request: Request) -> PoolRunner:  # async: FastAPI gives a plain one a thread
-    host: PoolRunner = request.app.state.host
-    return host
+async def _runner(request: Request) -> PoolRunner:  # async: FastAPI gives a plain one a thread
+    runner: PoolRunner = request.app.state.runner
+    return runner
 
 
 OPEN = Depends(Open())
 Who = Annotated[Principal, needs(Right.SEE_POOL)]
 Spawner = Annotated[Principal, needs(Right.SPAWN)]
-Host = Annotated[PoolRunner, Depends(_host)]
+Runner = Annotated[PoolRunner, Depends(_runner)]

@@ -12,29 +12,29 @@ from miglab_pool.http.errors import DeniedError
 from miglab_pool.pool import Pool
 
 
-def ticket_for(pool: Pool, asker: Principal, number: int, right: Right) -> TicketView:
-    """The ticket, if the asker has the right over it.
+def ticket_for(pool: Pool, principal: Principal, number: int, right: Right) -> TicketView:
+    """The ticket, if the principal has the right over it.
 
     Raises:
         Refused: there is no such ticket.
         DeniedError: 404 or 403.
     """
     found = pool.tickets.find(number)
-    if not asker.may(Right.SEE_NAMES, found.course, found.user):
+    if not principal.may(Right.SEE_NAMES, found.course, found.user):
         raise DeniedError(404, "unknown-ticket", f"You have no ticket {number}.")
-    asker.require(right, found.course, found.user)
+    principal.require(right, found.course, found.user)
     return found
 
 
-def lease_for(pool: Pool, asker: Principal, number: int, right: Right) -> LeaseView:
-    """The lease, if the asker has the right over it.
+def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> LeaseView:
+    """The lease, if the principal has the right over it.
 
     Raises:
         Refused: there is no such lease.
         DeniedError: 404 or 403.
     """
     found = pool.leases.find(number)
-    if not asker.may(Right.SEE_NAMES, found.course, found.user):
+    if not principal.may(Right.SEE_NAMES, found.course, found.user):
         raise DeniedError(404, "unknown-lease", f"You have no lease {number}.")
-    asker.require(right, found.course, found.user)
+    principal.require(right, found.course, found.user)
     return found

@@ -14,7 +14,7 @@ NOWHERE: frozenset[str] = frozenset()
 
 
 class PrincipalKind(StrEnum):
-    """What an asker is."""
+    """What an principal is."""
 
     SPAWNER = "spawner"
     PERSON = "person"
@@ -23,7 +23,7 @@ class PrincipalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """One authenticated asker.
+    """One authenticated principal.
 
     Attributes:
         kind: the spawner (by the pool's own secret), a person, or another hub service.
@@ -95,7 +95,7 @@ class Principal:
             right: what it wants to do.
             course: the thing's course: a lease's, a ticket's, or the one that a GPU is assigned to;
                 None or empty for what belongs to no course, or to the whole site.
-            user: whose it is; None to leave aside whether it is the asker's own.
+            user: whose it is; None to leave aside whether it is the principal's own.
 
         Guarantees that the answer for a thing without a course is no for all but site-wide rights.
         """
@@ -122,7 +122,7 @@ class Principal:
             raise forbidden(Right(right), course or "")
 
     def without_roles(self) -> Self:
-        """The same asker as a student: while it is not known whether a role still holds."""
+        """The same principal as a student: while it is not known whether a role still holds."""
         return replace(self, admin=False, instructs=NOWHERE, assists=NOWHERE)
 
 

@@ -1,7 +1,7 @@
 """Who may do what: the one table of rights, roles and how far each reaches.  Pure.
 
 docs/reference/roles.md is made of it, and every route names one of its rights.  It knows neither
-people nor courses: `asker` does.
+people nor courses: `principal` does.
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_api.wording import estimated_wait
-from miglab_pool.http.access.dependencies import Host, Who
+from miglab_pool.http.access.dependencies import Runner, Who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
@@ -30,7 +30,7 @@ class Details:
 
     Attributes:
         facts: what is known of it: names and values.
-        acts: what the asker may do to it.
+        acts: what the principal may do to it.
     """
 
     title: str
@@ -38,47 +38,49 @@ class Details:
     acts: list[buttons.Action]
 
 
-async def details(request: Request, asker: Who, host: Host, kind: str, thing: str = "") -> Response:
-    """One thing; what is not there (any more), or not for the asker, is 404."""
-    held = await host.look(lambda pool: pool.leases.live())
-    leases = [one for one in held if asker.may(Right.SEE_NAMES, one.course, one.user)]
-    snapshot = visible_snapshot(await host.snapshot(), asker)
-    look = VisiblePool(snapshot, {lease.id: lease for lease in leases}, asker, time.time())
+async def details(
+    request: Request, principal: Who, runner: Runner, kind: str, thing: str = ""
+) -> Response:
+    """One thing; what is not there (any more), or not for the principal, is 404."""
+    held = await runner.look(lambda pool: pool.leases.live())
+    leases = [one for one in held if principal.may(Right.SEE_NAMES, one.course, one.user)]
+    snapshot = visible_snapshot(await runner.snapshot(), principal)
+    look = VisiblePool(snapshot, {lease.id: lease for lease in leases}, principal, time.time())
     shown = look.at(kind, thing, request.app.state.sign_in.book.courses)
     if shown is None:
         raise DeniedError(404, "no-such-page", "That is not there any more. VisiblePool again.")
-    thought = await _thoughts(host, asker, look.lease_at(kind, thing))
+    thought = await _thoughts(runner, principal, look.lease_at(kind, thing))
     facts = [*shown.facts, *thought]
     return HTMLResponse(
         render_part("details.html", title=shown.title, facts=facts, acts=shown.acts)
     )
 
 
-async def _thoughts(host: PoolRunner, asker: Principal, lease: LeaseView | None) -> Facts:
+async def _thoughts(runner: PoolRunner, principal: Principal, lease: LeaseView | None) -> Facts:
     """What the reclaimer thinks of a lease."""
-    reclaimer = host.reclaimer
-    if lease is None or reclaimer is None or not asker.may(Right.SEE_NAMES, lease.course):
+    reclaimer = runner.reclaimer
+    if lease is None or reclaimer is None or not principal.may(Right.SEE_NAMES, lease.course):
         return []
-    said = await host.decide(lambda pool: reclaimer.explain(pool, lease.user))
+    said = await runner.decide(lambda pool: reclaimer.explain(pool, lease.user))
     return [("Reclaimer", f"{one.activity}: {one.reason}") for one in said if one.lease == lease.id]
 
 
 @dataclass(frozen=True, slots=True)
 class VisiblePool:
-    """What the asker may see, and how each thing of it is shown.  Pure."""
+    """What the principal may see, and how each thing of it is shown.  Pure."""
 
     snapshot: PoolSnapshot
     leases: dict[int, LeaseView]
-    asker: Principal
+    principal: Principal
     now: float
 
     def at(self, kind: str, thing: str, courses: Iterable[str]) -> Details | None:
-        """The thing at an address; None if it is not there, or not for the asker."""
+        """The thing at an address; None if it is not there, or not for the principal."""
         if kind == "pool":
             return self._pool([*courses])
         if kind == "gpu":
             gpu = next((one for one in self.snapshot.gpus if one.uuid == thing), None)
-            return self._gpu(gpu) if gpu and self.asker.is_staff else None
+            return self._gpu(gpu) if gpu and self.principal.is_staff else None
         if kind == "ticket":
             waiting = self.snapshot.waiting
             ticket = next((one for one in waiting if str(one.id) == thing and one.user), None)
@@ -107,22 +109,22 @@ class VisiblePool:
         if gpu is None or item is None:
             return None
         lease = self.leases.get(item.lease or 0)
-        if not (lease or self.asker.is_staff):
+        if not (lease or self.principal.is_staff):
             return None
         facts = [("State", _state(item)), *_of_slice(item)]
         facts += self._of_lease(lease) if lease else []
-        may = buttons.on_lease(lease, self.asker) if lease else []
+        may = buttons.on_lease(lease, self.principal) if lease else []
         title = f"{item.profile} on GPU {gpu.index}"
-        return Details(title, facts, [*may, *gpu_buttons.on_slice(item, gpu, self.asker)])
+        return Details(title, facts, [*may, *gpu_buttons.on_slice(item, gpu, self.principal)])
 
     def _lease(self, lease: LeaseView) -> Details:
-        whose = "Your " if self.asker.is_user(lease.user) else f"{lease.user}: "
+        whose = "Your " if self.principal.is_user(lease.user) else f"{lease.user}: "
         return Details(
-            whose + lease.shape, self._of_lease(lease), buttons.on_lease(lease, self.asker)
+            whose + lease.shape, self._of_lease(lease), buttons.on_lease(lease, self.principal)
         )
 
     def _of_lease(self, lease: LeaseView) -> Facts:
-        who = "you" if self.asker.is_user(lease.user) else lease.user
+        who = "you" if self.principal.is_user(lease.user) else lease.user
         ends = "no limit" if lease.ends_at is None else f"{in_words(lease.ends_at - self.now)} left"
         facts = [
             ("Held by", f"{who}, server “{lease.server}”" if lease.server else who),
@@ -146,10 +148,10 @@ class VisiblePool:
             ("Course", gpu.course or "all courses"),
         ]
         facts += [("Draining", gpu.draining)] if gpu.draining else []
-        return Details(f"GPU {gpu.index}", facts, gpu_buttons.on_gpu(gpu, self.asker))
+        return Details(f"GPU {gpu.index}", facts, gpu_buttons.on_gpu(gpu, self.principal))
 
     def _ticket(self, ticket: TicketView) -> Details:
-        who = "You" if self.asker.is_user(ticket.user) else str(ticket.user)
+        who = "You" if self.principal.is_user(ticket.user) else str(ticket.user)
         place = "is being served" if ticket.position is None else f"number {ticket.position}"
         facts = [
             ("Place", f"{place} of {ticket.waiting}"),
@@ -160,10 +162,10 @@ class VisiblePool:
         ]
         facts += [("Told", ticket.message)] if ticket.message else []
         title = f"{who} in line for {ticket.shape}"
-        return Details(title, facts, buttons.on_ticket(ticket, self.asker))
+        return Details(title, facts, buttons.on_ticket(ticket, self.principal))
 
     def _pool(self, courses: list[str]) -> Details | None:
-        may = buttons.on_pool(self.snapshot.paused, courses, self.asker)
+        may = buttons.on_pool(self.snapshot.paused, courses, self.principal)
         facts = [("Paused", self.snapshot.paused)] if self.snapshot.paused else []
         return Details("The whole pool", facts, may) if may else None
 

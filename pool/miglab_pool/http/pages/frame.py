@@ -3,8 +3,8 @@
 A page is a handler that calls `shown` with a function that draws it for whoever asks::
 
     async def page(request: Request) -> Response:
-        async def draw(asker: Principal) -> str:
-            return render("usage.html", request, asker, "usage", rows=...)
+        async def draw(principal: Principal) -> str:
+            return render("usage.html", request, principal, "usage", rows=...)
 
         return await shown(request, draw)
 
@@ -46,18 +46,20 @@ class NavigationEntry:
     is_open: Callable[[Principal], bool]
 
 
-def everybody(_asker: Principal) -> bool:
+def everybody(_principal: Principal) -> bool:
     """Open to all who are signed in."""
     return True
 
 
 PLACES = (
     NavigationEntry("pool", "/", "Pool", everybody),
-    NavigationEntry("layouts", "/layouts", "Layouts", lambda asker: asker.has(Right.SEE_LAYOUTS)),
+    NavigationEntry(
+        "layouts", "/layouts", "Layouts", lambda principal: principal.has(Right.SEE_LAYOUTS)
+    ),
     NavigationEntry("reservations", "/reservations", "Reservations", everybody),
-    NavigationEntry("log", "/log", "Log", lambda asker: asker.has(Right.AUDIT)),
-    NavigationEntry("usage", "/usage", "Usage", lambda asker: asker.has(Right.SEE_USAGE)),
-    NavigationEntry("health", "/health", "Health", lambda asker: asker.has(Right.HEALTH)),
+    NavigationEntry("log", "/log", "Log", lambda principal: principal.has(Right.AUDIT)),
+    NavigationEntry("usage", "/usage", "Usage", lambda principal: principal.has(Right.SEE_USAGE)),
+    NavigationEntry("health", "/health", "Health", lambda principal: principal.has(Right.HEALTH)),
 )
 
 
@@ -87,31 +89,31 @@ async def shown(request: Request, draw: Callable[[Principal], Awaitable[str]]) -
     """
     sign_in: SignIn = request.app.state.sign_in
     try:
-        asker = await sign_in.asker(request)
+        principal = await sign_in.principal(request)
     except DeniedError as refused:
         return sign_in.begin(request) if refused.status == 401 else failed(request, refused)
     try:
-        if not asker.has(request.state.right):
+        if not principal.has(request.state.right):
             raise forbidden(request.state.right)
-        return HTMLResponse(await draw(asker))
+        return HTMLResponse(await draw(principal))
     except DeniedError as refused:
-        return failed(request, refused, asker)
+        return failed(request, refused, principal)
 
 
 def render(
-    template: str, request: Request, asker: Principal, here: str = "", **values: object
+    template: str, request: Request, principal: Principal, here: str = "", **values: object
 ) -> str:
     """A template, with what every page needs.
 
     Args:
         template: its file's name.
         request: what is answered.
-        asker: who reads it.
+        principal: who reads it.
         here: the key of the page's place in `PLACES`; empty for a part of a page.
         values: what this template needs beside.
     """
     return TEMPLATES.get_template(template).render(
-        **_frame(request, asker, here), asker=asker, **values
+        **_frame(request, principal, here), principal=principal, **values
     )
 
 
@@ -121,11 +123,11 @@ def render_part(template: str, **values: object) -> str:
 
 
 def failed(
-    request: Request, refused: DeniedError, asker: Principal | None = None, again: str = ""
+    request: Request, refused: DeniedError, principal: Principal | None = None, again: str = ""
 ) -> Response:
     """The page that says why there is none, and leads to ``again`` or the same address."""
-    request.app.state.host.metrics.refused(refused.reason)
-    values = _frame(request, asker, "") | {"again": again or request.url.path}
+    request.app.state.runner.metrics.refused(refused.reason)
+    values = _frame(request, principal, "") | {"again": again or request.url.path}
     html = TEMPLATES.get_template("failed.html").render(**values, message=refused.message)
     return HTMLResponse(html, refused.status)
 
@@ -139,14 +141,14 @@ async def callback(request: Request) -> Response:
         return failed(request, refused, again=f"{sign_in.access.prefix}/")
 
 
-def _frame(request: Request, asker: Principal | None, here: str) -> dict[str, object]:
+def _frame(request: Request, principal: Principal | None, here: str) -> dict[str, object]:
     access = request.app.state.sign_in.access
     return {
         "prefix": access.prefix,
         "hub_home": f"{access.hub_origin}{access.hub_prefix}home",
         "lab_title": request.app.state.title,
         "notices": request.app.state.notices,
-        "xsrf": asker.xsrf if asker else "",
-        "places": [place for place in PLACES if asker and place.is_open(asker)],
+        "xsrf": principal.xsrf if principal else "",
+        "places": [place for place in PLACES if principal and place.is_open(principal)],
         "here": here,
     }

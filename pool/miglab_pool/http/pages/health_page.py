@@ -75,25 +75,25 @@ class HistoryEntry:
 
 async def page(request: Request) -> Response:
     """The whole page."""
-    return await shown(request, lambda asker: _draw(request, asker))
+    return await shown(request, lambda principal: _draw(request, principal))
 
 
-async def _draw(request: Request, asker: Principal) -> str:
-    host: PoolRunner = request.app.state.host
+async def _draw(request: Request, principal: Principal) -> str:
+    runner: PoolRunner = request.app.state.runner
     doctor: Doctor = request.app.state.doctor
     examined = await doctor.examine()
-    condition = await host.decide(lambda pool: pool.condition())
-    contradictions = await host.decide(lambda pool: pool.check_invariants())
-    snapshot = await host.snapshot()
+    condition = await runner.decide(lambda pool: pool.condition())
+    contradictions = await runner.decide(lambda pool: pool.check_invariants())
+    snapshot = await runner.snapshot()
     findings = [
         *of_gpus(snapshot, condition),
-        *of_pool(snapshot, health_of(host, snapshot).model_dump(), contradictions),
+        *of_pool(snapshot, health_of(runner, snapshot).model_dump(), contradictions),
         *examined.findings,
     ]
     return render(
         "health.html",
         request,
-        asker,
+        principal,
         "health",
         wrong=[finding for finding in findings if finding.is_wrong],
         fine=[finding for finding in findings if not finding.is_wrong],
@@ -101,10 +101,10 @@ async def _draw(request: Request, asker: Principal) -> str:
         cards=cards(snapshot, condition, time.time()),
         lines=lines(snapshot, condition.history),
         strangers=strangers(snapshot),
-        open_findings=orphans(host.findings),
+        open_findings=orphans(runner.findings),
         versions=condition.versions,
         simulated=snapshot.simulated,
-        call_s=host.gpu_call_s,
+        call_s=runner.gpu_call_s,
         now=time.time(),
         short=short,
         called=called,

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.layouts import Layouts, LayoutState, LayoutText, LayoutTime, LayoutView
-from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
@@ -46,43 +46,43 @@ EXAMPLES = (
 
 async def page(request: Request) -> Response:
     """The whole page."""
-    return await shown(request, lambda asker: _draw(request, asker))
+    return await shown(request, lambda principal: _draw(request, principal))
 
 
-async def _draw(request: Request, asker: Principal) -> str:
-    host: PoolRunner = request.app.state.host
-    found = layout_routes.visible(await host.look(lambda pool: pool.layouts.all()), asker)
-    snapshot = visible_snapshot(await host.snapshot(), asker)
+async def _draw(request: Request, principal: Principal) -> str:
+    runner: PoolRunner = request.app.state.runner
+    found = layout_routes.visible(await runner.look(lambda pool: pool.layouts.all()), principal)
+    snapshot = visible_snapshot(await runner.snapshot(), principal)
     return render(
         "layouts.html",
         request,
-        asker,
+        principal,
         "layouts",
         found=found.layouts,
         changes=changes(found.gpus, snapshot.gpus, time.time()),
         text=dump(found.layouts) if found.layouts else EXAMPLES[0][1],
         examples=EXAMPLES,
-        may_cut=asker.has(Right.PARTITION),
+        may_cut=principal.has(Right.PARTITION),
         state_words=STATE_WORDS,
         when=when,
     )
 
 
-async def preview(request: LayoutText, asker: Viewer, host: Host) -> Response:
+async def preview(request: LayoutText, principal: Viewer, runner: Runner) -> Response:
     """What the layouts of a file would change now, and the form that applies them."""
-    found = await layout_routes.diff(request, asker, host)
-    snapshot = visible_snapshot(await host.snapshot(), asker)
+    found = await layout_routes.diff(request, principal, runner)
+    snapshot = visible_snapshot(await runner.snapshot(), principal)
     now = time.time()
     drawn = [(one, changes(one.gpus, snapshot.gpus, now)) for one in found]
     html = render_part(
-        "part_layout_diff.html", drawn=drawn, may_cut=asker.has(Right.PARTITION), now=now
+        "part_layout_diff.html", drawn=drawn, may_cut=principal.has(Right.PARTITION), now=now
     )
     return HTMLResponse(html)
 
 
-async def layout_details(asker: Viewer, host: Host, name: str) -> Response:
+async def layout_details(principal: Viewer, runner: Runner, name: str) -> Response:
     """One layout that was applied, with what ends it."""
-    found = await host.look(lambda pool: pool.layouts.all())
+    found = await runner.look(lambda pool: pool.layouts.all())
     one = next((one for one in found.layouts if one.name == name), None)
     if one is None:
         raise DeniedError(404, "no-such-page", "That is not there any more. Look again.")
@@ -92,8 +92,8 @@ async def layout_details(asker: Viewer, host: Host, name: str) -> Response:
         ("Course", one.course or "everybody"),
         ("GPUs", ", ".join(f"{_index(found, gpu)}: {_cut(cut)}" for gpu, cut in one.gpus.items())),
     ]
-    facts += [("Why", one.message)] if one.message and asker.is_staff else []
-    acts = [_remove(one)] if asker.has(Right.PARTITION) else []
+    facts += [("Why", one.message)] if one.message and principal.is_staff else []
+    acts = [_remove(one)] if principal.has(Right.PARTITION) else []
     title = f"Layout {one.name}"
     return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
 

@@ -77,9 +77,15 @@ class Shelves:
         self._limit = limit
         self._shelves: OrderedDict[object, PartsCache] = OrderedDict()
 
-    def of(self, asker: Principal) -> PartsCache:
+    def of(self, principal: Principal) -> PartsCache:
         """The viewer's: the same for all their browsers, another when their rights are."""
-        key = (asker.kind, asker.name, asker.admin, asker.instructs, asker.assists)
+        key = (
+            principal.kind,
+            principal.name,
+            principal.admin,
+            principal.instructs,
+            principal.assists,
+        )
         shelf = self._shelves.pop(key, None) or PartsCache()
         self._shelves[key] = shelf
         while len(self._shelves) > self._limit:

@@ -14,7 +14,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.staff import AuditEntry, SentMessage
-from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
@@ -55,21 +55,21 @@ class LogEntry:
 
 async def page(request: Request) -> Response:
     """The whole page."""
-    return await shown(request, lambda asker: _draw(request, asker))
+    return await shown(request, lambda principal: _draw(request, principal))
 
 
-async def _draw(request: Request, asker: Principal) -> str:
-    host: PoolRunner = request.app.state.host
+async def _draw(request: Request, principal: Principal) -> str:
+    runner: PoolRunner = request.app.state.runner
     zone = ZoneInfo(request.app.state.timezone)
     wanted, problem = wanted_of(request.query_params)
-    asked = question(wanted, courses_of(asker, wanted.course), zone, ROWS + 1)
-    found = await host.read(lambda pool: pool.staff.audit(asked))
-    names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await host.snapshot()).gpus}
-    own = asker.courses(Right.AUDIT)
+    asked = question(wanted, courses_of(principal, wanted.course), zone, ROWS + 1)
+    found = await runner.read(lambda pool: pool.staff.audit(asked))
+    names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await runner.snapshot()).gpus}
+    own = principal.courses(Right.AUDIT)
     return render(
         "log.html",
         request,
-        asker,
+        principal,
         "log",
         wanted=wanted,
         problem=problem,
@@ -81,7 +81,7 @@ async def _draw(request: Request, asker: Principal) -> str:
         kinds=KINDS,
         courses=sorted(request.app.state.sign_in.book.courses if own is None else own),
         is_all=own is None,
-        messages=await _messages(asker, host),
+        messages=await _messages(principal, runner),
         moment=lambda at: moment(at, zone),
         second=lambda at: second(at, zone),
         zone=zone.key,
@@ -130,10 +130,12 @@ def _states(one: AuditEntry) -> str:
 # Messages.
 
 
-async def _messages(asker: Principal, host: PoolRunner) -> Sequence[tuple[SentMessage, str, bool]]:
-    """What is shown now: each message, to whom, and whether the asker may withdraw it."""
-    found = await message_routes.messages(asker, host) if asker.has(Right.MESSAGE) else []
-    return [(one, to_whom(one), message_routes.may_end(asker, one)) for one in found]
+async def _messages(
+    principal: Principal, runner: PoolRunner
+) -> Sequence[tuple[SentMessage, str, bool]]:
+    """What is shown now: each message, to whom, and whether the principal may withdraw it."""
+    found = await message_routes.messages(principal, runner) if principal.has(Right.MESSAGE) else []
+    return [(one, to_whom(one), message_routes.may_end(principal, one)) for one in found]
 
 
 def to_whom(message: SentMessage) -> str:
@@ -145,10 +147,10 @@ def to_whom(message: SentMessage) -> str:
 
 
 async def message_details(
-    asker: Annotated[Principal, needs(Right.MESSAGE)], host: Host, thing: str
+    principal: Annotated[Principal, needs(Right.MESSAGE)], runner: Runner, thing: str
 ) -> Response:
     """One message, with the form that withdraws it; what is not shown (any more) is 404."""
-    found = await message_routes.messages(asker, host)
+    found = await message_routes.messages(principal, runner)
     message = next((one for one in found if str(one.id) == thing), None)
     if message is None:
         raise DeniedError(404, "no-such-page", GONE)
@@ -158,7 +160,7 @@ async def message_details(
         ("Message", message.text),
         ("Time", left(message.until, time.time())),
     ]
-    acts = [_withdraw(message)] if message_routes.may_end(asker, message) else []
+    acts = [_withdraw(message)] if message_routes.may_end(principal, message) else []
     title = f"Message to {to_whom(message)}"
     return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
 

@@ -15,7 +15,7 @@ from fastapi.sse import ServerSentEvent
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
-from miglab_pool.http.access.dependencies import Host, Who, who
+from miglab_pool.http.access.dependencies import Runner, Who, who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.errors import DeniedError
@@ -35,32 +35,32 @@ IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 async def page(request: Request) -> Response:
     """The whole page."""
 
-    async def draw_page(asker: Principal) -> str:
-        parts = {part.name: part for part in await pool_parts(request, asker)}
-        return render("pool.html", request, asker, "pool", parts=parts, words=WORDS)
+    async def draw_page(principal: Principal) -> str:
+        parts = {part.name: part for part in await pool_parts(request, principal)}
+        return render("pool.html", request, principal, "pool", parts=parts, words=WORDS)
 
     return await shown(request, draw_page)
 
 
-async def fragment(request: Request, asker: Who, have: str = "") -> Response:
+async def fragment(request: Request, principal: Who, have: str = "") -> Response:
     """The parts of the page that are not those that the browser has."""
     has = set(have.split(","))
-    parts = await pool_parts(request, asker)
+    parts = await pool_parts(request, principal)
     changed = [part for part in parts if f"{part.name}.{part.version}" not in has]
     html = "".join(render_part("part.html", part=part) for part in changed)
     return HTMLResponse(html, headers={"X-Parts": " ".join(part.name for part in parts)})
 
 
-async def live(request: Request, _: Who, host: Host) -> AsyncIterator[ServerSentEvent]:
+async def live(request: Request, _: Who, runner: Runner) -> AsyncIterator[ServerSentEvent]:
     """An event whenever the pool has changed; what has, the browser asks for itself.
 
     It ends when the hub does not know the listener any more.
     """
-    while not host.waker.closed and await _still_there(request):
-        seen = host.waker.version
+    while not runner.notifier.closed and await _still_there(request):
+        seen = runner.notifier.version
         yield ServerSentEvent(event="pool", id=str(seen), data=seen)
         await asyncio.sleep(REST_S)
-        await host.waker.beyond(seen, NEWS_S)
+        await runner.notifier.beyond(seen, NEWS_S)
 
 
 async def _still_there(request: Request) -> bool:
@@ -72,54 +72,54 @@ async def _still_there(request: Request) -> bool:
     return True
 
 
-async def pool_parts(request: Request, asker: Principal) -> list[Part[Any]]:
+async def pool_parts(request: Request, principal: Principal) -> list[Part[Any]]:
     """Every part of the page, as it is now."""
-    host: PoolRunner = request.app.state.host
-    own, warned = await host.look(lambda pool: (_own(pool, asker), pool.leases.warned()))
-    snapshot = visible_snapshot(await host.snapshot(), asker)
-    activity = host.reclaimer.activities() if host.reclaimer else {}
+    runner: PoolRunner = request.app.state.runner
+    own, warned = await runner.look(lambda pool: (_own(pool, principal), pool.leases.warned()))
+    snapshot = visible_snapshot(await runner.snapshot(), principal)
+    activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
-    return parts_of(_shelf(request, asker), snapshot, own, asker, doings, time.time())
+    return parts_of(_shelf(request, principal), snapshot, own, principal, doings, time.time())
 
 
-def _own(pool: Pool, asker: Principal) -> list[LeaseView]:
-    return pool.leases.live(asker.name) if asker.is_user(asker.name) else []
+def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
+    return pool.leases.live(principal.name) if principal.is_user(principal.name) else []
 
 
-def _shelf(request: Request, asker: Principal) -> PartsCache:
+def _shelf(request: Request, principal: Principal) -> PartsCache:
     state = request.app.state
     if not hasattr(state, "shelves"):
         state.shelves = Shelves()
     shelves: Shelves = state.shelves
-    return shelves.of(asker)
+    return shelves.of(principal)
 
 
 def parts_of(
     shelf: PartsCache,
     snapshot: PoolSnapshot,
     own: Sequence[LeaseView],
-    asker: Principal,
+    principal: Principal,
     doings: Doings,
     now: float,
 ) -> list[Part[Any]]:
     """The page's parts.
 
     Args:
-        shelf: what the asker was shown last.
-        snapshot: what the asker may see of the pool.
-        own: the asker's leases.
-        asker: who reads it.
+        shelf: what the principal was shown last.
+        snapshot: what the principal may see of the pool.
+        own: the principal's leases.
+        principal: who reads it.
         doings: what is known of leases beside the snapshot.
         now: seconds since the epoch.
     """
     gpus = [
         shelf.part(
-            f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, asker), now
+            f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, principal), now
         )
         for gpu in snapshot.gpus
         for made_of in ((gpu, kept_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
     ]
     waiting = snapshot.waiting
-    line = shelf.part("line", "part_queue.html", waiting, lambda: line_of(waiting, asker), now)
-    head = head_of(snapshot, own, asker, sums([part.drawn for part in gpus], len(waiting)))
+    line = shelf.part("line", "part_queue.html", waiting, lambda: line_of(waiting, principal), now)
+    head = head_of(snapshot, own, principal, sums([part.drawn for part in gpus], len(waiting)))
     return [shelf.part("head", "part_head.html", head, lambda: head, now), line, *gpus]

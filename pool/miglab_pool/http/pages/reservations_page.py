@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from miglab_api.offers import CourseOffers
 from miglab_api.reservations import WEEKDAYS, ReservationView
-from miglab_pool.http.access.dependencies import Host, Who, needs
+from miglab_pool.http.access.dependencies import Runner, Who, needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_reservation
 from miglab_pool.http.access.rights import Right
@@ -28,25 +28,25 @@ OUT_OF_DATE = "That is not there any more. Look again."
 
 async def page(request: Request, monday: str = "", zone: str = "") -> Response:
     """The whole page; ``monday`` is any day of the week that is shown."""
-    return await shown(request, lambda asker: _draw(request, asker, monday, zone))
+    return await shown(request, lambda principal: _draw(request, principal, monday, zone))
 
 
-async def _draw(request: Request, asker: Principal, day: str, zone: str) -> str:
-    host: PoolRunner = request.app.state.host
-    found = await host.look(lambda pool: pool.reservations.all())
-    seen = [visible_reservation(one, asker) for one in found]
+async def _draw(request: Request, principal: Principal, day: str, zone: str) -> str:
+    runner: PoolRunner = request.app.state.runner
+    found = await runner.look(lambda pool: pool.reservations.all())
+    seen = [visible_reservation(one, principal) for one in found]
     zone = zone if is_zone(zone) else usual_zone(seen)
     now = time.time()
     shown_week = week(seen, monday_of(_date(day, now, zone)), zone, now)
     return render(
         "reservations.html",
         request,
-        asker,
+        principal,
         "reservations",
         week=shown_week,
         found=seen,
-        may_change={one.id for one in seen if asker.may(Right.RESERVE, one.course)},
-        may_reserve=bool(_courses(request, asker)),
+        may_change={one.id for one in seen if principal.may(Right.RESERVE, one.course)},
+        may_reserve=bool(_courses(request, principal)),
         number=shown_week.monday.isocalendar().week,
         before=shown_week.monday - dt.timedelta(days=7),
         after=shown_week.monday + dt.timedelta(days=7),
@@ -81,24 +81,26 @@ def _date(text: str, now: float, zone: str) -> dt.date:
 
 
 async def new_reservation(
-    request: Request, asker: Annotated[Principal, needs(Right.RESERVE)], host: Host
+    request: Request, principal: Annotated[Principal, needs(Right.RESERVE)], runner: Runner
 ) -> Response:
     """The form that makes a reservation."""
-    offers = await _offers(request, asker, host)
+    offers = await _offers(request, principal, runner)
     return HTMLResponse(render_part("details_reservation.html", one=None, **_choices(offers)))
 
 
-async def reservation_details(request: Request, asker: Who, host: Host, thing: str) -> Response:
+async def reservation_details(
+    request: Request, principal: Who, runner: Runner, thing: str
+) -> Response:
     """One reservation, with the forms that change and cancel it."""
-    found = await host.look(lambda pool: pool.reservations.all())
+    found = await runner.look(lambda pool: pool.reservations.all())
     one = next((one for one in found if str(one.id) == thing), None)
     if one is None:
         raise DeniedError(404, "no-such-page", OUT_OF_DATE)
-    may = asker.may(Right.RESERVE, one.course)
-    offers = await _offers(request, asker, host) if may else []
+    may = principal.may(Right.RESERVE, one.course)
+    offers = await _offers(request, principal, runner) if may else []
     html = render_part(
         "details_reservation.html",
-        one=visible_reservation(one, asker),
+        one=visible_reservation(one, principal),
         state_words=STATE_WORDS,
         when=when,
         **_choices(offers),
@@ -106,14 +108,14 @@ async def reservation_details(request: Request, asker: Who, host: Host, thing: s
     return HTMLResponse(html)
 
 
-def _courses(request: Request, asker: Principal) -> list[str]:
+def _courses(request: Request, principal: Principal) -> list[str]:
     courses = request.app.state.sign_in.book.courses
-    return [name for name in courses if asker.may(Right.RESERVE, name)]
+    return [name for name in courses if principal.may(Right.RESERVE, name)]
 
 
-async def _offers(request: Request, asker: Principal, host: PoolRunner) -> list[CourseOffers]:
-    courses = _courses(request, asker)
-    return list((await host.look(lambda pool: pool.offers(courses, None))).courses)
+async def _offers(request: Request, principal: Principal, runner: PoolRunner) -> list[CourseOffers]:
+    courses = _courses(request, principal)
+    return list((await runner.look(lambda pool: pool.offers(courses, None))).courses)
 
 
 def _choices(offers: Sequence[CourseOffers]) -> dict[str, object]:

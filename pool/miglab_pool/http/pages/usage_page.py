@@ -30,18 +30,18 @@ MOST_ROWS = 200
 
 async def page(request: Request) -> Response:
     """The whole page."""
-    return await shown(request, lambda asker: _draw(request, asker))
+    return await shown(request, lambda principal: _draw(request, principal))
 
 
-async def _draw(request: Request, asker: Principal) -> str:
-    host: PoolRunner = request.app.state.host
+async def _draw(request: Request, principal: Principal) -> str:
+    runner: PoolRunner = request.app.state.runner
     wanted, problem = _wanted(request)
-    found, columns = await told(asker, host, wanted, usage_plots.weeks)
-    is_all = asker.courses(Right.SEE_USAGE) is None
+    found, columns = await told(principal, runner, wanted, usage_plots.weeks)
+    is_all = principal.courses(Right.SEE_USAGE) is None
     return render(
         "usage.html",
         request,
-        asker,
+        principal,
         "usage",
         found=found,
         problem=problem,
@@ -50,8 +50,8 @@ async def _draw(request: Request, asker: Principal) -> str:
         by_words=BY_WORDS,
         spans=_spans(wanted),
         sheet=urlencode(_query(wanted) | {"format": "csv"}),
-        of_all=await _share(host, found, wanted.period) if is_all else None,
-        courses=None if is_all else sorted(asker.courses(Right.SEE_USAGE) or ()),
+        of_all=await _share(runner, found, wanted.period) if is_all else None,
+        courses=None if is_all else sorted(principal.courses(Right.SEE_USAGE) or ()),
         say=usage_plots.say,
         short=short,
         percent=percent,
@@ -104,9 +104,9 @@ def _spans(wanted: UsageQuery) -> list[tuple[str, str, bool]]:
     return found
 
 
-async def _share(host: PoolRunner, found: UsageReport, period: Period) -> float | None:
+async def _share(runner: PoolRunner, found: UsageReport, period: Period) -> float | None:
     """What was used of all that the GPUs of today could have given."""
-    snapshot = await host.snapshot()
+    snapshot = await runner.snapshot()
     hours = (period.until - period.since) / 3600
     most = hours * sum(gpu.memory_slices for gpu in snapshot.gpus)
     return found.total.slice_hours / most if most > 0 else None

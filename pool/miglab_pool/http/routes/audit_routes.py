@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from miglab_api.base import COURSE_MAX, USER_MAX
 from miglab_api.spreadsheet import sheet
 from miglab_api.staff import AuditEntry
-from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
@@ -26,8 +26,8 @@ Word = Annotated[str | None, Query(max_length=USER_MAX + 10)]
 
 @router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=list[AuditEntry])
 async def audit(
-    asker: Annotated[Principal, needs(Right.AUDIT)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.AUDIT)],
+    runner: Runner,
     since: When = None,
     until: When = None,
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
@@ -51,19 +51,19 @@ async def audit(
         by=by,
         what=what,
         thing=thing,
-        courses=courses_of(asker, course),
+        courses=courses_of(principal, course),
         is_all=everything,
         limit=limit,
     )
-    found = await host.read(lambda pool: pool.staff.audit(asked))
+    found = await runner.read(lambda pool: pool.staff.audit(asked))
     if format == "json":
         return found
     save = 'attachment; filename="audit.csv"'
     return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
 
 
-def courses_of(asker: Principal, course: str | None) -> frozenset[str] | None:
-    """Of which courses the asker is told: of this one, or of all whose audit they may read.
+def courses_of(principal: Principal, course: str | None) -> frozenset[str] | None:
+    """Of which courses the principal is told: of this one, or of all whose audit they may read.
 
     Returns:
         None for everything, course or not.
@@ -72,8 +72,8 @@ def courses_of(asker: Principal, course: str | None) -> frozenset[str] | None:
         DeniedError: 403, the course's audit is not for them.
     """
     if course is None:
-        return asker.courses(Right.AUDIT)
-    asker.require(Right.AUDIT, course)
+        return principal.courses(Right.AUDIT)
+    principal.require(Right.AUDIT, course)
     return frozenset({course})
 
 

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from miglab_api.base import WireModel
 from miglab_api.gpus import PoolSnapshot
-from miglab_pool.http.access.dependencies import OPEN, Host
+from miglab_pool.http.access.dependencies import OPEN, Runner
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pool_runner import PoolRunner
 
@@ -38,25 +38,25 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 
 
 @router.get("/health", dependencies=[OPEN])
-async def health(host: Host) -> ServiceHealth:
+async def health(runner: Runner) -> ServiceHealth:
     """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
-    return health_of(host, await host.snapshot())
+    return health_of(runner, await runner.snapshot())
 
 
-def health_of(host: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
+def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
     """How the pool is, by a snapshot of it."""
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
-    has_other_engine = any(one.what == "engine" for one in host.findings)
+    has_other_engine = any(one.what == "engine" for one in runner.findings)
     return ServiceHealth(
-        ok=not (troubled or host.is_stuck or host.failing or host.unknown_to_hub)
+        ok=not (troubled or runner.is_stuck or runner.failing or runner.unknown_to_hub)
         and not has_other_engine
-        and host.is_reconciled,
+        and runner.is_reconciled,
         gpus=len(snapshot.gpus),
         gpus_troubled=troubled,
-        is_stuck=host.is_stuck,
-        is_reconciled=host.is_reconciled,
-        unknown_to_hub=len(host.unknown_to_hub),
-        left_alone=sum(one.what == "holder" and not one.done for one in host.findings),
+        is_stuck=runner.is_stuck,
+        is_reconciled=runner.is_reconciled,
+        unknown_to_hub=len(runner.unknown_to_hub),
+        left_alone=sum(one.what == "holder" and not one.done for one in runner.findings),
         is_other_engine=has_other_engine,
-        failing=host.failing,
+        failing=runner.failing,
     )

@@ -26,7 +26,7 @@ from miglab_api.layouts import (
     LayoutText,
 )
 from miglab_api.leases import LeaseState, WarningKind
-from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
@@ -42,62 +42,64 @@ router = APIRouter(prefix="/api/layout", responses=REFUSED)
 
 
 @router.get("")
-async def layouts(asker: Viewer, host: Host) -> Layouts:
+async def layouts(principal: Viewer, runner: Runner) -> Layouts:
     """What was applied, and how each GPU stands to what is in force on it."""
-    return visible(await host.look(lambda pool: pool.layouts.all()), asker)
+    return visible(await runner.look(lambda pool: pool.layouts.all()), principal)
 
 
 @router.get("/file")
-async def as_file(_: Viewer, host: Host) -> dict[str, str]:
+async def as_file(_: Viewer, runner: Runner) -> dict[str, str]:
     """What was applied, as the text of a layout file."""
-    found = await host.look(lambda pool: pool.layouts.all())
+    found = await runner.look(lambda pool: pool.layouts.all())
     return {"text": dump(found.layouts)}
 
 
 @router.post("/diff")
-async def diff(request: LayoutText, asker: Viewer, host: Host) -> list[LayoutDiff]:
+async def diff(request: LayoutText, principal: Viewer, runner: Runner) -> list[LayoutDiff]:
     """What the layouts of a file would change now, and who is in the way; changes nothing."""
     wishes = await _wishes(request.text, request.file, request.names)
-    found = await host.look(lambda pool: pool.layouts.diffs(_specs(pool, wishes)))
-    return [one.model_copy(update={"gpus": _visible(one.gpus, asker)}) for one in found]
+    found = await runner.look(lambda pool: pool.layouts.diffs(_specs(pool, wishes)))
+    return [one.model_copy(update={"gpus": _visible(one.gpus, principal)}) for one in found]
 
 
 @router.put("")
-async def apply(request: ApplyRequest, asker: Cutter, host: Host) -> Applied:
+async def apply(request: ApplyRequest, principal: Cutter, runner: Runner) -> Applied:
     """Apply the layouts of a file, all or none, by draining: nobody is cut off without ``now``."""
     wishes = await _wishes(request.text, request.file, request.names)
 
     def decision(pool: Pool) -> Applied:
         specs = _specs(pool, wishes)
-        _check_rights(pool, asker, specs)
-        found = pool.layouts.apply(specs, asker.by, request.reason)
+        _check_rights(pool, principal, specs)
+        found = pool.layouts.apply(specs, principal.by, request.reason)
         mine = [gpu for gpu in found.gpus if gpu.layout in {spec.name for spec in specs}]
-        warned = tuple(_ask_back(pool, asker, mine, request)) if request.now else ()
+        warned = tuple(_ask_back(pool, principal, mine, request)) if request.now else ()
         now = pool.layouts.all() if warned else found
         return Applied(at=now.at, layouts=now.layouts, gpus=now.gpus, warned=warned)
 
-    found = await host.decide(decision)
-    return found.model_copy(update={"gpus": _visible(found.gpus, asker)})
+    found = await runner.decide(decision)
+    return found.model_copy(update={"gpus": _visible(found.gpus, principal)})
 
 
 @router.delete("/{name}")
 async def remove(
     name: Annotated[str, Path(max_length=LAYOUT_NAME_MAX)],
-    asker: Cutter,
-    host: Host,
+    principal: Cutter,
+    runner: Runner,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> Layouts:
     """End a layout; its GPUs are cut on demand again, or by the layout beneath it."""
 
     def decision(pool: Pool) -> Layouts:
-        _check_rights(pool, asker, [one for one in pool.layouts.all().layouts if one.name == name])
-        return pool.layouts.remove(name, asker.by, reason)
+        _check_rights(
+            pool, principal, [one for one in pool.layouts.all().layouts if one.name == name]
+        )
+        return pool.layouts.remove(name, principal.by, reason)
 
-    return visible(await host.decide(decision), asker)
+    return visible(await runner.decide(decision), principal)
 
 
 @router.post("/assert")
-async def conforms(request: AssertRequest, asker: Viewer, host: Host) -> Asserted:
+async def conforms(request: AssertRequest, principal: Viewer, runner: Runner) -> Asserted:
     """Whether the GPUs are cut so: every slice wanted is there and usable, and no other."""
     wishes: Sequence[LayoutDraft] = ()
     if request.text is not None:
@@ -110,8 +112,8 @@ async def conforms(request: AssertRequest, asker: Viewer, host: Host) -> Asserte
         diffs = pool.layouts.diffs(specs) if request.names else pool.layouts.diffs_now(specs)
         return tuple(gpu for one in diffs for gpu in one.gpus)
 
-    gpus = await host.decide(decision)
-    return Asserted(conforms=all(gpu.conforms for gpu in gpus), gpus=_visible(gpus, asker))
+    gpus = await runner.decide(decision)
+    return Asserted(conforms=all(gpu.conforms for gpu in gpus), gpus=_visible(gpus, principal))
 
 
 # -- from the text to what the pool knows -------------------------------------------------------
@@ -139,51 +141,55 @@ def _bad(error: LayoutError) -> Refused:
 # -- rights -------------------------------------------------------------------------------------
 
 
-def _check_rights(pool: Pool, asker: Principal, specs: Iterable[LayoutSpec]) -> None:
+def _check_rights(pool: Pool, principal: Principal, specs: Iterable[LayoutSpec]) -> None:
     """Refuse who may not cut one of the GPUs, or give it to that course."""
     there = {one.name: one for one in pool.layouts.all().layouts}
     indexes = {gpu.uuid: gpu.index for gpu in pool.layouts.cuttable()}
     for spec in specs:
         before = there.get(spec.name)
         for gpu in {*spec.gpus, *(before.gpus if before else ())}:
-            asker.require(Right.PARTITION, pool.settings.assigned_course(gpu, indexes.get(gpu, -1)))
+            principal.require(
+                Right.PARTITION, pool.settings.assigned_course(gpu, indexes.get(gpu, -1))
+            )
         if spec.course:
-            asker.require(Right.PARTITION, spec.course)
+            principal.require(Right.PARTITION, spec.course)
 
 
 def _ask_back(
-    pool: Pool, asker: Principal, gpus: Iterable[GpuLayout], request: ApplyRequest
+    pool: Pool, principal: Principal, gpus: Iterable[GpuLayout], request: ApplyRequest
 ) -> Iterator[int]:
-    """Warn the leases in the way that the asker may end; the others run on."""
+    """Warn the leases in the way that the principal may end; the others run on."""
     for gpu in gpus:
         why = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
         for drain in gpu.drains:
-            if _may_end(pool, asker, drain):
-                pool.staff.reclaim(drain.lease, why, asker.by, request.warning_s)
+            if _may_end(pool, principal, drain):
+                pool.staff.reclaim(drain.lease, why, principal.by, request.warning_s)
                 yield drain.lease
 
 
-def _may_end(pool: Pool, asker: Principal, drain: LayoutDrain) -> bool:
+def _may_end(pool: Pool, principal: Principal, drain: LayoutDrain) -> bool:
     """Whether it is held by somebody who can be asked, and was not asked yet."""
     lease = pool.leases.find(drain.lease)
     is_held = lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)
     is_asked = lease.warning is not None and lease.warning.kind is WarningKind.STAFF
-    return is_held and not is_asked and asker.may(Right.RELEASE, lease.course)
+    return is_held and not is_asked and principal.may(Right.RELEASE, lease.course)
 
 
-def visible(found: Layouts, asker: Principal) -> Layouts:
-    """The layouts without the names of those whom the asker may not see."""
-    return found.model_copy(update={"gpus": _visible(found.gpus, asker)})
+def visible(found: Layouts, principal: Principal) -> Layouts:
+    """The layouts without the names of those whom the principal may not see."""
+    return found.model_copy(update={"gpus": _visible(found.gpus, principal)})
 
 
-def _visible(gpus: Iterable[GpuLayout], asker: Principal) -> tuple[GpuLayout, ...]:
+def _visible(gpus: Iterable[GpuLayout], principal: Principal) -> tuple[GpuLayout, ...]:
     return tuple(
-        gpu.model_copy(update={"drains": tuple(_visible_drain(one, asker) for one in gpu.drains)})
+        gpu.model_copy(
+            update={"drains": tuple(_visible_drain(one, principal) for one in gpu.drains)}
+        )
         for gpu in gpus
     )
 
 
-def _visible_drain(drain: LayoutDrain, asker: Principal) -> LayoutDrain:
-    if asker.may(Right.SEE_NAMES, drain.course, drain.user):
+def _visible_drain(drain: LayoutDrain, principal: Principal) -> LayoutDrain:
+    if principal.may(Right.SEE_NAMES, drain.course, drain.user):
         return drain
     return drain.model_copy(update={"user": None, "course": ""})

@@ -9,7 +9,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from miglab_api.base import USER_MAX
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
-from miglab_pool.http.access.dependencies import Host, Who, needs, who
+from miglab_pool.http.access.dependencies import Runner, Who, needs, who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
@@ -26,8 +26,8 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 @router.get("/offers")
 async def offers(
     request: Request,
-    asker: Who,
-    host: Host,
+    principal: Who,
+    runner: Runner,
     course: Annotated[list[str], Query(max_length=100)],
     user: str | None = None,
 ) -> Offers:
@@ -35,65 +35,71 @@ async def offers(
 
     Of another user one learns what that user's quotas leave, so it takes the right to see names.
     """
-    if user is None and not asker.is_spawner:
-        user = asker.name
-    own = (*asker.course_names, request.app.state.default_course) if asker.is_user(user) else ()
-    seen = [name for name in course if name in own or asker.may(Right.SEE_NAMES, name)]
-    if course and not seen and not asker.is_user(user):
+    if user is None and not principal.is_spawner:
+        user = principal.name
+    own = (
+        (*principal.course_names, request.app.state.default_course)
+        if principal.is_user(user)
+        else ()
+    )
+    seen = [name for name in course if name in own or principal.may(Right.SEE_NAMES, name)]
+    if course and not seen and not principal.is_user(user):
         raise DeniedError(403, "forbidden", "You can see your own offers only.")
     course = seen
-    return await host.look(lambda pool: pool.offers(course, user))
+    return await runner.look(lambda pool: pool.offers(course, user))
 
 
 @router.get("/pool")
-async def pool_now(asker: Who, host: Host) -> PoolSnapshot:
-    """The pool now, as far as the asker may see it."""
-    return visible_snapshot(await host.snapshot(), asker)
+async def pool_now(principal: Who, runner: Runner) -> PoolSnapshot:
+    """The pool now, as far as the principal may see it."""
+    return visible_snapshot(await runner.snapshot(), principal)
 
 
 @router.get("/invariants")
-async def invariants(_: Annotated[Principal, needs(Right.HEALTH)], host: Host) -> list[str]:
+async def invariants(_: Annotated[Principal, needs(Right.HEALTH)], runner: Runner) -> list[str]:
     """What contradicts the pool's invariants, in words; empty is well."""
-    return await host.read(lambda pool: pool.check_invariants())
+    return await runner.read(lambda pool: pool.check_invariants())
 
 
 @router.get("/reclaim")
 async def reclaim(
-    asker: Annotated[Principal, needs(Right.EXPLAIN)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.EXPLAIN)],
+    runner: Runner,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
 ) -> list[Explanation]:
     """What the reclaimer thinks of every lease in use, or of one user's, and why; asks only."""
-    reclaimer = host.reclaimer
+    reclaimer = runner.reclaimer
     if reclaimer is None:
         return []
-    found = await host.decide(lambda pool: reclaimer.explain(pool, user))
-    return [one for one in found if asker.may(Right.EXPLAIN, one.course)]
+    found = await runner.decide(lambda pool: reclaimer.explain(pool, user))
+    return [one for one in found if principal.may(Right.EXPLAIN, one.course)]
 
 
 @router.get("/events", response_class=EventSourceResponse, dependencies=[ONE_STREAM])
-async def events(asker: Who, host: Host, request: Request) -> AsyncIterator[ServerSentEvent]:
+async def events(
+    principal: Who, runner: Runner, request: Request
+) -> AsyncIterator[ServerSentEvent]:
     """A server-sent event ``pool`` with the snapshot, now and after every change.
 
     Before each event, and at least every half minute, the hub is asked again who asks (it believes
     its last answer for as long again): a lost role hides the names, a sign-out ends the stream.
     """
-    now: Principal | None = asker
-    while now is not None and not host.waker.closed:
-        seen = host.waker.version
+    now: Principal | None = principal
+    while now is not None and not runner.notifier.closed:
+        seen = runner.notifier.version
         texts: SnapshotTexts = request.app.state.texts
-        yield ServerSentEvent(event="pool", id=str(seen), raw_data=await texts.of(host, now))
-        now = await _asker_at_next_news(request, host, seen, now)
+        yield ServerSentEvent(event="pool", id=str(seen), raw_data=await texts.of(runner, now))
+        now = await _principal_at_next_news(request, runner, seen, now)
 
 
-async def _asker_at_next_news(
-    request: Request, host: PoolRunner, seen: int, shown_to: Principal
+async def _principal_at_next_news(
+    request: Request, runner: PoolRunner, seen: int, shown_to: Principal
 ) -> Principal | None:
-    """Wait for a change of the pool or of the asker's rights; None if they may see nothing now."""
+    """Wait for a change of the pool or of their rights; None if they may see nothing."""
     while True:
-        await host.waker.beyond(seen, LONGEST_POLL_S)
+        await runner.notifier.beyond(seen, LONGEST_POLL_S)
         now = await _again(request, shown_to)
-        if now != shown_to or host.waker.version != seen or host.waker.closed:
+        if now != shown_to or runner.notifier.version != seen or runner.notifier.closed:
             return now
 
 
@@ -108,10 +114,10 @@ async def _again(request: Request, before: Principal) -> Principal | None:
 
 async def metrics(request: Request) -> Response:
     """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
-    host: PoolRunner = request.app.state.host
-    held = await host.look(lambda pool: pool.leases.brief())
-    host.metrics.gpu_call_s.set(host.gpu_call_s)
-    said = await host.decide(lambda pool: pool.wellness())
+    runner: PoolRunner = request.app.state.runner
+    held = await runner.look(lambda pool: pool.leases.brief())
+    runner.metrics.gpu_call_s.set(runner.gpu_call_s)
+    said = await runner.decide(lambda pool: pool.wellness())
     told = Told({gpu: one.health for gpu, one in said.items()})
-    text = host.metrics.render(await host.snapshot(), held, told)
+    text = runner.metrics.render(await runner.snapshot(), held, told)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from miglab_api.base import REASON_MAX
 from miglab_api.reservations import ReservationRequest, ReservationView
-from miglab_pool.http.access.dependencies import Host, Who, needs
+from miglab_pool.http.access.dependencies import Runner, Who, needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_reservation
 from miglab_pool.http.access.rights import Right
@@ -17,56 +17,58 @@ router = APIRouter(prefix="/api/reservations", responses=REFUSED)
 
 
 @router.get("")
-async def reservations(asker: Who, host: Host) -> list[ReservationView]:
+async def reservations(principal: Who, runner: Runner) -> list[ReservationView]:
     """What is reserved, the next in front; who made it and what for, staff alone see."""
-    found = await host.look(lambda pool: pool.reservations.all())
-    return [visible_reservation(one, asker) for one in found]
+    found = await runner.look(lambda pool: pool.reservations.all())
+    return [visible_reservation(one, principal) for one in found]
 
 
 @router.post("", status_code=201)
 async def reserve(
-    request: ReservationRequest, asker: Annotated[Principal, needs(Right.RESERVE)], host: Host
+    request: ReservationRequest,
+    principal: Annotated[Principal, needs(Right.RESERVE)],
+    runner: Runner,
 ) -> ReservationView:
     """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
-    asker.require(Right.RESERVE, request.course)
-    return await host.decide(lambda pool: pool.reservations.make(request, asker.by))
+    principal.require(Right.RESERVE, request.course)
+    return await runner.decide(lambda pool: pool.reservations.make(request, principal.by))
 
 
 @router.put("/{reservation_id}")
 async def change(
     reservation_id: int,
     request: ReservationRequest,
-    asker: Annotated[Principal, needs(Right.RESERVE)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.RESERVE)],
+    runner: Runner,
 ) -> ReservationView:
     """Reserve otherwise; if that clashes or cannot be, it stays as it was."""
-    asker.require(Right.RESERVE, request.course)
+    principal.require(Right.RESERVE, request.course)
 
     def decision(pool: Pool) -> ReservationView:
-        _check_right(pool, asker, reservation_id)
-        return pool.reservations.change(reservation_id, request, asker.by)
+        _check_right(pool, principal, reservation_id)
+        return pool.reservations.change(reservation_id, request, principal.by)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 @router.delete("/{reservation_id}")
 async def unreserve(
     reservation_id: int,
-    asker: Annotated[Principal, needs(Right.RESERVE)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.RESERVE)],
+    runner: Runner,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> ReservationView:
     """Cancel a reservation; leases drawn from it live on."""
 
     def decision(pool: Pool) -> ReservationView:
-        _check_right(pool, asker, reservation_id)
-        return pool.reservations.cancel(reservation_id, asker.by, reason)
+        _check_right(pool, principal, reservation_id)
+        return pool.reservations.cancel(reservation_id, principal.by, reason)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
-def _check_right(pool: Pool, asker: Principal, number: int) -> None:
+def _check_right(pool: Pool, principal: Principal, number: int) -> None:
     """Refuse whoever may not reserve for the course whose it is; what is over, the pool refuses."""
     found = next((one for one in pool.reservations.all() if one.id == number), None)
     if found is not None:
-        asker.require(Right.RESERVE, found.course)
+        principal.require(Right.RESERVE, found.course)

@@ -14,7 +14,7 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.staff import ActionRequest, ReclaimRequest, UndoRequest
 from miglab_api.tickets import TicketView
-from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.lookup import lease_for, ticket_for
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_gpu, visible_slice
@@ -44,47 +44,51 @@ class PauseRequest(WireModel):
 
 @router.post("/pool/pause")
 async def pause(
-    request: PauseRequest, asker: Annotated[Principal, needs(Right.PAUSE)], host: Host
+    request: PauseRequest, principal: Annotated[Principal, needs(Right.PAUSE)], runner: Runner
 ) -> PoolSnapshot:
     """No new leases until `resume`; what runs, runs on."""
-    await host.decide(lambda pool: pool.staff.pause(request.why, asker.by))
-    return await host.snapshot()
+    await runner.decide(lambda pool: pool.staff.pause(request.why, principal.by))
+    return await runner.snapshot()
 
 
 @router.post("/pool/resume")
-async def resume(asker: Annotated[Principal, needs(Right.PAUSE)], host: Host) -> PoolSnapshot:
+async def resume(
+    principal: Annotated[Principal, needs(Right.PAUSE)], runner: Runner
+) -> PoolSnapshot:
     """Grant leases again."""
-    await host.decide(lambda pool: pool.staff.resume(asker.by))
-    return await host.snapshot()
+    await runner.decide(lambda pool: pool.staff.resume(principal.by))
+    return await runner.snapshot()
 
 
 # GPUs.
 
 
 @router.post("/gpus/{uuid}/drain")
-async def drain_gpu(uuid: str, request: ActionRequest, asker: Drainer, host: Host) -> GpuView:
+async def drain_gpu(
+    uuid: str, request: ActionRequest, principal: Drainer, runner: Runner
+) -> GpuView:
     """No new lease on this GPU; who runs there runs on."""
 
     def decision(pool: Pool) -> GpuView:
-        asker.require(Right.DRAIN, pool.staff.gpu(uuid).course)
-        gpu = pool.staff.drain_gpu(uuid, request.reason, asker.by, request.seen)
-        return visible_gpu(gpu, asker)
+        principal.require(Right.DRAIN, pool.staff.gpu(uuid).course)
+        gpu = pool.staff.drain_gpu(uuid, request.reason, principal.by, request.seen)
+        return visible_gpu(gpu, principal)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 @router.post("/gpus/{uuid}/undrain")
 async def undrain_gpu(
-    uuid: str, asker: Drainer, host: Host, request: UndoRequest = NOTHING_SAID
+    uuid: str, principal: Drainer, runner: Runner, request: UndoRequest = NOTHING_SAID
 ) -> GpuView:
     """The GPU takes leases again."""
 
     def decision(pool: Pool) -> GpuView:
-        asker.require(Right.DRAIN, pool.staff.gpu(uuid).course)
-        gpu = pool.staff.undrain_gpu(uuid, request.reason, asker.by, request.seen)
-        return visible_gpu(gpu, asker)
+        principal.require(Right.DRAIN, pool.staff.gpu(uuid).course)
+        gpu = pool.staff.undrain_gpu(uuid, request.reason, principal.by, request.seen)
+        return visible_gpu(gpu, principal)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 # Slices.
@@ -92,60 +96,62 @@ async def undrain_gpu(
 
 @router.post("/slices/{slice_id}/drain")
 async def drain_slice(
-    slice_id: int, request: ActionRequest, asker: Drainer, host: Host
+    slice_id: int, request: ActionRequest, principal: Drainer, runner: Runner
 ) -> SliceView:
     """No new lease on this slice's place; who runs there runs on."""
 
     def decision(pool: Pool) -> SliceView:
-        asker.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
-        item = pool.staff.drain_slice(slice_id, request.reason, asker.by, request.seen)
-        return visible_slice(item, asker)
+        principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
+        item = pool.staff.drain_slice(slice_id, request.reason, principal.by, request.seen)
+        return visible_slice(item, principal)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 @router.post("/slices/{slice_id}/undrain")
 async def undrain_slice(
-    slice_id: int, asker: Drainer, host: Host, request: UndoRequest = NOTHING_SAID
+    slice_id: int, principal: Drainer, runner: Runner, request: UndoRequest = NOTHING_SAID
 ) -> SliceView:
     """The slice's place takes leases again."""
 
     def decision(pool: Pool) -> SliceView:
-        asker.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
-        item = pool.staff.undrain_slice(slice_id, request.reason, asker.by, request.seen)
-        return visible_slice(item, asker)
+        principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
+        item = pool.staff.undrain_slice(slice_id, request.reason, principal.by, request.seen)
+        return visible_slice(item, principal)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 @router.post("/slices/{slice_id}/quarantine")
-async def quarantine(slice_id: int, request: ActionRequest, asker: Guard, host: Host) -> SliceView:
+async def quarantine(
+    slice_id: int, request: ActionRequest, principal: Guard, runner: Runner
+) -> SliceView:
     """Set a slice aside that nobody holds: it stays as it is until `clear`."""
-    return await host.decide(
-        lambda pool: pool.staff.quarantine(slice_id, request.reason, asker.by, request.seen)
+    return await runner.decide(
+        lambda pool: pool.staff.quarantine(slice_id, request.reason, principal.by, request.seen)
     )
 
 
 @router.post("/slices/{slice_id}/clear")
 async def clear(
-    slice_id: int, asker: Guard, host: Host, request: UndoRequest = NOTHING_SAID
+    slice_id: int, principal: Guard, runner: Runner, request: UndoRequest = NOTHING_SAID
 ) -> SliceView:
     """Try again to destroy a slice that is set aside."""
-    return await host.decide(
-        lambda pool: pool.staff.clear(slice_id, asker.by, request.reason, request.seen)
+    return await runner.decide(
+        lambda pool: pool.staff.clear(slice_id, principal.by, request.reason, request.seen)
     )
 
 
 @router.post("/slices/{slice_id}/adopt")
 async def adopt(
     slice_id: int,
-    asker: Annotated[Principal, needs(Right.ADOPT)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.ADOPT)],
+    runner: Runner,
     request: UndoRequest = NOTHING_SAID,
 ) -> SliceView:
     """Take over a foreign slice: it is destroyed, and its place is the pool's."""
-    return await host.decide(
-        lambda pool: pool.staff.adopt(slice_id, asker.by, request.reason, request.seen)
+    return await runner.decide(
+        lambda pool: pool.staff.adopt(slice_id, principal.by, request.reason, request.seen)
     )
 
 
@@ -156,21 +162,21 @@ async def adopt(
 async def reclaim(
     lease_id: int,
     request: ReclaimRequest,
-    asker: Annotated[Principal, needs(Right.RELEASE)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.RELEASE)],
+    runner: Runner,
 ) -> LeaseView:
     """Take a lease back, its holder warned first, or with ``warning_s`` 0 at once."""
 
     def decision(pool: Pool) -> LeaseView:
-        found = lease_for(pool, asker, lease_id, Right.RELEASE)
-        asker.require(Right.RELEASE, found.course)
+        found = lease_for(pool, principal, lease_id, Right.RELEASE)
+        principal.require(Right.RELEASE, found.course)
         return pool.staff.reclaim(
-            lease_id, request.reason, asker.by, request.warning_s, request.seen
+            lease_id, request.reason, principal.by, request.warning_s, request.seen
         )
 
-    lease = await host.decide(decision)
+    lease = await runner.decide(decision)
     if lease.state is not LeaseState.WARNED:
-        host.metrics.reclaimed(WarningKind.STAFF.value)
+        runner.metrics.reclaimed(WarningKind.STAFF.value)
     return lease
 
 
@@ -178,26 +184,26 @@ async def reclaim(
 async def put_in_front(
     ticket_id: int,
     request: ActionRequest,
-    asker: Annotated[Principal, needs(Right.NEXT)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.NEXT)],
+    runner: Runner,
 ) -> TicketView:
     """Give somebody in line the next slices that fit; reservations in force go before."""
 
     def decision(pool: Pool) -> TicketView:
-        ticket_for(pool, asker, ticket_id, Right.NEXT)
-        return pool.staff.put_in_front(ticket_id, request.reason, asker.by, request.seen)
+        ticket_for(pool, principal, ticket_id, Right.NEXT)
+        return pool.staff.put_in_front(ticket_id, request.reason, principal.by, request.seen)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 @router.delete("/tickets/{ticket_id}/next")
 async def put_back(
-    ticket_id: int, asker: Annotated[Principal, needs(Right.NEXT)], host: Host
+    ticket_id: int, principal: Annotated[Principal, needs(Right.NEXT)], runner: Runner
 ) -> TicketView:
     """Give somebody in line the own place again."""
 
     def decision(pool: Pool) -> TicketView:
-        ticket_for(pool, asker, ticket_id, Right.NEXT)
-        return pool.staff.put_back(ticket_id, asker.by)
+        ticket_for(pool, principal, ticket_id, Right.NEXT)
+        return pool.staff.put_back(ticket_id, principal.by)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
-from miglab_pool.http.access.dependencies import Host, Spawner, needs
+from miglab_pool.http.access.dependencies import Runner, Spawner, needs
 from miglab_pool.http.access.lookup import ticket_for
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 
 
 @router.post("/tickets", status_code=201)
-async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response) -> TicketView:
+async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Response) -> TicketView:
     """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
 
     def decision(pool: Pool) -> TicketView:
@@ -32,62 +32,64 @@ async def ask(request: TicketRequest, _: Spawner, host: Host, response: Response
         response.status_code = 201 if is_new else 200
         return ticket
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 @router.get("/tickets/{ticket_id}")
 async def wait_for(
     ticket_id: int,
-    asker: Annotated[Principal, needs(Right.SEE_NAMES)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.SEE_NAMES)],
+    runner: Runner,
     wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
 ) -> TicketView:
     """The ticket, attended; answers when its state or place changes, or after ``wait_s``."""
-    first = await host.decide(lambda pool: _looked_after(pool, asker, ticket_id))
-    if not _attends(asker, first):
+    first = await runner.decide(lambda pool: _looked_after(pool, principal, ticket_id))
+    if not _attends(principal, first):
         return first
     if wait_s > 0 and first.state is TicketState.WAITING:
-        return await _changed(host, first, wait_s)
+        return await _changed(runner, first, wait_s)
     return first
 
 
 @router.delete("/tickets/{ticket_id}")
 async def cancel(
-    ticket_id: int, asker: Annotated[Principal, needs(Right.RELEASE)], host: Host
+    ticket_id: int, principal: Annotated[Principal, needs(Right.RELEASE)], runner: Runner
 ) -> TicketView:
     """Give up a place in the queue."""
 
     def decision(pool: Pool) -> TicketView:
-        ticket_for(pool, asker, ticket_id, Right.RELEASE)
-        return pool.tickets.cancel(ticket_id, asker.by)
+        ticket_for(pool, principal, ticket_id, Right.RELEASE)
+        return pool.tickets.cancel(ticket_id, principal.by)
 
-    return await host.decide(decision)
+    return await runner.decide(decision)
 
 
 @router.post("/tickets/{ticket_id}/take")
-async def take(ticket_id: int, _: Spawner, host: Host) -> LeaseView:
+async def take(ticket_id: int, _: Spawner, runner: Runner) -> LeaseView:
     """Take what is offered."""
-    ticket, lease = await host.decide(
+    ticket, lease = await runner.decide(
         lambda pool: (pool.tickets.find(ticket_id), pool.tickets.take(ticket_id))
     )
     if ticket.state is TicketState.OFFERED:
-        host.metrics.waited(lease.shape, lease.granted_at - ticket.created_at)
+        runner.metrics.waited(lease.shape, lease.granted_at - ticket.created_at)
     return lease
 
 
-def _attends(asker: Principal, ticket: TicketView) -> bool:
-    """Whether the asker's question keeps the place: the owner's and the spawner's do."""
-    return asker.is_spawner or asker.is_user(ticket.user)
+def _attends(principal: Principal, ticket: TicketView) -> bool:
+    """Whether the principal's question keeps the place: the owner's and the spawner's do."""
+    return principal.is_spawner or principal.is_user(ticket.user)
 
 
-def _looked_after(pool: Pool, asker: Principal, ticket_id: int) -> TicketView:
-    ticket = None if asker.is_spawner else ticket_for(pool, asker, ticket_id, Right.SEE_NAMES)
-    if ticket is None or _attends(asker, ticket):
+def _looked_after(pool: Pool, principal: Principal, ticket_id: int) -> TicketView:
+    ticket = (
+        None if principal.is_spawner else ticket_for(pool, principal, ticket_id, Right.SEE_NAMES)
+    )
+    if ticket is None or _attends(principal, ticket):
         ticket = pool.tickets.attend(ticket_id)
     return ticket
 
 
-async def _changed(host: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
+async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
     """Wait until the ticket is another than ``first``; for those in line by the snapshot alone.
 
     The first estimate is news, later ones are told with the next answer.
@@ -98,16 +100,16 @@ async def _changed(host: PoolRunner, first: TicketView, wait_s: float) -> Ticket
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
-        seen = host.waker.version
-        now = (await host.line()).get(first.id)
+        seen = runner.notifier.version
+        now = (await runner.line()).get(first.id)
         if now is None:  # being served, or over
-            now = await host.decide(lambda pool: pool.tickets.find(first.id))
+            now = await runner.decide(lambda pool: pool.tickets.find(first.id))
         if now.state != first.state:
             return now
         is_new = first.estimate is None and now.estimate is not None
         is_moved = now.position != first.position or is_new
         rest_s = PLACE_REST_S * (now.position or 0) if is_moved else wait_s
         left_s = began + min(wait_s, rest_s) - loop.time()
-        if left_s <= 0 or host.waker.closed:
+        if left_s <= 0 or runner.notifier.closed:
             return now
-        await host.waker.beyond(seen, left_s)
+        await runner.notifier.beyond(seen, left_s)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from miglab_api.spreadsheet import as_csv, file_name
 from miglab_api.usage import GroupBy, UsageReport
-from miglab_pool.http.access.dependencies import Host, needs
+from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -62,30 +62,30 @@ async def asked(
 
 
 async def told(
-    asker: Principal, host: PoolRunner, wanted: UsageQuery, more: Callable[[Facts, Period], T]
+    principal: Principal, runner: PoolRunner, wanted: UsageQuery, more: Callable[[Facts, Period], T]
 ) -> tuple[UsageReport, T]:
-    """The report of the courses whose usage the asker may see, and something else of its facts.
+    """The report of the courses whose usage the principal may see, and something else of its facts.
 
     All of it on the reports' thread: thousands of leases take seconds.
     """
-    courses, period = asker.courses(Right.SEE_USAGE), wanted.period
+    courses, period = principal.courses(Right.SEE_USAGE), wanted.period
 
     def work(pool: Pool) -> tuple[UsageReport, T]:
         facts = pool.usage_facts(period.since, period.until, courses)
         return make(facts, wanted.since, wanted.until, period, wanted.by), more(facts, period)
 
-    return await host.read(work)
+    return await runner.read(work)
 
 
 @router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=UsageReport)
 async def usage(
-    asker: Annotated[Principal, needs(Right.SEE_USAGE)],
-    host: Host,
+    principal: Annotated[Principal, needs(Right.SEE_USAGE)],
+    runner: Runner,
     wanted: Annotated[UsageQuery, Depends(asked)],
     format: Literal["json", "csv"] = "json",
 ) -> UsageReport | Response:
     """Slice-hours, waits, idle share, reclaims and refusals of the courses that one may see."""
-    found, _ = await told(asker, host, wanted, lambda _facts, _period: None)
+    found, _ = await told(principal, runner, wanted, lambda _facts, _period: None)
     if format == "json":
         return found
     save = f'attachment; filename="{file_name(found)}"'

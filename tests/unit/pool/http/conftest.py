@@ -31,11 +31,11 @@ def pool() -> FakePool:
 
 
 @pytest.fixture
-async def host(pool: FakePool) -> AsyncIterator[PoolRunner]:
-    host = PoolRunner(pool, Metrics({"1g.5gb"}))  # type: ignore[arg-type]
-    host._is_reconciled = True  # as after start, but without its timers
-    yield host
-    await host.stop()
+async def runner(pool: FakePool) -> AsyncIterator[PoolRunner]:
+    runner = PoolRunner(pool, Metrics({"1g.5gb"}))  # type: ignore[arg-type]
+    runner._is_reconciled = True  # as after start, but without its timers
+    yield runner
+    await runner.stop()
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ def sign_in(tokens: FakeTokens) -> SignIn:
 
 
 @pytest.fixture
-async def client(host: PoolRunner, sign_in: SignIn) -> AsyncIterator[httpx.AsyncClient]:
+async def client(runner: PoolRunner, sign_in: SignIn) -> AsyncIterator[httpx.AsyncClient]:
     """The management listener."""
     app = management_app(
-        host,
+        runner,
         sign_in,
         default_course="everyone",
         notices=NOTICES,
@@ -69,10 +69,10 @@ def board() -> SignalBoard:
 
 @pytest.fixture
 async def student(
-    host: PoolRunner, tokens: FakeTokens, board: SignalBoard
+    runner: PoolRunner, tokens: FakeTokens, board: SignalBoard
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The student listener."""
-    transport = httpx.ASGITransport(student_app(host, tokens, board, default_course="everyone"))
+    transport = httpx.ASGITransport(student_app(runner, tokens, board, default_course="everyone"))
     async with httpx.AsyncClient(transport=transport, base_url="http://student") as client:
         yield client
 

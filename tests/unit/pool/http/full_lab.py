@@ -35,12 +35,12 @@ CLASS = ReservationRequest(
 def apps(pool: Pool) -> tuple[FastAPI, FastAPI]:
     """The management and the student application over a pool."""
     board = SignalBoard()
-    host = PoolRunner(pool, Metrics({"1g.5gb"}), reclaimer=Reclaimer(Rules(), board))
-    host._is_reconciled = True  # as after start, but without its timers
+    runner = PoolRunner(pool, Metrics({"1g.5gb"}), reclaimer=Reclaimer(Rules(), board))
+    runner._is_reconciled = True  # as after start, but without its timers
     tokens = FakeTokens(ACCESS)
     sign_in = SignIn(ACCESS, SECRET, BOOK, tokens)
-    staff = management_app(host, sign_in, default_course="everyone", notices=(EVIL,))
-    return staff, student_app(host, tokens, board, default_course="everyone")
+    staff = management_app(runner, sign_in, default_course="everyone", notices=(EVIL,))
+    return staff, student_app(runner, tokens, board, default_course="everyone")
 
 
 class FullLab:

@@ -40,7 +40,7 @@ def keys(found: Sequence[Action]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("asker", "may"),
+    ("principal", "may"),
     [
         (ADMIN, ["message", "extend", "reclaim"]),
         (INSTRUCTOR, ["message", "extend", "reclaim"]),
@@ -49,13 +49,13 @@ def keys(found: Sequence[Action]) -> list[str]:
         (ALICE, ["extend", "release"]),
     ],
 )
-def test_who_may_do_what_to_a_lease(asker: Principal, may: list[str]) -> None:
+def test_who_may_do_what_to_a_lease(principal: Principal, may: list[str]) -> None:
     """As the table of rights says; one's own lease is released, not taken back."""
-    assert keys(on_lease(LEASE, asker)) == may
+    assert keys(on_lease(LEASE, principal)) == may
 
 
 @pytest.mark.parametrize(
-    ("asker", "may"),
+    ("principal", "may"),
     [
         (ADMIN, ["next", "message", "cancel"]),
         (INSTRUCTOR, ["next", "message", "cancel"]),
@@ -64,10 +64,10 @@ def test_who_may_do_what_to_a_lease(asker: Principal, may: list[str]) -> None:
         (ALICE, ["cancel"]),
     ],
 )
-def test_who_may_do_what_to_a_place_in_line(asker: Principal, may: list[str]) -> None:
+def test_who_may_do_what_to_a_place_in_line(principal: Principal, may: list[str]) -> None:
     """Who was put in front can be put back instead."""
-    assert keys(on_ticket(ticket(), asker)) == may
-    assert ("back" in keys(on_ticket(ticket(is_next=True), asker))) is ("next" in may)
+    assert keys(on_ticket(ticket(), principal)) == may
+    assert ("back" in keys(on_ticket(ticket(is_next=True), principal))) is ("next" in may)
 
 
 @pytest.mark.parametrize(

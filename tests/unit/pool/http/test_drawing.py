@@ -110,7 +110,7 @@ def test_every_mark_has_a_word_of_its_own() -> None:
 
 
 def test_names_and_memory() -> None:
-    """The holder as the asker may name them; how full, as far as it is known."""
+    """The holder as the principal may name them; how full, as far as it is known."""
     view = gpu(
         slice_view(1, 0, "alice", server="lab2", memory_used_mib=2432),
         slice_view(2, 1, "bob", server="lab2"),

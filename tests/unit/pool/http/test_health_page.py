@@ -166,14 +166,14 @@ async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.fixture
-def sick(pool: FakePool, host: PoolRunner) -> FakePool:
+def sick(pool: FakePool, runner: PoolRunner) -> FakePool:
     """One GPU with a fault, a foreign slice, an orphan, a contradiction."""
     faults = Health(False, 2, (31, 79), 91, 250.4, False, "Xid 79: drain it.")
     pool.infos, pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(NOW, faults)}
     pool.history = (Happening(NOW, "GPU-0", "ok", BY, "Xid 79"),)
     pool.contradictions = ["lease 3 has no slice"]
     pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, why="made by hand"))
-    host.findings = (Disagreement("holder", "container:" + "7" * 64, "its label names lease 9"),)
+    runner.findings = (Disagreement("holder", "container:" + "7" * 64, "its label names lease 9"),)
     return pool
 
 
@@ -192,7 +192,7 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
 
 
 async def test_what_has_the_focus_has_a_name(
-    client: httpx.AsyncClient, sick: FakePool, host: PoolRunner
+    client: httpx.AsyncClient, sick: FakePool, runner: PoolRunner
 ) -> None:
     """A part that is replaced can give the keyboard's place back only to what has an id."""
     page = (await client.get("/health", headers=as_("admin-token"))).text
@@ -217,24 +217,24 @@ async def test_who_has_no_health_page(client: httpx.AsyncClient, token: str) -> 
 
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_hostile_text_stays_text(
-    client: httpx.AsyncClient, sick: FakePool, host: PoolRunner, text: str
+    client: httpx.AsyncClient, sick: FakePool, runner: PoolRunner, text: str
 ) -> None:
     """What a driver, a container or a person wrote is shown and not run."""
     sick.said = {"GPU-0": Wellness(NOW, Health(False, 1, (79,), 40, 60.0, False, text))}
     sick.history = (Happening(NOW, text, text, f"person:{text}", text),)
     sick.contradictions = [text]
     sick.slices[0] = slice_view(1, 0, state=SliceState.QUARANTINED, why=text)
-    host.findings = (Disagreement("holder", text, text),)
+    runner.findings = (Disagreement("holder", text, text),)
     page = (await client.get("/health", headers=as_("admin-token"))).text
     for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):
         assert markup not in page
     assert " style=" not in page and "<script" not in page.split("<main")[1]
 
 
-async def test_the_host_is_examined_for_the_page(host: PoolRunner, sign_in: SignIn) -> None:
+async def test_the_host_is_examined_for_the_page(runner: PoolRunner, sign_in: SignIn) -> None:
     """What is wrong with disk or Docker is on the page, with what to do."""
     app = management_app(
-        host, sign_in, default_course="x", look=lambda: [wrong("disk", "it is full", "make room")]
+        runner, sign_in, default_course="x", look=lambda: [wrong("disk", "it is full", "make room")]
     )
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://lab") as client:

@@ -121,19 +121,19 @@ def test_the_drivers_times_are_by_profile() -> None:
     assert got["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
 
 
-async def test_findings_are_those_of_the_last_round(host: PoolRunner, pool: FakePool) -> None:
+async def test_findings_are_those_of_the_last_round(runner: PoolRunner, pool: FakePool) -> None:
     """What is open is a state, what was mended is counted; a healed round says zero."""
     found = [Finding("holder", "container:1", "nobody's"), Finding("slice", "3", "gone", "noted")]
     pool.findings = found
-    await host._reconcile()
-    await host._reconcile()
-    got = samples(host.metrics.render(snapshot(), ()))
+    await runner._reconcile()
+    await runner._reconcile()
+    got = samples(runner.metrics.render(snapshot(), ()))
     assert got["miglab_reconcile_open", ("holder",)] == 1
     assert got["miglab_reconcile_repaired_total", ("slice",)] == 2
-    assert host.findings == tuple(found)
+    assert runner.findings == tuple(found)
     pool.findings = []
-    await host._reconcile()
-    got = samples(host.metrics.render(snapshot(), ()))
+    await runner._reconcile()
+    got = samples(runner.metrics.render(snapshot(), ()))
     assert {got["miglab_reconcile_open", (about,)] for about in FOUND} == {0}
 
 

@@ -20,9 +20,9 @@ HUB, OWN = "https://lab.test", "https://pool--service.lab.test"
 def client() -> httpx.AsyncClient:
     """A browser at the service of a lab with per-user domains."""
     access = replace(ACCESS, hub_origin=HUB, origin=OWN)
-    host = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
+    runner = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
     sign_in = SignIn(access, SECRET, BOOK, FakeTokens(access))
-    app = management_app(host, sign_in, default_course="everyone", notices=())
+    app = management_app(runner, sign_in, default_course="everyone", notices=())
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"{OWN}{PREFIX}")
 
 

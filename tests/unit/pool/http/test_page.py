@@ -170,22 +170,22 @@ def listener(refusals: list[str]) -> Any:
     """A browser that the hub knows once, and then refuses for these reasons, one each time."""
     told = iter(["", *refusals])
 
-    async def asker(_: object) -> Principal:
+    async def principal(_: object) -> Principal:
         if reason := next(told, ""):
             raise DeniedError(401, reason, "Sign in.")
         return SPAWNER
 
-    state = SimpleNamespace(sign_in=SimpleNamespace(asker=asker))
+    state = SimpleNamespace(sign_in=SimpleNamespace(principal=principal))
     return SimpleNamespace(app=SimpleNamespace(state=state))
 
 
 async def test_who_signed_out_is_told_no_more(
-    host: PoolRunner, monkeypatch: pytest.MonkeyPatch
+    runner: PoolRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub is asked again before each event; its silence ends nothing."""
     monkeypatch.setattr(pool_page, "REST_S", 0.0)
     monkeypatch.setattr(pool_page, "NEWS_S", 0.0)
-    stream = pool_page.live(listener(["hub-silent", "not-signed-in"]), SPAWNER, host)
+    stream = pool_page.live(listener(["hub-silent", "not-signed-in"]), SPAWNER, runner)
     assert [event.event async for event in stream] == ["pool", "pool"]
 
 
@@ -196,18 +196,18 @@ async def test_an_endless_number_is_no_lease(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_browser_is_told_of_changes(
-    host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event at once and after each change, with a number in it; the end with the service."""
     monkeypatch.setattr(pool_page, "REST_S", 0.0)
-    stream = pool_page.live(listener([]), SPAWNER, host)
+    stream = pool_page.live(listener([]), SPAWNER, runner)
     first = await anext(stream)
-    assert (first.event, first.data) == ("pool", host.waker.version)
+    assert (first.event, first.data) == ("pool", runner.notifier.version)
     following = asyncio.ensure_future(anext(stream))
-    await parked(host.waker, following)
-    await host.decide(lambda _: pool.request_of_alice())
-    assert (await following).data == host.waker.version != first.data
+    await parked(runner.notifier, following)
+    await runner.decide(lambda _: pool.request_of_alice())
+    assert (await following).data == runner.notifier.version != first.data
     ending = asyncio.ensure_future(anext(stream, None))
-    await parked(host.waker, ending)
-    host.waker.close()
+    await parked(runner.notifier, ending)
+    runner.notifier.close()
     assert await ending is None

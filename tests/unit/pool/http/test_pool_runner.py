@@ -82,11 +82,11 @@ class PoolStuckInADriverCall(FakePool):
 async def test_each_act_on_its_thread() -> None:
     """Jobs on different GPUs run at the same time, what asks after holders on another thread."""
     pool = PoolWithActs()
-    host = PoolRunner(pool, Metrics())  # type: ignore[arg-type]
-    await host.start()
+    runner = PoolRunner(pool, Metrics())  # type: ignore[arg-type]
+    await runner.start()
     async with asyncio.timeout(5):
         await pool.done.wait()
-    assert await host.stop()
+    assert await runner.stop()
     asked = pool.threads.pop(JobKind.PROBE)
     assert asked.startswith("miglab-holders")
     assert len(set(pool.threads.values())) == len(pool.threads)
@@ -98,12 +98,12 @@ async def test_a_failed_turn_does_not_end_the_turns() -> None:
     """An unexpected error is counted and logged, and the next turn is taken."""
     pool = PoolWhoseTurnFailsOnce()
     pool.loop, pool.fourth = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
-    host = PoolRunner(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
-    await host.start()
+    runner = PoolRunner(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
+    await runner.start()
     async with asyncio.timeout(5):
         await pool.fourth.wait()  # type: ignore[attr-defined]
-    await host.stop()
-    assert host.metrics.registry.get_sample_value(
+    await runner.stop()
+    assert runner.metrics.registry.get_sample_value(
         "miglab_failed_rounds_total", {"loop": "turn"}
     ) == pytest.approx(1)
 
@@ -122,32 +122,32 @@ class PoolWhoseTurnsFail(FakePool):
 async def test_a_loop_that_fails_is_known_until_it_succeeds() -> None:
     """The host says which loop's last round failed; the next good one ends that."""
     pool = PoolWhoseTurnsFail()
-    host = PoolRunner(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
-    assert not host.is_reconciled
-    await host.start()
-    assert host.is_reconciled
+    runner = PoolRunner(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
+    assert not runner.is_reconciled
+    await runner.start()
+    assert runner.is_reconciled
     async with asyncio.timeout(5):
-        while host.failing != ("turn",):
+        while runner.failing != ("turn",):
             await asyncio.sleep(0)
         pool.is_mended = True
-        while host.failing:
+        while runner.failing:
             await asyncio.sleep(0)
-    await host.stop()
+    await runner.stop()
 
 
 async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end() -> None:
     """While the driver hangs, snapshots and turns go on, and the service can still end."""
     pool = PoolStuckInADriverCall()
-    host = PoolRunner(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01, stuck_s=0.0))  # type: ignore[arg-type]
-    await host.start()
+    runner = PoolRunner(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01, stuck_s=0.0))  # type: ignore[arg-type]
+    await runner.start()
     await asyncio.get_running_loop().run_in_executor(None, pool.entered.wait, 5)
     pool.version += 1
-    assert (await host.snapshot()).simulated
+    assert (await runner.snapshot()).simulated
     turns = pool.turns
-    await host.decide(lambda p: p.turn())
+    await runner.decide(lambda p: p.turn())
     assert pool.turns > turns
-    assert host.gpu_call_s > 0 and host.is_stuck
-    assert not await host.stop()
+    assert runner.gpu_call_s > 0 and runner.is_stuck
+    assert not await runner.stop()
     pool.go_on.set()
 
 
@@ -166,27 +166,27 @@ class PoolWhoseGpusHang(FakePool):
 async def test_a_gpu_that_hangs_at_the_start_is_not_waited_for() -> None:
     """The service answers, says that it has not compared everything, and does so later."""
     pool = PoolWhoseGpusHang()
-    host = PoolRunner(pool, Metrics(), Times(start_s=0.01))  # type: ignore[arg-type]
-    await host.start()
-    assert not host.is_reconciled
-    assert (await host.snapshot()).simulated
+    runner = PoolRunner(pool, Metrics(), Times(start_s=0.01))  # type: ignore[arg-type]
+    await runner.start()
+    assert not runner.is_reconciled
+    assert (await runner.snapshot()).simulated
     pool.go_on.set()
     async with asyncio.timeout(5):
-        while not host.is_reconciled:
+        while not runner.is_reconciled:
             await asyncio.sleep(0)
-    assert await host.stop()
+    assert await runner.stop()
 
 
 async def test_who_asks_while_the_service_ends_is_refused_not_cancelled() -> None:
-    """A request is answered or refused: a cancellation would end the asker's task, not its call."""
-    host = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
+    """A request is answered or refused: a cancellation would end the caller's task alone."""
+    runner = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
     go_on = threading.Event()
-    early = asyncio.create_task(host.decide(lambda _: go_on.wait(10)))
+    early = asyncio.create_task(runner.decide(lambda _: go_on.wait(10)))
     await asyncio.sleep(0)
-    ending = asyncio.create_task(host.stop())
+    ending = asyncio.create_task(runner.stop())
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError):
-        await host.decide(lambda pool: pool.turn())
+        await runner.decide(lambda pool: pool.turn())
     go_on.set()
     assert await early
     assert await ending
@@ -195,11 +195,11 @@ async def test_who_asks_while_the_service_ends_is_refused_not_cancelled() -> Non
 async def test_holders_are_asked_after_on_their_thread() -> None:
     """A slow engine is asked on the holders' thread, by a timer of its own."""
     pool = PoolThatAsksAfterHolders()
-    host = PoolRunner(pool, Metrics(), Times(holders_s=0.001))  # type: ignore[arg-type]
-    await host.start()
+    runner = PoolRunner(pool, Metrics(), Times(holders_s=0.001))  # type: ignore[arg-type]
+    await runner.start()
     async with asyncio.timeout(5):
         await pool.asked.wait()
-    assert await host.stop()
+    assert await runner.stop()
     assert pool.thread.startswith("miglab-holders")
 
 
@@ -207,14 +207,14 @@ async def test_servers_are_ended() -> None:
     """The reclaimer is asked again and again whether a server must end."""
     asked = asyncio.Event()
 
-    async def end_servers(host: PoolRunner) -> None:
+    async def end_servers(runner: PoolRunner) -> None:
         asked.set()
 
-    host = PoolRunner(FakePool(), Metrics(), Times(turn_s=0.001), end_servers)  # type: ignore[arg-type]
-    await host.start()
+    runner = PoolRunner(FakePool(), Metrics(), Times(turn_s=0.001), end_servers)  # type: ignore[arg-type]
+    await runner.start()
     async with asyncio.timeout(5):
         await asked.wait()
-    assert await host.stop()
+    assert await runner.stop()
 
 
 class PoolWithAnArchive(FakePool):
@@ -229,8 +229,8 @@ async def test_what_is_old_is_moved_from_time_to_time() -> None:
     """By the thread that decides, as every write of the ledger."""
     pool = PoolWithAnArchive()
     pool.loop, pool.told = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
-    host = PoolRunner(pool, Metrics(), Times(archive_s=0.001))  # type: ignore[arg-type]
-    await host.start()
+    runner = PoolRunner(pool, Metrics(), Times(archive_s=0.001))  # type: ignore[arg-type]
+    await runner.start()
     async with asyncio.timeout(5):
         await pool.told.wait()  # type: ignore[attr-defined]
-    await host.stop()
+    await runner.stop()

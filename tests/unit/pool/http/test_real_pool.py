@@ -65,7 +65,7 @@ def clock() -> list[float]:
 
 
 @pytest.fixture
-async def host(
+async def runner(
     tmp_path: Path, holders: LivingHolders, clock: list[float]
 ) -> AsyncIterator[PoolRunner]:
     SimulatedMachine.create(tmp_path / "gpus", 1, "A100-40GB")
@@ -76,21 +76,21 @@ async def host(
     tuning = Tuning(probe_s=0.0, keep_warm=False)
     settings = PoolSettings(courses=rules, pool=PoolTable(lease_s=100.0), tuning=tuning)
     pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
-    host = PoolRunner(
+    runner = PoolRunner(
         pool, Metrics({"3g.20gb"}), Times(turn_s=0.01, act_s=0.01, holders_s=0.01, reconcile_s=3600)
     )
-    await host.start()
-    yield host
-    assert await host.stop()
+    await runner.start()
+    yield runner
+    assert await runner.stop()
     assert pool.check_invariants() == []
     ledger.close()
     driver.close()
 
 
 @pytest.fixture
-async def spawner(host: PoolRunner) -> AsyncIterator[httpx.AsyncClient]:
+async def spawner(runner: PoolRunner) -> AsyncIterator[httpx.AsyncClient]:
     sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
-    transport = httpx.ASGITransport(management_app(host, sign_in, default_course="everyone"))
+    transport = httpx.ASGITransport(management_app(runner, sign_in, default_course="everyone"))
     async with httpx.AsyncClient(
         transport=transport, base_url=f"http://lab{PREFIX}", headers=as_(SECRET)
     ) as client:
@@ -113,17 +113,17 @@ async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
     return running
 
 
-async def until_empty(spawner: httpx.AsyncClient, host: PoolRunner) -> None:
+async def until_empty(spawner: httpx.AsyncClient, runner: PoolRunner) -> None:
     """Wait until no slice is left."""
     while True:
-        seen = host.waker.version
+        seen = runner.notifier.version
         if not (await spawner.get("/api/pool")).json()["gpus"][0]["slices"]:
             return
-        await host.waker.beyond(seen, 5)
+        await runner.notifier.beyond(seen, 5)
 
 
 async def test_from_asking_to_an_empty_gpu(
-    spawner: httpx.AsyncClient, host: PoolRunner, holders: LivingHolders
+    spawner: httpx.AsyncClient, runner: PoolRunner, holders: LivingHolders
 ) -> None:
     """A student's lease lives until its holder is gone, and then nothing is left on the GPU."""
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 201
@@ -139,28 +139,30 @@ async def test_from_asking_to_an_empty_gpu(
     held = (await spawner.get("/api/leases")).json()
     assert [one["state"] for one in held] == ["releasing"]
     holders.gone.add(HOLDER)
-    await until_empty(spawner, host)
+    await until_empty(spawner, runner)
     assert (await spawner.get("/api/leases")).json() == []
 
 
 async def test_a_server_that_nobody_says_has_ended(
-    spawner: httpx.AsyncClient, host: PoolRunner, holders: LivingHolders
+    spawner: httpx.AsyncClient, runner: PoolRunner, holders: LivingHolders
 ) -> None:
     """Killed behind everybody's back: noticed by the holders' own timer, and the GPU is empty."""
     await leased(spawner)
     holders.gone.add(HOLDER)
     async with asyncio.timeout(5):
-        await until_empty(spawner, host)
+        await until_empty(spawner, runner)
     assert (await spawner.get("/api/leases")).json() == []
 
 
-async def test_time_is_up(spawner: httpx.AsyncClient, host: PoolRunner, clock: list[float]) -> None:
+async def test_time_is_up(
+    spawner: httpx.AsyncClient, runner: PoolRunner, clock: list[float]
+) -> None:
     """A lease past its end is asked back, with words for the student, and freed by no clock."""
     lease = await leased(spawner)
     clock[0] += 99
-    assert [one.state for one in await host.decide(release_what_is_due)] == ["running"]
+    assert [one.state for one in await runner.decide(release_what_is_due)] == ["running"]
     clock[0] += 2
-    (late,) = await host.decide(release_what_is_due)
+    (late,) = await runner.decide(release_what_is_due)
     assert (late.id, late.state.value) == (lease["id"], "releasing")
     assert "time is up" in late.reason
 
@@ -206,7 +208,7 @@ async def test_two_instructors_at_once(spawner: httpx.AsyncClient) -> None:
 
 
 async def test_a_warning_by_staff_ends_in_a_release(
-    spawner: httpx.AsyncClient, host: PoolRunner, clock: list[float]
+    spawner: httpx.AsyncClient, runner: PoolRunner, clock: list[float]
 ) -> None:
     """The service takes the lease back when its time has come, in the instructor's name."""
     lease = await leased(spawner)
@@ -220,9 +222,9 @@ async def test_a_warning_by_staff_ends_in_a_release(
         return release_what_is_due(pool, counted.append)
 
     clock[0] += 29
-    assert [one.state for one in await host.decide(due)] == ["warned"]
+    assert [one.state for one in await runner.decide(due)] == ["warned"]
     clock[0] += 1
-    assert [one.state for one in await host.decide(due)] == ["releasing"]
+    assert [one.state for one in await runner.decide(due)] == ["releasing"]
     assert counted == ["staff"]
     (entry, *_) = (await spawner.get("/api/audit?what=lease")).json()
     assert (entry["by"], entry["to_state"]) == ("person:ilse", "releasing")

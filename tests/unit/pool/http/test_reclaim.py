@@ -62,32 +62,34 @@ class ReclaimService:
             Rules(limits=LIMITS), self.board, self.metrics.reclaimed, lambda: self.ticks
         )
         times = Times(turn_s=0.01, act_s=0.01, reconcile_s=3600, sample_s=3600, reclaim_s=3600)
-        self.host = PoolRunner(pool, self.metrics, times, None, self.reclaimer)
+        self.runner = PoolRunner(pool, self.metrics, times, None, self.reclaimer)
 
     async def look(self, seconds: float = 0.0) -> None:
         """Let time pass for every clock, read the GPUs, and look at all leases."""
         self.at, self.ticks = self.at + seconds, self.ticks + seconds
-        await self.host.on_gpu_thread(lambda pool: pool.sample())
-        await self.host.decide(self.reclaimer.round)
+        await self.runner.on_gpu_thread(lambda pool: pool.sample())
+        await self.runner.decide(self.reclaimer.round)
 
     async def start(self, user: str) -> int:
         """Ask, wait, take, attach, run; returns the lease's number."""
         ticket = await self.ask(user)
-        while (await self.host.decide(lambda pool: pool.tickets.attend(ticket))).state == "waiting":
-            await self.host.waker.beyond(self.host.waker.version, 5)
-        lease = await self.host.decide(lambda pool: pool.tickets.take(ticket))
+        while (
+            await self.runner.decide(lambda pool: pool.tickets.attend(ticket))
+        ).state == "waiting":
+            await self.runner.notifier.beyond(self.runner.notifier.version, 5)
+        lease = await self.runner.decide(lambda pool: pool.tickets.take(ticket))
         self.holders.there.add(HOLDERS[user])
         number, generation = lease.id, lease.generation
-        await self.host.decide(lambda pool: pool.leases.attach(number, generation, HOLDERS[user]))
-        await self.host.decide(lambda pool: pool.leases.running(number))
+        await self.runner.decide(lambda pool: pool.leases.attach(number, generation, HOLDERS[user]))
+        await self.runner.decide(lambda pool: pool.leases.running(number))
         return number
 
     async def ask(self, user: str) -> int:
         request = TicketRequest(user=user, course="ml", shape="7g.40gb")
-        return (await self.host.decide(lambda pool: pool.tickets.request(request))).id
+        return (await self.runner.decide(lambda pool: pool.tickets.request(request))).id
 
     async def close(self) -> None:
-        assert await self.host.stop()
+        assert await self.runner.stop()
         assert self.pool.check_invariants() == []
         self.ledger.close()
         self.driver.close()
@@ -96,7 +98,7 @@ class ReclaimService:
 @pytest.fixture
 async def lab(tmp_path: Path) -> AsyncIterator[ReclaimService]:
     lab = ReclaimService(tmp_path)
-    await lab.host.start()
+    await lab.runner.start()
     yield lab
     await lab.close()
 
@@ -104,7 +106,7 @@ async def lab(tmp_path: Path) -> AsyncIterator[ReclaimService]:
 @pytest.fixture
 async def server(lab: ReclaimService) -> AsyncIterator[httpx.AsyncClient]:
     """Alice's server on the student listener."""
-    transport = httpx.ASGITransport(student_app(lab.host, FakeTokens(ACCESS), lab.board))
+    transport = httpx.ASGITransport(student_app(lab.runner, FakeTokens(ACCESS), lab.board))
     async with httpx.AsyncClient(
         transport=transport, base_url="http://student", headers=as_("alice-server")
     ) as client:
@@ -115,7 +117,7 @@ async def server(lab: ReclaimService) -> AsyncIterator[httpx.AsyncClient]:
 async def staff(lab: ReclaimService) -> AsyncIterator[httpx.AsyncClient]:
     """The management listener."""
     app = management_app(
-        lab.host, SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS)), default_course="everyone"
+        lab.runner, SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS)), default_course="everyone"
     )
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
@@ -145,7 +147,7 @@ async def test_from_a_report_to_the_next_in_line(
     lab.at, lab.ticks = lab.at + 61, lab.ticks + 61
     await server.post("/api/lease/signals", json=QUIET)
     await lab.look()
-    lease = await lab.host.decide(lambda pool: pool.leases.find(number))
+    lease = await lab.runner.decide(lambda pool: pool.leases.find(number))
     assert lease.state == "releasing" and lease.release_requested_at == lab.at
     lab.holders.there.clear()  # as the hub does
     assert await lab.start("bob") > number
@@ -179,8 +181,8 @@ async def test_the_service_looks_by_itself() -> None:
         def round(self, pool: object) -> None:
             loop.call_soon_threadsafe(looked.set)
 
-    host = PoolRunner(FakePool(), Metrics(), Times(reclaim_s=0.01), None, Looks())  # type: ignore[arg-type]
-    await host.start()
+    runner = PoolRunner(FakePool(), Metrics(), Times(reclaim_s=0.01), None, Looks())  # type: ignore[arg-type]
+    await runner.start()
     async with asyncio.timeout(10):
         await looked.wait()
-    assert await host.stop()
+    assert await runner.stop()

@@ -68,9 +68,9 @@ def test_every_state_of_a_gpu_is_counted() -> None:
     assert states == set(GPU_STATES) == {"ok", "unknown", "lost"}
 
 
-def test_the_openapi_description_is_whole(host: PoolRunner, sign_in: object) -> None:
+def test_the_openapi_description_is_whole(runner: PoolRunner, sign_in: object) -> None:
     """Both applications describe themselves, refusals included."""
-    app: FastAPI = management_app.management_app(host, sign_in, default_course="x")  # type: ignore[arg-type]
+    app: FastAPI = management_app.management_app(runner, sign_in, default_course="x")  # type: ignore[arg-type]
     paths = app.openapi()["paths"]
     assert "409" in paths["/services/pool/api/tickets"]["post"]["responses"]
     assert all(route.get("description") for path in paths.values() for route in path.values())

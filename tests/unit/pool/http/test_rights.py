@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, asker_from
+from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
 from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.access.reference import table
@@ -60,9 +60,9 @@ MAY = {  #           spawner admin instructor assistant student
 def test_what_each_role_may(right: str, answers: tuple[str, ...]) -> None:
     """Over what is of the own course, of another, of none, and over what is one's own."""
     found = []
-    for asker in ASKERS.values():
-        things = [(course, asker.name if user == "self" else user) for course, user in THINGS]
-        found.append("".join("ny"[asker.may(right, *thing)] for thing in things))
+    for principal in ASKERS.values():
+        things = [(course, principal.name if user == "self" else user) for course, user in THINGS]
+        found.append("".join("ny"[principal.may(right, *thing)] for thing in things))
     assert tuple(found) == answers
 
 
@@ -99,16 +99,16 @@ def test_courses_of_a_right() -> None:
 
 def test_a_role_in_each_course() -> None:
     """Instructor of one, assistant of another, student of a third: each reaches its own."""
-    asker = Principal(
+    principal = Principal(
         PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}), assists=frozenset({"vision"}),
         course_names=("text",),
     )  # fmt: skip
-    may = [asker.may(Right.RELEASE, course, "bob") for course in ("ml", "vision", "text")]
+    may = [principal.may(Right.RELEASE, course, "bob") for course in ("ml", "vision", "text")]
     assert may == [True, False, False]
-    may = [asker.may(Right.EXTEND, course, "bob") for course in ("ml", "vision", "text")]
+    may = [principal.may(Right.EXTEND, course, "bob") for course in ("ml", "vision", "text")]
     assert may == [True, True, False]
-    assert not asker.without_roles().may(Right.EXTEND, "ml", "bob")
-    assert asker.without_roles().may(Right.EXTEND, "ml", "ilse")
+    assert not principal.without_roles().may(Right.EXTEND, "ml", "bob")
+    assert principal.without_roles().may(Right.EXTEND, "ml", "ilse")
 
 
 # -- where roles come from -----------------------------------------------------------------------
@@ -146,15 +146,15 @@ MODELS = {
 @pytest.mark.parametrize(("model", "roles"), MODELS.values(), ids=MODELS)
 def test_where_a_role_comes_from(model: dict[str, object], roles: tuple[object, ...]) -> None:
     """Scopes, names in lab.toml, groups of the hub; nothing else gives one."""
-    asker = asker_from(model, BOOK)
-    assert (asker.admin, asker.instructs, asker.assists) == roles
+    principal = principal_from(model, BOOK)
+    assert (principal.admin, principal.instructs, principal.assists) == roles
 
 
 def test_a_scope_of_all_courses_reaches_none_that_is_not_there() -> None:
     """An instructor of every course has no right over what belongs to no course."""
-    asker = asker_from(person("x", STAFF_SCOPE), RoleBook({"ml": CourseStaff()}))
-    assert asker.may(Right.RELEASE, "ml") and not asker.may(Right.RELEASE, "gone")
-    assert not asker.may(Right.DRAIN, "") and not asker.may(Right.RELEASE)
+    principal = principal_from(person("x", STAFF_SCOPE), RoleBook({"ml": CourseStaff()}))
+    assert principal.may(Right.RELEASE, "ml") and not principal.may(Right.RELEASE, "gone")
+    assert not principal.may(Right.DRAIN, "") and not principal.may(Right.RELEASE)
 
 
 # -- routes --------------------------------------------------------------------------------------

@@ -305,15 +305,15 @@ async def test_a_silent_hub_is_not_a_no(
 
 
 async def test_health_is_not_ok_while_rounds_fail(
-    client: httpx.AsyncClient, host: PoolRunner
+    client: httpx.AsyncClient, runner: PoolRunner
 ) -> None:
     """A pool whose loop fails, or that has compared nothing yet, does not call itself well."""
     assert (await client.get("/api/health")).json()["ok"]
-    host._failing.add("turn")
+    runner._failing.add("turn")
     said = (await client.get("/api/health")).json()
     assert (said["ok"], said["failing"]) == (False, ["turn"])
-    host._failing.clear()
-    host._is_reconciled = False
+    runner._failing.clear()
+    runner._is_reconciled = False
     said = (await client.get("/api/health")).json()
     assert (said["ok"], said["is_reconciled"]) == (False, False)
 
@@ -327,16 +327,16 @@ class PoolThatBreaks(FakePool):
 
 async def test_what_nobody_foresaw_is_a_refusal_too(sign_in: SignIn) -> None:
     """500 with reason, what to do and the headers; counted, and without the error's own words."""
-    host = PoolRunner(PoolThatBreaks(), Metrics())  # type: ignore[arg-type]
-    app = management_app(host, sign_in, default_course="everyone")
+    runner = PoolRunner(PoolThatBreaks(), Metrics())  # type: ignore[arg-type]
+    app = management_app(runner, sign_in, default_course="everyone")
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
         answer = await client.get("/api/pool", headers=as_(SECRET))
-    await host.stop()
+    await runner.stop()
     assert (answer.status_code, answer.json()["reason"]) == (500, "unforeseen")
     assert "Try again" in answer.json()["message"] and "secret" not in answer.text
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    counted = host.metrics.registry.get_sample_value
+    counted = runner.metrics.registry.get_sample_value
     assert counted("miglab_refusals_total", {"reason": "unforeseen"}) == 1
 
 
@@ -357,12 +357,12 @@ class PoolOnAFullDisk(FakePool):
 
 async def test_a_full_disk_is_told_in_words(sign_in: SignIn) -> None:
     """507 with the ledger's own words: what was not done, and what to do."""
-    host = PoolRunner(PoolOnAFullDisk(), Metrics())  # type: ignore[arg-type]
-    app = management_app(host, sign_in, default_course="everyone")
+    runner = PoolRunner(PoolOnAFullDisk(), Metrics())  # type: ignore[arg-type]
+    app = management_app(runner, sign_in, default_course="everyone")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
         answer = await client.post("/api/pool/pause", json={"why": "Exam."}, headers=as_(SECRET))
-    await host.stop()
+    await runner.stop()
     assert (answer.status_code, answer.json()["reason"]) == (507, "bad-disk")
     assert "make room" in answer.json()["message"]
 

@@ -76,10 +76,10 @@ async def test_a_holder_extends_as_a_holder(client: httpx.AsyncClient, pool: Fak
 
 
 async def test_what_is_taken_back_at_once_is_counted(
-    client: httpx.AsyncClient, host: PoolRunner
+    client: httpx.AsyncClient, runner: PoolRunner
 ) -> None:
     """A reclaim by staff is a reclaim; one that only warns is counted when it is one."""
-    counted = host.metrics.registry.get_sample_value
+    counted = runner.metrics.registry.get_sample_value
     for warning_s, count in ((60, None), (0, 1.0)):
         body = WHY | {"warning_s": warning_s}
         await client.post("/api/leases/1/reclaim", json=body, headers=ILSE)
@@ -132,7 +132,7 @@ TO: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("asker", "may"),
+    ("principal", "may"),
     [
         (ROOT, set(TO)),
         (ILSE, {"her own", "her server", "his own", "ml"}),
@@ -142,13 +142,13 @@ TO: dict[str, dict[str, Any]] = {
     ],
 )
 async def test_whom_one_may_tell(
-    client: httpx.AsyncClient, asker: dict[str, str], may: set[str]
+    client: httpx.AsyncClient, principal: dict[str, str], may: set[str]
 ) -> None:
     """One's courses, and whoever has or waits for a slice in them; everybody is the admin's."""
     told = set()
     for name, to in TO.items():
         body = {"text": "Come to room 2.", **to}
-        answer = await client.post("/api/messages", json=body, headers=asker)
+        answer = await client.post("/api/messages", json=body, headers=principal)
         assert answer.status_code in (201, 403)
         if answer.status_code == 201:
             told.add(name)
@@ -160,7 +160,7 @@ def note(number: int, by: str, **to: str) -> SentMessage:
 
 
 @pytest.mark.parametrize(
-    ("asker", "seen", "ended"),
+    ("principal", "seen", "ended"),
     [
         (ROOT, [1, 2, 3, 4], [1, 2, 3, 4]),
         (ILSE, [1, 2, 4], [1, 2]),
@@ -168,7 +168,11 @@ def note(number: int, by: str, **to: str) -> SentMessage:
     ],
 )
 async def test_whose_messages_one_sees_and_ends(
-    client: httpx.AsyncClient, pool: FakePool, asker: dict[str, str], seen: list[int], ended: object
+    client: httpx.AsyncClient,
+    pool: FakePool,
+    principal: dict[str, str],
+    seen: list[int],
+    ended: object,
 ) -> None:
     """One's own and one's courses'; those for all are seen by all staff, and an admin's to end."""
     pool.sent = {
@@ -177,12 +181,12 @@ async def test_whose_messages_one_sees_and_ends(
         3: note(3, "person:root", to_course="vision"),
         4: note(4, "person:root"),
     }
-    listed = (await client.get("/api/messages", headers=asker)).json()
+    listed = (await client.get("/api/messages", headers=principal)).json()
     assert [one["id"] for one in listed] == seen
     done = [
         number
         for number in (1, 2, 3, 4)
-        if (await client.delete(f"/api/messages/{number}", headers=asker)).status_code == 200
+        if (await client.delete(f"/api/messages/{number}", headers=principal)).status_code == 200
     ]
     assert done == ended
 
@@ -191,7 +195,7 @@ async def test_whose_messages_one_sees_and_ends(
 
 
 @pytest.mark.parametrize(
-    ("asker", "query", "courses"),
+    ("principal", "query", "courses"),
     [
         (ROOT, "", None),
         (ROOT, "?course=vision", {"vision"}),
@@ -203,12 +207,12 @@ async def test_whose_messages_one_sees_and_ends(
 async def test_one_reads_of_ones_courses(
     client: httpx.AsyncClient,
     pool: FakePool,
-    asker: dict[str, str],
+    principal: dict[str, str],
     query: str,
     courses: set[str] | None,
 ) -> None:
     """Whatever is asked, the pool is asked for no other course's."""
-    assert (await client.get(f"/api/audit{query}", headers=asker)).status_code == 200
+    assert (await client.get(f"/api/audit{query}", headers=principal)).status_code == 200
     (asked,) = [call[1] for call in pool.calls if call[0] == "audit"]
     assert (asked.courses if asked.courses is None else set(asked.courses)) == courses
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.refusals import because
 
-from miglab_pool.http.access.auth import SignIn, asker_from
+from miglab_pool.http.access.auth import SignIn, principal_from
 from miglab_pool.http.access.pending_sign_in import PendingSignIns
 from miglab_pool.http.access.token_guesses import A_MINUTE, WINDOW_S, Guesses, ServerTokens
 from miglab_pool.http.errors import DeniedError
@@ -21,9 +21,9 @@ from .fakes import ACCESS, BOOK, OWNERS, FakePool
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/live"])
-async def test_a_person_has_so_many_streams(host: PoolRunner, sign_in: SignIn, path: str) -> None:
+async def test_a_person_has_so_many_streams(runner: PoolRunner, sign_in: SignIn, path: str) -> None:
     """One more is refused, another person is served, and a closed one makes room."""
-    app = management_app(host, sign_in, default_course="everyone")
+    app = management_app(runner, sign_in, default_course="everyone")
     transport = httpx.ASGITransport(app)
     url = f"http://lab{ACCESS.prefix}"
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:
@@ -32,31 +32,31 @@ async def test_a_person_has_so_many_streams(host: PoolRunner, sign_in: SignIn, p
             asyncio.create_task(client.get(path, headers=ask["alice"])) for _ in range(A_PERSON)
         ]
         async with asyncio.timeout(10):
-            while host.waker.waiting < A_PERSON:
+            while runner.notifier.waiting < A_PERSON:
                 await asyncio.sleep(0.01)
         refused = await client.get(path, headers=ask["alice"])
         assert (refused.status_code, refused.json()["reason"]) == (429, "too-many-streams")
         streams.append(asyncio.create_task(client.get(path, headers=ask["bob"])))
         async with asyncio.timeout(10):
-            while host.waker.waiting <= A_PERSON:
+            while runner.notifier.waiting <= A_PERSON:
                 await asyncio.sleep(0.01)
-        host.waker.close()
+        runner.notifier.close()
         assert {answer.status_code for answer in await asyncio.gather(*streams)} == {200}
         assert (await client.get(path, headers=ask["alice"])).status_code == 200
 
 
 async def test_a_view_is_written_once_for_each_version(
-    host: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many streams of one person cost what one does; another person sees their own."""
     texts = SnapshotTexts()
-    alice, bob = (asker_from(OWNERS[f"{name}-token"], BOOK) for name in ("alice", "bob"))
-    first = await texts.of(host, alice)
-    again = await texts.of(host, replace(alice, xsrf="another session"))
+    alice, bob = (principal_from(OWNERS[f"{name}-token"], BOOK) for name in ("alice", "bob"))
+    first = await texts.of(runner, alice)
+    again = await texts.of(runner, replace(alice, xsrf="another session"))
     assert again is first
-    assert await texts.of(host, bob) != first
+    assert await texts.of(runner, bob) != first
     pool.version += 1
-    assert await texts.of(host, alice) is not first
+    assert await texts.of(runner, alice) is not first
 
 
 class CountingTokens(ServerTokens):

@@ -46,28 +46,28 @@ def snapshot() -> PoolSnapshot:
     return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
 
 
-def seen_by(asker: Principal) -> PoolSnapshot:
-    return visible_snapshot(snapshot(), asker)
+def seen_by(principal: Principal) -> PoolSnapshot:
+    return visible_snapshot(snapshot(), principal)
 
 
 def slices(of: PoolSnapshot) -> tuple[SliceView, ...]:
     return of.gpus[0].slices
 
 
-@pytest.mark.parametrize("asker", [ILSE, TIMO], ids=["instructor", "assistant"])
-def test_staff_see_their_own_course(asker: Principal) -> None:
+@pytest.mark.parametrize("principal", [ILSE, TIMO], ids=["instructor", "assistant"])
+def test_staff_see_their_own_course(principal: Principal) -> None:
     """Names, servers and UUIDs of the own course; of another nothing that names anybody."""
-    seen = seen_by(asker)
+    seen = seen_by(principal)
     assert slices(seen)[0] == slices(snapshot())[0]
     assert seen.waiting[0] == snapshot().waiting[0]
     for secret in SECRETS:
         assert secret not in seen.model_dump_json()
 
 
-@pytest.mark.parametrize("asker", [ILSE, TIMO, ALICE])
-def test_of_others_one_sees_place_and_state(asker: Principal) -> None:
+@pytest.mark.parametrize("principal", [ILSE, TIMO, ALICE])
+def test_of_others_one_sees_place_and_state(principal: Principal) -> None:
     """Profile, place, state and how long yet; a place in line without whose it is."""
-    seen = seen_by(asker)
+    seen = seen_by(principal)
     other = slices(seen)[1]
     assert (other.profile, other.start, other.size, other.state) == ("1g.5gb", 1, 1, "leased")
     assert (other.user, other.server, other.course, other.uuid, other.why) == (None,) * 4 + ("",)
@@ -92,10 +92,10 @@ def test_an_instructor_who_is_a_student_elsewhere_sees_their_own_there() -> None
     assert users == ["alice", "victor", None, None]
 
 
-@pytest.mark.parametrize("asker", [ROOT, SPAWNER], ids=["admin", "spawner"])
-def test_admins_and_the_spawner_see_all(asker: Principal) -> None:
+@pytest.mark.parametrize("principal", [ROOT, SPAWNER], ids=["admin", "spawner"])
+def test_admins_and_the_spawner_see_all(principal: Principal) -> None:
     """Nothing is taken away."""
-    assert seen_by(asker) == snapshot()
+    assert seen_by(principal) == snapshot()
 
 
 def test_who_reserved_is_for_the_courses_staff() -> None:

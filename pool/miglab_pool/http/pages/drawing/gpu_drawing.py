@@ -1,6 +1,6 @@
 """How the pool is drawn: each GPU as runs of memory slices, each with its state in a word.  Pure.
 
-Views in, drawings out; what the asker may not see is gone from the views before they come here.
+Views in, drawings out; what the principal may not see is gone from the views before they come here.
 """
 
 from collections import Counter
@@ -75,12 +75,12 @@ class Box:
         size: memory slices.
         what: the profile.
         note: what is to come, or why; empty for nothing.
-        who: the holder, as the asker may name it.
+        who: the holder, as the principal may name it.
         ends_at: when its lease ends; None for no limit, or no lease.
         used_pct: how full the slice's memory is; None if unknown.
         memory: the same in words.
         address: of what can be done to it; empty for nothing.
-        is_own: whether the asker holds it.
+        is_own: whether the principal holds it.
     """
 
     start: int
@@ -124,7 +124,9 @@ class Drawing:
     opens: str = ""
 
 
-def draw(gpu: GpuView, kept: Sequence[ReservedSlot], doings: Doings, asker: Principal) -> Drawing:
+def draw(
+    gpu: GpuView, kept: Sequence[ReservedSlot], doings: Doings, principal: Principal
+) -> Drawing:
     """One GPU, with the places on it that are kept."""
     memory = f"{round(gpu.memory_mib / 1024)} GiB"
     about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
@@ -136,11 +138,11 @@ def draw(gpu: GpuView, kept: Sequence[ReservedSlot], doings: Doings, asker: Prin
         gpu.index,
         gpu.memory_slices,
         about,
-        tuple(boxes(gpu, kept, asker, doings)),
+        tuple(boxes(gpu, kept, principal, doings)),
         trouble,
         tuple(notes),
-        f"gpu/{gpu.uuid}" if asker.is_staff else "",
-        "Steer" if asker.may(Right.DRAIN, gpu.course) else "Details",
+        f"gpu/{gpu.uuid}" if principal.is_staff else "",
+        "Steer" if principal.may(Right.DRAIN, gpu.course) else "Details",
     )
 
 
@@ -163,7 +165,7 @@ def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
 
 
 def boxes(
-    gpu: GpuView, kept: Sequence[ReservedSlot], asker: Principal, doings: Doings
+    gpu: GpuView, kept: Sequence[ReservedSlot], principal: Principal, doings: Doings
 ) -> list[Box]:
     """The GPU from its first memory slice to its last, without a gap."""
     drawn: list[Box] = []
@@ -171,7 +173,7 @@ def boxes(
     for item in sorted(gpu.slices, key=lambda item: item.start):
         if item.start > position:
             drawn += _uncut(position, item.start, gpu, kept)
-        drawn.append(_box(item, gpu, kept, asker, doings))
+        drawn.append(_box(item, gpu, kept, principal, doings))
         position = item.start + item.size
     if position < gpu.memory_slices:
         drawn += _uncut(position, gpu.memory_slices, gpu, kept)
@@ -197,7 +199,11 @@ def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[ReservedSlot]) -> 
 
 
 def _box(
-    item: SliceView, gpu: GpuView, kept: Sequence[ReservedSlot], asker: Principal, doings: Doings
+    item: SliceView,
+    gpu: GpuView,
+    kept: Sequence[ReservedSlot],
+    principal: Principal,
+    doings: Doings,
 ) -> Box:
     place = _place_at(item, kept)
     drawn = Box(
@@ -207,7 +213,7 @@ def _box(
         "whole GPU" if item.profile == "full" else item.profile,
         used_pct=_used_pct(item),
         memory=_memory(item),
-        address=_address(item, asker),
+        address=_address(item, principal),
     )
     if item.lease is None:
         is_kept = drawn.mark is BoxMark.RESERVED and place is not None
@@ -215,10 +221,10 @@ def _box(
     return replace(
         drawn,
         note=_next(item, gpu, place),
-        who=holder(item, asker),
+        who=holder(item, principal),
         course=item.course or "",
         ends_at=item.ends_at,
-        is_own=asker.is_user(item.user),
+        is_own=principal.is_user(item.user),
     )
 
 
@@ -255,17 +261,17 @@ def _mark(item: SliceView, gpu: GpuView, place: ReservedSlot | None, doings: Doi
     return BoxMark.IDLE if item.lease in doings.idle else BoxMark.LEASED
 
 
-def holder(item: SliceView, asker: Principal) -> str:
-    """Who holds a slice, as the asker may name them."""
-    if asker.is_user(item.user):
+def holder(item: SliceView, principal: Principal) -> str:
+    """Who holds a slice, as the principal may name them."""
+    if principal.is_user(item.user):
         return "you"
     if item.user is None:
         return "somebody"
     return f"{item.user} ({item.server})" if item.server else item.user
 
 
-def _address(item: SliceView, asker: Principal) -> str:
-    return f"slice/{item.slice_id}" if asker.is_staff or asker.is_user(item.user) else ""
+def _address(item: SliceView, principal: Principal) -> str:
+    return f"slice/{item.slice_id}" if principal.is_staff or principal.is_user(item.user) else ""
 
 
 def _used_pct(item: SliceView) -> int | None:

@@ -1,4 +1,4 @@
-"""The queue beside the GPUs, and what the asker has: rows and sentences.  Pure."""
+"""The queue beside the GPUs, and what the principal has: rows and sentences.  Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class QueueRow:
 
     Attributes:
         place: which; "now" for one that is being served.
-        who: as the asker may name them.
+        who: as the principal may name them.
         since: when it was asked for.
         wait: how long it is likely to last yet, in words; empty if it is not known.
         address: of what can be done to it; empty for nothing.
@@ -48,12 +48,12 @@ class QueueTable:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands above: the asker's own, and the figures.
+    """What stands above: the principal's own, and the figures.
 
     Attributes:
         paused: why nothing is granted; empty while it is.
-        own: the asker's leases.
-        own_line: one sentence about the asker.
+        own: the principal's leases.
+        own_line: one sentence about the principal.
         is_told: whether that sentence is shown: not to staff who have nothing to do with it.
         sums: the figures.
         pool_button: the label of the button for the whole pool; empty for none.
@@ -67,38 +67,41 @@ class Head:
     pool_button: str
 
 
-def line_of(waiting: Sequence[TicketView], asker: Principal) -> QueueTable:
+def line_of(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
     """The line as the page shows it."""
-    return QueueTable(rows(waiting, asker), by_shape(waiting))
+    return QueueTable(rows(waiting, principal), by_shape(waiting))
 
 
 def head_of(
-    snapshot: PoolSnapshot, own: Sequence[LeaseView], asker: Principal, sums: list[tuple[int, str]]
+    snapshot: PoolSnapshot,
+    own: Sequence[LeaseView],
+    principal: Principal,
+    sums: list[tuple[int, str]],
 ) -> Head:
     """What stands above, as the page shows it."""
-    is_waiting = any(asker.is_user(ticket.user) for ticket in snapshot.waiting)
+    is_waiting = any(principal.is_user(ticket.user) for ticket in snapshot.waiting)
     return Head(
         snapshot.paused,
         list(own),
-        own_line(snapshot, own, asker),
-        is_waiting or not asker.is_staff,
+        own_line(snapshot, own, principal),
+        is_waiting or not principal.is_staff,
         sums,
-        _pool_button(asker),
+        _pool_button(principal),
     )
 
 
-def _pool_button(asker: Principal) -> str:
+def _pool_button(principal: Principal) -> str:
     words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
-    return " or ".join(word for right, word in words.items() if asker.has(right))
+    return " or ".join(word for right, word in words.items() if principal.has(right))
 
 
-def rows(waiting: Sequence[TicketView], asker: Principal) -> list[QueueRow]:
+def rows(waiting: Sequence[TicketView], principal: Principal) -> list[QueueRow]:
     """The line, the next in front."""
-    return [_row(ticket, asker) for ticket in waiting]
+    return [_row(ticket, principal) for ticket in waiting]
 
 
-def _row(ticket: TicketView, asker: Principal) -> QueueRow:
-    is_own = asker.is_user(ticket.user)
+def _row(ticket: TicketView, principal: Principal) -> QueueRow:
+    is_own = principal.is_user(ticket.user)
     return QueueRow(
         ticket.id,
         "now" if ticket.position is None else str(ticket.position),
@@ -118,12 +121,12 @@ def by_shape(waiting: Sequence[TicketView]) -> list[tuple[str, int]]:
     return Counter(ticket.shape for ticket in waiting).most_common()
 
 
-def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], asker: Principal) -> str:
-    """One sentence about the asker, which a screen reader is told when it changes."""
-    own = [lease for lease in leases if asker.is_user(lease.user)]
+def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal: Principal) -> str:
+    """One sentence about the principal, which a screen reader is told when it changes."""
+    own = [lease for lease in leases if principal.is_user(lease.user)]
     if own:
         return "You hold " + " and ".join(lease.shape for lease in own) + "."
-    ticket = next((one for one in snapshot.waiting if asker.is_user(one.user)), None)
+    ticket = next((one for one in snapshot.waiting if principal.is_user(one.user)), None)
     if ticket is None:
         return "You hold no GPU slice and are not waiting for one."
     if ticket.state is TicketState.OFFERED:

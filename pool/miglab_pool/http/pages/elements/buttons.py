@@ -82,18 +82,18 @@ MAY_REASON = Field("reason", "Why (kept with your name; may be empty)", is_neede
 # -- leases -------------------------------------------------------------------------------------
 
 
-def on_lease(lease: LeaseView, asker: Principal) -> list[Action]:
-    """What the asker may do to a lease."""
+def on_lease(lease: LeaseView, principal: Principal) -> list[Action]:
+    """What the principal may do to a lease."""
     if lease.state in OVER:
         return []
-    if asker.is_user(lease.user):
+    if principal.is_user(lease.user):
         return [*_extend_own(lease), _release_own(lease)]
     found: list[Action] = []
-    if asker.may(Right.MESSAGE, lease.course):
+    if principal.may(Right.MESSAGE, lease.course):
         found.append(_message(lease.user, lease.server, to=f"{lease.user}, in JupyterLab"))
-    if asker.may(Right.EXTEND, lease.course):
+    if principal.may(Right.EXTEND, lease.course):
         found += _extend(lease)
-    if asker.may(Right.RELEASE, lease.course):
+    if principal.may(Right.RELEASE, lease.course):
         found.append(_reclaim(lease))
     return found
 
@@ -170,16 +170,16 @@ def _reclaim(lease: LeaseView) -> Action:
 # -- the line, and all --------------------------------------------------------------------------
 
 
-def on_ticket(ticket: TicketView, asker: Principal) -> list[Action]:
-    """What the asker may do to a place in line."""
-    is_own = asker.is_user(ticket.user)
+def on_ticket(ticket: TicketView, principal: Principal) -> list[Action]:
+    """What the principal may do to a place in line."""
+    is_own = principal.is_user(ticket.user)
     who = "you" if is_own else str(ticket.user)
     found: list[Action] = []
-    if asker.may(Right.NEXT, ticket.course):
+    if principal.may(Right.NEXT, ticket.course):
         found += _next(ticket, who)
-    if not is_own and asker.may(Right.MESSAGE, ticket.course):
+    if not is_own and principal.may(Right.MESSAGE, ticket.course):
         found.append(_message(str(ticket.user), None, to=who))
-    if asker.may(Right.RELEASE, ticket.course, ticket.user):
+    if principal.may(Right.RELEASE, ticket.course, ticket.user):
         whose = "your" if is_own else f"{who}'s"
         found.append(
             Action(
@@ -216,17 +216,17 @@ def _next(ticket: TicketView, who: str) -> Iterable[Action]:
         )
 
 
-def on_pool(paused: str, courses: Sequence[str], asker: Principal) -> list[Action]:
-    """What the asker may do to all at once."""
+def on_pool(paused: str, courses: Sequence[str], principal: Principal) -> list[Action]:
+    """What the principal may do to all at once."""
     found: list[Action] = []
-    mine = [course for course in courses if asker.may(Right.MESSAGE, course)]
+    mine = [course for course in courses if principal.may(Right.MESSAGE, course)]
     if mine:
         found.append(_message_course(mine))
-    if asker.may(Right.MESSAGE):
+    if principal.may(Right.MESSAGE):
         found.append(
             _note("message-all", "Message everybody", "Everybody who has a server", {"all": "true"})
         )
-    if asker.may(Right.PAUSE):
+    if principal.may(Right.PAUSE):
         found.append(_resume(paused) if paused else _pause())
     return found
 

@@ -10,14 +10,14 @@ from miglab_pool.http.pages.elements.buttons import MAY_REASON, REASON, Action, 
 DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 
 
-def on_slice(item: SliceView, gpu: GpuView, asker: Principal) -> list[Action]:
-    """What the asker may do to a slice, whoever holds it."""
+def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action]:
+    """What the principal may do to a slice, whoever holds it."""
     found: list[Action] = []
-    if asker.may(Right.DRAIN, gpu.course) and item.profile != "full" and not gpu.draining:
+    if principal.may(Right.DRAIN, gpu.course) and item.profile != "full" and not gpu.draining:
         found += _drain_slice(item)
-    if asker.may(Right.QUARANTINE):
+    if principal.may(Right.QUARANTINE):
         found += _set_aside(item)
-    if asker.may(Right.ADOPT) and item.state is SliceState.FOREIGN:
+    if principal.may(Right.ADOPT) and item.state is SliceState.FOREIGN:
         found.append(
             _to_slice(
                 item,
@@ -91,9 +91,9 @@ def _state(item: SliceView) -> str:
     return "draining" if item.draining and item.state in DRAINABLE else item.state.value
 
 
-def on_gpu(gpu: GpuView, asker: Principal) -> list[Action]:
-    """What the asker may do to a whole GPU."""
-    if not asker.may(Right.DRAIN, gpu.course):
+def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
+    """What the principal may do to a whole GPU."""
+    if not principal.may(Right.DRAIN, gpu.course):
         return []
     name = f"GPU {gpu.index}"
     if gpu.draining:
