@@ -20,7 +20,7 @@ class SlurmTable(BaseModel):
 
 
 class SlurmShape(SlurmTable):
-    """How a shape is asked for."""
+    """[slurm.shapes.SHAPE]: how a shape is asked for."""
 
     gres: Annotated[str, Field(pattern=r"^([\w.-]+:[\w.-]+:[1-9]\d*)?$")] = Field(
         "",
@@ -68,7 +68,6 @@ class SlurmCourse(SlurmTable):
     title: str = ""
     shapes: tuple[str, ...] = ()
     default: str = CPU
-    account: Word = ""
 
 
 class SlurmTables(SlurmTable):
@@ -76,6 +75,11 @@ class SlurmTables(SlurmTable):
 
     partition: Word = Field("", description="Partition of shapes that name none.")
     account: Word = Field("", description="Account of shapes and courses that name none.")
+    accounts: dict[str, Word] = Field(
+        default_factory=dict,
+        description='Accounts of courses: `{vision = "vision-2026"}`. A shape\'s own account goes '
+        "before.",
+    )
     launch: str = Field("", description="Words before the server's command, for every shape.")
     prologue: str = Field(
         "",
@@ -93,7 +97,12 @@ class SlurmTables(SlurmTable):
     home: str = Field(
         "",
         description="Folder in which servers start, on the nodes; `{username}` stands for the "
-        "student. Empty: the account's home.",
+        "student. Empty: the account's home. Where `run_as` is empty, the lab makes it.",
+    )
+    notebooks: str = Field(
+        "",
+        description="Folder of notebooks, as the nodes see it. New ones are copied into "
+        "`notebooks` of the home at each start; an edited one is never overwritten. Empty: none.",
     )
     every_s: Annotated[float, Field(ge=0.5, le=60)] = Field(
         3.0, description="One `squeue` and one `sinfo` every so many seconds, for all students."
@@ -110,7 +119,10 @@ class SlurmTables(SlurmTable):
         120.0,
         description="How long a job that no start attends keeps its place, seconds.",
     )
-    shapes: dict[str, SlurmShape] = Field(default_factory=dict, description="Shape to job.")
+    shapes: dict[str, SlurmShape] = Field(
+        default_factory=dict,
+        description='How each shape is asked for: a table `[slurm.shapes."SHAPE"]` each.',
+    )
 
     @model_validator(mode="after")
     def _names_what_it_uses(self) -> Self:
@@ -139,10 +151,16 @@ class SlurmSite(SlurmTables):
     @model_validator(mode="after")
     def _courses_have_their_shapes(self) -> Self:
         if self.courses and CPU not in self.shapes:
-            raise ValueError(f'a server without a GPU is a job as well: add a shape "{CPU}"')
+            raise ValueError(
+                f'a server without a GPU is a job as well: add the shape "{CPU}" to the shapes of '
+                "[slurm]"
+            )
         for name, course in self.courses.items():
             if unknown := sorted(set(course.shapes) - set(self.shapes)):
-                raise ValueError(f'course "{name}": Slurm has no shape {", ".join(unknown)}')
+                raise ValueError(
+                    f"courses.{name}.shapes: [slurm] does not say how to ask for "
+                    f"{', '.join(unknown)}; it has {', '.join(self.shapes) or 'no shape'}"
+                )
         return self
 
 

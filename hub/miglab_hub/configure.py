@@ -24,7 +24,7 @@ IMAGE_HOME = "/home/jovyan"  # of the student image
 # JupyterLab's settings of local servers; the student image has the same file.
 JUPYTER_CONFIG = Path(__file__).parent / "jupyter"
 TEMPLATES = Path(__file__).with_name("hub_templates")
-SPAWNERS = {"local": "mig-local", "docker": "mig-docker"}
+SPAWNERS = {"local": "mig-local", "docker": "mig-docker", "slurm": "mig-slurm"}
 
 
 def configure(c: Any, settings: Settings) -> None:
@@ -47,6 +47,7 @@ def configure(c: Any, settings: Settings) -> None:
         update_spawner,
         update_docker,
         update_local,
+        update_slurm,
     ):
         update(c, settings)
 
@@ -82,7 +83,7 @@ def update_pages(c: Any, settings: Settings) -> None:
         c.JupyterHub.template_vars["announcement"] = f"This lab: {said}"
     c.JupyterHub.logo_file = str(settings.logo)
     c.JupyterHub.default_url = landing_page(settings)
-    for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
+    for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):
         spawner.says_simulated = False
     hub_pages.add_to(c)
 
@@ -187,20 +188,21 @@ def update_roles(c: Any, settings: Settings) -> None:
 
 
 def update_spawner(c: Any, settings: Settings) -> None:
-    """What both spawners share: the pool, the wait, the defaults."""
+    """What all spawners share: the wait and the defaults; and the pool, of those that have one."""
     c.JupyterHub.spawner_class = SPAWNERS[settings.students.spawner]
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
-        spawner.lab_id = settings.lab_id
         spawner.pool_url = settings.pool_url
         spawner.pool_secret_file = str(settings.pool_secret)
         spawner.student_api_url = settings.student_api_url
         spawner.home_gib = settings.students.home_gib
+        spawner.default_url = NOTEBOOKS_URL
+    for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):
+        spawner.lab_id = settings.lab_id
         spawner.default_shape = settings.students.default_shape
         spawner.default_course = settings.students.default_course
         spawner.longest_wait_s = settings.pool.longest_wait_s
         spawner.create_timeout_s = settings.students.create_timeout_s
-        spawner.simulated = settings.gpus.simulated
-        spawner.default_url = NOTEBOOKS_URL
+        spawner.simulated = settings.has_simulated_gpus
         # A class that starts at once on few cores needs longer than JupyterHub's 30 s.
         spawner.http_timeout = math.ceil(settings.students.create_timeout_s)
         spawner.environment = _students_environment(settings)
@@ -246,3 +248,13 @@ def update_local(c: Any, settings: Settings) -> None:
         "JUPYTER_CONFIG_PATH": str(JUPYTER_CONFIG),
         "MIGLAB_NOTEBOOKS": str(settings.notebooks),  # where labkit.fresh_copy looks
     }
+
+
+def update_slurm(c: Any, settings: Settings) -> None:
+    """Slurm jobs: the site's table."""
+    if not settings.is_on_slurm:
+        return
+    spawner = c.MIGSlurmSpawner
+    spawner.slurm = settings.slurm_site.model_dump()
+    spawner.default_url = NOTEBOOKS_URL if settings.slurm.notebooks else "/lab"
+    spawner.environment = _students_environment(settings)

@@ -15,6 +15,7 @@ import pwd
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from miglab_api.leases import LeaseView
@@ -26,7 +27,7 @@ from miglab_spawner.backends.slurm.backend import SlurmBackend
 from miglab_spawner.backends.slurm.records import SlurmJob, Tag
 from miglab_spawner.backends.slurm.words import why_it_ended
 from miglab_spawner.mixin import MIGSpawnerMixin
-from miglab_spawner.processes import slurm_handover
+from miglab_spawner.processes import notebooks_copy, slurm_handover
 from miglab_spawner.refusals import NotStarted
 from miglab_spawner.slurm_job import JobSpawner
 
@@ -34,6 +35,7 @@ LOG_FILE = "jupyter-%j.log"
 _SCRIPT = """#!/bin/bash
 trap 'echo miglab: SIGTERM' TERM
 {prologue}
+{notebooks}
 export MIGLAB_TICKET={ticket}
 srun --export=ALL --ntasks=1 {launch} {python} -c {program}
 """
@@ -144,6 +146,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         return await self._lease_for(await self.backend.request(request))
 
     async def _get_slices(self) -> None:
+        if self.site.home and not self.site.run_as:
+            await asyncio.to_thread(Path(self._home).mkdir, mode=0o700, parents=True, exist_ok=True)
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
             request = TicketRequest(
@@ -156,9 +160,10 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     @property
     def _home(self) -> str:
         """The folder in which the server starts."""
-        return self.site.home.replace("{username}", self.user.escaped_name) or _home_of(
-            self.account
-        )
+        name = str(self.user.escaped_name)
+        if name.startswith("."):  # no name leads to another folder
+            name = f"%2E{name[1:]}"
+        return self.site.home.replace("{username}", name) or _home_of(self.account)
 
     def _script(self, tag: Tag, shape: SlurmShape) -> str:
         """The job's script.  All that is a student's in it is names, and these are quoted."""
@@ -168,13 +173,25 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             "report": {**tag.__dict__, "secret": handover.secret_of(key, tag)},
             "patience_s": self.site.offer_s,
         }
+        launch, python = shape.launch or self.site.launch, self.site.python
+        notebooks = ""
+        if self.site.notebooks:
+            source = shlex.quote(self.site.notebooks)
+            notebooks = f"{launch} {python} -c {_text_of(notebooks_copy)} {source} notebooks"
         return _SCRIPT.format(
             prologue=self.site.prologue,
+            notebooks=notebooks,
             ticket=shlex.quote(json.dumps(ticket)),
-            launch=shape.launch or self.site.launch,
-            python=self.site.python,
-            program=shlex.quote(Path(slurm_handover.__file__).read_text(encoding="utf-8")),
+            launch=launch,
+            python=python,
+            program=_text_of(slurm_handover),
         )
+
+
+def _text_of(program: ModuleType) -> str:
+    """A program of the standard library alone, as a word of a shell script."""
+    assert program.__file__ is not None
+    return shlex.quote(Path(program.__file__).read_text(encoding="utf-8"))
 
 
 def _home_of(account: str) -> str:

@@ -33,7 +33,7 @@ class JobSpawner(Spawner):
         help="""The site's table: shapes with gres, partition, account, QOS and time limit, and how
         a server is run.
 
-        Its keys are those of `[slurm]` in lab.toml; docs/howto/slurm.md lists them.
+        Its keys are those of `[slurm]` in lab.toml; docs/reference/settings.md lists them.
         """,
     ).tag(config=True)
 
@@ -61,6 +61,10 @@ class JobSpawner(Spawner):
     def _nothing_of_the_hub(self) -> list[str]:
         """A node has its own PATH."""
         return []
+
+    @default("args")
+    def _root_if_it_must_be(self) -> list[str]:
+        return ["--allow-root"] if not self.site.run_as and os.geteuid() == 0 else []
 
     @property
     def site(self) -> SlurmSite:

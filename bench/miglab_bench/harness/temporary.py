@@ -1,13 +1,14 @@
 """A lab for the time of a check: its own folder, its own ports, one simulated A100-40GB."""
 
 import json
+import os
 import secrets
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -177,6 +178,7 @@ class TemporaryLab:
 def temporary_lab(
     *,
     docker: bool,
+    slurm: Mapping[str, str] | None = None,
     shapes: Sequence[str] = SHAPES,
     lab: str = "",
     pool: str = "",
@@ -187,6 +189,8 @@ def temporary_lab(
 
     Args:
         docker: students in containers, else in local processes.
+        slurm: students in jobs; the environment in which Slurm's commands find the cluster that
+            ``more`` describes.
         shapes: what the course offers; the first is preselected.
         lab: more lines of [lab]; ``{port}`` is the lab's.
         pool: more lines of [pool], such as shorter times.
@@ -197,9 +201,11 @@ def temporary_lab(
     name = folder.name.lower().replace("_", "-")
     file = folder / "lab.toml"
     port = free_ports()
-    spawner = "docker" if docker else "local"
+    spawner = "docker" if docker else "local" if slurm is None else "slurm"
     given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
-    own = lab.format(port=port) or ("students_can_act_as_staff = true" if docker else "")
+    own = lab.format(port=port) or (
+        "students_can_act_as_staff = true" if spawner != "local" else ""
+    )
     students = {"spawner": spawner, "image": image}
     file.write_text(TOML.format(name=name, port=port, lab=own, **students, **given))
     settings = load(file, {})
@@ -207,7 +213,7 @@ def temporary_lab(
         if docker:
             prepare_engine(settings)
             stack.callback(remove_all, settings)
-        running = _start(settings)
+        running = _start(settings, {**os.environ, **(slurm or {})})
         stack.callback(running.close)
         wait_for(lambda: _is_ready(running, folder), "the line that says ready", START_S)
         yield running
@@ -229,11 +235,16 @@ def free_ports() -> int:
     raise CheckFailed("no five free ports in a row")
 
 
-def _start(settings: Settings) -> TemporaryLab:
+def _start(settings: Settings, environment: Mapping[str, str]) -> TemporaryLab:
     command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(settings.file)]
     with (settings.folder / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=checkout(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command,
+            cwd=checkout(),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
     return TemporaryLab(settings, process)
 

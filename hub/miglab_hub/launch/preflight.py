@@ -17,6 +17,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.launch.docker_ready import students_bridge
 from miglab_hub.launch.own_notebooks import make_notebooks
+from miglab_hub.launch.slurm_ready import check_slurm
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_PORT, Settings, SettingsError, load
 from miglab_hub.settings.tables import SHARED_PASSWORD
@@ -51,7 +52,10 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     check_alone(settings)
     check_ledger(settings)
     check_authenticator(settings)
-    check_shapes(settings, geometries(settings))
+    if settings.is_on_slurm:
+        check_slurm(settings)
+    else:
+        check_shapes(settings, geometries(settings))
     if settings.students.spawner == "docker":
         os.environ[ENV_BRIDGE] = students_bridge(settings)
         settings = load(file, running=False)

@@ -78,7 +78,7 @@ def up(config: Path, port: int | None = None) -> int:
 
 
 def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]:
-    """The three processes of a lab.
+    """The three processes of a lab; two where Slurm hands out the slices, and not a pool.
 
     Args:
         settings: the lab's.
@@ -88,9 +88,10 @@ def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]
     # Students' servers and kernels are started by name, and the proxy's script asks for node.
     path = {"PATH": os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])}
     token = {"CONFIGPROXY_AUTH_TOKEN": lab_secrets.read(settings.proxy_token)}
+    pool = Sibling("pool", [python, "-m", "miglab_hub.service", "--config", file], path)
     return [
         Sibling("proxy", proxy_command(settings), path | token),
-        Sibling("pool", [python, "-m", "miglab_hub.service", "--config", file], path),
+        *([] if settings.is_on_slurm else [pool]),
         Sibling("hub", [python, "-m", "jupyterhub", "-f", str(config or hub_config())], path),
     ]
 
@@ -126,7 +127,7 @@ def _proxy_program() -> list[str]:
 def wait_until_ready(
     settings: Settings, siblings: Siblings, is_stopped: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until all three answer, or until it is to stop.
+    """Wait until all of them answer, or until it is to stop.
 
     Raises:
         StartError: one ended, or does not answer in time.
@@ -158,10 +159,11 @@ def probes(settings: Settings) -> dict[str, httpx.Request]:
     proxy = settings.bind_url
     hub, pool = settings.lab.subdomain_host or proxy, settings.service_origin or proxy
     ask = partial(httpx.Request, "GET")
-    return {
-        "the hub": ask(f"{proxy}hub/health", headers={"Host": host_of(hub)}),
-        "the pool": ask(f"{proxy}services/pool/api/health", headers={"Host": host_of(pool)}),
-    }
+    asked = {"the hub": ask(f"{proxy}hub/health", headers={"Host": host_of(hub)})}
+    if settings.is_on_slurm:
+        return asked
+    health = ask(f"{proxy}services/pool/api/health", headers={"Host": host_of(pool)})
+    return {**asked, "the pool": health}
 
 
 def _answers(http: httpx.Client, ask: httpx.Request) -> bool:
@@ -177,7 +179,7 @@ def _say_ready(settings: Settings) -> None:
     if settings.authentication.class_ == SHARED_PASSWORD:
         line += f"  password: {lab_secrets.read_passwords(settings).student}"
         say(f"the password below is for students; for staff's passwords see {settings.passwords}")
-    if settings.gpus.simulated:
+    if settings.has_simulated_gpus:
         say("the GPUs are simulated: notebooks measure the CPU")
     if settings.students.spawner == "local":
         say("students' servers are local processes without isolation: for trials only")

@@ -6,6 +6,7 @@ server serves pages that the student wrote, so it must not share an origin with 
 
 from urllib.parse import urlsplit
 
+from miglab_api.slurm_site import SlurmTables
 from miglab_hub.settings.tables import (
     SHARED_PASSWORD,
     Authentication,
@@ -25,8 +26,8 @@ def check_origins(lab: Lab, students: Students, authentication: Authentication) 
     """
     if lab.subdomain_host or lab.students_can_act_as_staff:
         return
-    if students.spawner == "docker":
-        cause = 'students.spawner = "docker"'
+    if students.spawner in ("docker", "slurm"):
+        cause = f'students.spawner = "{students.spawner}"'
     elif authentication.class_ != SHARED_PASSWORD:
         cause = f'authentication.class = "{authentication.class_}"'
     else:
@@ -38,7 +39,9 @@ def check_origins(lab: Lab, students: Students, authentication: Authentication) 
     )
 
 
-def check_exposure(lab: Lab, students: Students, authentication: Authentication) -> None:
+def check_exposure(
+    lab: Lab, students: Students, authentication: Authentication, slurm: SlurmTables
+) -> None:
     """Check that what is for trial only stays on this machine.
 
     Raises:
@@ -57,6 +60,12 @@ def check_exposure(lab: Lab, students: Students, authentication: Authentication)
             'other machines reach this lab, and with students.spawner = "local" every student can '
             'read its secrets and the admin\'s password: choose "docker", or set '
             "students.students_can_read_secrets = true"
+        )
+    if students.spawner == "slurm" and not slurm.run_as and not students.students_can_read_secrets:
+        raise ValueError(
+            "other machines reach this lab, and with slurm.run_as empty every student's job runs "
+            "as the lab's own account and can read its secrets: let jobs run as the student "
+            '(run_as = "sudo -u {username}"), or set students.students_can_read_secrets = true'
         )
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from miglab_api.slurm_site import SlurmSite, SlurmTables
 from miglab_hub.settings.domains import check_exposure, check_origins, service_origin
+from miglab_hub.settings.on_slurm import check_slurms_own, site_of_lab
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
     SHARED_PASSWORD,
@@ -23,7 +25,7 @@ from miglab_hub.settings.tables import (
     Students,
 )
 from miglab_pool.model.course_roles import CourseStaff, RoleBook
-from miglab_pool.settings import Course, PoolSettings, Section
+from miglab_pool.settings import Course, PoolSettings
 
 ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
@@ -47,6 +49,7 @@ class Settings(PoolSettings):
     students: Students = Students()
     authentication: Authentication = Authentication()
     limits: dict[str, Limits] = Field(default_factory=dict)
+    slurm: SlurmTables = SlurmTables()
     file: Path = Field(Path("lab.toml"), exclude=True)
     bridge: str = Field("127.0.0.1", exclude=True)
 
@@ -68,8 +71,32 @@ class Settings(PoolSettings):
     @model_validator(mode="after")
     def _is_safe_as_it_stands(self) -> Self:
         check_origins(self.lab, self.students, self.authentication)
-        check_exposure(self.lab, self.students, self.authentication)
+        check_exposure(self.lab, self.students, self.authentication, self.slurm)
         return self
+
+    @model_validator(mode="after")
+    def _slurm_is_described(self) -> Self:
+        if self.is_on_slurm:
+            _ = self.slurm_site
+            check_slurms_own(self, self.students, self.limits)
+        return self
+
+    # Who hands out the slices.
+
+    @property
+    def is_on_slurm(self) -> bool:
+        """Whether Slurm hands out the slices, and not the lab's own pool."""
+        return self.students.spawner == "slurm"
+
+    @property
+    def slurm_site(self) -> SlurmSite:
+        """The site's tables with the lab's courses, as the spawner takes them."""
+        return site_of_lab(self.slurm, self, self.students)
+
+    @property
+    def has_simulated_gpus(self) -> bool:
+        """Whether students get simulated slices."""
+        return self.gpus.simulated and not self.is_on_slurm
 
     # Where things lie.
 
@@ -164,7 +191,7 @@ class Settings(PoolSettings):
     @property
     def simulated_state(self) -> Path | None:
         """The simulated machine's folder; None with real GPUs."""
-        return self.state / "gpus" if self.gpus.simulated else None
+        return self.state / "gpus" if self.has_simulated_gpus else None
 
     @property
     def notebooks(self) -> Path:
@@ -263,7 +290,7 @@ class Settings(PoolSettings):
     def notices(self) -> tuple[str, ...]:
         """What every page says about this lab."""
         said = []
-        if self.gpus.simulated:
+        if self.has_simulated_gpus:
             said.append("simulated GPUs")
         if self.students.spawner == "local":
             said.append("no isolation: trial only")
@@ -392,7 +419,7 @@ def _allowed(loc: tuple[Any, ...]) -> list[str]:
     """The keys that the table at ``loc`` may have."""
     model: Any = Settings
     for part in loc:
-        if isinstance(model, type) and issubclass(model, Section):
+        if isinstance(model, type) and issubclass(model, BaseModel):
             field = next(f for n, f in model.model_fields.items() if part in (n, f.alias))
             model = field.annotation
         else:

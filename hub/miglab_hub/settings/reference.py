@@ -6,11 +6,12 @@ python -m miglab_hub.settings.reference > docs/reference/settings.md
 import sys
 from typing import Any, get_args
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.settings import PoolSettings, Section
+from miglab_pool.settings import PoolSettings
 
 HEAD = """# Settings: lab.toml
 
@@ -23,6 +24,9 @@ Durations are in seconds and memory is in GiB unless the key says otherwise.
 
 This page is generated from the code by `python -m miglab_hub.settings.reference`.
 """
+
+
+BY_SHAPE = ("limits", "slurm.shapes")
 
 
 def reference() -> str:
@@ -43,21 +47,32 @@ def keys() -> list[str]:
 def _tables() -> list[tuple[str, FieldInfo]]:
     """The lab's own tables, then the pool's."""
     fields = [(name, field) for name, field in Settings.model_fields.items() if not field.exclude]
-    return sorted(fields, key=lambda named: named[0] in PoolSettings.model_fields)
+    fields.sort(key=lambda named: named[0] in PoolSettings.model_fields)
+    return [each for name, field in fields for each in ((name, field), *_tables_in(name, field))]
 
 
-def _model(field: FieldInfo) -> type[Section]:
+def _tables_in(name: str, field: FieldInfo) -> list[tuple[str, FieldInfo]]:
+    inner = _model(field).model_fields.items()
+    return [(f"{name}.{key}", each) for key, each in inner if _models_of(each)]
+
+
+def _models_of(field: FieldInfo) -> list[type[BaseModel]]:
     kinds = (field.annotation, *get_args(field.annotation))
-    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section))
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+
+
+def _model(field: FieldInfo) -> type[BaseModel]:
+    return _models_of(field)[0]
 
 
 def _title(name: str, field: FieldInfo) -> str:
     is_named = _model(field) is not field.annotation
-    return f"{name}.{'SHAPE' if name == 'limits' else 'NAME'}" if is_named else name
+    return f"{name}.{'SHAPE' if name in BY_SHAPE else 'NAME'}" if is_named else name
 
 
 def _fields(field: FieldInfo) -> dict[str, FieldInfo]:
-    return {each.alias or name: each for name, each in _model(field).model_fields.items()}
+    fields = _model(field).model_fields.items()
+    return {each.alias or name: each for name, each in fields if not _models_of(each)}
 
 
 def _table(name: str, field: FieldInfo) -> str:
@@ -84,6 +99,8 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, dict):
+        return "{}"
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     return str(value)

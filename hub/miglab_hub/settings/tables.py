@@ -143,14 +143,16 @@ class Addresses(Section):
 class Students(Section):
     """[students]: how students' servers are started."""
 
-    spawner: Literal["local", "docker"] = Field(
+    spawner: Literal["local", "docker", "slurm"] = Field(
         "local",
         description="`local` starts servers as processes of this machine, without isolation, for "
-        "trials only; `docker` starts containers.",
+        "trials only; `docker` starts containers; `slurm` submits jobs to a Slurm cluster, which "
+        "`[slurm]` describes.",
     )
     students_can_read_secrets: bool = Field(
         False,
-        description="Whether to allow local processes in a lab that other machines can reach. "
+        description="Whether to allow local processes, or Slurm jobs of one account, in a lab "
+        "that other machines can reach. "
         "**Every student can then read the lab's secrets and the admin's password**, and all "
         "other students' files.",
     )

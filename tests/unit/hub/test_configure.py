@@ -159,6 +159,21 @@ def test_the_spawner_finds_the_pool(tmp_path: Path, spawner: str) -> None:
     assert c.MIGDockerSpawner.shape_limits["cpu"]["mem_gib"] == 3
 
 
+def test_jobs_are_told_the_site(tmp_path: Path) -> None:
+    """On Slurm the spawner gets the site's table and the wait; the traits exist and take it."""
+    from miglab_spawner.slurm import MIGSlurmSpawner
+
+    text = DOMAINS + '[students]\nspawner = "slurm"\n[slurm]\npartition = "lab"\n'
+    text += 'accounts = {everyone = "cs101"}\n[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb:1"\n'
+    c = configured(tmp_path, text + "[slurm.shapes.cpu]\n" + COURSE)
+    assert c.JupyterHub.spawner_class == "mig-slurm"
+    assert set(c.MIGSlurmSpawner) <= set(MIGSlurmSpawner.class_traits(config=True))
+    site = MIGSlurmSpawner(config=c).site
+    assert site.accounts == {"everyone": "cs101"}
+    assert set(site.shapes) == {"1g.5gb", "cpu"}
+    assert c.MIGSlurmSpawner.default_url == "/lab"
+
+
 def test_every_trait_exists(tmp_path: Path) -> None:
     """What is set on the spawners are traits that they have."""
     from miglab_spawner.docker import MIGDockerSpawner

@@ -14,6 +14,15 @@ from miglab_pool.settings import PoolSettings
 
 ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
+SLURM = '[lab]\nstudents_can_act_as_staff = true\n[students]\nspawner = "slurm"\n'
+SITE = (
+    SLURM + '[slurm]\npartition = "lab"\n[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb:1"\n'
+    "[slurm.shapes.cpu]\n"
+)
+PUBLIC = (
+    "[authentication]\nanyone_can_be_any_student = true\n"
+    '[lab]\nhost = "10.0.0.1"\nplain_http = true\n'
+)
 
 WRONG = {
     "unknown table": ("gpu = 1\n" + COURSE, ["unknown key gpu", "gpus"]),
@@ -86,6 +95,48 @@ WRONG = {
         "[reclaim]\nstays = 3\n" + COURSE,
         ["reclaim.stays", "write keepalives instead"],
     ),
+    "Slurm without a shape": (SLURM + COURSE, ["describes no shape", "[slurm.shapes.cpu]"]),
+    "unknown key of [slurm]": (
+        SLURM + "[slurm]\nqos = 1\n" + COURSE,
+        ["unknown key slurm.qos", "partition"],
+    ),
+    "unknown key of a Slurm shape": (
+        SLURM + "[slurm.shapes.cpu]\ngpus = 1\n" + COURSE,
+        ["unknown key slurm.shapes.cpu.gpus", "gres"],
+    ),
+    "Slurm shape without gres": (
+        SLURM + '[slurm]\npartition = "lab"\n[slurm.shapes."1g.5gb"]\n' + COURSE,
+        ['slurm: shape "1g.5gb" names no gres', "gpu:TYPE:COUNT"],
+    ),
+    "gres without a count": (
+        SLURM + '[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb"\n' + COURSE,
+        ["slurm.shapes.1g.5gb.gres", "'gpu:1g.5gb'"],
+    ),
+    "course of a shape that Slurm is not told": (
+        SLURM + '[slurm]\npartition = "lab"\n[slurm.shapes.cpu]\n' + COURSE,
+        ["courses.everyone.shapes", "1g.5gb", "it has cpu"],
+    ),
+    "Slurm without cpu": (SITE.replace("[slurm.shapes.cpu]\n", "") + COURSE, ['the shape "cpu"']),
+    "default shape that Slurm is not told": (
+        SITE.replace("[students]", '[students]\ndefault_shape = "full"') + COURSE,
+        ["students.default_shape", "1g.5gb, cpu"],
+    ),
+    "quotas on Slurm": (
+        SITE + COURSE + "[quotas.q]\nlive_slices = 1\n[limits.cpu]\ncpus = 1\n",
+        ["[quotas] has no effect", "sacctmgr", "[limits] has no effect"],
+    ),
+    "maintenance on Slurm": (
+        SITE + COURSE + '[reclaim]\nmaintenance = ["tue 06:00-08:00"]\n',
+        ["reclaim.maintenance", "scontrol create reservation"],
+    ),
+    "Slurm jobs of one account for others": (
+        SITE.replace("[slurm]\n", '[slurm]\nrun_as = ""\n').replace("[lab]\n", PUBLIC) + COURSE,
+        ["slurm.run_as", "sudo -u {username}"],
+    ),
+    "Slurm on one origin": (
+        SITE.replace("students_can_act_as_staff = true", "") + COURSE,
+        ['students.spawner = "slurm" needs lab.subdomain_host'],
+    ),
     "not TOML": ("lab = [", ["not TOML"]),
     "key twice": (COURSE + COURSE, ["not TOML"]),
 }
@@ -145,6 +196,15 @@ def test_the_default_file_says_the_defaults(tmp_path: Path) -> None:
     for name in ("lab", "gpus", "students", "pool", "reclaim", "addresses"):
         table = getattr(shown, name)
         assert table == type(table)(), name
+
+
+def test_a_lab_on_slurm_has_its_site(tmp_path: Path) -> None:
+    """The site's shapes with the lab's courses; no GPU is simulated, and no page says so."""
+    settings = load(write(tmp_path, SITE + COURSE), {})
+    assert settings.slurm_site.courses["everyone"].shapes == ("1g.5gb", "cpu")
+    assert settings.slurm_site.partitions == ("lab",)
+    assert settings.simulated_state is None
+    assert settings.notices == ()
 
 
 def test_paths_start_at_the_file(tmp_path: Path) -> None:

@@ -190,8 +190,7 @@ class SlurmBackend:
 
     def _options(self, tag: Tag, shape: SlurmShape) -> list[str]:
         """The options of `sbatch`; empty ones are left to Slurm."""
-        course = self.site.courses.get(tag.course)
-        own = course.account if course else ""
+        own = self.site.accounts.get(tag.course, "")
         values = {
             "partition": self.site.partition_of(shape),
             "gres": shape.gres,
