@@ -30,8 +30,13 @@ def make_all(settings: Settings) -> None:
     settings.state.chmod(0o700)
     settings.proxy_token.parent.mkdir(mode=0o700, exist_ok=True)
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
-        _once(file, lambda: secrets.token_hex(32) + "\n")
+        make_token(file)
     _once(settings.passwords, _passwords)
+
+
+def make_token(file: Path) -> None:
+    """Make a random secret, unless the file is there."""
+    _once(file, lambda: secrets.token_hex(32) + "\n")
 
 
 def read(file: Path) -> str:

@@ -17,6 +17,14 @@ def up(
         "lab.toml"
     ),
     port: Annotated[int | None, typer.Option(help="Overrides lab.port.", min=1, max=65531)] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Run a trial lab with a class of simulated students instead, in the folder "
+            ".lab-demo beside the settings file.",
+        ),
+    ] = False,
 ) -> None:
     """Run the lab in the foreground until Ctrl-C."""
-    raise typer.Exit(run_up(config, port))
+    raise typer.Exit(run_up(config, port, demo=demo))

@@ -16,6 +16,7 @@ import httpx
 
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import hub_config
+from miglab_hub.demo import prepare as simulated_class
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Sibling, Siblings
@@ -44,12 +45,13 @@ class Stop:
         self.is_set = True
 
 
-def up(config: Path, port: int | None = None) -> int:
+def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
     """Run the lab until told to stop.
 
     Args:
         config: lab.toml.
         port: takes over from ``lab.port``.
+        demo: run the demo lab beside that file instead, with its simulated students.
 
     Returns:
         The exit status: 0 after a stop, 2 when it could not start.
@@ -57,11 +59,15 @@ def up(config: Path, port: int | None = None) -> int:
     Raises:
         StartError: a check failed; nothing was started.
     """
+    if demo:
+        config = simulated_class.make_folder(config)
     os.environ[ENV_CONFIG] = str(config.absolute())
     settings = prepare(config, port)
     os.environ[ENV_PORT] = str(settings.lab.port)
     stop = Stop()
-    siblings = Siblings(siblings_of(settings), settings.logs, say)
+    siblings = Siblings(
+        _demo_siblings(settings) if demo else siblings_of(settings), settings.logs, say
+    )
     try:
         siblings.start()
         wait_until_ready(settings, siblings, lambda: stop.is_set)
@@ -94,6 +100,14 @@ def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]
         *([] if settings.is_on_slurm else [pool]),
         Sibling("hub", [python, "-m", "jupyterhub", "-f", str(config or hub_config())], path),
     ]
+
+
+def _demo_siblings(settings: Settings) -> list[Sibling]:
+    """Those of every lab, and the director of the simulated class."""
+    simulated_class.check_fits(settings)
+    simulated_class.make_token(settings)
+    director = [sys.executable, "-m", "miglab_hub.demo.director", str(settings.file)]
+    return [*siblings_of(settings, simulated_class.HUB_CONFIG), Sibling("demo", director)]
 
 
 def proxy_command(settings: Settings) -> list[str]:
@@ -181,6 +195,8 @@ def _say_ready(settings: Settings) -> None:
         say(f"the password below is for students; for staff's passwords see {settings.passwords}")
     if settings.has_simulated_gpus:
         say("the GPUs are simulated: notebooks measure the CPU")
+    if simulated_class.token_file(settings).exists():
+        say(f"the class is simulated; this lab is {settings.file}, yours to change")
     if settings.students.spawner == "local":
         say("students' servers are local processes without isolation: for trials only")
     if not settings.lab.subdomain_host:

@@ -1,0 +1,179 @@
+"""Lets the simulated class happen: starts and stops servers, reserves, partitions, hands in.
+
+All through the lab's own APIs, as a person or a browser would.  What is there already from a run
+before is left as it is.
+"""
+
+import asyncio
+import datetime as dt
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+import httpx
+import psutil
+
+from miglab_api.reservations import WEEKDAYS
+from miglab_hub import lab_secrets, pool_api
+from miglab_hub.demo.hand_ins import hand_in
+from miglab_hub.demo.plan import SimulatedStudent, plan
+from miglab_hub.demo.prepare import token_file
+from miglab_hub.errors import RefusedError, SilentError
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
+
+LOOK_S = 3.0
+PARTITION_AFTER_S = 90.0
+CLASS = dt.timedelta(hours=1)
+LAYOUTS = """\
+version: 1
+layouts:
+  mixed sizes:
+    gpus: {{1: 3g + 2g + 2x1g}}
+  practical:
+    gpus: {{all: 7x1g}}
+    when: [{{weekdays: {day}, from: "10:00", to: "12:00", tz: {tz}}}]
+"""
+
+log = logging.getLogger("miglab.demo")
+
+
+async def direct(settings: Settings) -> None:
+    """Run the class until the lab ends."""
+    forget_dead_processes(settings)
+    await asyncio.to_thread(_wait_for_pool, settings)
+    headers = {"Authorization": f"Bearer {lab_secrets.read(token_file(settings))}"}
+    url, limits = settings.hub_api_url, httpx.Timeout(60, pool=None)
+    async with httpx.AsyncClient(
+        base_url=url, headers=headers, timeout=limits, trust_env=False
+    ) as hub:
+        students = plan(settings.courses)
+        await asyncio.gather(
+            *(live(hub, student) for student in students),
+            asyncio.to_thread(reserve, settings),
+            asyncio.to_thread(hand_in, settings, students),
+            partition(settings),
+        )
+
+
+def _wait_for_pool(settings: Settings) -> None:
+    while True:
+        try:
+            with pool_api.connect(settings.file, None, None) as pool:
+                pool.call("GET", "/health")
+            return
+        except SilentError:
+            time.sleep(LOOK_S)
+
+
+def forget_dead_processes(settings: Settings) -> None:
+    """Take from the simulated GPUs what a run that was killed has left on them."""
+    assert settings.simulated_state is not None
+    machine = SimulatedMachine(settings.simulated_state)
+    for process in [process for gpu in machine.state().gpus for process in gpu.processes]:
+        if not psutil.pid_exists(process.pid):
+            machine.remove_process(process.pid)
+
+
+async def live(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
+    """One student: arrives, asks, waits, stays, leaves, and comes back."""
+    await asyncio.sleep(student.arrives_s)
+    while True:
+        try:
+            await _visit(hub, student)
+            await asyncio.sleep(student.away_s)
+        except httpx.HTTPError as error:  # a hub that is (re)starting
+            log.info("%s: %s", student.name, error)
+            await asyncio.sleep(LOOK_S)
+
+
+async def _visit(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
+    """From asking for a server to its end, whoever ends it."""
+    path = f"users/{quote(student.name, safe='')}"
+    asked = {"shape": student.shape, "course": student.course}
+    answer = await hub.post(f"{path}/server", json=asked)
+    if answer.is_error:
+        log.info("%s got HTTP %s: %s", student.name, answer.status_code, answer.text[:200])
+    began = None
+    while server := await _server(hub, path):
+        now = asyncio.get_running_loop().time()
+        began = now if began is None and server["ready"] else began
+        if began is not None and now > began + student.stays_s and not server["pending"]:
+            await hub.delete(f"{path}/server")
+        await asyncio.sleep(LOOK_S)
+
+
+async def _server(hub: httpx.AsyncClient, path: str) -> dict[str, Any]:
+    answer = await hub.get(path)
+    found: dict[str, Any] = answer.raise_for_status().json()["servers"].get("", {})
+    return found
+
+
+def reserve(settings: Settings) -> None:
+    """Reserve slices for a class that begins soon, and tell the course so."""
+    course, about = next(iter(settings.courses.items()))
+    zone = settings.reclaim.timezone
+    starts = next_class(dt.datetime.now(ZoneInfo(zone)))
+    body = {
+        "course": course,
+        "shape": about.default,
+        "count": 4,
+        "weekdays": [_weekday(starts)],
+        "from_time": f"{starts:%H:%M}",
+        "to_time": f"{starts + CLASS:%H:%M}",
+        "tz": zone,
+        "reason": "the weekly practical",
+    }
+    with pool_api.connect(settings.file, None, None) as pool:
+        if not pool.call("GET", "/reservations"):
+            _try(pool, "POST", "/reservations", body)
+            text = f"The practical begins at {starts:%H:%M}. Hand in by the end of the week."
+            _try(pool, "POST", "/messages", {"to_course": course, "text": text})
+
+
+def next_class(now: dt.datetime) -> dt.datetime:
+    """The next full quarter of an hour but one; at nine tomorrow where the day is nearly over."""
+    quarter = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)
+    starts = quarter + dt.timedelta(minutes=30)
+    if (starts + CLASS).date() == now.date():
+        return starts
+    return (now + dt.timedelta(days=1)).replace(hour=9, minute=0, second=0, microsecond=0)
+
+
+async def partition(settings: Settings) -> None:
+    """While the class is at work, partition a GPU anew, and plan tomorrow's layout."""
+    await asyncio.sleep(PARTITION_AFTER_S)
+    zone = settings.reclaim.timezone
+    tomorrow = dt.datetime.now(ZoneInfo(zone)) + dt.timedelta(days=1)
+    text = LAYOUTS.format(day=_weekday(tomorrow), tz=zone)
+    body = {"text": text, "file": "demo.yaml", "reason": "bigger slices for the afternoon"}
+
+    def apply() -> None:
+        with pool_api.connect(settings.file, None, None) as pool:
+            if not pool.call("GET", "/layout")["layouts"]:
+                _try(pool, "PUT", "/layout", body)
+
+    await asyncio.to_thread(apply)
+
+
+def _try(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, object]) -> None:
+    """Ask for what a lab.toml that somebody changed may make impossible."""
+    try:
+        pool.call(method, path, body)
+    except (RefusedError, SilentError) as error:
+        log.warning("%s %s: %s", method, path, error)
+
+
+def _weekday(day: dt.datetime) -> str:
+    return WEEKDAYS[day.weekday()]
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(direct(load(Path(sys.argv[1]))))

@@ -1,0 +1,75 @@
+"""Who of the simulated class does what: a function of the courses alone, so that runs are alike."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from miglab_pool.settings import Course
+
+SECONDS_APART = 1.0  # between two arrivals
+
+
+class Habit(StrEnum):
+    """How a simulated student uses a server."""
+
+    WORKS = "works"  # runs something all the time, and stays
+    IDLES = "idles"  # runs something for half a minute, then walks away
+    VISITS = "visits"  # works for some minutes, leaves, and comes back
+
+
+HABITS = (Habit.WORKS, Habit.VISITS, Habit.WORKS, Habit.IDLES)
+STAYS_S = {Habit.WORKS: 3600.0, Habit.IDLES: 3600.0, Habit.VISITS: 120.0}
+AWAY_S = {Habit.WORKS: 60.0, Habit.IDLES: 120.0, Habit.VISITS: 45.0}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedStudent:
+    """One of them.
+
+    Attributes:
+        name: the user's.
+        course: in which they ask.
+        shape: for what.
+        habit: how they use it.
+        arrives_s: seconds after the start at which they first ask.
+        stays_s: how long they keep a server.
+        away_s: how long they stay away between two servers.
+    """
+
+    name: str
+    course: str
+    shape: str
+    habit: Habit
+    arrives_s: float
+    stays_s: float
+    away_s: float
+
+
+def plan(courses: Mapping[str, Course]) -> tuple[SimulatedStudent, ...]:
+    """The class: everybody in a course, in the order of the courses and of their members.
+
+    Of four, three ask for the course's default shape; the fourth takes each of the others in turn.
+    A student of two courses works in the first.
+    """
+    found: dict[str, SimulatedStudent] = {}
+    for name, course in courses.items():
+        for student in _of_course(name, course, len(found)):
+            found.setdefault(student.name, student)
+    return tuple(found.values())
+
+
+def _of_course(name: str, course: Course, before: int) -> Iterator[SimulatedStudent]:
+    others = [shape for shape in course.shapes if shape != course.default] or list(course.shapes)
+    for number, member in enumerate(course.members):
+        habit = HABITS[number % len(HABITS)]
+        is_other = number % 4 == 2
+        shape = others[number // 4 % len(others)] if is_other else course.default or others[0]
+        yield SimulatedStudent(
+            name=member,
+            course=name,
+            shape=shape,
+            habit=habit,
+            arrives_s=(before + number) * SECONDS_APART,
+            stays_s=STAYS_S[habit] + 15.0 * (number % 5),
+            away_s=AWAY_S[habit],
+        )

@@ -1,0 +1,68 @@
+"""The simulated class of `./lab up --demo`: who does what, and what its servers report."""
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from miglab_api.leases import Signals
+from miglab_hub.demo.director import next_class
+from miglab_hub.demo.plan import Habit, plan
+from miglab_hub.demo.prepare import check_fits, make_folder
+from miglab_hub.demo.student_server import signals
+from miglab_hub.errors import StartError
+from miglab_hub.settings.lab_toml import Settings, load
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Settings:
+    """The demo lab beside a lab.toml."""
+    return load(make_folder(tmp_path / "lab.toml"), {})
+
+
+def test_the_demo_lab_is_made_once(tmp_path: Path) -> None:
+    """The folder comes whole, and what somebody changed in it stays."""
+    file = make_folder(tmp_path / "lab.toml")
+    file.write_text(file.read_text().replace("miglab demo", "My lesson"))
+    assert load(make_folder(tmp_path / "lab.toml"), {}).lab.title == "My lesson"
+
+
+def test_its_class_asks_for_more_than_there_is(demo: Settings) -> None:
+    """Some must wait, some idle and some come and go, each for a shape of their course."""
+    students = plan(demo.courses)
+    assert len(students) == len({student.name for student in students}) > 14  # slices of two A100
+    assert {student.habit for student in students} == set(Habit)
+    assert len({student.shape for student in students}) >= 3
+    for student in students:
+        assert student.shape in demo.courses[student.course].shapes
+
+
+def test_real_gpus_and_containers_are_refused(demo: Settings) -> None:
+    """Nobody is simulated on a GPU that people use."""
+    check_fits(demo)
+    students = demo.students.model_copy(update={"spawner": "docker"})
+    with pytest.raises(StartError, match=r"need gpus\.simulated = true"):
+        check_fits(demo.model_copy(update={"students": students}))
+
+
+@pytest.mark.parametrize(
+    ("now", "starts"),
+    [("09:07", "09:30"), ("09:15", "09:45"), ("22:14", "22:30"), ("23:20", "09:00")],
+)
+def test_a_class_begins_soon_and_ends_on_its_day(now: str, starts: str) -> None:
+    """A reservation lies within a day; late in the evening it is for the next morning."""
+    at = dt.datetime.fromisoformat(f"2026-03-01T{now}:30+00:00")
+    found = next_class(at)
+    assert f"{found:%H:%M}" == starts
+    assert found > at
+
+
+@pytest.mark.parametrize(
+    ("habit", "ran_s", "is_busy"),
+    [("works", 600.0, True), ("visits", 5.0, True), ("idles", 5.0, True), ("idles", 600.0, False)],
+)
+def test_reports_are_what_the_pool_reads(habit: str, ran_s: float, is_busy: bool) -> None:
+    """Who idles has worked first; all else is busy."""
+    said = Signals.model_validate(signals(habit, ran_s))
+    assert said.kernels is not None
+    assert [kernel.busy for kernel in said.kernels] == [is_busy]
