@@ -43,13 +43,11 @@ Examination = Callable[[Settings], Iterator[HealthFinding]]
 
 
 def examine(settings: Settings) -> list[HealthFinding]:
-    """Look at everything that lab.toml names."""
+    """Look at everything that lab.toml names; of a lab on Slurm, see `slurm_examination`."""
     looks: tuple[Examination, ...] = (
-        examine_files,
-        examine_disk,
-        examine_gpus,
-        examine_docker,
-        examine_pool,
+        (examine_files, examine_disk)
+        if settings.is_on_slurm
+        else (examine_files, examine_disk, examine_gpus, examine_docker, examine_pool)
     )
     return [finding for look in looks for finding in look(settings)]
 

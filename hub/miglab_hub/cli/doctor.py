@@ -36,10 +36,17 @@ def doctor(
 ) -> None:
     """Check settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
 
+    Of a lab on Slurm, check what the lab asks of the site: its daemons' settings, partitions,
+    limits, and whether jobs are accepted.
+
     Exit status 0: no problems; 1: problems were found; 2: the check could not run.
     """
     settings = load(config)
     findings = examine(settings)
+    if settings.is_on_slurm:
+        from miglab_hub.slurm_examination import examine_slurm
+
+        findings += examine_slurm(settings)
     if egress:
         from miglab_hub.egress import examine_egress
 

@@ -4,11 +4,11 @@ A Slurm that is silent stops nobody: the lab starts, and its pages say so until 
 """
 
 import shutil
-import subprocess
 import sys
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.slurm_examination import SlurmSilent, answer
 from miglab_spawner.backends.slurm.commands import clean_environment
 
 COMMANDS = ("sbatch", "scancel", "sinfo", "squeue")
@@ -20,8 +20,7 @@ def check_slurm(settings: Settings) -> None:
     Raises:
         StartError: a command is missing, or Slurm has no such partition.
     """
-    environment = clean_environment()
-    path = environment["PATH"]
+    path = clean_environment()["PATH"]
     if missing := [name for name in COMMANDS if shutil.which(name, path=path) is None]:
         raise StartError(
             f'{settings.file}: students.spawner is "slurm", but this machine has no '
@@ -29,28 +28,14 @@ def check_slurm(settings: Settings) -> None:
             "(Debian: apt-get install slurm-client), with the cluster's slurm.conf and munge key"
         )
     wanted = settings.slurm_site.partitions
-    words = ["sinfo", "-h", "-a", "-o", "%R"]
     try:
-        said = subprocess.run(
-            words,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=settings.slurm.command_timeout_s,
-        )
-    except subprocess.TimeoutExpired:
-        _warn(f"sinfo has not ended within {settings.slurm.command_timeout_s:g} s")
+        said = answer(["sinfo", "-h", "-a", "-o", "%R"], settings.slurm.command_timeout_s)
+    except SlurmSilent as silent:
+        print(f"lab: Slurm does not answer ({silent}); servers start once it does", file=sys.stderr)
         return
-    if said.returncode:
-        _warn(said.stderr.strip())
-        return
-    known = set(said.stdout.split())
+    known = set(said.split())
     if unknown := sorted(set(wanted) - known):
         raise StartError(
             f"{settings.file}: slurm.partition: Slurm has no partition {', '.join(unknown)}; "
             f"it has {', '.join(sorted(known))}"
         )
-
-
-def _warn(why: str) -> None:
-    print(f"lab: Slurm does not answer ({why}); servers start once it does", file=sys.stderr)

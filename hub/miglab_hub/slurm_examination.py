@@ -1,0 +1,294 @@
+"""What doctor looks at on a Slurm site: what the lab asks of it, read from the real daemons.
+
+Reads alone: `sbatch --test-only` submits nothing.  What does not answer is told as unknown.
+"""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from miglab_api.slurm_site import SlurmShape
+from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.settings.tables import is_loopback
+from miglab_pool.views.health_findings import HealthFinding, fine, wrong
+from miglab_spawner.backends.slurm.commands import clean_environment
+from miglab_spawner.backends.slurm.picture import ClusterPicture
+from miglab_spawner.backends.slurm.records import NODE_FIELDS, columns, nodes_of
+
+OLDEST = (22, 5)
+TRIED = ((22, 5), (24, 11))
+KILL_WAIT_S = 10
+BF_INTERVAL_S = 10
+BF_DEFAULT_S = 30
+LIMIT_MIN = 480
+
+Config = Mapping[str, str]
+Check = Callable[[Config], HealthFinding]
+
+
+class SlurmSilent(Exception):
+    """A command could not be run, did not end in time, or failed; the message says how."""
+
+
+def answer(words: Sequence[str], timeout_s: float) -> str:
+    """What a Slurm command says, its complaints included.
+
+    Raises:
+        SlurmSilent: it does not answer.
+    """
+    try:
+        done = subprocess.run(
+            words,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmSilent(f"{words[0]} has not ended within {timeout_s:g} s") from None
+    except OSError as error:
+        raise SlurmSilent(f"{words[0]} cannot be run: {error.strerror}") from None
+    if done.returncode:
+        raise SlurmSilent((done.stderr or done.stdout).strip() or f"exit {done.returncode}")
+    return done.stdout + done.stderr
+
+
+def examine_slurm(settings: Settings) -> Iterator[HealthFinding]:
+    """Versions, daemons' settings, partitions, nodes, limits, and whether jobs are accepted."""
+    if not settings.is_on_slurm:
+        return
+    limit_s = settings.slurm.command_timeout_s
+    try:
+        config = settings_in(answer(["scontrol", "show", "config"], limit_s))
+        partitions = partitions_in(answer(["scontrol", "-o", "show", "partition"], limit_s))
+        where = ",".join(settings.slurm_site.partitions)
+        nodes = answer(["sinfo", "-h", "-N", "-p", where, "-O", columns(NODE_FIELDS)], limit_s)
+    except SlurmSilent as silent:
+        do = "start slurmctld and munged, or see SLURM_CONF; nothing else of Slurm was looked at"
+        yield wrong("Slurm", f"unknown: {silent}", do)
+        return
+    yield from (check(config) for check in CHECKS)
+    picture = ClusterPicture(0.0, 0.0, settings.slurm_site, nodes=nodes_of(nodes))
+    yield from of_partitions(settings, partitions)
+    yield from of_shapes(picture)
+    yield of_address(settings, picture)
+    yield from _submissions(settings)
+
+
+# -- the daemons' settings -----------------------------------------------------------------------
+
+
+def of_version(config: Config) -> HealthFinding:
+    """Whether the version is one whose output is understood."""
+    said = config.get("SLURM_VERSION", "")
+    version = tuple(int(part) for part in said.split(".")[:2] if part.isdecimal())
+    if version < OLDEST:
+        return wrong("Slurm", f"version {said or 'unknown'}", "upgrade to 22.05 or newer")
+    tried = "" if version in TRIED else "; miglab was tried with 22.05 and 24.11"
+    return fine("Slurm", f"version {said}{tried}")
+
+
+def of_tracking(config: Config) -> HealthFinding:
+    """Whether a process that ignores SIGTERM ends with its job."""
+    said = config.get("ProctrackType", "")
+    if said == "proctrack/cgroup":
+        return fine("process tracking", said)
+    do = "set ProctrackType=proctrack/cgroup: what ignores SIGTERM outlives its job otherwise"
+    return wrong("process tracking", said or "unknown", do)
+
+
+def of_devices(config: Config) -> HealthFinding:
+    """Whether a job can open no slice but its own."""
+    has_task = "task/cgroup" in config.get("TaskPlugin", "")
+    if has_task and config.get("ConstrainDevices", "").lower() == "yes":
+        return fine("isolation", "task/cgroup with ConstrainDevices")
+    found = f"TaskPlugin={config.get('TaskPlugin', 'unknown')}, ConstrainDevices="
+    found += config.get("ConstrainDevices", "unknown")
+    do = "set TaskPlugin=task/cgroup and ConstrainDevices=yes: a job can open any slice otherwise"
+    return wrong("isolation", found, do)
+
+
+def of_kill_wait(config: Config) -> HealthFinding:
+    """Whether a job that ends blocks its node for a short time only."""
+    seconds = _number(config.get("KillWait", ""))
+    if seconds is not None and seconds <= KILL_WAIT_S:
+        return fine("KillWait", f"{seconds} s")
+    do = f"set KillWait={KILL_WAIT_S}: a job that is ending blocks its whole node for new jobs"
+    return wrong("KillWait", "unknown" if seconds is None else f"{seconds} s", do)
+
+
+def of_backfill(config: Config) -> HealthFinding:
+    """Whether Slurm's plan for those who wait is fresh."""
+    found = re.search(r"\bbf_interval=(\d+)", config.get("SchedulerParameters", ""))
+    seconds = int(found[1]) if found else BF_DEFAULT_S
+    if seconds <= BF_INTERVAL_S:
+        return fine("backfill", f"bf_interval={seconds}")
+    do = f"set SchedulerParameters=bf_interval={BF_INTERVAL_S}: starts are planned that rarely"
+    return wrong("backfill", f"bf_interval={seconds}", do)
+
+
+def of_limits(config: Config) -> HealthFinding:
+    """Whether Slurm refuses what can never run."""
+    said = config.get("EnforcePartLimits", "NO")
+    if said.upper() in ("ALL", "ANY", "YES"):
+        return fine("EnforcePartLimits", said)
+    do = "set EnforcePartLimits=ALL: jobs above a partition's limits are accepted, and never run"
+    return wrong("EnforcePartLimits", said, do)
+
+
+CHECKS: tuple[Check, ...] = (
+    of_version, of_tracking, of_devices, of_kill_wait, of_backfill, of_limits,
+)  # fmt: skip
+
+
+# -- partitions, shapes, nodes -------------------------------------------------------------------
+
+
+def of_partitions(
+    settings: Settings, partitions: Mapping[str, Mapping[str, str]]
+) -> Iterator[HealthFinding]:
+    """Each partition of the lab: there, open, with limits that fit, and shared with nobody."""
+    site = settings.slurm_site
+    for name in site.partitions:
+        said = partitions.get(name)
+        if said is None:
+            do = f"correct [slurm]; Slurm has {', '.join(sorted(partitions))}"
+            yield wrong(f"partition {name}", "Slurm has none of this name", do)
+            continue
+        yield _state(name, said)
+        shapes = {
+            shape: each.time_limit_min
+            for shape, each in site.shapes.items()
+            if site.partition_of(each) == name
+        }
+        yield _limits(name, said, shapes)
+        others = sorted(
+            other
+            for other, each in partitions.items()
+            if other not in site.partitions and each.get("Nodes") == said.get("Nodes")
+        )
+        if others:
+            do = "give the lab nodes of its own: backfill plans whole nodes, and others' jobs with "
+            do += "long limits make every wait long"
+            yield wrong(f"partition {name}", f"its nodes are {', '.join(others)}'s as well", do)
+
+
+def _state(name: str, said: Mapping[str, str]) -> HealthFinding:
+    if said.get("State") == "UP":
+        return fine(f"partition {name}", f"up, {said.get('TotalNodes', '?')} nodes")
+    do = f"open it: scontrol update partition={name} state=up"
+    return wrong(f"partition {name}", f"state {said.get('State', 'unknown')}", do)
+
+
+def _limits(name: str, said: Mapping[str, str], shapes: Mapping[str, int]) -> HealthFinding:
+    most = minutes(said.get("MaxTime", ""))
+    longest = max(shapes.values())
+    what = f"limits in {name}"
+    if most is not None and longest > most:
+        above = ", ".join(shape for shape, each in shapes.items() if each > most)
+        do = f"lower time_limit_min of {above}, or raise MaxTime: such a job never starts"
+        return wrong(what, f"MaxTime is {most} minutes, time_limit_min {longest}", do)
+    if longest > LIMIT_MIN:
+        do = "lower time_limit_min: every wait is planned as if all stayed until their limit"
+        return wrong(what, f"time_limit_min is {longest}, above {LIMIT_MIN}", do)
+    return fine(what, f"at most {longest} minutes")
+
+
+def of_shapes(picture: ClusterPicture) -> Iterator[HealthFinding]:
+    """Each shape that some node has."""
+    for name, shape in picture.site.shapes.items():
+        if why := picture.why_never(shape):
+            do = f"compare gres of [slurm.shapes.{name}] with `sinfo -N -o '%N %G'`"
+            yield wrong(f"shape {name}", why, do)
+        elif shape.gres:
+            yield fine(f"shape {name}", f"{picture.total(shape)} in {shape.gres_type}")
+
+
+def of_address(settings: Settings, picture: ClusterPicture) -> HealthFinding:
+    """Whether jobs can reach the hub."""
+    nodes = {node.address for node in picture.nodes.values()}
+    elsewhere = sorted(address for address in nodes if not is_loopback(address))
+    if elsewhere and is_loopback(settings.hub_name):
+        do = "set addresses.hub_bind to an address of this machine that the nodes reach"
+        return wrong("hub", f"{settings.hub_name} is not reached from {elsewhere[0]}", do)
+    return fine("hub", f"jobs ask it at {settings.hub_name}")
+
+
+# -- submitting ----------------------------------------------------------------------------------
+
+
+def _submissions(settings: Settings) -> Iterator[HealthFinding]:
+    """Whether `sbatch` would take a job of each shape, as the first student that is named."""
+    who = _somebody(settings)
+    if settings.slurm.run_as and not who:
+        yield fine("sbatch", "not tried: lab.toml names no member of a course to try it as")
+        return
+    site = settings.slurm_site
+    prefix = [word.replace("{username}", who) for word in site.run_as.split()]
+    for name, shape in site.shapes.items():
+        words = [*prefix, "sbatch", "--test-only", *_options(settings, shape), "--wrap=true"]
+        as_whom = f" as {who}" if prefix else ""
+        try:
+            answer(words, settings.slurm.command_timeout_s)
+        except SlurmSilent as refused:
+            do = "see account, partition and QOS in [slurm], the student's association "
+            do += "(sacctmgr show assoc), and run_as"
+            last = str(refused).splitlines()[-1]
+            yield wrong(f"sbatch for {name}", f"refused{as_whom}: {last}", do)
+        else:
+            yield fine(f"sbatch for {name}", f"accepted{as_whom}")
+
+
+def _options(settings: Settings, shape: SlurmShape) -> list[str]:
+    site = settings.slurm_site
+    account = shape.account or site.accounts.get(settings.students.default_course, "")
+    values = {
+        "partition": site.partition_of(shape),
+        "gres": shape.gres,
+        "account": account or site.account,
+        "qos": shape.qos,
+        "reservation": shape.reservation,
+        "time": str(shape.time_limit_min),
+    }
+    return [f"--{name}={value}" for name, value in values.items() if value]
+
+
+def _somebody(settings: Settings) -> str:
+    """A student of the default course, or else of any."""
+    default = settings.courses[settings.students.default_course]
+    courses = (default, *settings.courses.values())
+    return next((course.members[0] for course in courses if course.members), "")
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def settings_in(text: str) -> dict[str, str]:
+    """`scontrol show config` as settings to values."""
+    lines = (line.partition("=") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, sign, value in lines if sign}
+
+
+def partitions_in(text: str) -> dict[str, dict[str, str]]:
+    """`scontrol -o show partition`: each partition's settings, by its name."""
+    found = [
+        dict(word.partition("=")[::2] for word in line.split())
+        for line in text.splitlines()
+        if line.startswith("PartitionName=")
+    ]
+    return {each["PartitionName"]: each for each in found}
+
+
+def minutes(text: str) -> int | None:
+    """A time limit of Slurm, ``1-02:00:00``, in minutes; None for none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if found is None:
+        return None
+    days, hours, mins, _ = (int(part or 0) for part in found.groups())
+    return (days * 24 + hours) * 60 + mins
+
+
+def _number(text: str) -> int | None:
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else None
