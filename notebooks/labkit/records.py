@@ -117,8 +117,10 @@ class Measurement:
 
     `samples_s` are seconds per call; with several ranks each is the slowest rank's. `launch_s` is
     the host's time to queue the call. `sensors` are the GPU's own readings meanwhile: lowest and
-    highest clock (MHz), power (W), temperature (°C), and NVML's busy share (%). `stopped` says in
-    words why a run ended early, and is None for a complete one.
+    highest clock (MHz), power (W), temperature (°C), and NVML's busy share (%). `side_by_side` are
+    the seconds that the same piece of work took one rank alone and all ranks together, in the same
+    rounds; empty where each rank has a device of its own. `stopped` says in words why a run ended
+    early, and is None for a complete one.
     """
 
     name: str
@@ -138,6 +140,7 @@ class Measurement:
     peak_mib: float | None = None
     cpu_per_copy: float | None = None
     sensors: Mapping[str, Any] = field(default_factory=dict)
+    side_by_side: Mapping[str, Any] = field(default_factory=dict)
     setting: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     method: str = METHOD_VERSION
@@ -172,6 +175,14 @@ class Measurement:
         if self.cpu_per_copy is None or self.tier is Tier.CPU or self.ranks < 2:
             return False
         return self.cpu_per_copy * self.ranks >= 0.9 * self.devices[0].cpu_cores
+
+    @property
+    def parallel_gain(self) -> float | None:
+        """How many times as much the ranks got done side by side as one alone, on CPU cores."""
+        if not self.side_by_side:
+            return None
+        alone, together = (self.side_by_side[name] for name in ("alone_s", "together_s"))
+        return float(self.ranks * statistics.median(alone) / statistics.median(together))
 
     @property
     def is_emulated(self) -> bool:
@@ -209,6 +220,8 @@ class Measurement:
         ]
         parts += [self.dtype] if self.dtype else []
         parts += [f"link: {self.link}"] if self.ranks > 1 else []
+        gain = self.parallel_gain
+        parts += [] if gain is None else [f"side by side {gain:.1f} times one alone"]
         parts += ["CPU-bound"] if self.is_cpu_bound else []
         parts += ["launch-bound"] if self.is_launch_bound else []
         parts += [self.sensed] if self.sensed else []

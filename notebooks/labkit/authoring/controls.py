@@ -13,12 +13,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from labkit.authoring import twins
 from labkit.authoring.definitions import define, experiments
 from labkit.authoring.twins import TWINS, Twin
 from labkit.evidence.check import NotApplicable
 from labkit.evidence.checks import CHECKS
+from labkit.evidence.evidence import NOT_APPLICABLE
 from labkit.panel.experiment import Experiment
 from labkit.panel.runner import Runner
 from labkit.records import Place, Verdict
@@ -32,12 +34,16 @@ class Control:
 
     Attributes:
         twin: what is different in the twin's world.
+        why: the verdict's reason.
+        twin_why: the reason of the twin's.
     """
 
     key: str
     verdict: str
     twin: str
     twin_verdict: str
+    why: str = ""
+    twin_why: str = ""
 
     @property
     def flips(self) -> bool:
@@ -81,17 +87,15 @@ def why_not(experiment: Experiment, place: Place) -> str:
     return "" if experiment.steps else "nothing here can be cut into parts"
 
 
-def control(experiment: Experiment, notebook: Path, place: Place) -> Control:
-    """One experiment, and the same in its twin's world."""
+def control(experiment: Experiment, notebook: Path, place: Place) -> Control | Skipped:
+    """One experiment, and the same in its twin's world; skipped where it turns out not to apply."""
     twin = TWINS[experiment.key]
-    plain = verdict_of(experiment, {})
-    if not twin.is_computed:
-        return Control(
-            twin.key, plain, twin.says, verdict_of(experiment, twins.environment(twin.key))
-        )
-    return Control(
-        twin.key, plain, twin.says, verdict_of(in_the_world_of(twin, notebook, place), {})
-    )
+    plain = said_by(experiment, {})
+    if not plain.applies:
+        return Skipped(twin.key, plain.why)
+    changed = in_the_world_of(twin, notebook, place) if twin.is_computed else experiment
+    there = said_by(changed, {} if twin.is_computed else twins.environment(twin.key))
+    return Control(twin.key, plain.verdict, twin.says, there.verdict, plain.why, there.why)
 
 
 def in_the_world_of(twin: Twin, notebook: Path, place: Place) -> Experiment:
@@ -100,14 +104,21 @@ def in_the_world_of(twin: Twin, notebook: Path, place: Place) -> Experiment:
     return next(one for one in experiments(names) if one.key == twin.key)
 
 
-def verdict_of(experiment: Experiment, added: Mapping[str, str]) -> str:
+class _Said(NamedTuple):
+    verdict: str
+    why: str
+    applies: bool = True
+
+
+def said_by(experiment: Experiment, added: Mapping[str, str]) -> _Said:
     """Measure and judge, with this added to the children's environment."""
     with tempfile.TemporaryDirectory(prefix="labkit-control-") as folder, _environment(added):
         runner = Runner(experiment, Path(folder))
         evidence = asyncio.run(runner.run(None, headless=True))
-    if evidence.judgement is None:
-        return f"failed: {runner.message}"
-    return evidence.judgement.verdict.value
+    found = evidence.judgement
+    if found is None:
+        return _Said("failed", runner.message)
+    return _Said(found.verdict.value, found.why, found.expected != NOT_APPLICABLE)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from labkit import stats
 from labkit.errors import NotMeasured
 from labkit.evidence.evidence import NOT_APPLICABLE, Judgement
 from labkit.evidence.relations import Data, Relation
@@ -22,6 +23,8 @@ class NotApplicable:
     reason: str
 
 
+ALL_WORK_ALONE = "all ranks' work, by one alone"
+ALL_WORK_TOGETHER = "all ranks' work, side by side"
 Expected = Mapping[Tier, Verdict | NotApplicable]
 GPU_TIERS = (Tier.SEVERAL_GPUS, Tier.SEVERAL_SLICES, Tier.WHOLE_GPU, Tier.SLICE)
 
@@ -36,6 +39,8 @@ class Check:
         source: where the band comes from.
         expected: what each tier should show; a tier may rightly expect the opposite.
         emulated: why an emulated slice cannot be asked; None where it can.
+        least_gain: how many times as much the ranks must get done side by side as one alone, in the
+            same rounds, before the relation can be asked of CPU cores.
     """
 
     key: str
@@ -44,6 +49,7 @@ class Check:
     source: str
     expected: Expected
     emulated: NotApplicable | None = None
+    least_gain: float = 0.0
 
     def expects(self, tier: Tier, *, emulated: bool = False) -> Verdict | NotApplicable:
         """What a tier should show, or why it cannot be asked."""
@@ -61,8 +67,27 @@ class Check:
         expected = self.expects(tier, emulated=emulated)
         if isinstance(expected, NotApplicable):
             return Judgement(self.key, Verdict.UNDECIDED, expected.reason, NOT_APPLICABLE)
+        if too_little := self._too_little_gain(data):
+            return Judgement(self.key, Verdict.UNDECIDED, too_little, NOT_APPLICABLE)
         outcome = self.relation.judge(data)
         return Judgement(self.key, outcome.verdict, outcome.why, expected.value)
+
+    def _too_little_gain(self, data: Data) -> str:
+        """Why this machine's cores cannot be asked; empty where they can.
+
+        The lower end of the gain's interval counts: cores free now and then decide nothing.
+        """
+        alone, together = data.get(ALL_WORK_ALONE, ()), data.get(ALL_WORK_TOGETHER, ())
+        if not alone or not together:
+            return ""
+        low, high = (float(end) for end in stats.interval(alone, together))
+        if low >= self.least_gain:
+            return ""
+        return (
+            f"side by side its ranks got {low:.1f} to {high:.1f} times as much done as one alone, "
+            f"before they sent anything, and not surely {self.least_gain:g} times: "
+            "a core is missing, busy, or half of another (hyperthreads)"
+        )
 
 
 def everywhere(verdict: Verdict) -> Expected:

@@ -113,6 +113,7 @@ class Readings:
             peak_mib=first.facts.get("peak_mib"),
             cpu_per_copy=first.facts.get("cpu_per_copy"),
             sensors=dict(first.facts.get("sensors", {})),
+            side_by_side=dict(first.facts.get("side_by_side", {})),
             versions=dict(first.versions),
             date=self.began,
             stopped=stopped,

@@ -15,6 +15,7 @@ from labkit.errors import NotMeasured, StudentError
 from labkit.evidence.evidence import Point
 from labkit.machine.device import tier_of
 from labkit.machine.memory import PeakMemory, largest_that_fits
+from labkit.machine.side_by_side import SideBySide
 from labkit.measuring.measure import peak_async, ranks_async
 from labkit.measuring.sharing import Way, share_async
 from labkit.panel.experiment import MeasuringStep, Report, Value, reader
@@ -58,13 +59,15 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
         name: _warm(name, work, clock, fixed=barrier is not None) for name, work in works.items()
     }
     samples: dict[str, Any] = {name: [] for name in works}
-    sensors = sensors_of(torch)
+    sensors, cores = sensors_of(torch), SideBySide(torch)
     for turns in timing_loop(works, range(times), clock):
         sensors.read()
+        cores.measure()
         for turn in turns:
             samples[turn.name].append(turn.seconds)
-    how = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
-    return {**samples, HOW: {**how, "sensors": sensors.summary()}}
+    how: dict[str, Any] = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
+    how |= {"sensors": sensors.summary(), "side_by_side": cores.summary()}
+    return {**samples, HOW: how}
 
 
 def _l2_bytes(torch: Any) -> int:
@@ -109,6 +112,7 @@ class _Once:
             cold=how.get("cold", False),
             warmup_s=tuple(how.get("warmup", {}).get(label, ())),
             sensors=how.get("sensors", {}),
+            side_by_side=how.get("side_by_side", {}),
             ranks=self._n,
             link=self._link or found.link,
             setting=dict(said[0])

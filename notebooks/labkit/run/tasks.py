@@ -14,6 +14,7 @@ from typing import Any
 from labkit import stats
 from labkit.errors import LabError
 from labkit.machine.sensors import Sensors
+from labkit.machine.side_by_side import SideBySide
 from labkit.records import Verdict
 from labkit.run import source
 from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_loop, warm_up
@@ -96,10 +97,11 @@ def _rounds(
     """Time until the rounds are done, a look decides, or the job's time budget is spent."""
     times: dict[str, list[float]] = {name: [] for name in works}
     begun, cpu, done = time.perf_counter(), time.process_time(), 0
-    sensors = sensors_of(torch)
+    sensors, cores = sensors_of(torch), SideBySide(torch)
     for goal in job["looks"]:
         for turns in timing_loop(works, range(done, goal), clock, inner, block):
             sensors.read()
+            cores.measure()
             for turn in turns:
                 times[turn.name].append(turn.seconds)
             emit(
@@ -117,7 +119,8 @@ def _rounds(
         if len(job["looks"]) > 1 and _is_decided(torch, times, job, goal):
             break
     used = (time.process_time() - cpu) / max(time.perf_counter() - begun, 1e-9)
-    emit({"type": "usage", "cpu_per_copy": used, "sensors": sensors.summary()})
+    said = {"sensors": sensors.summary(), "side_by_side": cores.summary()}
+    emit({"type": "usage", "cpu_per_copy": used, **said})
 
 
 def sensors_of(torch: Any) -> Sensors:

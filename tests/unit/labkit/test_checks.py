@@ -4,7 +4,7 @@ import pytest
 
 from labkit.authoring.twins import TWINS
 from labkit.errors import NotMeasured
-from labkit.evidence.check import NotApplicable
+from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, NotApplicable
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.relations import AllOf, Exactly, RatioIn
 from labkit.records import Tier, Verdict
@@ -97,3 +97,31 @@ def test_one_slice_is_not_asked_about_its_isolation():
     judged = CHECKS["MIG-6"].judge({"crowded": [], "alone": []}, Tier.SLICE)
     assert judged.expected == "not applicable here"
     assert "inside one slice" in judged.why
+
+
+def on_cores(gain, speed_up):
+    """Series of DP-3 on a CPU on which two ranks get `gain` times as much done as one."""
+    work = [j / 50 for j in JITTER]
+    return {
+        "one rank": [speed_up * seconds for seconds in work],
+        "two ranks": work,
+        ALL_WORK_ALONE: [gain * seconds for seconds in work],
+        ALL_WORK_TOGETHER: work,
+    }
+
+
+@pytest.mark.parametrize("gain", [0.95, 1.0, 1.3])
+def test_two_ranks_on_one_core_are_not_asked_whether_they_are_faster(gain):
+    """Hyperthreads, or a core that others use, say nothing of data parallelism."""
+    judged = CHECKS["DP-3"].judge(on_cores(gain, 0.9), Tier.CPU)
+    assert judged.expected == "not applicable here"
+    assert f"{gain:.1f} times as much" in judged.why
+
+
+def test_on_two_free_cores_a_slow_second_rank_contradicts():
+    """With a core each, the same times are data parallelism's own fault; without figures, too."""
+    slow = on_cores(1.9, 0.9)
+    assert CHECKS["DP-3"].judge(slow, Tier.CPU).verdict is Verdict.CONTRADICTED
+    assert CHECKS["DP-3"].judge(on_cores(1.9, 1.8), Tier.CPU).verdict is Verdict.SUPPORTED
+    on_gpus = {name: slow[name] for name in ("one rank", "two ranks")}
+    assert CHECKS["DP-3"].judge(on_gpus, Tier.SEVERAL_GPUS).verdict is Verdict.CONTRADICTED

@@ -112,7 +112,7 @@ EXPERIMENTS = (
             base="cern6.epoch.full.4",
         ),
         check="DP-3",
-        data=reading.pair("two ranks", "one rank"),
+        data=reading.on_free_cores(reading.pair("two ranks", "one rank")),
         curves=ideal,
     ),
     Experiment(

@@ -82,7 +82,7 @@ EXPERIMENTS = (
         unit="x",
         asked=reading.lowest,
         check="MP-6",
-        data=u_curve,
+        data=reading.on_free_cores(u_curve),
         curves=without_waiting,
         log_x=True,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.panel.experiment import Points
@@ -41,6 +42,25 @@ def pair(first_name: str, second_name: str, index: int = 0) -> Callable[[Points]
             return {first_name: (), second_name: ()}
         a, b = points[index].records
         return {first_name: a.samples_s, second_name: b.samples_s}
+
+    return read
+
+
+def on_free_cores(series: Callable[[Points], Data]) -> Callable[[Points], Data]:
+    """The same series, and beside them what one rank and all ranks got done in the same rounds."""
+
+    def read(points: Points) -> Data:
+        record = points[0].records[0] if points and points[0].records else None
+        both = record.side_by_side if record else {}
+        gain = (
+            {
+                ALL_WORK_ALONE: [record.ranks * seconds for seconds in both["alone_s"]],
+                ALL_WORK_TOGETHER: both["together_s"],
+            }
+            if record and both
+            else {}
+        )
+        return {**series(points), **gain}
 
     return read
 
