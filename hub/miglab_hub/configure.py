@@ -200,6 +200,7 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.lab_id = settings.lab_id
         spawner.default_shape = settings.students.default_shape
         spawner.default_course = settings.students.default_course
+        spawner.course_titles = {n: course.title for n, course in settings.courses.items()}
         spawner.longest_wait_s = settings.pool.longest_wait_s
         spawner.create_timeout_s = settings.students.create_timeout_s
         spawner.simulated = settings.has_simulated_gpus

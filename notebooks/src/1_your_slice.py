@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Your slice
+# # 1. Your slice
 #
 # You share a GPU with others, and yet nobody else is on yours: the pool has cut a *slice* out of it,
 # with processors (SMs) and memory of its own, and gave it to this server alone.

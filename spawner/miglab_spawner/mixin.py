@@ -305,6 +305,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         env: dict[str, str] = super().get_env()
         env["MIGLAB_SHAPE"] = self._shape or CPU
         env["MIGLAB_COURSE"] = self._course
+        env["MIGLAB_COURSE_TITLE"] = self.course_titles.get(self._course) or self._course
         if self.student_api_url:
             env["MIGLAB_API"] = self.student_api_url
         if self.simulated:

@@ -75,6 +75,10 @@ class SpawnerTraits(LoggingConfigurable):
         False, help="Whether the GPUs are simulated; servers then see `MIGLAB_SIMULATED=1`."
     ).tag(config=True)
 
+    course_titles = Dict(
+        help="""The name of each course, for JupyterLab's start page; without one, its group's.""",
+    ).tag(config=True)
+
     says_simulated = Bool(
         True,
         help="""Whether the spawn page says that the pool's GPUs are simulated.

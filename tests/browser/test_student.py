@@ -35,13 +35,19 @@ def classmate(lab: TemporaryLab) -> Iterator[Callable[[str], Student]]:
 
 
 def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: TemporaryLab):
-    """Log in, choose 1g.5gb, JupyterLab opens, 1_your_slice runs, and its UUID is the ledger's."""
+    """Choose 1g.5gb, open 1_your_slice from the start page: its UUID is the ledger's."""
     sign_in(page, lab, "ada")
     picture(page, "spawn-page")
     start(page, "1g.5gb")
     page.wait_for_url("**/user/ada/lab**")
-    page.goto(f"{lab.settings.public_url}user/ada/lab/tree/notebooks/1_your_slice.ipynb")
-    page.get_by_role("heading", name="Your slice").click()  # the notebook is open
+    opened = page.get_by_role("tabpanel", name="Open lab")
+    expect(opened.get_by_text("You hold 1g.5gb: no time limit")).to_be_visible()
+    expect(opened.get_by_role("listitem")).to_have_count(6)
+    expect(page.get_by_text("Launcher")).to_have_count(0)
+    assert serious_problems(page, ".miglab-start") == []
+    picture(page, "start-page")
+    opened.get_by_role("button", name="1. Your slice").press("Enter")
+    page.get_by_role("heading", name="1. Your slice").click()  # the notebook is open
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.locator("[data-command='runmenu:run-all']").click()
     printed = page.locator(".jp-OutputArea-output")

@@ -91,8 +91,8 @@ def test_the_lab_says_how_often_to_report(
 def test_the_page_names_every_route():
     """As a person would call them."""
     listed = re.findall(r"`(?:GET|POST) (miglab/\S+)`", PAGE)
-    patterns = [pattern for pattern, *_ in routes(None)]  # type: ignore[arg-type]
-    assert len(listed) == len(ACTS) + 2
+    patterns = [pattern for pattern, *_ in routes(None, dict)]  # type: ignore[arg-type]
+    assert len(listed) == len(ACTS) + 3
     for path in listed:
         assert any(re.fullmatch(pattern, path) for pattern in patterns), path
     for pattern in patterns:

@@ -1,11 +1,14 @@
 """The extension as Jupyter Server knows it: settings, routes, start and stop."""
 
 import os
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Float, default
+from traitlets import Float, Unicode, default
 
+from miglab_jupyterlab.course import course
 from miglab_jupyterlab.handlers import routes
 from miglab_jupyterlab.hub import HubClient
 from miglab_jupyterlab.keeper import Keeper, Pace
@@ -43,6 +46,11 @@ class LeaseExtension(ExtensionApp):
         10.0, min=0.1, help="Seconds that one answer of the pool may take; then it is silent."
     ).tag(config=True)
 
+    notebooks = Unicode(
+        "notebooks",
+        help="Folder of the course's notebooks, which the start page lists, below the server's.",
+    ).tag(config=True)
+
     @default("interval_s")
     def _as_the_lab_says(self) -> float:
         return float(os.environ.get("MIGLAB_REPORT_S") or 15.0)
@@ -60,10 +68,15 @@ class LeaseExtension(ExtensionApp):
         shape = os.environ.get("MIGLAB_SHAPE", CPU) if has_slice else CPU
         settings = self.serverapp.web_app.settings
         self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log)
+        title = os.environ.get("MIGLAB_COURSE_TITLE", "")
+        root = Path(self.serverapp.root_dir)
+        self.course = partial(course, title, root, self.notebooks.strip("/"))
+        if pool is not None and title:
+            settings.setdefault("page_config_data", {})["miglabCourse"] = title
 
     def initialize_handlers(self) -> None:
         """Put the routes up; the base URL is added by Jupyter Server."""
-        self.handlers.extend(routes(self.keeper))
+        self.handlers.extend(routes(self.keeper, self.course))
 
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
         """The event loop runs: begin."""

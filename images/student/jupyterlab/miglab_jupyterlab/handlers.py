@@ -7,12 +7,14 @@
 | ``POST miglab/api/cancel``, ``requeue``, ``forget`` | of the ticket: the same |
 | ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
 | ``POST miglab/api/read`` | puts a message away |
+| ``GET miglab/api/course`` | the notebooks, and how far one is (`miglab_jupyterlab.course`) |
 | ``GET miglab/api/watch`` | a websocket: the same after each round; takes what a tab reports |
 
 A websocket, and neither server-sent events nor a long poll: a browser opens only six plain
 connections to one address, so the seventh tab of JupyterLab would hang.
 """
 
+import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,6 +50,21 @@ class ShowHandler(_LeaseHandler):
     async def get(self) -> None:
         """How the lease stands."""
         self.finish(json.dumps(self.keeper.shown()))
+
+
+class CourseHandler(APIHandler):
+    """``GET miglab/api/course``."""
+
+    auth_resource = AUTH_RESOURCE
+
+    def initialize(self, course: Callable[[], dict[str, Any]]) -> None:
+        self.course = course
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """The notebooks; files are read beside everything else."""
+        self.finish(json.dumps(await asyncio.to_thread(self.course)))
 
 
 class ActHandler(_LeaseHandler):
@@ -145,11 +162,14 @@ ACTS: dict[str, Act] = {
 }
 
 
-def routes(keeper: Keeper) -> list[tuple[str, type, dict[str, Any]]]:
+def routes(
+    keeper: Keeper, course: Callable[[], dict[str, Any]]
+) -> list[tuple[str, type, dict[str, Any]]]:
     """The handlers, below the server's base URL."""
     given = {"keeper": keeper}
     return [
         ("miglab/api/lease", ShowHandler, given),
+        ("miglab/api/course", CourseHandler, {"course": course}),
         (f"miglab/api/({'|'.join(ACTS)})", ActHandler, given),
         ("miglab/api/watch", WatchHandler, given),
     ]

@@ -8,6 +8,7 @@ import { lostQuestion } from './lost.js';
 import { messageCards } from './messages.js';
 import { offerCard } from './offer.js';
 import { panel } from './panel.js';
+import { courseTitle, openStart, startPage } from './start.js';
 import { statusItem } from './status.js';
 import { hasGone, warningCard } from './warning.js';
 import { words } from './words.js';
@@ -51,6 +52,12 @@ function leasePlugin(lab, style, lost) {
       };
       place(site, parts, { statusBar, restorer });
       addCommands(site, parts, palette);
+      if (courseTitle()) {
+        const showPanel = () => app.commands.execute('miglab:panel');
+        parts.start = startPage(site, actions, showPanel);
+        openStart(site, parts.start);
+        palette?.addItem({ command: 'miglab:start', category: trans.__('GPU slice') });
+      }
       run(site, parts, lost);
     }
   };
@@ -106,6 +113,10 @@ function makeActions({ app, lab, trans, connection, documents }) {
     requeue: () => connection.act('requeue'),
     forget: () => connection.act('forget'),
     read: message => connection.act('read', { message }),
+    toHome: () => {
+      const { hubHost = '', hubPrefix } = app.paths.urls;
+      window.location.assign(`${hubHost}${hubPrefix ?? '/hub/'}home`);
+    },
     toHub: () => {
       const { hubHost = '', hubPrefix, hubUser, hubServerName } = app.paths.urls;
       const server = ['spawn', hubUser, hubServerName].filter(Boolean).map(encodeURIComponent);
@@ -161,6 +172,9 @@ function run({ app, connection, documents, say }, parts, lost) {
   const follow = follower(app);
   const render = () => {
     const view = connection.now();
+    if (view) {
+      parts.start?.render(view);
+    }
     if (!view || (!parts.isPlaced && view.state === 'none' && !view.ticket && !view.messages.length)) {
       return;
     }

@@ -1,0 +1,168 @@
+// The start page: what this server holds, the course's notebooks and how far one is, and how to go
+// on.  It is what JupyterLab opens on, unless something else is open already.
+
+import { button, make, setText } from './dom.js';
+
+const REFRESH_MS = 20000;
+const NARROW_PX = 720; // there the file browser would leave no room
+
+export function startPage({ app, lab, trans, connection, say }, actions, showPanel) {
+  const title = courseTitle();
+  const slice = make('p', { class: 'miglab-now' });
+  const details = button(trans.__('Details, more time, release'), showPanel, () => undefined);
+  const toHub = button(trans.__('Choose a slice…'), actions.toHome, () => undefined);
+  const list = make('ol', { class: 'miglab-notebooks' });
+  const handedIn = make('p');
+  const problem = make('p', { role: 'alert', class: 'miglab-problem' });
+  const heading = make('h1', { tabindex: '-1' }, title);
+  const node = make(
+    'section',
+    { class: 'miglab-start', 'aria-label': title, tabindex: '-1' },
+    heading,
+    section(trans.__('Your GPU slice'), slice, make('div', { class: 'miglab-buttons' }, details, toHub)),
+    section(trans.__('Notebooks'), list, problem),
+    section(trans.__('How to…'), howTo(trans, handedIn))
+  );
+
+  const refresh = async () => {
+    const { makeRequest } = lab.services.ServerConnection;
+    const settings = app.serviceManager.serverSettings;
+    const answer = await makeRequest(`${settings.baseUrl}miglab/api/course`, {}, settings);
+    if (!answer.ok) {
+      throw new Error(trans.__('The list of notebooks cannot be read now.'));
+    }
+    show(await answer.json());
+  };
+
+  const show = ({ notebooks, handed_in }) => {
+    setText(problem, notebooks.length ? '' : trans.__('There are no notebooks yet. They will be listed here.'));
+    const items = notebooks.map(one => make('li', {}, link(one), make('span', {}, progress(one))));
+    if (items.map(item => item.textContent).join() !== list.textContent || !list.children.length) {
+      const focused = [...list.children].findIndex(item => item.contains(document.activeElement));
+      list.replaceChildren(...items);
+      items[focused]?.querySelector('button').focus();
+    }
+    const at = handed_in && new Date(handed_in).toLocaleString();
+    setText(handedIn, at ? trans.__('You last made hand-in.zip on %1.', at) : '');
+  };
+
+  const link = ({ path, title: name }) =>
+    button(name, () => app.commands.execute('docmanager:open', { path }), fail, 'miglab-link');
+
+  const fail = message => setText(problem, message);
+
+  const progress = ({ experiments, measured, explained }) => {
+    if (!experiments) {
+      return '';
+    }
+    if (explained === experiments) {
+      return trans.__('✓ done');
+    }
+    return measured
+      ? trans.__('%1 of %2 experiments measured, %3 explained', measured, experiments, explained)
+      : trans._n('%1 experiment, not started', '%1 experiments, not started', experiments);
+  };
+
+  return {
+    node,
+    title,
+    refresh: () => void refresh().catch(error => fail(error.message)),
+    render: view => {
+      setText(slice, now(trans, say, view));
+      details.hidden = view.state === 'none' && !view.ticket;
+      toHub.hidden = view.state !== 'none' || Boolean(view.ticket);
+    }
+  };
+}
+
+/** What the server says of the course; empty where this is no server of a lab. */
+export function courseTitle() {
+  const data = document.getElementById('jupyter-config-data')?.textContent ?? '{}';
+  return JSON.parse(data).miglabCourse ?? '';
+}
+
+/** Open the page in the main area, behind whatever JupyterLab restores there. */
+export function openStart({ app, lab, trans }, page) {
+  const { Widget } = lab.widgets;
+  let widget = null;
+  const open = activate => {
+    if (!widget || widget.isDisposed) {
+      widget = new Widget({ node: page.node });
+      widget.id = 'miglab-start';
+      widget.title.label = page.title;
+      widget.title.closable = true;
+      app.shell.add(widget, 'main', { activate });
+    } else if (activate) {
+      app.shell.activateById(widget.id);
+    }
+    page.refresh();
+  };
+  app.commands.addCommand('miglab:start', {
+    label: trans.__('Course: start page'),
+    execute: () => open(true)
+  });
+  // JupyterLab makes its launcher in the next moment, if the main area is still empty.
+  void app.restored.then(() => {
+    const isFirst = [...app.shell.widgets('main')].length === 0;
+    open(isFirst);
+    if (isFirst && window.innerWidth < NARROW_PX) {
+      app.shell.collapseLeft?.();
+    }
+  });
+  const isSeen = () => widget?.isVisible && document.visibilityState === 'visible';
+  setInterval(() => isSeen() && page.refresh(), REFRESH_MS);
+}
+
+function section(name, ...children) {
+  return make('section', {}, make('h2', {}, name), ...children);
+}
+
+function now(trans, say, view) {
+  const problem = say.problem(view);
+  if (problem) {
+    return problem;
+  }
+  if (view.state === 'held') {
+    const { lease, shape } = view;
+    return trans.__('You hold %1: %2; %3.', shape, say.time(lease.left_s), say.waiting(lease.others_wait));
+  }
+  if (view.ticket) {
+    return trans.__('You are waiting: %1.', say.ticket(view.ticket));
+  }
+  if (view.state === 'none') {
+    return trans.__('This server has no GPU slice. Notebooks run on the CPU.');
+  }
+  return view.state === 'unknown' ? '' : trans.__('Your GPU slice has been released.');
+}
+
+/** One entry for each thing to do; each says where the button is. */
+function howTo(trans, handedIn) {
+  const entry = (name, text, ...more) => make('div', {}, make('dt', {}, name), make('dd', {}, text, ...more));
+  return make(
+    'dl',
+    {},
+    entry(
+      trans.__('get a GPU slice'),
+      trans.__(
+        'Stop this server on the hub’s home page, start it again and choose a shape. If no slice is free, you join the queue. You can start without a GPU meanwhile and keep your position; a message appears here when your slice is ready.'
+      )
+    ),
+    entry(
+      trans.__('keep it longer'),
+      trans.__(
+        'The panel “GPU slice” at the right shows how much time is left, and extends it. Before a slice is reclaimed, a warning appears and your open documents are saved.'
+      )
+    ),
+    entry(
+      trans.__('give it back'),
+      trans.__('Press “Release” in the same panel when you are done. Your files are kept.')
+    ),
+    entry(
+      trans.__('hand in'),
+      trans.__(
+        'Save your notebooks and run the last cell of one of them, labkit.hand_in(). It makes the file hand-in.zip, and shows a link to download it.'
+      ),
+      handedIn
+    )
+  );
+}

@@ -1,0 +1,104 @@
+"""The notebooks of the course in their order, and how far this student is with each.
+
+Read from the files alone, by whoever opens the start page; nothing of it is sent anywhere.  What
+counts as done is what `labkit` wrote beside the notebooks.  Must not import labkit: an image may
+have notebooks and no labkit.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+EXPERIMENT = re.compile(r"""labkit\.experiment\(\s*["']([\w.+-]+)["']""")
+EVIDENCE = "evidence"
+HAND_IN = "hand-in.zip"
+LARGEST = 16 << 20  # bytes; what is larger is listed without being read
+MOST = 100
+
+
+def course(title: str, root: Path, folder: str) -> dict[str, Any]:
+    """What the start page shows.
+
+    Args:
+        title: the course's name.
+        root: where the server's paths start.
+        folder: of the notebooks, below ``root``.
+
+    Returns:
+        ``title``; ``notebooks``, each with ``path``, ``title``, and how many ``experiments`` it
+        has, how many are ``measured`` and how many ``explained``; ``handed_in``: when the zip to
+        hand in was made (ISO 8601), or None.
+    """
+    where = root / folder
+    states = _evidence(where / EVIDENCE)
+    found = sorted(file for file in where.glob("*.ipynb") if file.is_file())[:MOST]
+    return {
+        "title": title,
+        "notebooks": [_notebook(file, f"{folder}/{file.name}", states) for file in found],
+        "handed_in": _made_at(where / HAND_IN),
+    }
+
+
+def _notebook(file: Path, path: str, states: dict[str, bool]) -> dict[str, Any]:
+    cells = list(_cells(file))
+    keys = {key for cell in cells for key in EXPERIMENT.findall(cell)}
+    return {
+        "path": path,
+        "title": _heading(cells) or file.stem.replace("_", " "),
+        "experiments": len(keys),
+        "measured": len(keys & states.keys()),
+        "explained": sum(states.get(key, False) for key in keys),
+    }
+
+
+def _cells(file: Path) -> Iterator[str]:
+    """The cells' texts; none of a notebook that cannot be read."""
+    data = _json(file)
+    cells = data.get("cells") if isinstance(data, dict) else None
+    for cell in cells if isinstance(cells, list) else ():
+        source = cell.get("source", "") if isinstance(cell, dict) else ""
+        yield "".join(map(str, source)) if isinstance(source, list) else str(source)
+
+
+def _heading(cells: list[str]) -> str:
+    """The first heading of the first cell that has one."""
+    for cell in cells:
+        if found := re.search(r"^#\s+(.+)$", cell, re.MULTILINE):
+            return found[1].strip()
+    return ""
+
+
+def _evidence(folder: Path) -> dict[str, bool]:
+    """Each experiment that was measured by hand, and whether it is explained."""
+    found = {}
+    for file in sorted(folder.glob("*.json"))[:MOST]:
+        said = _json(file)
+        if isinstance(said, dict) and _is_students(said):
+            found[file.stem] = bool(str(said.get("explanation") or "").strip())
+    return found
+
+
+def _is_students(said: dict[str, Any]) -> bool:
+    """Whether it may count as the student's own: predicted, run by hand, measured here."""
+    was_run = bool(said.get("points")) and not said.get("headless")
+    return was_run and said.get("prediction") is not None and said.get("replayed_from") is None
+
+
+def _json(file: Path) -> Any:
+    """What a file says; None if it says nothing that can be read."""
+    try:
+        if file.stat().st_size > LARGEST:
+            return None
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _made_at(file: Path) -> str | None:
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat()
+    except OSError:
+        return None

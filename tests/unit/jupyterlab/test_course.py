@@ -1,0 +1,72 @@
+"""What the start page lists: the notebooks in their order, and how far the student is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miglab_jupyterlab.course import course
+
+
+def notebook(*cells: str) -> str:
+    made = [{"cell_type": "code", "source": text.splitlines(keepends=True)} for text in cells]
+    return json.dumps({"cells": made})
+
+
+def evidence(explanation: str = "", **more: Any) -> str:
+    said = {"points": [1], "prediction": {}, "explanation": explanation, **more}
+    return json.dumps(said)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "notebooks"
+    (folder / "evidence").mkdir(parents=True)
+    two = 'labkit.experiment("T-1", step)\nx = labkit.experiment(\n    "T-2", step)'
+    (folder / "2_second.ipynb").write_text(notebook("no heading here"))
+    (folder / "1_first.ipynb").write_text(notebook("# Your slice\n\ntext", two))
+    return tmp_path
+
+
+def test_notebooks_come_in_order_with_their_headings(root: Path) -> None:
+    """Titles are the first headings; a notebook without one is called by its file."""
+    found = course("Lab", root, "notebooks")
+    assert [(one["path"], one["title"]) for one in found["notebooks"]] == [
+        ("notebooks/1_first.ipynb", "Your slice"),
+        ("notebooks/2_second.ipynb", "2 second"),
+    ]
+    assert (found["title"], found["handed_in"]) == ("Lab", None)
+
+
+def test_what_is_done_is_counted(root: Path) -> None:
+    """Measured by hand counts, explained counts more; a headless or damaged file counts nothing."""
+    folder = root / "notebooks/evidence"
+    (folder / "T-1.json").write_text(evidence("because"))
+    (folder / "T-2.json").write_text(evidence("", headless=True))
+    (folder / "T-3.json").write_text("{")
+    first, second = course("Lab", root, "notebooks")["notebooks"]
+    assert (first["experiments"], first["measured"], first["explained"]) == (2, 1, 1)
+    assert (second["experiments"], second["measured"]) == (0, 0)
+    (folder / "T-2.json").write_text(evidence(" "))
+    first, _ = course("Lab", root, "notebooks")["notebooks"]
+    assert (first["measured"], first["explained"]) == (2, 1)
+
+
+def test_a_hand_in_is_told_by_its_time(root: Path) -> None:
+    """The page says when the zip was made."""
+    (root / "notebooks/hand-in.zip").write_bytes(b"")
+    assert course("Lab", root, "notebooks")["handed_in"] is not None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 3}', '{"cells": [3, {"source": 4}]}'])
+def test_a_damaged_notebook_is_still_listed(root: Path, text: str) -> None:
+    """Whatever is in a file, the page shows."""
+    (root / "notebooks/1_first.ipynb").write_text(text)
+    first, _ = course("Lab", root, "notebooks")["notebooks"]
+    assert (first["title"], first["experiments"]) == ("1 first", 0)
+
+
+def test_no_folder_is_no_notebook(tmp_path: Path) -> None:
+    """A course without notebooks has an empty list."""
+    assert course("Lab", tmp_path, "notebooks")["notebooks"] == []
