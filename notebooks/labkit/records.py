@@ -119,8 +119,8 @@ class Measurement:
     the host's time to queue the call. `sensors` are the GPU's own readings meanwhile: lowest and
     highest clock (MHz), power (W), temperature (°C), and NVML's busy share (%). `side_by_side` are
     the seconds that the same piece of work took one rank alone and all ranks together, in the same
-    rounds; empty where each rank has a device of its own. `stopped` says in words why a run ended
-    early, and is None for a complete one.
+    rounds, and the share of a core that the first had meanwhile; empty where each rank has a device
+    of its own. `stopped` says in words why a run ended early, and is None for a complete one.
     """
 
     name: str

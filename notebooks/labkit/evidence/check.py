@@ -25,6 +25,8 @@ class NotApplicable:
 
 ALL_WORK_ALONE = "all ranks' work, by one alone"
 ALL_WORK_TOGETHER = "all ranks' work, side by side"
+CORE_SHARE = "share of a core"
+LEAST_CORE_SHARE = 0.9  # less, and somebody else computes on it, too
 Expected = Mapping[Tier, Verdict | NotApplicable]
 GPU_TIERS = (Tier.SEVERAL_GPUS, Tier.SEVERAL_SLICES, Tier.WHOLE_GPU, Tier.SLICE)
 
@@ -67,27 +69,36 @@ class Check:
         expected = self.expects(tier, emulated=emulated)
         if isinstance(expected, NotApplicable):
             return Judgement(self.key, Verdict.UNDECIDED, expected.reason, NOT_APPLICABLE)
-        if too_little := self._too_little_gain(data):
-            return Judgement(self.key, Verdict.UNDECIDED, too_little, NOT_APPLICABLE)
+        if self.least_gain and (why_not := no_free_cores(data, self.least_gain)):
+            return Judgement(self.key, Verdict.UNDECIDED, why_not, NOT_APPLICABLE)
         outcome = self.relation.judge(data)
         return Judgement(self.key, outcome.verdict, outcome.why, expected.value)
 
-    def _too_little_gain(self, data: Data) -> str:
-        """Why this machine's cores cannot be asked; empty where they can.
 
-        The lower end of the gain's interval counts: cores free now and then decide nothing.
-        """
-        alone, together = data.get(ALL_WORK_ALONE, ()), data.get(ALL_WORK_TOGETHER, ())
-        if not alone or not together:
-            return ""
-        low, high = (float(end) for end in stats.interval(alone, together))
-        if low >= self.least_gain:
-            return ""
+def no_free_cores(data: Data, least_gain: float) -> str:
+    """Why the ranks did not have a core each; empty where they had, or had devices of their own.
+
+    Args:
+        data: with what one rank and all of them got done in the same rounds, on CPU cores.
+        least_gain: how many times as much, by the lower end of the interval: cores that are free
+            now and then decide nothing.
+    """
+    alone, together = data.get(ALL_WORK_ALONE, ()), data.get(ALL_WORK_TOGETHER, ())
+    if not alone or not together:
+        return ""
+    if (share := stats.median(data[CORE_SHARE])) < LEAST_CORE_SHARE:
         return (
-            f"side by side its ranks got {low:.1f} to {high:.1f} times as much done as one alone, "
-            f"before they sent anything, and not surely {self.least_gain:g} times: "
-            "a core is missing, busy, or half of another (hyperthreads)"
+            f"a rank had {share:.0%} of a core while all of them worked, side by side: something "
+            "else computes on this machine's cores, or there are fewer than ranks"
         )
+    low, high = (float(end) for end in stats.interval(alone, together))
+    if low >= least_gain:
+        return ""
+    return (
+        f"side by side its ranks got {low:.1f} to {high:.1f} times as much done as one alone, "
+        f"before they sent anything, and not surely {least_gain:g} times: "
+        "a core is missing, busy, or half of another (hyperthreads)"
+    )
 
 
 def everywhere(verdict: Verdict) -> Expected:

@@ -105,6 +105,31 @@ class AllOf:
         return Outcome(Verdict.SUPPORTED, "; ".join(outcome.why for outcome in outcomes))
 
 
+@dataclass(frozen=True)
+class ForBoth:
+    """A claim that something exists: supported by what was picked, refuted only by the luckiest.
+
+    An unlucky pick then leaves open whether another would have done.
+    """
+
+    picked: Relation
+    favoured: Relation
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.picked.needs, *self.favoured.needs)))
+
+    def judge(self, data: Data) -> Outcome:
+        """What the pick says; its contradiction counts if the favoured one's does, too."""
+        said = self.picked.judge(data)
+        if said.verdict is not Verdict.CONTRADICTED:
+            return said
+        other = self.favoured.judge(data)
+        if other.verdict is Verdict.CONTRADICTED:
+            return said
+        return Outcome(Verdict.UNDECIDED, f"{said.why}, which does not decide it: {other.why}")
+
+
 def greater(a: str, b: str, factor: float = 1.0) -> RatioIn:
     """The series a is more than `factor` times b; a factor of 1 is asked for with a margin."""
     return RatioIn(a, b, (factor, float("inf")), _margin(factor))
@@ -120,6 +145,14 @@ def _margin(factor: float) -> float:
     return MARGIN if factor == 1.0 else 0.0
 
 
-def dips(first: str, best: str, last: str) -> AllOf:
-    """A U: the best in the middle is lower than either end."""
-    return AllOf((less(best, first), less(best, last)))
+def dips(first: str, best: str, lowest: str, last: str) -> ForBoth:
+    """A U: something in the middle is lower than either end.
+
+    Args:
+        first: one end.
+        best: what was picked in the middle before the rounds that are judged.
+        lowest: the middle's lowest in these rounds, which chance favours.
+        last: the other end.
+    """
+    picked, favoured = (AllOf((less(one, first), less(one, last))) for one in (best, lowest))
+    return ForBoth(picked, favoured)

@@ -27,6 +27,7 @@ class SideBySide:
         self._ranks: Any = torch.distributed if _is_about_cores(torch) else None
         self._alone_s: list[float] = []
         self._together_s: list[float] = []
+        self._core_share: list[float] = []
         if self._ranks is not None:
             self._first = self._ranks.get_rank() == 0
             self._factor, self._product = (torch.full((SIZE, SIZE), 1.0 / SIZE) for _ in range(2))
@@ -45,21 +46,27 @@ class SideBySide:
         if self._ranks is not None:
             self._alone_s.append(self._timed(works=self._first))
             self._together_s.append(self._timed(works=True))
+            self._core_share.append(self._share)
 
     def _timed(self, *, works: bool) -> float:
         """Seconds until the last rank is done."""
         self._ranks.barrier()
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.thread_time()
         for _ in range(self._calls if works else 0):
             self._torch.mm(self._factor, self._factor, out=self._product)
+        self._share = (time.thread_time() - used) / (time.perf_counter() - begun)
         self._ranks.barrier()
         return time.perf_counter() - begun
 
     def summary(self) -> dict[str, list[float]]:
-        """Seconds of every round; empty where the ranks have devices of their own."""
+        """Seconds of every round, and the share of a core that the first rank had while all worked.
+
+        Empty where the ranks have devices of their own.
+        """
         if not self._alone_s:
             return {}
-        return {"alone_s": self._alone_s, "together_s": self._together_s}
+        seconds = {"alone_s": self._alone_s, "together_s": self._together_s}
+        return {**seconds, "core_share": self._core_share}
 
 
 def _is_about_cores(torch: Any) -> bool:

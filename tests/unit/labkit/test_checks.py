@@ -4,7 +4,7 @@ import pytest
 
 from labkit.authoring.twins import TWINS
 from labkit.errors import NotMeasured
-from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, NotApplicable
+from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE, NotApplicable
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.relations import AllOf, Exactly, RatioIn
 from labkit.records import Tier, Verdict
@@ -53,7 +53,9 @@ def test_what_is_right_is_supported(check):
             "part, in proportion": [0.95 * j for j in JITTER],
         }
     elif check.key == "MP-6":
-        data = {"1 micro-batch": JITTER, "the best": [j / 2 for j in JITTER], "the most": JITTER}
+        half = [j / 2 for j in JITTER]
+        ends = dict.fromkeys(("1 micro-batch", "the most"), JITTER)
+        data = {**ends, "the best": half, "the lowest": half}
     else:
         data = good_data(check.relation)
     assert check.relation.judge(data).verdict is Verdict.SUPPORTED
@@ -99,7 +101,7 @@ def test_one_slice_is_not_asked_about_its_isolation():
     assert "inside one slice" in judged.why
 
 
-def on_cores(gain, speed_up):
+def on_cores(gain, speed_up, share=1.0):
     """Series of DP-3 on a CPU on which two ranks get `gain` times as much done as one."""
     work = [j / 50 for j in JITTER]
     return {
@@ -107,6 +109,7 @@ def on_cores(gain, speed_up):
         "two ranks": work,
         ALL_WORK_ALONE: [gain * seconds for seconds in work],
         ALL_WORK_TOGETHER: work,
+        CORE_SHARE: [share] * len(work),
     }
 
 
@@ -116,6 +119,23 @@ def test_two_ranks_on_one_core_are_not_asked_whether_they_are_faster(gain):
     judged = CHECKS["DP-3"].judge(on_cores(gain, 0.9), Tier.CPU)
     assert judged.expected == "not applicable here"
     assert f"{gain:.1f} times as much" in judged.why
+
+
+def test_ranks_that_share_their_cores_with_others_are_not_asked_either():
+    """A second process wins time from a busy neighbour, so that the gain alone looks well."""
+    judged = CHECKS["DP-3"].judge(on_cores(1.9, 0.9, share=0.6), Tier.CPU)
+    assert judged.expected == "not applicable here"
+    assert "60% of a core" in judged.why
+
+
+def test_an_unlucky_pick_of_the_best_does_not_refute_a_u():
+    """Only when no number of micro-batches in the middle is lower is it contradicted."""
+    flat, low = [1.2 * j for j in JITTER], [j / 2 for j in JITTER]
+    ends = dict.fromkeys(("1 micro-batch", "the most"), JITTER)
+    check = CHECKS["MP-6"]
+    for lowest, verdict in ((low, Verdict.UNDECIDED), (flat, Verdict.CONTRADICTED)):
+        judged = check.judge({**ends, "the best": flat, "the lowest": lowest}, Tier.CPU)
+        assert judged.verdict is verdict
 
 
 def test_on_two_free_cores_a_slow_second_rank_contradicts():

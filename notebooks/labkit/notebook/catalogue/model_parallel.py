@@ -16,14 +16,16 @@ def of_one_rank(points: Points) -> Data:
 
 
 def u_curve(points: Points) -> Data:
-    """The ends and the best between: chosen in the warm-up, judged in the rounds."""
+    """The ends, the best between by the warm-up, and the lowest between by the rounds."""
 
     def warm(point: Point) -> float:
         record = point.records[0]
         return statistics.median(record.warmup_s or record.samples_s)
 
-    picked = (points[0], min(points[1:-1], key=warm), points[-1])
-    names = ("1 micro-batch", "the best", "the most")
+    between = points[1:-1]
+    lowest = min(between, key=lambda point: point.records[0].median_s)
+    picked = (points[0], min(between, key=warm), lowest, points[-1])
+    names = ("1 micro-batch", "the best", "the lowest", "the most")
     return {name: one.records[0].samples_s for name, one in zip(names, picked, strict=True)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER
+from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.panel.experiment import Points
@@ -51,16 +51,15 @@ def on_free_cores(series: Callable[[Points], Data]) -> Callable[[Points], Data]:
 
     def read(points: Points) -> Data:
         record = points[0].records[0] if points and points[0].records else None
-        both = record.side_by_side if record else {}
-        gain = (
-            {
-                ALL_WORK_ALONE: [record.ranks * seconds for seconds in both["alone_s"]],
-                ALL_WORK_TOGETHER: both["together_s"],
-            }
-            if record and both
-            else {}
-        )
-        return {**series(points), **gain}
+        if record is None or not record.side_by_side:
+            return series(points)
+        both = record.side_by_side
+        return {
+            **series(points),
+            ALL_WORK_ALONE: [record.ranks * seconds for seconds in both["alone_s"]],
+            ALL_WORK_TOGETHER: both["together_s"],
+            CORE_SHARE: both["core_share"],
+        }
 
     return read
 
