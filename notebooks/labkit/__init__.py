@@ -12,6 +12,7 @@ from labkit.evidence import published
 from labkit.exercises import networks, packing, roofline
 from labkit.machine import parts
 from labkit.machine.profile import profile_of
+from labkit.machine.tensor_memory import count_step
 from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
@@ -56,6 +57,7 @@ __all__ = [
     "compared_step",
     "computed_step",
     "copies_step",
+    "count_step",
     "count_visible",
     "crowd_step",
     "errors",

@@ -211,101 +211,180 @@ labkit.cite("dettmers")
 # few weights, many activations.
 
 # %% [markdown]
-# ## MP-5: how much bigger a model fits
+# ## Exercise 2: a memory ledger
 #
-# Adam in fp32 needs 16 bytes a parameter: weight, gradient and two moments. And that is not all: activations wait
-# for the backward pass, and what is split must be exchanged. The network here is a pair of layers: the first
-# split by columns, the second by rows. Each of two ranks holds half of either matrix, but *all* of the input,
-# the normalisation before it, and a buffer for the sum of the outputs. One rank is tried, the other is its mirror image.
-# The largest size is found by bisection, **each try in a process of its own**:
-# on a MIG slice an out-of-memory error may leave torch in a state nobody should go on with.
+# Before you split a model, know what fills the memory. The network is `depth` blocks, each two matrices without bias:
+# `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimiser is Adam, and a step has so many rows.
+# (Read both with `labkit.networks.blocks??` and `labkit.networks.gradients_of??`.)
+#
+# `ledger` returns the bytes of four kinds, each at its own most:
+#
+# - `parameters` and `gradients`: the matrices, twice;
+# - `optimiser`: Adam keeps two moments for each parameter. With *ZeRO-1* each rank keeps only its share of them,
+#   and everything else as before;
+# - `activations`: what the backward pass needs. A matrix product needs its input, ReLU its own result,
+#   and the mean square at the end needs the last output. A tensor that two of them need is there once.
+#
+# *Gradient accumulation*: `micro_batches` one after another, their gradients added. *Activation checkpointing*:
+# of each block only the input is kept; going back, its inside is computed again, one block at a time.
 
 # %%
-IS_SLICE = place.devices[0].is_slice
-LIMIT_MIB = 64 if not ON_GPU else place.devices[0].memory_mib if IS_SLICE else 4352
-PREDICTED = LIMIT_MIB * 2**20 / 16
+def ledger(width, depth, rows, micro_batches=1, checkpoint=False, ranks=1):
+    # <solution>
+    numbers = depth * 2 * width * 4 * width
+    batch = rows // micro_batches * width  # one block's input
+    inside = 4 * batch  # the result of its ReLU
+    kept = depth * batch + inside if checkpoint else depth * (batch + inside)
+    return {
+        "parameters": 4 * numbers,
+        "gradients": 4 * numbers,
+        "optimiser": 2 * 4 * numbers // ranks,
+        "activations": 4 * (kept + batch),
+    }
+    # </solution>
+    # <student>
+    # return None  # write the four kinds here, in bytes
+    # </student>
 
 
-BATCH_ROWS = 4096 if ON_GPU else 512
-STEP_OF_WIDTH = 128 if ON_GPU else 16
+# %%
+ledger_verdict = labkit.exercises.check_ledger(ledger)
+print(ledger_verdict)
+
+# %% [markdown]
+# And ZeRO-1 itself: data parallelism in which no state is held twice. Weight number i belongs to rank i % world.
+# You have `adam(number, weight, gradient)`, which returns the new weight and *makes that weight's two moments on
+# this rank*; `all_reduce(tensor)`, which returns the sum over all ranks; and `broadcast(tensor, source)`, which
+# returns the source's tensor on every rank. All ranks must make the same all-reduces and broadcasts.
+
+# %%
+def zero_step(weights, gradients, adam, rank, world, all_reduce, broadcast):
+    """The new weights, on every rank."""
+    # <solution>
+    new = []
+    for number, (weight, gradient) in enumerate(zip(weights, gradients)):
+        mean, owner = all_reduce(gradient) / world, number % world
+        updated = adam(number, weight, mean) if owner == rank else weight
+        new.append(broadcast(updated, owner))
+    return new
+    # </solution>
+    # <student>
+    # return None  # write the step here
+    # </student>
 
 
-def half_of(matrix_columns, ranks):
-    return matrix_columns // ranks
+# %%
+zero_verdict = labkit.exercises.check_zero_step(zero_step)
+both_written = "right" if ledger_verdict.right and zero_verdict.right else "write ledger and zero_step first"
+print(zero_verdict)
+
+# %% [markdown]
+# ## MP-10: predicted and counted
+#
+# Whole steps are run, and every tensor that lives is counted by what it is for: exactly, on every device.
+# A GPU's memory also holds its context and what the allocator keeps in reserve; both are printed there.
+
+# %%
+VARIANTS = {"plain": {}, "recompute": {"checkpoint": True}, "4 micro-batches": {"micro_batches": 4}}
+SHARED = "ZeRO-1 on 2"
+LAYERS_OF = {"width": 1024, "depth": 4, "rows": 4096} if ON_GPU else {"width": 256, "depth": 4, "rows": 1024}
 
 
-def train_share(size, ranks, limit_mib, rows):
-    """Two Adam steps on one rank's share of two layers, `size` and four times `size` wide."""
+def predicted(shape, **given):
+    return {kind: size / 2**20 for kind, size in ledger(**shape, **given).items()} | {"temporaries": 0.0, "computed": True}
+
+
+def counts(**shape):
     import torch
 
-    device, limit = "cuda" if torch.cuda.is_available() else "cpu", limit_mib * 2**20
-    if device == "cuda":
-        total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
-    inner = half_of(4 * size, ranks)
-    with torch.device(device):  # made where they are trained: the host never holds them
-        norm, first, second = (
-            torch.nn.LayerNorm(size), torch.nn.Linear(size, inner, bias=False), torch.nn.Linear(inner, size, bias=False),
-        )
-    network = torch.nn.Sequential(norm, first, torch.nn.ReLU(), second)
-    optimizer = torch.optim.Adam(network.parameters(), fused=True)
-    x, kept = torch.randn(rows, size, device=device), {}
+    found = {}
+    for name, given in VARIANTS.items():
+        network, _ = labkit.networks.blocks(shape["width"], shape["depth"])
+        optimizer = torch.optim.Adam(network.parameters(), fused=True)
 
-    def note(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        def step():
+            labkit.networks.gradients_of(network, shape["width"], shape["rows"], **given)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        found[f"{name} predicted"] = predicted(shape, **given)
+        found[f"{name} counted"] = labkit.count_step(step, network, optimizer) | outside()
+    return found
+
+
+# %%
+def outside():
+    """On a GPU, MiB that are no tensors: what the allocator keeps in reserve, and the context."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    (free, total), reserved = torch.cuda.mem_get_info(), torch.cuda.memory_reserved()
+    reserve = reserved - torch.cuda.max_memory_allocated()
+    return {"allocator's reserve": reserve / 2**20, "context": (total - free - reserved) / 2**20}
+
+
+def zero_counts(**shape):
+    import torch
+    import torch.distributed as dist
+
+    network, _ = labkit.networks.blocks(shape["width"], shape["depth"])
+    rank, world, weights = dist.get_rank(), dist.get_world_size(), list(network.parameters())
+    owners = [torch.optim.Adam([weight], fused=True) for weight in weights]  # no state before its first step
+
+    def adam(number, weight, gradient):
+        weight.grad = gradient
+        owners[number].step()
+        return weight.detach()
+
+    def all_reduce(tensor):
+        dist.all_reduce(tensor)
         return tensor
 
-    for _ in range(2):
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            output = network(x)
-        exchanged = output.clone() if ranks > 1 else output  # the buffer of the all-reduce
-        exchanged.square().mean().backward()
-        optimizer.step()
-    states = [tensor for state in optimizer.state.values() for tensor in state.values()]
-    for tensor in (*network.parameters(), *(p.grad for p in network.parameters()), *states, output, exchanged, x):
-        note(tensor)
-    if device == "cpu" and sum(kept.values()) > limit:
-        raise MemoryError("the budget is spent (counted: a CPU has no slice to fill)")
+    def broadcast(tensor, source):
+        dist.broadcast(tensor.detach(), source)
+        return tensor
+
+    def step():
+        labkit.networks.gradients_of(network, shape["width"], shape["rows"])
+        zero_step(weights, [weight.grad for weight in weights], adam, rank, world, all_reduce, broadcast)
+        network.zero_grad()
+
+    counted = labkit.count_step(step, network, *owners)
+    return {f"{SHARED} predicted": predicted(shape, ranks=world), f"{SHARED} counted": counted | outside()}
 
 
 # %% [markdown]
-# **Predict:** how many million parameters fit on *two* ranks?
+# **Predict:** all kinds added, what percentage of the plain step's memory remains with checkpointing ("recompute")?
 
 # %%
-def parameters(width):
-    """Of the whole network, in millions."""
-    return (8 * width * width + 2 * width) / 1e6
+def stacks(*names):
+    return [f"{name} {how}" for name in names for how in ("predicted", "counted")]
 
 
-WIDEST = int((PREDICTED * 2 / 8) ** 0.5)  # if nothing but two ranks' parameters were there
-TRIES = range(STEP_OF_WIDTH, WIDEST + STEP_OF_WIDTH, STEP_OF_WIDTH)
-limit = "of this slice" if IS_SLICE else "on a whole GPU, set" if ON_GPU else "counted, scaled down"
-def fits_on(ranks):
-    share = {"ranks": ranks, "limit_mib": LIMIT_MIB, "rows": BATCH_ROWS}
-    return labkit.fits_step(f"{ranks} rank{'s' * (ranks > 1)}", ranks, train_share, TRIES, value=parameters, **share)
-
-
-largest = labkit.experiment("MP-5", *map(fits_on, (1, 2)), mib=LIMIT_MIB, limit=limit)
+counted_here = labkit.together(counts, stacks(*VARIANTS), value="parameters", **LAYERS_OF)
+counted_on_two = labkit.together(zero_counts, stacks(SHARED), value="parameters", n=2, **LAYERS_OF)
+filled = labkit.experiment("MP-10", counted_here, counted_on_two)
 
 # %%
-def bytes_a_parameter(points):
+def at_the_peak(points):
     for point in points:
-        if largest.evidence.replayed_from:
-            print(f"{point.label}: {point.value:.2f} million, recorded")
-            continue
-        per_parameter = LIMIT_MIB * 2**20 * point.x / max(1.0, point.value * 1e6)
-        print(f"{point.label}: {point.value:.2f} million, {per_parameter:.1f} bytes a parameter of the limit")
+        facts = point.records[0].setting
+        if "peak" in facts:
+            rest = "".join(f", {name} {facts[name]:.0f}" for name in ("allocator's reserve", "context") if name in facts)
+            print(f"{point.label}: at most {facts['peak']:.1f} MiB of tensors at one moment{rest}")
 
 
-await largest.report(bytes_a_parameter)
-print("filled on a GPU" if ON_GPU else labkit.recorded_note("MP-5", "MP-6"))
+await filled.report(at_the_peak, needs=both_written)
 
 # %% [markdown]
-# **Explain** what else lies in the limit on a GPU (look at the slice's 4.75 GiB before anything runs),
-# and why CERN's GAN, with 9 GB a worker, runs on a 2g.10gb and not on a 1g.5gb.
+# **Explain:** which bar would you shorten first, and by which of the three ways? The kinds are not all at their
+# most at one moment, so the peak is less than the bar: what has gone when the last gradient comes?
+# And what does each way cost: time, or bytes that are sent?
+# (CERN's GAN, with 9 GB a worker, runs on a 2g.10gb and not on a 1g.5gb.)
 
 # %% [markdown]
-# ## Exercise 2: schedule a pipeline
+# ## Exercise 3: schedule a pipeline
 #
 # Now the *layers* are split: stage 0 has the first half, stage 1 the second.
 # With one batch, one stage always waits. So the batch is cut into *micro-batches*
@@ -432,7 +511,7 @@ labkit.cite("dettmers", "habr", "nvidia")
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-labkit.summary("MP-1", "MP-2", "MP-5", "MP-6")
+labkit.summary("MP-1", "MP-2", "MP-10", "MP-6")
 
 # %% [markdown]
 # **Decide:** 400 million parameters, fp32 with Adam, batch 256, and you may have up to three 2g.10gb slices.

@@ -13,6 +13,7 @@ from labkit.exercises.code_checks import (
     check_split_matmul,
     run_ranks,
 )
+from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.schedule import check_schedule
 from make_notebooks import build_text
 
@@ -49,6 +50,8 @@ EXERCISES = {
     "ring all-reduce": (DATA, "ring_all_reduce", lambda f: check_all_reduce(f, ring=True)),
     "row split": (MODEL, "split_rows", lambda f: check_split_matmul(f, by="rows")),
     "column split": (MODEL, "split_columns", lambda f: check_split_matmul(f, by="columns")),
+    "ledger": (MODEL, "ledger", check_ledger),
+    "ZeRO-1": (MODEL, "zero_step", check_zero_step),
     "schedule": (MODEL, "schedule", check_schedule),
 }
 

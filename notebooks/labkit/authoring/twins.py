@@ -329,11 +329,16 @@ def _counts_half(elements_sent: Function) -> Function:
     return compressed
 
 
-def _nothing_split(_: Function) -> Function:
-    def half_of(columns: int, ranks: int) -> int:
-        return columns
+def _everyone_steps(_: Function) -> Function:
+    """Plain data parallelism: every rank runs Adam on all weights."""
 
-    return half_of
+    def zero_step(
+        weights: Any, gradients: Any, adam: Any, _: int, world: int, reduce: Any, __: Any
+    ) -> Any:
+        pairs = enumerate(zip(weights, gradients, strict=True))
+        return [adam(number, one, reduce(gradient) / world) for number, (one, gradient) in pairs]
+
+    return zero_step
 
 
 def _one_processor(_: Function) -> Function:
@@ -438,7 +443,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("DP-5", "a ring that sends to everyone", "ring_all_reduce", _naive, True),
             Twin("MP-1", "a rank that does not add", "split_rows", _first_part_only, True),
             Twin("MP-2", "a link that compresses", "elements_sent", _counts_half, True),
-            Twin("MP-5", "every rank holds the whole matrices", "half_of", _nothing_split),
+            Twin("MP-10", "every rank runs Adam on all weights", "zero_step", _everyone_steps),
             Twin(
                 "MP-6",
                 "the stages share one processor",

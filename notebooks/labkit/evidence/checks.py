@@ -219,14 +219,28 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
         ),
         Check(
-            "MP-5",
-            "Two ranks hold between 1.6 and 2.2 times the parameters",
-            Exactly(
-                "two ranks' parameters over one's",
-                "between 1.6 and 2.2",
-                lambda value: 1.6 <= value <= 2.2,
+            "MP-10",
+            "The ledger is what is counted; ZeRO-1 halves the optimiser's state on two ranks",
+            AllOf(
+                (
+                    Exactly(
+                        "predicted over counted",
+                        "1, to a thousandth",
+                        lambda value: abs(value - 1) <= 1e-3,
+                    ),
+                    Exactly(
+                        "optimiser's state of two ranks over one's",
+                        "one half",
+                        lambda value: abs(value - 0.5) <= 1e-3,
+                    ),
+                    Exactly(
+                        "activations of a quarter of the rows",
+                        "one quarter",
+                        lambda value: abs(value - 0.25) <= 1e-3,
+                    ),
+                )
             ),
-            "16 B a parameter with Adam, each rank half of them",
+            "counted bytes: 16 a parameter with Adam in fp32, and what the backward pass needs",
             everywhere(SUPPORTED),
         ),
         Check(

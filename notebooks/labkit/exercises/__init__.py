@@ -7,6 +7,7 @@ from labkit.exercises.code_checks import (
     check_split_matmul,
     run_ranks,
 )
+from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_fits
 from labkit.exercises.schedule import bubble, check_schedule, gantt, order_of
 from labkit.exercises.timer_check import check_timer
@@ -18,10 +19,12 @@ __all__ = [
     "check_all_reduce",
     "check_fits",
     "check_gradient_averaging",
+    "check_ledger",
     "check_loss_scaler",
     "check_schedule",
     "check_split_matmul",
     "check_timer",
+    "check_zero_step",
     "gantt",
     "order_of",
     "run_ranks",

@@ -1,6 +1,6 @@
-"""The two small networks that several notebooks train; import it in the kernel, call it in a child.
+"""The small networks that several notebooks train; import it in the kernel, call it in a child.
 
-Both wake torch when they are called, and only then.
+They wake torch when they are called, and only then.
 """
 
 from __future__ import annotations
@@ -58,3 +58,47 @@ def transformer_step(batch: int, width: int, layers: int, length: int) -> Callab
         optimizer.zero_grad(set_to_none=True)
 
     return step
+
+
+def blocks(width: int, depth: int) -> tuple[Any, str]:
+    """Pairs of linear layers without bias, to four times the width and back, ReLU between.
+
+    Returns:
+        The network on this process's device, a block an entry, and the device's name for torch.
+    """
+    import torch
+
+    def block() -> Any:
+        wide = torch.nn.Linear(width, 4 * width, bias=False)
+        return torch.nn.Sequential(
+            wide, torch.nn.ReLU(), torch.nn.Linear(4 * width, width, bias=False)
+        )
+
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.nn.Sequential(*(block() for _ in range(depth))).to(device), device
+
+
+def gradients_of(
+    network: Any, width: int, rows: int, micro_batches: int = 1, checkpoint: bool = False
+) -> None:
+    """Forward and backward of `blocks`; the gradients of all micro-batches are added.
+
+    Args:
+        network: of `blocks`.
+        width: of it.
+        rows: samples of the step, over all micro-batches.
+        micro_batches: how many the step is cut into, one after another.
+        checkpoint: keep the inputs of blocks only, and compute their insides again going back.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint as again
+
+    device = next(network.parameters()).device
+    for _ in range(micro_batches):
+        x = torch.randn(rows // micro_batches, width, device=device, requires_grad=checkpoint)
+        for block in network:
+            kept = {"use_reentrant": True, "preserve_rng_state": False}
+            x = again(block, x, **kept) if checkpoint else block(x)
+        (x.square().mean() / micro_batches).backward()
+        del x  # before the next micro-batch is made

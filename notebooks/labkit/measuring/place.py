@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labkit.arguments import public
+from labkit.errors import WrongArgument
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.records import Device, Lease, Place, Tier
@@ -80,7 +81,13 @@ def _gpus(place: Place) -> int:
 
 @public
 def count_visible(choices: Sequence[str]) -> int:
-    """How many devices a process finds that was given several names in CUDA_VISIBLE_DEVICES."""
+    """How many devices a process finds that was given several names in CUDA_VISIBLE_DEVICES.
+
+    Raises:
+        WrongArgument: there is no name, or one is no text.
+    """
+    if not choices or not all(isinstance(one, str) for one in choices):
+        raise WrongArgument(f"count_visible takes a list of devices' names, not {choices!r:.60}.")
     readings = Readings(1)
     added = [{"CUDA_VISIBLE_DEVICES": ",".join(choices)}]
     job = make_job("around", [], {})

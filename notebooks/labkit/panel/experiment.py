@@ -77,6 +77,7 @@ class Experiment:
         is_optional: whether a headless run leaves it out unless LAB_OPTIONAL asks for it.
         is_zoomed: whether the y axis need not begin at zero.
         is_joined: whether a line joins the points; not where more lies between them.
+        is_stacked: whether the series of a category stand on one another, as parts of a whole.
         also: more series out of the same records, by name: what is drawn of each.
         curves: lines without points, by name: a bound, an ideal, a trace.
         gpu_x_label: of evidence from a GPU, own or replayed, where a CPU's axis has another name.
@@ -100,6 +101,7 @@ class Experiment:
     is_optional: bool = False
     is_zoomed: bool = False
     is_joined: bool = True
+    is_stacked: bool = False
     also: Mapping[str, Callable[[Measurement], float]] | None = None
     curves: Callable[[Points], Curves] | None = None
     log_x: bool = False

@@ -29,6 +29,7 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
         log_x=experiment.log_x,
         log_y=experiment.log_y,
         is_zoomed=experiment.is_zoomed,
+        is_stacked=experiment.is_stacked,
     )
 
 
@@ -63,7 +64,9 @@ def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> 
     """Another value of the same records; points that were recorded without it are left out."""
     for point in points:
         try:
-            yield Mark(point.x, value(point.records[0]), point.label)
+            record = point.records[0]
+            computed = _is_computed(record)
+            yield Mark(point.x, value(record), point.label, is_computed=computed)
         except KeyError:
             continue
 
@@ -103,7 +106,13 @@ def _mark(point: Point) -> Mark:
             point.value * record.median_s / sample if is_rate else sample * per_second
             for sample in record.samples_s
         )
-    return Mark(point.x, point.value, point.label, point.low, point.high, dots)
+    is_computed = bool(point.records) and _is_computed(point.records[0])
+    return Mark(point.x, point.value, point.label, point.low, point.high, dots, is_computed)
+
+
+def _is_computed(record: Measurement) -> bool:
+    """Whether a formula gave a record's facts: a prediction that stands beside what was counted."""
+    return bool(record.setting.get("computed"))
 
 
 def _published_series(row: PublishedRow) -> Iterator[Series]:

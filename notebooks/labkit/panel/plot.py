@@ -15,7 +15,11 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Mark:
-    """One point: where, how high, its interval and the samples behind it."""
+    """One point: where, how high, its interval and the samples behind it.
+
+    Attributes:
+        is_computed: drawn hollow among measured ones, because a formula gave it.
+    """
 
     x: float
     y: float
@@ -23,6 +27,7 @@ class Mark:
     low: float | None = None
     high: float | None = None
     dots: tuple[float, ...] = ()
+    is_computed: bool = False
 
 
 class SeriesKind(StrEnum):
@@ -69,6 +74,7 @@ class Plot:
         prediction_at: where it is drawn: an x, or a category.
         prediction_text: the same in words, or the trend.
         is_zoomed: whether the y axis need not begin at zero; then there are no bars.
+        is_stacked: whether the series of one category stand on one another: parts of a whole.
     """
 
     title: str
@@ -81,6 +87,7 @@ class Plot:
     prediction_text: str = ""
     categories: tuple[str, ...] = ()
     is_zoomed: bool = False
+    is_stacked: bool = False
     log_x: bool = False
     log_y: bool = False
 

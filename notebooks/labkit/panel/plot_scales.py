@@ -83,6 +83,15 @@ class Scales:
         """Bars are for names on a scale with a zero."""
         return self.is_categorical and not self.plot.log_y and not self.plot.is_zoomed
 
+    def base(self, mark: Mark, index: int) -> float:
+        """Where a bar begins: at zero, or on the bars of the series before it."""
+        if not self.plot.is_stacked:
+            return 0.0
+        below = [i for i in self.slots if i < index]
+        return sum(
+            one.y for i in below for one in self.plot.series[i].marks if one.label == mark.label
+        )
+
     @property
     def room(self) -> float:
         """The pixels of one category."""
@@ -91,7 +100,8 @@ class Scales:
     @property
     def bar_width(self) -> float:
         """The pixels of one bar."""
-        return min(WIDEST_BAR, 0.8 * self.room / max(1, len(self.slots)))
+        beside = 1 if self.plot.is_stacked else len(self.slots)
+        return min(WIDEST_BAR, 0.8 * self.room / max(1, beside))
 
     @property
     def tick_rows(self) -> int:
@@ -111,8 +121,10 @@ class Scales:
         return not self.is_categorical or mark.label in self.plot.categories
 
     def place(self, mark: Mark, index: int) -> float:
-        """The pixel of a mark; series of one category stand side by side."""
+        """The pixel of a mark; series of one category stand side by side, or on one another."""
         middle = self.of(mark.label) if self.is_categorical else self.x.at(mark.x)
+        if self.plot.is_stacked:
+            return middle or 0.0
         aside = self.slots.get(index, 0) - (len(self.slots) - 1) / 2
         width = self.bar_width if self.has_bars else 0.0
         return (middle or 0.0) + aside * width
@@ -154,6 +166,12 @@ def scales(plot: Plot) -> Scales:
 def _heights(plot: Plot) -> Iterator[float]:
     """Every height that must be seen; a prediction far off is drawn at the edge."""
     highest = 0.0
+    if plot.is_stacked:
+        totals: dict[str, float] = {}
+        for mark in (mark for series in plot.series for mark in series.marks):
+            totals[mark.label] = totals.get(mark.label, 0.0) + mark.y
+        highest = max(totals.values(), default=0.0)
+        yield from totals.values()
     for series in plot.series:
         for mark in series.marks:
             found = (mark.y, mark.low, mark.high, *(() if plot.is_zoomed else mark.dots))

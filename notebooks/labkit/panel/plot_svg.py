@@ -23,6 +23,8 @@ COLOURS = (
     "#8a8a00",
 )  # at least 3:1 on white and on #111
 MOST_DOTS = 80
+LOWEST_WITH_TEXT = 16  # pixels of a stacked bar
+SMALL = ' font-size="13"'
 ITALIC = ' font-style="italic"'
 ARROWS = {"rises": "↗", "flat": "→", "falls": "↘"}
 STYLE = (
@@ -135,19 +137,35 @@ def _point(mark: Mark, series: Series, index: int, space: Scales) -> str:
 
 
 def _bar(mark: Mark, series: Series, index: int, space: Scales) -> str:
-    """A bar from zero with its value above everything that is drawn over it."""
+    """A bar from zero, or from the one below it, with its value."""
     colour, x, width = COLOURS[index % len(COLOURS)], space.place(mark, index), space.bar_width
-    top, bottom = sorted((space.y.at(mark.y), space.y.at(0.0)))
-    opacity = 0 if series.is_hollow else 0.35
-    dash = DASHES.get(series.kind, "")
+    base = space.base(mark, index)
+    top, bottom = sorted((space.y.at(base + mark.y), space.y.at(base)))
+    is_hollow = series.is_hollow or mark.is_computed
+    dash = DASHES.get(SeriesKind.COMPUTED if mark.is_computed else series.kind, "")
     box = (
         f'<rect x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
-        f'height="{bottom - top:.1f}" fill="{colour}" fill-opacity="{opacity}" '
+        f'height="{bottom - top:.1f}" fill="{colour}" fill-opacity="{0 if is_hollow else 0.35}" '
         f'stroke="{colour}" stroke-width="2"{dash}/>'
     )
+    if space.plot.is_stacked:
+        return box + _stacked_value(mark, index, x, (top, bottom), space)
     highest = max(value for value in (mark.y, mark.high, *mark.dots) if value is not None)
-    over = _text(x, space.y.at(highest) - 8, number(mark.y), "middle", ' font-size="13"')
+    over = _text(x, space.y.at(highest) - 8, number(mark.y), "middle", SMALL)
     return box + _spread(mark, x, colour, space) + _interval(mark, x, colour, space) + over
+
+
+def _stacked_value(
+    mark: Mark, index: int, x: float, ends: tuple[float, float], space: Scales
+) -> str:
+    """A part's value inside it where there is room; the whole's above the last part."""
+    top, bottom = ends
+    inside = bottom - top >= LOWEST_WITH_TEXT
+    words = _text(x, (top + bottom) / 2 + 5, number(mark.y), "middle", SMALL) if inside else ""
+    if index != max(space.slots):
+        return words
+    total = number(space.base(mark, index) + mark.y)
+    return words + _text(x, top - 8, total, "middle", SMALL + ' font-weight="600"')
 
 
 def _spread(mark: Mark, x: float, colour: str, space: Scales) -> str:

@@ -67,6 +67,8 @@ def test_nonsense_is_refused_in_a_sentence_or_does_no_harm(name, arguments, name
         ("card", ("here",), "takes a `Place` for `place`"),
         ("cite", ("wikipedia",), "No source"),
         ("picture", ("cat",), "No picture"),
+        ("count_visible", ([0],), "devices' names"),
+        ("count_visible", ([],), "devices' names"),
         ("experiment", ("T-2", 5), "is no step"),
         ("experiment", ("NEW",), "give title, question"),
         ("experiment", (), "missing a required argument"),

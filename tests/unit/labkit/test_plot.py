@@ -233,3 +233,28 @@ def test_no_label_of_the_y_axis_lies_over_its_ticks(log_y):
     ticks = [words for x, _, words in lines_of(plot) if abs(x - left) < 0.1]
     assert ticks
     assert all(left - plot_layout.TICK_CHARACTER * len(words) >= 28 for words in ticks)
+
+
+STACK = replace(
+    BARS,
+    series=(
+        Series("parameters", (Mark(0, 2, "plain", is_computed=True), Mark(1, 2, "shared"))),
+        Series("gradients", (Mark(0, 3, "plain", is_computed=True), Mark(1, 1, "shared"))),
+    ),
+    prediction=None,
+    categories=("plain", "shared"),
+    is_stacked=True,
+)
+
+
+def test_stacked_bars_stand_on_one_another_with_their_sum_on_top():
+    """Parts of a whole: each begins where the one below ends, and what was computed is hollow."""
+    root = ElementTree.fromstring(render(STACK))
+    bars = [item for item in root.iter() if item.get("fill-opacity") in ("0.35", "0")]
+    first, _, second, _ = bars
+    assert float(first.get("y")) == pytest.approx(
+        float(second.get("y")) + float(second.get("height"))
+    )
+    assert first.get("x") == second.get("x")
+    assert [bar.get("fill-opacity") for bar in bars] == ["0", "0.35", "0", "0.35"]
+    assert {"5", "3"} <= {words for _, _, words in lines_of(STACK)}

@@ -1,18 +1,63 @@
-"""Notebook 5: split products, what they send, what fits, and pipelines."""
+"""Notebook 5: split products, what they send, what fills the memory, and pipelines."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from dataclasses import replace
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points
+from labkit.records import Measurement
+
+OTHER_KINDS = ("gradients", "optimiser", "activations", "temporaries")
+KINDS = ("parameters", *OTHER_KINDS)
 
 
-def of_one_rank(points: Points) -> Data:
-    """How many times as many parameters two ranks hold."""
-    return {"two ranks' parameters over one's": [points[1].value / max(1e-9, points[0].value)]}
+def kind(name: str) -> Callable[[Measurement], float]:
+    """MiB of one kind."""
+    return lambda record: float(record.setting[name])
+
+
+def with_recomputing(points: Points) -> Point | None:
+    """What recomputing leaves of the plain step's bar, in percent."""
+    whole = {point.label: sum(reading.facts(point)[kind] for kind in KINDS) for point in points}
+    found = reading.at("recompute counted")(points)
+    if found is None or "plain counted" not in whole:
+        return None
+    return replace(found, value=100 * whole[found.label] / whole["plain counted"])
+
+
+def percent_of_plain(points: Points, percent: float) -> float:
+    """How high that is drawn."""
+    plain = reading.at("plain counted")(points)
+    return (
+        0.0 if plain is None else sum(reading.facts(plain)[kind] for kind in KINDS) * percent / 100
+    )
+
+
+def ledger_and_count(points: Points) -> Data:
+    """Predicted over counted, of every kind in every bar; and what two of the ways leave."""
+    facts = {point.label: reading.facts(point) for point in points}
+    counted = {
+        label[: -len(" counted")]: one for label, one in facts.items() if "computed" not in one
+    }
+    plain = counted["plain"]
+    return {
+        "predicted over counted": [
+            facts[f"{name} predicted"][kind] / one[kind]
+            for name, one in counted.items()
+            for kind in KINDS[:-1]
+        ],
+        "optimiser's state of two ranks over one's": [
+            counted["ZeRO-1 on 2"]["optimiser"] / plain["optimiser"]
+        ],
+        "activations of a quarter of the rows": [
+            counted["4 micro-batches"]["activations"] / plain["activations"]
+        ],
+    }
 
 
 def u_curve(points: Points) -> Data:
@@ -63,16 +108,21 @@ EXPERIMENTS = (
         is_categorical=True,
     ),
     Experiment(
-        key="MP-5",
-        title="Largest model in {mib} MiB a rank ({limit})",
-        question="How many million parameters fit on two ranks?",
+        key="MP-10",
+        title="Memory of a training step, predicted and counted",
+        question="What percentage of the plain step's bar remains with recomputing?",
         steps=(),
-        x_label="ranks",
-        y_label="million parameters",
-        unit="million",
-        check="MP-5",
-        data=of_one_rank,
+        x_label="step",
+        y_label="MiB, each kind at its most",
+        unit="%",
+        asked=with_recomputing,
+        height=percent_of_plain,
+        check="MP-10",
+        data=ledger_and_count,
+        points_are="parameters",
+        also={name: kind(name) for name in OTHER_KINDS},
         is_categorical=True,
+        is_stacked=True,
     ),
     Experiment(
         key="MP-6",
