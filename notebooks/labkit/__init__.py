@@ -12,6 +12,7 @@ from labkit.evidence import published
 from labkit.exercises import networks, packing, roofline
 from labkit.machine import parts
 from labkit.machine.profile import profile_of
+from labkit.machine.spans import spans_of
 from labkit.machine.tensor_memory import count_step
 from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
@@ -32,6 +33,7 @@ from labkit.notebook.steps import (
     together,
 )
 from labkit.notebook.summary import evidence_of, recorded_note, recorded_run, summary
+from labkit.notebook.timeline import timeline
 from labkit.notebook.windows import crowd_step, gain_step
 from labkit.panel.experiment import compared_step, timed_step
 from labkit.panel.runner import is_measured_here
@@ -86,9 +88,11 @@ __all__ = [
     "roofline",
     "rounds",
     "sharing",
+    "spans_of",
     "stats",
     "summary",
     "timed_step",
+    "timeline",
     "together",
     "where",
 ]

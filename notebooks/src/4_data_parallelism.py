@@ -4,7 +4,7 @@
 # Afterwards you can decide whether a second slice would make your training faster:
 # from the bytes of your gradients, the link between the slices, and your batch.
 #
-# You write the two things every data-parallel training does, averaging and all-reduce,
+# You write what every data-parallel training does, averaging, all-reduce, and buckets that leave early,
 # and you find out which of CERN's published rows a simple model explains.
 # "The article" below is Tim Dettmers,
 # [How to Parallelize Deep Learning on GPUs Part 1/2: Data Parallelism](https://timdettmers.com/2014/10/09/deep-learning-data-parallelism/)
@@ -295,6 +295,244 @@ await clocked.report(needs=both_right)
 # Where would it gain all of it?
 
 # %% [markdown]
+# ## Exercise 3: data parallelism by hand
+#
+# What PyTorch's DistributedDataParallel (DDP) does, in three steps of your own, each better than the one before.
+# `all_reduce(tensor)` starts at once and returns a function; *calling that* waits, and returns the ranks' sum.
+#
+# 1. `per_tensor`: each gradient by itself, one after another. Every message pays the start-up time α of DP-2.
+# 2. `flat`: all gradients in one long tensor, one message, and cut up again in the parameters' shapes.
+#    α is paid once, but nothing travels until the last gradient is there.
+# 3. `Buckets`: the backward pass makes the *last* layer's gradients first, and calls `ready(number, gradient)` for
+#    each. As soon as a bucket holds `most` numbers it leaves, while the layers before it are still computed.
+#    `finish` sends what is left, waits for all, and returns the mean gradients by number.
+
+# %%
+def per_tensor(gradients, world, all_reduce):
+    """The ranks' mean gradients, in the same order."""
+    # <solution>
+    return [all_reduce(gradient)() / world for gradient in gradients]
+    # </solution>
+    # <student>
+    # return None  # one line
+    # </student>
+
+
+def flat(gradients, world, all_reduce):
+    # <solution>
+    together = torch.cat([gradient.flatten() for gradient in gradients])
+    parts = (all_reduce(together)() / world).split([gradient.numel() for gradient in gradients])
+    return [part.view(gradient.shape) for part, gradient in zip(parts, gradients)]
+    # </solution>
+    # <student>
+    # return None  # about three lines
+    # </student>
+
+
+# %%
+class Buckets:
+    def __init__(self, world, all_reduce, most):
+        self.world, self.all_reduce, self.most = world, all_reduce, most
+        # <solution>
+        self.filling, self.sent = [], []
+        # </solution>
+
+    def ready(self, number, gradient):
+        """Take one gradient; a full bucket leaves."""
+        # <solution>
+        self.filling.append((number, gradient))
+        if sum(one.numel() for _, one in self.filling) >= self.most:
+            self.leave()
+        # </solution>
+        # <student>
+        # pass  # write it, and the rest below
+        # </student>
+
+    # <solution>
+    def leave(self):
+        together = torch.cat([gradient.flatten() for _, gradient in self.filling])
+        self.sent.append((self.all_reduce(together), self.filling))
+        self.filling = []
+    # </solution>
+
+    def finish(self):
+        """Send what is left, wait for all, and return {number: mean gradient}."""
+        # <solution>
+        if self.filling:
+            self.leave()
+        found = {}
+        for wait, bucket in self.sent:
+            parts = (wait() / self.world).split([gradient.numel() for _, gradient in bucket])
+            found.update({number: part.view(one.shape) for part, (number, one) in zip(parts, bucket)})
+        self.sent = []
+        return found
+        # </solution>
+        # <student>
+        # return {}
+        # </student>
+
+
+# %%
+per_tensor_verdict = labkit.exercises.check_sync(per_tensor)
+flat_verdict = labkit.exercises.check_sync(flat, flat=True)
+buckets_verdict = labkit.exercises.check_buckets(Buckets)
+by_hand = (per_tensor_verdict, flat_verdict, buckets_verdict)
+all_three = "right" if all(one.right for one in by_hand) else "write per_tensor, flat and Buckets first"
+print("per tensor:", per_tensor_verdict)
+print("flat:      ", flat_verdict)
+print("buckets:   ", buckets_verdict)
+
+# %% [markdown]
+# ## DP-6: each against the one before, and against PyTorch's
+#
+# The same step in turns: without sending anything, your three ways, and DDP with buckets of the same size.
+# Counted is how many all-reduces each of yours makes, and how many start before the backward pass is over.
+# The hooks that call `ready` are PyTorch's own.
+
+# %%
+def backward(network, x):
+    network.zero_grad()
+    network(x).square().mean().backward()
+
+
+def synced(network, x, sync, all_reduce, world):
+    """A step that averages after the backward pass."""
+    parameters = list(network.parameters())
+
+    def step():
+        backward(network, x)
+        means = sync([one.grad for one in parameters], world, all_reduce)
+        for one, mean in zip(parameters, means):
+            one.grad = mean
+
+    return step
+
+
+def overlapped(network, x, most, all_reduce, world):
+    """A step whose buckets leave during the backward pass."""
+    parameters = list(network.parameters())
+
+    def step():
+        buckets = Buckets(world, all_reduce, most)
+        hooks = [
+            one.register_post_accumulate_grad_hook(lambda one, number=number: buckets.ready(number, one.grad))
+            for number, one in enumerate(parameters)
+        ]
+        backward(network, x)
+        for hook in hooks:
+            hook.remove()
+        for number, mean in buckets.finish().items():
+            parameters[number].grad = mean
+
+    return step
+
+
+# %%
+class Sender:
+    """Starts all-reduces, and counts them; `early` are those of a backward pass that is not over."""
+
+    def __init__(self, last, group=None):
+        self.last, self.group = last, group
+        self.all_reduces = self.early = 0
+
+    def __call__(self, tensor):
+        import torch.distributed as dist
+
+        self.all_reduces += 1
+        self.early += self.last.grad is None  # the first parameter's gradient comes last
+        work = dist.all_reduce(tensor, group=self.group, async_op=True)
+
+        def wait():
+            work.wait()
+            return tensor
+
+        return wait
+
+
+def flat_of(network):
+    return torch.cat([one.grad.flatten() for one in network.parameters()])
+
+
+# %%
+def ladder(width, depth, batch, most, times, gloo):
+    import copy
+
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    network, device = labkit.networks.mlp(width, depth)
+    world = dist.get_world_size()
+    torch.manual_seed(dist.get_rank() + 1)  # every rank has samples of its own
+    x, last = torch.randn(batch, width, device=device), next(iter(network.parameters()))
+    ddp = DistributedDataParallel(copy.deepcopy(network), bucket_cap_mb=most * 4 / 2**20)
+    sender = {way: Sender(last) for way in ("per tensor", "flat", "buckets")}
+    works = {
+        "no sync": lambda: backward(network, x),
+        "per tensor": synced(network, x, per_tensor, sender["per tensor"], world),
+        "flat": synced(network, x, flat, sender["flat"], world),
+        "buckets": overlapped(network, x, most, sender["buckets"], world),
+        "DDP": lambda: backward(ddp, x),
+    }
+    if gloo:
+        over_gloo = Sender(last, dist.new_group(backend="gloo"))
+        works["flat, gloo"] = synced(network, x, flat, over_gloo, world)
+    works["DDP"]()
+    facts = {"all-reduces": {}, "early": {}, "difference": {}, "spans": {}}
+    for way, counter in sender.items():
+        works[way]()
+        facts["all-reduces"][way], facts["early"][way] = counter.all_reduces, counter.early
+        off = (flat_of(network) - flat_of(ddp)).norm() / flat_of(ddp).norm()
+        facts["difference"][way] = max(1e-12, off.item())
+    facts["spans"] = {way: labkit.spans_of(works[way]) for way in ("flat", "buckets")}
+    return labkit.in_turns(works, times) | {"facts": facts}
+
+
+# %% [markdown]
+# **Predict** how many ms the step with your buckets takes.
+# On a CPU gloo's threads take the core that computes: then overlapping may gain nothing, or even lose.
+
+# %%
+GLOO_TOO = place.tier is labkit.Tier.SEVERAL_GPUS  # beside NCCL
+LADDER = ("no sync", "per tensor", "flat", "buckets", "DDP", *(("flat, gloo",) if GLOO_TOO else ()))
+deep = {"width": WIDTH, "depth": 12, "batch": BATCH // 4, "most": 3 * WIDTH * WIDTH, "gloo": GLOO_TOO}
+steps = labkit.together(ladder, LADDER, n=DEVICES, times=labkit.rounds(), **deep)
+by_hand_panel = labkit.experiment("DP-6", steps)
+
+# %%
+def rungs(points):
+    facts, took = points[0].records[0].setting, {point.label: point.value for point in points}
+    for way, count in facts["all-reduces"].items():
+        early = facts["early"][way]
+        print(f"{way}: {count} all-reduces, {early} of them before the backward pass is over, {took[way]:.3g} ms")
+    sent = took["flat"] - took["no sync"]
+    if sent > 0:
+        print(f"of flat's {sent:.3g} ms of sending, buckets hide {(took['flat'] - took['buckets']) / sent:.0%}")
+
+
+await by_hand_panel.report(rungs, needs=all_three)
+
+# %% [markdown]
+# And where it goes: the step of one rank under PyTorch's profiler (which itself costs time).
+# Run the two cells again once you have measured.
+
+# %%
+def one_step_of(way):
+    points = by_hand_panel.evidence.points
+    if not points:
+        return "measure DP-6 first"
+    return labkit.timeline(points[0].records[0].setting["spans"][way], f"One step, {way}, on rank 0")
+
+
+one_step_of("flat")
+
+# %%
+one_step_of("buckets")
+
+# %% [markdown]
+# **Explain** what the two timelines show: where do messages travel while something is computed?
+# Which bucket can never be hidden, and why does DDP fill its buckets in the reverse order of the parameters?
+
+# %% [markdown]
 # ## DP-3: more ranks, the same batch
 #
 # *Strong scaling*: the batch stays, the ranks share it. T = a + b/n, where b is the work that is shared
@@ -352,53 +590,6 @@ for n in (4, 8):
     print(f"Krizhevsky, {n} GPUs: speed-up {speedup}, efficiency {speedup / n:.0%}")
 
 # %% [markdown]
-# ## Which of CERN's rows does T = a + b/n fit?
-#
-# CERN trained a GAN on 4 to 32 A100s: with MIG off, and cut into 3g.20gb and 2g.10gb slices.
-# The model has two free numbers and must meet three or four points. How large a miss means anything? In the same
-# post the same 16 GPUs took 120 to 160 s, depending on where they stood: 14 % either way of the middle.
-# **Predict:** by what percentage will it miss the worst point of the MIG-off row? (Computed, so drawn hollow.)
-
-# %%
-def cern_row(part):
-    found = [(n, labkit.published.figure(f"cern6.epoch.{part}.{n}").value) for n in (4, 8, 16, 32)]
-    return [(n, seconds) for n, seconds in found if seconds is not None]
-
-
-def worst_miss(part):
-    row = cern_row(part)
-    *_, residual = labkit.stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
-    return 100 * residual
-
-
-ROWS = {"full": "MIG off", "3g": "3g.20gb", "2g": "2g.10gb"}
-misses = [labkit.computed_step(words, x, worst_miss, part) for x, (part, words) in enumerate(ROWS.items())]
-cern_fit = labkit.experiment("DP-3-cern", misses)
-
-# %%
-def fits_of_rows(_):
-    for part, words in ROWS.items():
-        row = cern_row(part)
-        a, b, _ = labkit.stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
-        fitted = ", ".join(f"{a + b / n:.0f}" for n, _ in row)
-        print(f"{words:>7}: published {', '.join(f'{s:.0f}' for _, s in row)} s; a + b/n gives {fitted} s")
-
-
-await cern_fit.report(fits_of_rows)
-
-# %% [markdown]
-# **Explain:** which misses are larger than CERN's own scatter between placements? From 16 to 32 whole GPUs the epoch
-# shrinks by 1.54, more than from 8 to 16, and no constant a does that; but one point that is 14 % off would.
-# What would you have to measure again before you called the model wrong? (The 2g row has three points only.)
-# CERN's text says the difference between MIG off and MIG "alleviates" with more GPUs. The ratios:
-
-# %%
-for n in (4, 8, 16, 32):
-    whole, slices = (labkit.published.figure(f"cern6.epoch.{part}.{n}").value for part in ("full", "3g"))
-    print(f"{n:>2} GPUs: {slices:.0f} / {whole:.0f} s = {slices / whole:.2f}")
-labkit.cite("cern6")
-
-# %% [markdown]
 # ## DP-4: when is a second rank worth it?
 #
 # The gradient's bytes do not depend on the batch; the arithmetic does.
@@ -446,7 +637,7 @@ labkit.cite("dettmers", "cern6", "habr", "nvidia")
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-labkit.summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-3", "DP-3-cern", "DP-4")
+labkit.summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP-4")
 
 # %% [markdown]
 # **Decide:** your model has 25 million parameters, your batch is 64, and a second 1g.5gb slice is free.
@@ -456,49 +647,53 @@ labkit.summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-3", "DP-3-cern", "DP-4")
 # # Optional sections
 #
 # No exercises here; run what interests you.
+
+# %% [markdown]
+# ## DP-3-cern: which of CERN's rows does T = a + b/n fit?
 #
-# ## DP-6: DDP, and hiding the communication
-#
-# PyTorch's DistributedDataParallel sends each bucket of gradients while the rest is still computed.
-# **Predict** the time of the whole step.
-# overlap = (step without sync + all-reduce alone - step) / the shorter of the two: 1 hides everything.
-# On a CPU gloo's threads take the core that computes, and the overlap may be **negative**.
+# CERN trained a GAN on 4 to 32 A100s: with MIG off, and cut into 3g.20gb and 2g.10gb slices.
+# The model has two free numbers and must meet three or four points. How large a miss means anything? In the same
+# post the same 16 GPUs took 120 to 160 s, depending on where they stood: 14 % either way of the middle.
+# **Predict:** by what percentage will it miss the worst point of the MIG-off row? (Computed, so drawn hollow.)
 
 # %%
-def ddp_times(width, depth, batch, bucket_mb, times):
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
+def cern_row(part):
+    found = [(n, labkit.published.figure(f"cern6.epoch.{part}.{n}").value) for n in (4, 8, 16, 32)]
+    return [(n, seconds) for n, seconds in found if seconds is not None]
 
-    network, device = labkit.networks.mlp(width, depth)
-    ddp = DistributedDataParallel(network, bucket_cap_mb=bucket_mb)
-    x = torch.randn(batch, width, device=device)
-    payload = torch.ones(sum(p.numel() for p in network.parameters()), device=device)
 
-    def step():
-        ddp(x).square().mean().backward()
+def worst_miss(part):
+    row = cern_row(part)
+    *_, residual = labkit.stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
+    return 100 * residual
 
-    def no_sync():
-        with ddp.no_sync():
-            step()
 
-    alone = lambda: dist.all_reduce(payload)
-    return labkit.in_turns({"step": step, "no sync": no_sync, "all-reduce": alone}, times)
-
+ROWS = {"full": "MIG off", "3g": "3g.20gb", "2g": "2g.10gb"}
+misses = [labkit.computed_step(words, x, worst_miss, part) for x, (part, words) in enumerate(ROWS.items())]
+cern_fit = labkit.experiment("DP-3-cern", misses)
 
 # %%
-TIMED = {"n": DEVICES, "times": 20}
-shape = {"width": WIDE, "depth": 4, "batch": BATCHES[-1] // 2, "bucket_mb": 1}
-hidden = labkit.experiment("DP-6", labkit.together(ddp_times, ("step", "no sync", "all-reduce"), **shape, **TIMED))
+def fits_of_rows(_):
+    for part, words in ROWS.items():
+        row = cern_row(part)
+        a, b, _ = labkit.stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
+        fitted = ", ".join(f"{a + b / n:.0f}" for n, _ in row)
+        print(f"{words:>7}: published {', '.join(f'{s:.0f}' for _, s in row)} s; a + b/n gives {fitted} s")
+
+
+await cern_fit.report(fits_of_rows)
+
+# %% [markdown]
+# **Explain:** which misses are larger than CERN's own scatter between placements? From 16 to 32 whole GPUs the epoch
+# shrinks by 1.54, more than from 8 to 16, and no constant a does that; but one point that is 14 % off would.
+# What would you have to measure again before you called the model wrong? (The 2g row has three points only.)
+# CERN's text says the difference between MIG off and MIG "alleviates" with more GPUs. The ratios:
 
 # %%
-def overlap(points):
-    if len(points) == 3:
-        step, quiet, reduce = (point.value for point in points)
-        print(f"overlap {(quiet + reduce - step) / min(quiet, reduce):.2f} of the shorter part is hidden")
-        print(f"speed-up by hiding {(quiet + reduce) / step - 1:.0%} (Dettmers: 0 to 20 %)")
-
-
-await hidden.report(overlap)
+for n in (4, 8, 16, 32):
+    whole, slices = (labkit.published.figure(f"cern6.epoch.{part}.{n}").value for part in ("full", "3g"))
+    print(f"{n:>2} GPUs: {slices:.0f} / {whole:.0f} s = {slices / whole:.2f}")
+labkit.cite("cern6")
 
 # %% [markdown]
 # ## DP-7: throughput against the batch of one rank
@@ -560,6 +755,7 @@ def uneven(width, depth, batch, times):
 
 
 # %%
+TIMED = {"n": DEVICES, "times": 20}
 shape = {"width": WIDTH, "depth": DEPTH, "batch": BATCH // 2}
 straggler = labkit.experiment("DP-8", labkit.together(uneven, ("even", "one slow rank"), **shape, **TIMED))
 

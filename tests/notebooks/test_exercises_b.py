@@ -13,6 +13,7 @@ from labkit.exercises.code_checks import (
     check_split_matmul,
     run_ranks,
 )
+from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.schedule import check_schedule
 from make_notebooks import build_text
@@ -48,6 +49,9 @@ EXERCISES = {
     "average": (DATA, "average", check_gradient_averaging),
     "naive all-reduce": (DATA, "naive_all_reduce", check_all_reduce),
     "ring all-reduce": (DATA, "ring_all_reduce", lambda f: check_all_reduce(f, ring=True)),
+    "per tensor": (DATA, "per_tensor", check_sync),
+    "flat": (DATA, "flat", lambda f: check_sync(f, flat=True)),
+    "buckets": (DATA, "Buckets", check_buckets),
     "row split": (MODEL, "split_rows", lambda f: check_split_matmul(f, by="rows")),
     "column split": (MODEL, "split_columns", lambda f: check_split_matmul(f, by="columns")),
     "ledger": (MODEL, "ledger", check_ledger),

@@ -25,6 +25,7 @@ SAME_THING = {
     "Pool": "the pool, and the table of lab.toml that sets it",
     "NoProxy": "a hub's configuration without a proxy, in the text of two configurations",
     "LossScaler": "the student's exercise, and the twin that stands in for it",
+    "Buckets": "the same",
     "InForce": "what holds at a moment: of a reservation, of a layout",
 }
 """Class names that occur more than once, each with the reason."""

@@ -258,6 +258,14 @@ def _sums(_: Function) -> Function:
     return average
 
 
+def _leaves_late(kind: Any) -> Any:
+    class Buckets(kind):  # type: ignore[misc]
+        def __init__(self, world: int, all_reduce: Function, _: int) -> None:
+            super().__init__(world, all_reduce, float("inf"))
+
+    return Buckets
+
+
 def _fewer_bytes(reduces: Function) -> Function:
     def payload(megabytes: float) -> Any:
         return reduces(1 / megabytes)
@@ -441,6 +449,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 "DP-4", "arithmetic so slow that sending is free", "flat_gradient", _slow_arithmetic
             ),
             Twin("DP-5", "a ring that sends to everyone", "ring_all_reduce", _naive, True),
+            Twin("DP-6", "one bucket, which fills at the end", "Buckets", _leaves_late),
             Twin("MP-1", "a rank that does not add", "split_rows", _first_part_only, True),
             Twin("MP-2", "a link that compresses", "elements_sent", _counts_half, True),
             Twin("MP-10", "every rank runs Adam on all weights", "zero_step", _everyone_steps),

@@ -205,6 +205,31 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
         ),
         Check(
+            "DP-6",
+            "Per tensor, flat and in buckets the gradients are DDP's; only buckets leave early",
+            AllOf(
+                (
+                    Exactly(
+                        "difference from DDP's gradients",
+                        "at most 1e-5",
+                        lambda value: value <= 1e-5,
+                    ),
+                    Exactly(
+                        "flat all-reduces before the backward pass is over",
+                        "0",
+                        lambda value: value == 0,
+                    ),
+                    Exactly(
+                        "buckets that leave before it is over",
+                        "at least 1",
+                        lambda value: value >= 1,
+                    ),
+                )
+            ),
+            "counted; what it gains is the clock's to say, and a CPU may gain nothing",
+            everywhere(SUPPORTED),
+        ),
+        Check(
             "MP-1",
             "A split matmul gives the whole one, to 1e-5",
             Exactly("relative difference", "at most 1e-5", lambda value: value <= 1e-5),

@@ -7,6 +7,7 @@ from labkit.exercises.code_checks import (
     check_split_matmul,
     run_ranks,
 )
+from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_fits
 from labkit.exercises.schedule import bubble, check_schedule, gantt, order_of
@@ -17,12 +18,14 @@ __all__ = [
     "Wires",
     "bubble",
     "check_all_reduce",
+    "check_buckets",
     "check_fits",
     "check_gradient_averaging",
     "check_ledger",
     "check_loss_scaler",
     "check_schedule",
     "check_split_matmul",
+    "check_sync",
     "check_timer",
     "check_zero_step",
     "gantt",

@@ -111,7 +111,7 @@ def _watching(live: LiveTensors, network: Any) -> Iterator[None]:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    class Watch(TorchDispatchMode):  # type: ignore[misc]
+    class NotingMode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, called: Any, _: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -131,7 +131,7 @@ def _watching(live: LiveTensors, network: Any) -> Iterator[None]:
         if parameter.requires_grad
     ]
     try:
-        with Watch(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with NotingMode(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             yield
     finally:
         for hook in hooks:

@@ -39,17 +39,17 @@ class Picture:
         )
 
 
-def _text(x: float, y: float, words: str, anchor: str = "middle") -> str:
+def text(x: float, y: float, words: str, anchor: str = "middle") -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def _box(x: float, y: float, wide: float, high: float, words: str = "", colour: str = "") -> str:
+def box(x: float, y: float, wide: float, high: float, words: str = "", colour: str = "") -> str:
     fill = f'fill="{colour}" fill-opacity="0.25"' if colour else 'fill="none"'
     shape = (
-        f'<rect x="{x:.0f}" y="{y:.0f}" width="{wide:.0f}" height="{high:.0f}" {fill} '
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" {fill} '
         f'stroke="{colour or "currentColor"}" stroke-width="1.5"/>'
     )
-    return shape + (_text(x + wide / 2, y + high / 2 + 5, words) if words else "")
+    return shape + (text(x + wide / 2, y + high / 2 + 5, words) if words else "")
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
@@ -64,14 +64,14 @@ def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
 def geometry() -> Picture:
     """What an A100 is cut from, and what each profile takes of it."""
     unit, left = 66.0, 100.0
-    parts = [_text(left - 8, 27, "SMs", "end"), _text(left - 8, 61, "memory", "end")]
-    parts += [_box(left + unit * n, 8, unit - 4, 28, "14 SMs", FIRST) for n in range(7)]
-    parts += [_box(left + unit * n, 42, unit - 4, 28, "5 GB", SECOND) for n in range(8)]
+    parts = [text(left - 8, 27, "SMs", "end"), text(left - 8, 61, "memory", "end")]
+    parts += [box(left + unit * n, 8, unit - 4, 28, "14 SMs", FIRST) for n in range(7)]
+    parts += [box(left + unit * n, 42, unit - 4, 28, "5 GB", SECOND) for n in range(8)]
     for row, profile in enumerate(A100.values()):
         top = 92 + row * 34
-        parts.append(_text(left - 8, top + 18, profile.name, "end"))
-        parts.append(_box(left, top, unit * profile.compute - 4, 12, "", FIRST))
-        parts.append(_box(left, top + 14, unit * profile.memory - 4, 12, "", SECOND))
+        parts.append(text(left - 8, top + 18, profile.name, "end"))
+        parts.append(box(left, top, unit * profile.compute - 4, 12, "", FIRST))
+        parts.append(box(left, top + 14, unit * profile.memory - 4, 12, "", SECOND))
     says = "An A100 has seven slices of 14 SMs and eight of 5 GB; profiles take: " + ", ".join(
         f"{one.name} {one.compute} and {one.memory}" for one in A100.values()
     )
@@ -82,14 +82,14 @@ def ring() -> Picture:
     """Four ranks that pass one chunk each to the next."""
     places = [(WIDE / 2 + 210 * x, 110 + 75 * y) for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
     parts = [
-        _box(x - 70, y - 22, 140, 44, f"rank {rank}", FIRST) for rank, (x, y) in enumerate(places)
+        box(x - 70, y - 22, 140, 44, f"rank {rank}", FIRST) for rank, (x, y) in enumerate(places)
     ]
     ways = ((-140, 35, 140, 35), (210, 57, 210, 163), (140, 185, -140, 185), (-210, 163, -210, 57))
     middle = WIDE / 2
     parts += [_arrow(middle + a, b, middle + c, d) for a, b, c, d in ways]
     words = ((0, 26, "chunk 0"), (250, 114, "chunk 1"), (0, 206, "chunk 2"), (-250, 114, "chunk 3"))
-    parts += [_text(middle + x, y, said) for x, y, said in words]
-    parts.append(_text(middle, 114, "step 1 of 3: all send at once, and add what comes"))
+    parts += [text(middle + x, y, said) for x, y, said in words]
+    parts.append(text(middle, 114, "step 1 of 3: all send at once, and add what comes"))
     return Picture(
         "A ring: every rank passes one chunk to the next, all at once.", 220, tuple(parts)
     )
@@ -99,7 +99,7 @@ def split() -> Picture:
     """The product of x and the weights, split by rows and by columns."""
     parts: list[str] = []
     for top, name in ((34, "rows"), (194, "columns")):
-        parts.append(_text(8, top - 12, f"split by {name}", "start"))
+        parts.append(text(8, top - 12, f"split by {name}", "start"))
         parts += _product(top, by_rows=name == "rows")
     says = (
         "Split by rows each GPU gets half of x's columns and half of the weights' rows, and the "
@@ -111,20 +111,20 @@ def split() -> Picture:
 
 def _product(top: float, *, by_rows: bool) -> Iterable[str]:
     yield from _halves(8, top, 200, 50, across=by_rows, is_split=by_rows)
-    yield _text(108, top + 72, "x: 128 × 1000")
-    yield _text(228, top + 56, "·")
+    yield text(108, top + 72, "x: 128 × 1000")
+    yield text(228, top + 56, "·")
     yield from _halves(250, top, 110, 108, across=not by_rows, is_split=True)
-    yield _text(305, top + 126, "weights: 1000 × 500")
-    yield _text(382, top + 56, "=")
+    yield text(305, top + 126, "weights: 1000 × 500")
+    yield text(382, top + 56, "=")
     if by_rows:
-        yield _box(404, top, 110, 50, "128 × 500", FIRST)
-        yield _text(535, top + 30, "+")
-        yield _box(556, top, 110, 50, "128 × 500", SECOND)
-        yield _text(535, top + 72, "add")
+        yield box(404, top, 110, 50, "128 × 500", FIRST)
+        yield text(535, top + 30, "+")
+        yield box(556, top, 110, 50, "128 × 500", SECOND)
+        yield text(535, top + 72, "add")
     else:
-        yield _box(404, top, 62, 50, "", FIRST)
-        yield _box(468, top, 62, 50, "", SECOND)
-        yield _text(467, top + 72, "two of 128 × 250: stack")
+        yield box(404, top, 62, 50, "", FIRST)
+        yield box(468, top, 62, 50, "", SECOND)
+        yield text(467, top + 72, "two of 128 × 250: stack")
 
 
 def _halves(
@@ -132,13 +132,13 @@ def _halves(
 ) -> Iterable[str]:
     """A matrix in two colours, side by side or one over the other; or whole, in none."""
     if not is_split:
-        yield _box(x, y, wide, high, "on both")
+        yield box(x, y, wide, high, "on both")
     elif across:
-        yield _box(x, y, wide / 2 - 1, high, "", FIRST)
-        yield _box(x + wide / 2 + 1, y, wide / 2 - 1, high, "", SECOND)
+        yield box(x, y, wide / 2 - 1, high, "", FIRST)
+        yield box(x + wide / 2 + 1, y, wide / 2 - 1, high, "", SECOND)
     else:
-        yield _box(x, y, wide, high / 2 - 1, "", FIRST)
-        yield _box(x, y + high / 2 + 1, wide, high / 2 - 1, "", SECOND)
+        yield box(x, y, wide, high / 2 - 1, "", FIRST)
+        yield box(x, y + high / 2 + 1, wide, high / 2 - 1, "", SECOND)
 
 
 PICTURES: Mapping[str, Callable[[], Picture]] = MappingProxyType(

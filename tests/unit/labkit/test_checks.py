@@ -24,7 +24,7 @@ def good_data(relation):
             data |= good_data(part)
         return data
     assert isinstance(relation, Exactly)
-    tries = [98, 65504, 0.5, 99.0, 1e-7, 1.0, 500, 2.0, 0.25]
+    tries = [98, 65504, 0.5, 99.0, 1e-7, 1.0, 500, 2.0, 0.25, 0]
     return {relation.name: [next(value for value in tries if relation.holds(value))]}
 
 

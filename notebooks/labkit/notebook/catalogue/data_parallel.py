@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
@@ -42,6 +44,17 @@ def saved(points: Points) -> Point | None:
     if not {"copies", "views"} <= kinds.keys():
         return None
     return replace(kinds["views"], value=kinds["copies"].value - kinds["views"].value)
+
+
+def sent_early(points: Points) -> Data:
+    """How far each way is from DDP's gradients, and how many all-reduces left before the end."""
+    facts = cast("Mapping[str, Mapping[str, float]]", reading.facts(points[0]))
+    early = facts["early"]
+    return {
+        "difference from DDP's gradients": list(facts["difference"].values()),
+        "flat all-reduces before the backward pass is over": [early["flat"]],
+        "buckets that leave before it is over": [early["buckets"]],
+    }
 
 
 EXPERIMENTS = (
@@ -125,6 +138,7 @@ EXPERIMENTS = (
         unit="%",
         asked=reading.first,
         is_categorical=True,
+        is_optional=True,
         curves=lambda _: {"CERN's own scatter between placements: 14 %": [(0, 14.0)]},
     ),
     Experiment(
@@ -141,15 +155,16 @@ EXPERIMENTS = (
     ),
     Experiment(
         key="DP-6",
-        title="A DDP step and its parts",
-        question="How many ms does the whole step take?",
+        title="A step without sending, three ways by hand, and DDP",
+        question="How many ms does the step with your buckets take?",
         steps=(),
-        x_label="what is timed",
+        x_label="how gradients are sent",
         y_label="ms",
         unit="ms",
-        asked=reading.at("step"),
+        asked=reading.at("buckets"),
+        check="DP-6",
+        data=sent_early,
         is_categorical=True,
-        is_optional=True,
     ),
     Experiment(
         key="DP-7",

@@ -1,0 +1,63 @@
+"""A timeline: which operation is in which lane, how busy a lane is, and what it looks like."""
+
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from tests.needs import needs
+
+from labkit.errors import WrongArgument
+from labkit.machine import spans
+from labkit.machine.spans import KERNELS, MESSAGES, OPERATORS
+from labkit.notebook.timeline import timeline
+
+STEP = [
+    (OPERATORS, "aten::mm", 0.0, 4.0),
+    (OPERATORS, "aten::add", 5.0, 6.0),
+    (MESSAGES, "gloo:all_reduce", 3.0, 8.0),
+    (MESSAGES, "gloo:all_reduce", 4.0, 7.0),
+]
+
+
+def test_what_overlaps_counts_once():
+    """Two messages at a time are one busy link; hidden is what travels while something runs."""
+    assert spans.busy_ms(STEP, OPERATORS) == 5
+    assert spans.busy_ms(STEP, MESSAGES) == 5
+    assert spans.hidden_ms(STEP) == 2
+    assert spans.hidden_ms([*STEP, (KERNELS, "gemm", 7.5, 9.0)]) == 0.5
+
+
+def test_an_operator_inside_another_is_not_drawn():
+    """`linear` calls `addmm`: only the outer one is a box; a message is never inside one."""
+    inner = [*STEP, (OPERATORS, "aten::addmm", 1.0, 2.0)]
+    assert list(spans.outermost(inner)) == sorted(STEP, key=lambda one: one[2])
+
+
+def test_a_picture_has_a_lane_each_and_says_what_is_hidden():
+    """Its words are those of the drawing, and it is well-formed."""
+    shown = timeline(STEP, "One step")
+    root = ElementTree.fromstring(shown._repr_html_())
+    words = " ".join(item.text or "" for item in root.iter())
+    assert "operators" in words
+    assert "62% busy" in words
+    assert "Of 5 ms of messages, 2 ms pass while it computes" in repr(shown)
+
+
+@pytest.mark.parametrize("nothing", [[], ["a"], [(1, 2)], [("a", "b", "c", "d")]])
+def test_what_is_no_timeline_is_refused(nothing):
+    """A sentence, no trace from inside."""
+    with pytest.raises(WrongArgument, match="timeline"):
+        timeline(nothing, "nothing")
+
+
+def test_the_profiler_sees_a_step():
+    """Operators in order, the first at 0, and none inside another."""
+    needs("torch", "PyTorch's profiler")
+    import torch
+
+    layer = torch.nn.Linear(8, 8)
+    found = spans.spans_of(lambda: layer(torch.ones(2, 8)).sum().backward())
+    assert found[0][2] == 0
+    assert {lane for lane, *_ in found} == {OPERATORS}
+    assert any(name == "aten::linear" for _, name, *_ in found)
+    assert all(one[3] <= other[2] for one, other in pairwise(found))
