@@ -7,7 +7,8 @@ import typer
 
 from miglab_bench.class_day import command as class_day
 from miglab_bench.faults import command as faults
-from miglab_bench.measures import decisions, hub, labkit, page, placement, pool, reclaim, spawn
+from miglab_bench.measures import decisions, labkit, page, placement, pool, reclaim, spawn
+from miglab_bench.storm import command as storm
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -22,7 +23,7 @@ app.command("decisions")(decisions.bench_decisions)
 app.command("pool")(pool.bench_pool)
 app.command("page")(page.bench_page)
 app.command("labkit")(labkit.bench_labkit)
-app.command("hub")(hub.bench_hub)
+app.command("storm")(storm.bench_storm)
 app.command("spawn")(spawn.bench_spawn)
 app.command("reclaim")(reclaim.bench_reclaim)
 app.command("faults")(faults.bench_faults)

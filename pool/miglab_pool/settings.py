@@ -30,7 +30,7 @@ class Gpus(Section):
         description="Whether to use simulated GPUs; if false, the lab uses the real GPUs listed "
         "in `uuids`.",
     )
-    count: int = Field(2, ge=1, le=64, description="Number of simulated GPUs.")
+    count: int = Field(2, ge=1, le=256, description="Number of simulated GPUs, at most 256.")
     model: str = Field(
         "A100-40GB",
         description="Model of the simulated GPUs; `miglab sim create --help` lists the models.",

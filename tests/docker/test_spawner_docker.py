@@ -15,12 +15,13 @@ from docker.errors import APIError, NotFound
 from jupyterhub.spawner import SpawnException
 from tests.hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
 from tests.hub.spawner.lab import URL, PoolLab
+from tests.pool_sender import over
 from traitlets.config import Config
 
 import docker
 from miglab_api.leases import LeaseState
 from miglab_pool.worker.holders import DockerHolders
-from miglab_spawner.backends import pool as client
+from miglab_spawner.backends import http
 from miglab_spawner.containers.networks import ICC
 from miglab_spawner.docker import MIGDockerSpawner
 
@@ -51,7 +52,7 @@ async def lab(
     lab = PoolLab(tmp_path, {"container": DockerHolders(SOCKET, LAB)})
     assert engine_script("simulate", str(tmp_path / "gpus")).returncode == 0
     await lab.start()
-    monkeypatch.setattr(client, "shared_http", lambda: lab.http)
+    monkeypatch.setattr(http, "send", over(lab.http))
     monkeypatch.setattr(MIGDockerSpawner, "_client", None)
     monkeypatch.setattr(MIGDockerSpawner, "_checked_networks", set())
     yield lab

@@ -99,7 +99,7 @@ def test_activity_is_a_share_or_unknown(driver: Driver, nvml: Any) -> None:
         handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
         has_gpm = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         for reading in driver.slices(gpu.uuid):
-            told = [driver.usage(reading).activity_pct for _ in range(2)]
+            told = [driver.usages(gpu.uuid, [reading])[reading].activity_pct for _ in range(2)]
             assert has_gpm or told == [None, None]
             assert all(share is None or 0 <= share <= 100 for share in told)
         whole = [driver.gpu_usage(gpu.uuid).activity_pct for _ in range(2)]

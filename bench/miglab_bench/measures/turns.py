@@ -21,7 +21,8 @@ from miglab_hub.configure import configure
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
-from miglab_spawner.backends.pool import PoolClient, close_shared_http
+from miglab_spawner.backends import http
+from miglab_spawner.backends.pool import PoolClient
 
 BESIDE = "beside"
 SAME = ("image", "network_name", "use_internal_ip", "prefix", "client_kwargs", "default_url")
@@ -62,7 +63,7 @@ async def held_slice(settings: Settings) -> AsyncIterator[LeaseView]:
     try:
         yield lease
     finally:
-        await close_shared_http()
+        await http.close()
 
 
 class _Bench:

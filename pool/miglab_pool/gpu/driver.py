@@ -7,7 +7,7 @@ destroyed is the pool's business.  It never changes the MIG mode.
 import contextlib
 import ctypes
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,25 +154,31 @@ class Driver:
             what = f"destroy the GPU instance of {where}"
             call(what, self._nvml.nvmlGpuInstanceDestroy, instance)
 
-    def usage(self, reading: SliceReading) -> Usage:
-        """Memory, processes and activity of a slice; unknown for a half-made one.
+    def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
+        """Memory, processes and activity of slices of one GPU, in one walk over its MIG devices.
 
-        Activity is that since the last call for this slice; unknown in the first.
+        Activity is that since the last call for the slice; unknown in the first.
 
-        Raises:
-            NotFound: the slice is gone.
+        Returns:
+            By slice: unknown for a half-made one and one that cannot be read; none for one that is
+            gone.
         """
-        if reading.ci_id is None:
+        usages = {one: Usage(None, None) for one in slices if one.ci_id is None}
+        wanted = {(one.gi_id, one.ci_id): one for one in slices if one.ci_id is not None}
+        if not wanted:
+            return usages
+        gpu = self._handle(gpu_uuid)
+        for gi_id, ci_id, handle in mig_devices(self._nvml, gpu, gpu_uuid):
+            if (gi_id, ci_id) in wanted:
+                usages[wanted[gi_id, ci_id]] = self._usage(gpu, gpu_uuid, gi_id, handle)
+        return usages
+
+    def _usage(self, gpu: Any, gpu_uuid: str, gi_id: int, handle: Any) -> Usage:
+        try:
+            usage = read_usage(self._nvml, handle, f"slice {gi_id} on {gpu_uuid}")
+            return replace(usage, activity_pct=self._activity.of_slice(gpu, gpu_uuid, gi_id))
+        except errors.GpuError:
             return Usage(None, None)
-        gpu = self._handle(reading.gpu_uuid)
-        for gi_id, ci_id, handle in mig_devices(self._nvml, gpu, reading.gpu_uuid):
-            if (gi_id, ci_id) == (reading.gi_id, reading.ci_id):
-                usage = read_usage(self._nvml, handle, f"slice {gi_id} on {reading.gpu_uuid}")
-                activity_pct = self._activity.of_slice(gpu, reading.gpu_uuid, gi_id)
-                return replace(usage, activity_pct=activity_pct)
-        raise errors.NotFound(
-            f"Slice {reading.gi_id} on {reading.gpu_uuid} is gone; read the GPU's slices again."
-        )
 
     def gpu_usage(self, gpu_uuid: str) -> Usage:
         """Memory, processes and activity of a whole GPU."""

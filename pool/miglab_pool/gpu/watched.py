@@ -13,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -273,9 +273,9 @@ class WatchedDriver:
         """As `Driver.destroy`."""
         self._gpus[gpu_uuid].run(lambda driver: driver.destroy(gpu_uuid, gi_id), changes=True)
 
-    def usage(self, reading: SliceReading) -> Usage:
-        """As `Driver.usage`."""
-        return self._gpus[reading.gpu_uuid].run(lambda driver: driver.usage(reading))
+    def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
+        """As `Driver.usages`."""
+        return self._gpus[gpu_uuid].run(lambda driver: driver.usages(gpu_uuid, slices))
 
     def gpu_usage(self, gpu_uuid: str) -> Usage:
         """As `Driver.gpu_usage`."""

@@ -1,6 +1,7 @@
 """Reads memory, processes and activity of a GPU's slices, for snapshots.  Unknown stays unknown."""
 
 import logging
+from collections.abc import Sequence
 
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.errors import GpuError, GpuHung
@@ -33,7 +34,7 @@ def sample(worker: Worker, gpu: str) -> None:
         if answers and not slices:
             worker.driver.info(gpu)  # so that an empty GPU that hangs is noticed as soon
         if answers:
-            slices = {one.id: _read(worker, one) for one in rows}
+            slices = _read_slices(worker, gpu, rows)
             whole = _read_gpu(worker, gpu) if is_whole else None
     except GpuHung as error:
         slices, whole = dict.fromkeys(slices, UNKNOWN), None
@@ -71,23 +72,18 @@ def _news(usage: Usage | None) -> tuple[object, ...]:
     return usage.memory_used_mib, usage.processes, tenths
 
 
-def _read(worker: Worker, row: SliceRow) -> Usage:
-    if row.gi_id is None:
-        return _read_gpu(worker, row.gpu)
-    reading = SliceReading(
-        row.gpu,
-        row.gi_id,
-        row.ci_id,
-        row.uuid,
-        worker.store.profile(row),
-        Placement(row.start, row.size),
-    )
-    try:
-        return worker.driver.usage(reading)
-    except GpuHung:
-        raise
-    except GpuError:
-        return UNKNOWN
+def _read_slices(worker: Worker, gpu: str, rows: Sequence[SliceRow]) -> dict[int, Usage]:
+    """By slice; the slice of an uncut GPU is the whole of it."""
+    readings = {one.id: _reading(worker, one, one.gi_id) for one in rows if one.gi_id is not None}
+    usages = worker.driver.usages(gpu, list(readings.values())) if readings else {}
+    found = {number: usages.get(one, UNKNOWN) for number, one in readings.items()}
+    wholes = [one.id for one in rows if one.gi_id is None]
+    return found | {number: _read_gpu(worker, gpu) for number in wholes}
+
+
+def _reading(worker: Worker, row: SliceRow, gi_id: int) -> SliceReading:
+    where = Placement(row.start, row.size)
+    return SliceReading(row.gpu, gi_id, row.ci_id, row.uuid, worker.store.profile(row), where)
 
 
 def _read_gpu(worker: Worker, gpu: str) -> Usage:

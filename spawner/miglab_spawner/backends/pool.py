@@ -5,24 +5,24 @@ then the request has not been sent, so that trying again can do nothing twice.
 """
 
 import asyncio
-import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from miglab_api.leases import AttachRequest, Fence, LeaseView, ReleaseRequest, ServerStatus
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.refusals import Refusal
 from miglab_api.tickets import TicketRequest, TicketView
+from miglab_spawner.backends import http
 from miglab_spawner.backends.base import (
     BackendError,
     BackendMisunderstood,
     BackendUnreachable,
     RefusedByBackend,
 )
+from miglab_spawner.backends.http import PoolAnswer, PoolRequest, Send
 
 ANSWER_TIMEOUT_S = 15.0
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
@@ -35,30 +35,6 @@ _OFFERS = TypeAdapter(Offers)
 _SHAPES = TypeAdapter(list[ShapeOffer])
 _SERVER_STATUS = TypeAdapter(ServerStatus)
 
-_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
-    weakref.WeakKeyDictionary()
-)
-
-
-def shared_http() -> httpx.AsyncClient:
-    """The running loop's HTTP client, made once: a new one costs 20 ms.
-
-    Each waiter holds a connection, so their number is not limited; that of idle ones is, because
-    each request looks through them all.
-    """
-    loop = asyncio.get_running_loop()
-    if loop not in _shared or _shared[loop].is_closed:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=10)
-        _shared[loop] = httpx.AsyncClient(limits=limits, trust_env=False)
-    return _shared[loop]
-
-
-async def close_shared_http() -> None:
-    """Close the running loop's HTTP client, if there is one."""
-    client = _shared.pop(asyncio.get_running_loop(), None)
-    if client is not None:
-        await client.aclose()
-
 
 class PoolClient:
     """Calls of the pool's management API, as the spawner.
@@ -66,7 +42,7 @@ class PoolClient:
     Args:
         url: the service's address with its prefix, ``http://127.0.0.1:8091/services/pool``.
         secret_file: holds the pool's secret; read at each call, so that it may be changed.
-        http: the HTTP client; None for the running loop's shared one.
+        send: how requests travel; None for the network.
         pause: waits between two attempts, seconds.
 
     A `Backend`: every call raises one of the kinds of `BackendError`, and nothing else.
@@ -76,12 +52,12 @@ class PoolClient:
         self,
         url: str,
         secret_file: str | Path,
-        http: httpx.AsyncClient | None = None,
+        send: Send | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._url = url.rstrip("/")
         self._secret_file = Path(secret_file)
-        self._http = http
+        self._send = send or http.send
         self._pause = pause
 
     async def request(self, request: TicketRequest) -> TicketView:
@@ -91,7 +67,9 @@ class PoolClient:
     async def attend(self, ticket: int, wait_s: float) -> TicketView:
         """Attend a ticket: answers when its state or position changed, or after ``wait_s``."""
         path = f"/api/tickets/{ticket}"
-        return await self._call(_TICKET, "GET", path, params={"wait_s": wait_s}, extra_s=wait_s)
+        return await self._call(
+            _TICKET, "GET", path, params=(("wait_s", f"{wait_s:g}"),), extra_s=wait_s
+        )
 
     async def cancel(self, ticket: int) -> TicketView:
         """Give the place in the queue up."""
@@ -107,11 +85,11 @@ class PoolClient:
 
     async def leases(self, user: str) -> list[LeaseView]:
         """The leases of a user."""
-        return await self._call(_LEASES, "GET", "/api/leases", params={"user": user})
+        return await self._call(_LEASES, "GET", "/api/leases", params=(("user", user),))
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for; asking keeps its place."""
-        params = {"user": user, "server": server}
+        params = (("user", user), ("server", server))
         return await self._call(_SERVER_STATUS, "GET", "/api/server", params=params)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
@@ -137,7 +115,7 @@ class PoolClient:
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer a user now; a name that is no course is left out."""
-        params = {"user": user, "course": list(courses)}
+        params = (("user", user), *(("course", course) for course in courses))
         return await self._call(_OFFERS, "GET", "/api/offers", params=params)
 
     async def _call(
@@ -147,32 +125,33 @@ class PoolClient:
         path: str,
         *,
         body: BaseModel | None = None,
-        params: Mapping[str, str | float | Sequence[str]] | None = None,
+        params: tuple[tuple[str, str], ...] = (),
         extra_s: float = 0.0,
     ) -> Answer:
-        request = httpx.Request(
+        headers = {"Authorization": f"Bearer {self._secret()}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        request = PoolRequest(
             method,
             self._url + path,
-            params=params,
-            json=None if body is None else body.model_dump(mode="json"),
-            headers={"Authorization": f"Bearer {self._secret()}"},
-            extensions={"timeout": httpx.Timeout(ANSWER_TIMEOUT_S + extra_s).as_dict()},
+            headers,
+            ANSWER_TIMEOUT_S + extra_s,
+            params,
+            None if body is None else body.model_dump_json().encode(),
         )
-        return _understood(answer, await self._sent(request))
+        return _understood(answer, request, await self._sent(request))
 
-    async def _sent(self, request: httpx.Request) -> httpx.Response:
-        http = self._http or shared_http()
+    async def _sent(self, request: PoolRequest) -> PoolAnswer:
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
-                return await http.send(request)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                return await self._send(request)
+            except http.NotConnected as error:
                 if pause_s is None:
                     raise BackendUnreachable(f"no pool service at {self._url}: {error}") from error
                 await self._pause(pause_s)
-            except httpx.TransportError as error:
-                what = str(error) or type(error).__name__
+            except http.NoAnswer as error:
                 raise BackendUnreachable(
-                    f"the pool service at {self._url} did not answer: {what}"
+                    f"the pool service at {self._url} did not answer: {error}"
                 ) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -186,23 +165,23 @@ class PoolClient:
             ) from error
 
 
-def _understood(answer: TypeAdapter[Answer], response: httpx.Response) -> Answer:
-    if response.is_success:
+def _understood(expected: TypeAdapter[Answer], request: PoolRequest, answer: PoolAnswer) -> Answer:
+    if answer.is_success:
         try:
-            return answer.validate_json(response.content)
+            return expected.validate_json(answer.content)
         except ValidationError as error:
             raise BackendMisunderstood(
-                f"{response.request.url} answered what is no {answer}: {error}"
+                f"{request.url} answered what is no {expected}: {error}"
             ) from error
     try:
-        refusal = Refusal.model_validate_json(response.content)
+        refusal = Refusal.model_validate_json(answer.content)
     except ValidationError:
-        raise _not_a_refusal(response) from None
-    raise RefusedByBackend(refusal.reason, refusal.message, response.status_code)
+        raise _not_a_refusal(request, answer) from None
+    raise RefusedByBackend(refusal.reason, refusal.message, answer.status)
 
 
-def _not_a_refusal(response: httpx.Response) -> BackendError:
-    message = f"{response.request.url} answered {response.status_code} {response.reason_phrase}"
-    if response.is_server_error:
+def _not_a_refusal(request: PoolRequest, answer: PoolAnswer) -> BackendError:
+    message = f"{request.url} answered {answer.status} {answer.reason}".rstrip()
+    if answer.status >= 500:
         return BackendUnreachable(message)
     return BackendMisunderstood(message)

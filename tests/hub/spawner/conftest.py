@@ -11,9 +11,11 @@ import pytest
 from jupyterhub import orm, roles
 from jupyterhub.tests.mocking import MockHub
 from tests.empty import empty_hub
+from tests.pool_sender import over
 from traitlets.config import Config
 
 from miglab_bench.harness.hub_here import NoProxy
+from miglab_spawner.backends import http
 from miglab_spawner.backends import pool as client
 from miglab_spawner.hub_setup import set_up
 
@@ -137,7 +139,7 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     """The pool; the spawners' HTTP client leads to it."""
     lab = PoolLab(tmp_path)
     await lab.start()
-    monkeypatch.setattr(client, "shared_http", lambda: lab.http)
+    monkeypatch.setattr(http, "send", over(lab.http))
     monkeypatch.setattr(client, "RETRY_PAUSES_S", (0.0, 0.0, 0.0))
     yield lab
     if lab.way.app is not None:

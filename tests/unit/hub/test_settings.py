@@ -36,6 +36,7 @@ WRONG = {
     "the pool's tuning": ("[tuning]\nprobe_s = 1\n" + COURSE, ["unknown key tuning"]),
     "text for a number": ('[lab]\nport = "8000"\n' + COURSE, ["lab.port", "integer", "'8000'"]),
     "number for a flag": ("[gpus]\nsimulated = 1\n" + COURSE, ["gpus.simulated", "boolean"]),
+    "too many GPUs": ("[gpus]\ncount = 257\n" + COURSE, ["gpus.count", "256"]),
     "no such logo": ('[lab]\nlogo = "no.png"\n' + COURSE, ["lab.logo", "no.png"]),
     "port too high": ("[lab]\nport = 65532\n" + COURSE, ["lab.port", "65531"]),
     "negative time": ("[pool]\noffer_s = -1\n" + COURSE, ["pool.offer_s", "greater than 0"]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
 from miglab_pool.model.gpu import Choice, GpuOccupancy
-from miglab_pool.rules.placement.placement import could_ever_place, packs, place
+from miglab_pool.rules.placement.placement import _empty, could_ever_place, packs, place
 
 
 def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:
@@ -282,6 +282,15 @@ def test_could_ever_place_ignores_what_is_there_now() -> None:
     assert not could_ever_place(["7g.40gb"] * 3, gpus)
     assert could_ever_place(["1g.5gb+me"] * 2, gpus)
     assert not could_ever_place(["1g.5gb+me"] * 3, gpus)
+
+
+def test_of_many_gpus_alike_only_as_many_count_as_the_shape_has_slices() -> None:
+    """Each ticket asks; with 64 equal GPUs that was a sixth of the pool's work."""
+    many = [GpuOccupancy(str(n), A100) for n in range(64)] + [GpuOccupancy("b", A30)]
+    assert [gpu.gpu for gpu in _empty(many, 2)] == ["0", "1", "b"]
+    assert could_ever_place(["7g.40gb"] * 2 + ["1g.6gb"], many)
+    assert could_ever_place(["7g.40gb"] * 64, many)
+    assert not could_ever_place(["7g.40gb"] * 65, many)
 
 
 def test_mixed_models() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.pool_sender import over
 
 from miglab_api.tickets import TicketRequest
 from miglab_spawner.backends.base import BackendMisunderstood, BackendUnreachable, RefusedByBackend
@@ -40,7 +41,7 @@ def secret_file(tmp_path: Path) -> Path:
 def pool(secret_file: Path) -> Callable[[Answer], PoolClient]:
     def make(answer: Answer) -> PoolClient:
         http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-        return PoolClient("http://pool/services/pool/", secret_file, http, at_once)
+        return PoolClient("http://pool/services/pool/", secret_file, over(http), at_once)
 
     return make
 

@@ -70,6 +70,7 @@ class SystemFunctions(Library):
         for index, gpu in enumerate(machine.gpus):
             if gpu.uuid == wanted:
                 return self._give(machine, index, found)
+        for index, gpu in enumerate(machine.gpus if wanted.startswith("MIG-") else ()):
             rules.settle(gpu, self.now())
             for instance, compute in rules.mig_devices(gpu, self.now()):
                 if rules.mig_uuid(gpu, instance.gi_id, compute.ci_id) == wanted:

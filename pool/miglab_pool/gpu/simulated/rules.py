@@ -6,6 +6,7 @@ hardware: docs/explanation/mig.md.
 
 import uuid
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pynvml
 
@@ -55,7 +56,12 @@ def profile_of(gpu: Gpu, profile_id: int) -> Profile:
 
 def mig_uuid(gpu: Gpu, gi_id: int, ci_id: int) -> str:
     """Name-derived, hence the same again for a slice made anew under the same ids."""
-    return f"MIG-{uuid.uuid5(NAMESPACE, f'{gpu.uuid}/{gi_id}/{ci_id}')}"
+    return _mig_uuid(gpu.uuid, gi_id, ci_id)
+
+
+@lru_cache(maxsize=8192)  # each reading of a slice asks; a GPU has a few dozen
+def _mig_uuid(gpu_uuid: str, gi_id: int, ci_id: int) -> str:
+    return f"MIG-{uuid.uuid5(NAMESPACE, f'{gpu_uuid}/{gi_id}/{ci_id}')}"
 
 
 def settle(gpu: Gpu, now: float) -> None:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +200,8 @@ class StateFile:
         """Replace the file atomically; the caller holds the lock."""
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".state-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(json.dumps(asdict(machine), separators=(",", ":")))  # in C; dump is not
+            # In C, which dump is not; asdict alone takes five times as long with 64 full GPUs.
+            out.write(json.dumps(machine, default=vars, separators=(",", ":")))
         Path(name).replace(self.path)
 
     def close(self) -> None:
@@ -251,7 +252,7 @@ class StateFile:
 
 
 def machine_from(facts: dict[str, Any]) -> MachineState:
-    """The machine that ``asdict`` turned into plain values."""
+    """The machine that these plain values describe."""
     if facts["version"] != STATE_VERSION:
         raise ValueError(f"version {facts['version']}, this miglab writes {STATE_VERSION}")
     plain = {**facts}

@@ -43,7 +43,19 @@ def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice
 
 def could_ever_place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     """Whether a shape fits when every GPU, usable now or not, is empty."""
-    return place(profiles, [GpuOccupancy(gpu.gpu, gpu.geometry) for gpu in gpus]) is not None
+    return place(profiles, list(_empty(gpus, len(profiles)))) is not None
+
+
+def _empty(gpus: Iterable[GpuOccupancy], most: int) -> Iterator[GpuOccupancy]:
+    """Every GPU as if it were empty, but of each geometry no more than a shape can need.
+
+    A lab's GPUs share a few geometries, which are told apart by identity: comparing costs more.
+    """
+    alike: Counter[int] = Counter()
+    for gpu in gpus:
+        alike[id(gpu.geometry)] += 1
+        if alike[id(gpu.geometry)] <= most:
+            yield GpuOccupancy(gpu.gpu, gpu.geometry)
 
 
 def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:

@@ -21,7 +21,7 @@ def cut(machine: Machine, start: int) -> SliceReading:
 
 
 def activity(machine: Machine, *slices: SliceReading) -> list[float | None]:
-    return [machine.driver.usage(one).activity_pct for one in slices]
+    return [machine.driver.usages(one.gpu_uuid, [one])[one].activity_pct for one in slices]
 
 
 def test_the_busy_slice_is_told_from_its_neighbour(h100: Machine) -> None:
@@ -63,7 +63,7 @@ def test_what_gpm_refuses_is_unknown_and_no_more(h100: Machine, refuses: str, co
     """Memory and processes are read all the same."""
     one = cut(h100, 0)
     h100.outside.fail_next(refuses, code, times=9)
-    usages = [h100.driver.usage(one) for _ in range(2)]
+    usages = [h100.driver.usages(one.gpu_uuid, [one])[one] for _ in range(2)]
     assert [usage.activity_pct for usage in usages] == [None, None]
     assert [usage.processes for usage in usages] == [(), ()]
 

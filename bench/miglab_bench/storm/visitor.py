@@ -1,4 +1,4 @@
-"""A student of `./lab bench hub`: signs in, asks, watches the progress, opens the server; timed."""
+"""A student of `./lab bench storm`: signs in, asks, opens the server, and leaves; all timed."""
 
 import json
 import time
@@ -18,12 +18,14 @@ class VisitTimes:
     """How it went.
 
     Attributes:
-        start_s: from asking for a server to its first answer; None if there was none.
+        start_s: from the spawn form to the server's first answer; None if there was none.
+        stop_s: from asking for its end until the hub has no server; None if there was none.
         why_not: what went wrong; empty if nothing did.
         requests: (what was asked of the hub, seconds to the answer's head), in order.
     """
 
     start_s: float | None = None
+    stop_s: float | None = None
     why_not: str = ""
     requests: list[tuple[str, float]] = field(default_factory=list)
 
@@ -31,7 +33,8 @@ class VisitTimes:
 class TimingTransport(httpx.BaseTransport):
     """Times what is asked of the hub, but for what waits by design.
 
-    Those are the progress, and the spawn form: JupyterHub waits up to a second before it answers.
+    That is the progress, the spawn form (JupyterHub waits up to a second before it answers), and
+    the end of a server.
     """
 
     def __init__(self, way: httpx.BaseTransport, visit: VisitTimes) -> None:
@@ -55,7 +58,7 @@ class TimingTransport(httpx.BaseTransport):
 def kind_of(method: str, path: str) -> str:
     """What is asked of the hub, without names; empty for what is not timed."""
     words = path.strip("/").split("/")
-    if words[0] == "user" or words[-1] == PROGRESS:
+    if words[0] == "user" or words[-1] == PROGRESS or method == "DELETE":
         return ""
     page = words[1] if len(words) > 1 else ""
     return "" if (method, page) == SPAWN else f"{method} /{'/'.join(words[:2])}"
@@ -97,14 +100,35 @@ class Visitor(Student):
         raise CheckFailed(f"the progress of {self.name} ended without a server")
 
 
-def visit(url: str, name: str, password: str, shape: str, way: httpx.BaseTransport) -> VisitTimes:
-    """One student's visit, whatever comes of it."""
-    seen = VisitTimes()
-    student = Visitor(url, name, password, TimingTransport(way, seen))
-    try:
-        seen.start_s = student.visit(shape)
-    except EXPECTED as error:
-        seen.why_not = str(error) or type(error).__name__
-    finally:
-        student.close()
-    return seen
+class TimedVisit:
+    """One student's visit, whatever comes of it.
+
+    Args:
+        url: the lab's public address.
+        name: whom to sign in as.
+        password: the students' password.
+        way: how requests travel.
+    """
+
+    def __init__(self, url: str, name: str, password: str, way: httpx.BaseTransport) -> None:
+        self.times = VisitTimes()
+        self._student = Visitor(url, name, password, TimingTransport(way, self.times))
+
+    def come(self, shape: str) -> None:
+        """Get a server."""
+        try:
+            self.times.start_s = self._student.visit(shape)
+        except EXPECTED as error:
+            self.times.why_not = str(error) or type(error).__name__
+
+    def leave(self) -> None:
+        """End the server, if there is one, and close the browser."""
+        asked = time.perf_counter()
+        try:
+            if self.times.start_s is not None:
+                self._student.leave()
+                self.times.stop_s = time.perf_counter() - asked
+        except EXPECTED as error:
+            self.times.why_not = str(error) or type(error).__name__
+        finally:
+            self._student.close()

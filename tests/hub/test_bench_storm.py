@@ -1,0 +1,33 @@
+"""`lab bench storm` with the real proxy, hub and pool, on classes of three."""
+
+import json
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.long
+BENCH = [sys.executable, "-m", "miglab_hub.cli", "bench", "storm", "--json"]
+
+
+def test_classes_of_three_come_and_leave():
+    """Nobody fails with either spawner, hub and pool were timed, and no process is left."""
+    done = subprocess.run([*BENCH, "--students", "3", "--within-s", "1"], stdout=subprocess.PIPE)
+    assert done.returncode == 0
+    said = json.loads(done.stdout)
+    assert said["why"] == []
+    assert [(row["spawner"], row["students"], row["failed"]) for row in said["rows"]] == [
+        ("miglab", 3, 0),
+        ("plain", 3, 0),
+    ]
+    for row in said["rows"]:
+        assert 0 < row["start_p50_s"] <= row["start_p95_s"]
+        assert min(row["hub_p95_s"], row["pool_p95_s"], row["stop_s"], row["hub_cpu_s"]) > 0
+    assert not [p for p in psutil.process_iter(["cmdline"]) if is_of_the_bench(p)]
+
+
+def is_of_the_bench(process: psutil.Process) -> bool:
+    """Whether it is a student's server of a benchmark of this environment."""
+    words = process.info["cmdline"] or []
+    return words[:1] == [sys.executable] and words[-1].endswith("storm/minimal_server.py")

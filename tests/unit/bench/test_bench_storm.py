@@ -1,0 +1,187 @@
+"""`lab bench storm`: what is timed, how it is summed up, what is printed."""
+
+import json
+import socket
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from miglab_bench.commands import app
+from miglab_bench.storm import command, minimal_server, plain
+from miglab_bench.storm.figures import median_of, row_of, why_failed
+from miglab_bench.storm.visitor import TimedVisit, TimingTransport, VisitTimes, kind_of
+from miglab_bench.storm.waves import Wave
+from miglab_spawner.local import MIGLocalSpawner
+
+VISITS = [
+    VisitTimes(1.0, 0.2, "", [("GET /hub/login", 0.01), ("POST /hub/login", 0.03)]),
+    VisitTimes(3.0, 0.4, "", [("GET /hub/login", 0.02), ("POST /hub/login", 0.05)]),
+    VisitTimes(None, None, "no slice today", [("GET /hub/login", 0.01)]),
+]
+CPU_S = {"hub": 3.004, "pool": 1.0, "proxy": 0.5}
+ROW = row_of("miglab", Wave(VISITS, [0.01] * 30), CPU_S)
+URL = "http://lab"
+FORM = '<input name="shape" value="1g.5gb">'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("GET", "/hub/login", "GET /hub/login"),
+        ("GET", "/hub/spawn-pending/ada", "GET /hub/spawn-pending"),
+        ("GET", "/hub/", "GET /hub"),
+        ("GET", "/", "GET /"),
+        ("POST", "/hub/spawn/ada", ""),
+        ("GET", "/hub/api/users/ada/server/progress", ""),
+        ("GET", "/user/ada/", ""),
+        ("DELETE", "/hub/api/users/ada/server", ""),
+    ],
+)
+def test_what_waits_by_design_is_not_timed(method: str, path: str, kind: str) -> None:
+    """Pages are, without names; the spawn form, the progress and servers are not."""
+    assert kind_of(method, path) == kind
+
+
+def test_the_stopwatch_times_the_hub_alone() -> None:
+    """Each request to the hub once; one to a server not at all."""
+    seen = VisitTimes()
+    way = TimingTransport(httpx.MockTransport(lambda _: httpx.Response(200)), seen)
+    with httpx.Client(transport=way, base_url=URL) as client:
+        client.get("/hub/login")
+        client.get("/user/ada/")
+    ((what, seconds),) = seen.requests
+    assert what == "GET /hub/login"
+    assert seconds >= 0
+
+
+def hub_that_says(*events: dict[str, object], server: int = 200) -> httpx.MockTransport:
+    """A hub that lets everybody in, whose progress says these things, and that ends servers."""
+    said = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path.endswith("/progress"):
+            return httpx.Response(200, text=said)
+        if path.startswith("/hub/api/users"):
+            return httpx.Response(200, json={"servers": {}})
+        if path == "/user/ada/":
+            return httpx.Response(server)
+        if path == "/hub/login" and request.method == "POST":
+            return httpx.Response(302, headers={"Location": "/hub/spawn"})
+        return httpx.Response(200, text=FORM)
+
+    return httpx.MockTransport(answer)
+
+
+def test_a_visit_ends_with_an_open_server() -> None:
+    """Signed in, asked, listened, opened: a time, and no complaint."""
+    way = hub_that_says({"progress": 0, "message": "asked"}, {"progress": 100, "ready": True})
+    student = TimedVisit(URL, "ada", "secret", way)
+    student.come("1g.5gb")
+    assert student.times.why_not == ""
+    assert student.times.start_s is not None
+    assert [what for what, _ in student.times.requests] == [
+        "GET /hub/login",
+        "POST /hub/login",
+        "GET /hub/spawn",
+        "GET /hub/spawn",
+    ]
+
+
+def test_leaving_is_timed_until_the_hub_has_no_server() -> None:
+    """Who got a server ends it; who got none has nothing to end."""
+    came = TimedVisit(URL, "ada", "secret", hub_that_says({"ready": True}))
+    came.come("1g.5gb")
+    came.leave()
+    assert came.times.stop_s is not None
+    in_vain = TimedVisit(URL, "ada", "secret", hub_that_says({"failed": True, "message": "no"}))
+    in_vain.come("1g.5gb")
+    in_vain.leave()
+    assert (in_vain.times.stop_s, in_vain.times.why_not) == (None, "ada: no")
+
+
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        (hub_that_says({"failed": True, "message": "no room"}), "no room"),
+        (hub_that_says({"progress": 50}), "ended without a server"),
+        (hub_that_says({"ready": True}, server=503), "HTTP 503"),
+        (httpx.MockTransport(lambda _: httpx.Response(500)), "could not sign in"),
+    ],
+)
+def test_a_failed_spawn_says_why(way: httpx.MockTransport, why: str) -> None:
+    """A refusal, a silent end, a server that does not answer, a hub that errs: no success."""
+    student = TimedVisit(URL, "ada", "secret", way)
+    student.come("1g.5gb")
+    assert student.times.start_s is None
+    assert why in student.times.why_not
+
+
+def test_a_row_counts_failures_and_takes_percentiles() -> None:
+    """Over all requests to the hub; reasons once each."""
+    assert (ROW.students, ROW.spawner, ROW.failed) == (3, "miglab", 1)
+    assert (ROW.start_p50_s, ROW.pool_p95_s, ROW.hub_cpu_s) == (2.0, 0.01, 3.0)
+    assert ROW.hub_p95_s >= 0.03
+    assert why_failed(Wave([*VISITS, VISITS[-1]], [])) == ["no slice today"]
+
+
+def test_nobody_served_is_a_row_too() -> None:
+    """No sample, no crash."""
+    row = row_of("plain", Wave([VisitTimes(None, None, "no")], []), CPU_S)
+    assert (row.failed, row.start_p95_s, row.stop_s) == (1, 0.0, 0.0)
+
+
+def test_several_rounds_give_medians_but_no_failure_is_lost() -> None:
+    """Two good rounds do not hide what a third did."""
+    fast = row_of("miglab", Wave(VISITS[:1], [0.01]), CPU_S)
+    both = median_of([fast, ROW, fast])
+    assert (both.students, both.spawner, both.failed) == (1, "miglab", 1)
+    assert both.start_p50_s == 1.0
+
+
+def test_names_decide_the_spawner() -> None:
+    """On one hub: JupyterHub's own for the plain class, ours for everybody else."""
+    assert plain.class_for(f"{command.PLAIN}-0-1") is plain.PlainSpawner
+    assert plain.class_for(f"{command.OURS}-0-1") is MIGLocalSpawner
+
+
+def test_the_smallest_server_answers_with_the_hubs_version() -> None:
+    """One head read, one answer; who hangs up early gets none."""
+    client, connection = socket.socketpair()
+    with client, connection:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        minimal_server.answer_one(connection, minimal_server.HEAD.format("6.1").encode())
+        assert b"X-JupyterHub-Version: 6.1\r\n" in client.recv(1000)
+        client.shutdown(socket.SHUT_WR)
+        minimal_server.answer_one(connection, b"never")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A machine that has been measured already; the sizes of classes that were asked for."""
+    sizes: list[int] = []
+
+    def measure(students: int, *_: object) -> command.Measured:
+        sizes.append(students)
+        return command.Measured((ROW,), ("no slice today",))
+
+    monkeypatch.setattr(command, "measure", measure)
+    return sizes
+
+
+def test_json_holds_a_row_for_each_class(measured: list[int]) -> None:
+    """One object; without a wish the three classes of the design."""
+    said = json.loads(CliRunner().invoke(app, ["storm", "--json"]).output)
+    assert measured == [50, 200, 440]
+    assert len(said["rows"]) == 3
+    assert said["rows"][0]["start_p50_s"] == 2.0
+    assert said["why"] == ["no slice today"]
+
+
+def test_people_read_a_table_and_reasons(measured: list[int]) -> None:
+    """The class that was asked for alone."""
+    said = CliRunner().invoke(app, ["storm", "--students", "7"]).output
+    assert measured == [7]
+    assert "no slice today" in said
+    assert "miglab" in said

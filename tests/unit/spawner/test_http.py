@@ -1,0 +1,81 @@
+"""How requests travel to the pool: over real sockets, to servers that answer, hang up or hang."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from miglab_spawner.backends import http
+
+Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    await http.close()
+
+
+@asynccontextmanager
+async def server(answering: Answering) -> AsyncIterator[str]:
+    """A server that treats each connection so; its address."""
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await answering(reader, writer)
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(one, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/api"
+    finally:
+        listener.close()
+
+
+def asking(url: str, **what: object) -> http.PoolRequest:
+    return http.PoolRequest("POST", url, {"Authorization": "Bearer s"}, 30, **what)
+
+
+async def test_a_request_arrives_whole():
+    """Line, parameters, headers and body; its answer comes back with status and content."""
+    heard: list[bytes] = []
+
+    async def answering(reader, writer):
+        heard.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(9))
+        writer.write(OK)
+        await writer.drain()
+
+    body = json.dumps({"a": "ö"}, ensure_ascii=False).encode()[:9]
+    async with server(answering) as url:
+        params = (("user", "ada b"), ("course", "x"), ("course", "y"))
+        answer = await http.send(asking(url, params=params, body=body))
+    assert answer == http.PoolAnswer(201, b"{}", "Created")
+    assert heard[0].startswith(b"POST /api?user=ada+b&course=x&course=y HTTP/1.1\r\n")
+    assert b"Authorization: Bearer s\r\n" in heard[0]
+    assert heard[0].endswith(body)
+
+
+async def test_nobody_there_is_told_from_no_answer():
+    """Only what was never sent may be sent again."""
+    async with server(lambda *_: asyncio.sleep(0)) as url:
+        with pytest.raises(http.NoAnswer):
+            await http.send(asking(url))
+    with pytest.raises(http.NotConnected):
+        await http.send(asking(url))
+
+
+async def test_a_silent_pool_is_not_waited_for_beyond_the_time_limit():
+    """The time limit covers the whole request."""
+    over = asyncio.Event()
+
+    async def silent(*_):
+        await over.wait()
+
+    async with server(silent) as url:
+        with pytest.raises(http.NoAnswer):
+            await http.send(http.PoolRequest("GET", url, {}, 0.05))
+        over.set()
