@@ -62,8 +62,8 @@ def test_a_timed_twin_turns_the_verdict_round(key, place):
         assert CHECKS[key].least_gain, found
         assert "side by side" in found.reason
         return
-    whys = f"{found.why} {found.twin_why}"
-    assert found.flips or "does not decide" in whys or "side by side" in whys, found
+    whys, honest = f"{found.why} {found.twin_why}", ("does not decide", "side by side", "budget of")
+    assert found.flips or any(words in whys for words in honest), found
     assert found.verdict != "contradicted", found
     assert found.twin_verdict != "supported", found
 

@@ -222,12 +222,21 @@ class Runner:
                 Tier(self.evidence.tier),
                 emulated=self.evidence.emulated,
             )
-            self.evidence = replace(self.evidence, judgement=judgement)
+            self.evidence = replace(self.evidence, judgement=self._with_budget(judgement))
         said = f"Done: {self.evidence.samples} samples on {self.evidence.place}."
         if check is None or self.evidence.is_open_to_claims:
             self.message = " ".join([said, *self._outcome()])
         else:
             self.message = " ".join(self._outcome())
+
+    def _with_budget(self, judgement: Judgement) -> Judgement:
+        """An undecided verdict also says when a record was cut short."""
+        records = [record for point in self.evidence.points for record in point.records]
+        cut = next((record.stopped for record in records if record.stopped), None)
+        asked = judgement.expected != store.NOT_APPLICABLE
+        if cut is None or not asked or judgement.verdict is not Verdict.UNDECIDED:
+            return judgement
+        return replace(judgement, why=f"{judgement.why} ({cut})")
 
     def _outcome(self) -> list[str]:
         """Prediction beside result; then the verdict, or the question before a claim."""
