@@ -569,6 +569,56 @@ bf16_scales = labkit.experiment("MX-6", in_bf16)
 await bf16_scales.report(losses_in_words)
 
 # %% [markdown]
+# ## MX-11: what it does to the training
+#
+# The loss of the small network, from the start: in fp32, in bf16, in fp16, and in fp16 with *your* scaler.
+# The products are in that format; the weights stay in fp32, the gradients are shared out as in MX-5.
+# **Predict** the loss that fp16 without a scale ends with. All four begin at 0.46.
+
+# %%
+WAYS_TO_TRAIN = {"fp32": ("float32", False), "bf16": ("bfloat16", False), "fp16": ("float16", False), "fp16, your scaler": ("float16", True)}
+
+
+def loss_curve(type_name, scaled, steps):
+    import torch
+
+    (network, x, y), losses = trained_network(0), []
+    optimizer, scaler = torch.optim.SGD(network.parameters(), lr=SHARES), LossScaler() if scaled else None
+    for _ in range(steps):
+        scale = scaler.scale if scaler else 1.0
+        optimizer.zero_grad()
+        with torch.autocast(x.device.type, dtype=getattr(torch, type_name), enabled=type_name != "float32"):
+            output = network(x)
+        loss = torch.nn.functional.mse_loss(output.float(), y)
+        (loss / SHARES * scale).backward()
+        found_inf = not all(p.grad.isfinite().all() for p in network.parameters())
+        if scaler is None or scaler.update(found_inf):
+            for p in network.parameters():
+                p.grad /= scale
+            optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def all_curves(steps, every):
+    found = {way: loss_curve(*given, steps) for way, given in WAYS_TO_TRAIN.items()}
+    return {f"{way}, step {i}": {"loss": found[way][i - 1]} for way in found for i in range(every, steps + 1, every)}
+
+
+# %%
+EVERY_25 = range(25, 201, 25)
+spots = {f"{way}, step {i}": i for way in WAYS_TO_TRAIN for i in EVERY_25}
+ways = {label: label.rsplit(", step", 1)[0] for label in spots}
+curves = labkit.together(all_curves, spots, value="loss", series=ways, steps=200, every=25)
+training_curves = labkit.experiment("MX-11", curves)
+
+# %%
+await training_curves.report()
+
+# %% [markdown]
+# **Explain:** nothing overflowed and nothing warned. How would you have noticed without the other curves?
+
+# %% [markdown]
 # ## MX-8: when AMP does not help
 #
 # Autocast adds a cast to every layer. A small layer pays more for it than it gains.

@@ -1,5 +1,6 @@
 """Every core experiment can come out otherwise: in its twin's world the same pipeline says so."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from labkit.authoring.definitions import define, experiments
 from labkit.authoring.twins import TWINS
 from labkit.evidence.checks import CHECKS
 from labkit.measuring.place import where
+from labkit.panel.runner import Runner
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 
 needs("torch", "the notebooks measure with torch")
@@ -66,6 +68,19 @@ def test_a_timed_twin_turns_the_verdict_round(key, place):
     assert found.flips or any(words in whys for words in honest), found
     assert found.verdict != "contradicted", found
     assert found.twin_verdict != "supported", found
+
+
+@pytest.mark.long
+def test_the_training_curves_show_what_a_scale_is_for(place, tmp_path):
+    """fp16 alone learns less than fp32 in as many steps; with the scaler it follows it, as bf16."""
+    known = experiments(define(source_of("MX-11"), place, probing=True))
+    runner = Runner(next(one for one in known if one.key == "MX-11"), tmp_path)
+    evidence = asyncio.run(runner.run(None, headless=True))
+    loss = {point.label: point.value for point in evidence.points}
+    true = loss["fp32, step 200"]
+    assert loss["fp16, step 200"] > 1.1 * true
+    for way in ("bf16", "fp16, your scaler"):
+        assert loss[f"{way}, step 200"] == pytest.approx(true, rel=0.02)
 
 
 @pytest.mark.parametrize("key", ["DP-5", "DP-1"])

@@ -156,6 +156,18 @@ EXPERIMENTS = (
         also={"became inf or nan": lambda record: float(record.setting["inf"])},
     ),
     Experiment(
+        key="MX-11",
+        title="The same training in four formats",
+        question="With what loss does fp16 end without a scale?",
+        steps=(),
+        x_label="training step",
+        y_label="loss",
+        unit="loss",
+        asked=reading.at("fp16, step 200"),
+        is_optional=True,
+        log_y=True,
+    ),
+    Experiment(
         key="MX-8",
         title="AMP time over fp32 time of a training step",
         question="From narrow to wide layers: does the ratio rise, stay flat, or fall?",
