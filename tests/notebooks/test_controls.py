@@ -24,6 +24,7 @@ COUNTED = ("MIG-12", "DP-5", "MP-1", "MP-2")
 IN_A_CHILD = ("MX-1", "DP-1", "MX-5")
 LONG = ("MX-7", "MX-9", "MP-10", "CH-2", "DP-6")
 TIMED = ("T-1", "T-3", "T-4", "DP-2", "DP-3", "DP-4", "MP-6", "CH-3")
+OF_THE_MACHINE = ("does not decide", "side by side", "budget of", "Not finished after")
 ON_CPU = [*COUNTED, *IN_A_CHILD, *(pytest.param(key, marks=pytest.mark.long) for key in LONG)]
 
 
@@ -57,16 +58,17 @@ def test_the_twin_turns_the_verdict_round(key, place):
 def test_a_timed_twin_turns_the_verdict_round(key, place):
     """A time depends on the machine: noise may leave it undecided, never the wrong way round.
 
-    What cannot be asked of this machine's cores is skipped with the gain that was measured.
+    What cannot be asked of this machine's cores is skipped with the gain that was measured. What
+    takes too long is ended. Only the noise floor (T-1) may rightly say that it is too high here.
     """
     (found,) = room.controls([source_of(key)], place, [key])
     if isinstance(found, room.Skipped):
         assert CHECKS[key].least_gain, found
         assert "side by side" in found.reason
         return
-    whys, honest = f"{found.why} {found.twin_why}", ("does not decide", "side by side", "budget of")
-    assert found.flips or any(words in whys for words in honest), found
-    assert found.verdict != "contradicted", found
+    whys = f"{found.why} {found.twin_why}"
+    assert found.flips or key == "T-1" or any(words in whys for words in OF_THE_MACHINE), found
+    assert found.verdict != "contradicted" or key == "T-1", found
     assert found.twin_verdict != "supported", found
 
 
