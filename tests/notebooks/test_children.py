@@ -248,6 +248,11 @@ def test_a_collective_is_timed_from_a_common_start():
     found = labkit.ranks(reduces, n=2, samples=8)
     assert len(found.timed.samples_s) == 8
     assert found.timed.ranks == 2
+    side = found.timed.side_by_side
+    assert [len(side[name]) for name in ("alone_s", "together_s", "core_share")] == [8] * 3
+    assert all(seconds > 0 for seconds in side["alone_s"] + side["together_s"])
+    assert all(0 < share < 2 for share in side["core_share"])
+    assert f"side by side {found.timed.parallel_gain:.1f} times one alone" in found.timed.caption
 
 
 def test_a_rank_that_is_done_may_leave_before_the_others():
