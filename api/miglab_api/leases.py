@@ -8,7 +8,7 @@ from pydantic import Field
 from miglab_api.base import COUNT_MAX, Age, Count, ReasonText, Seen, WireModel
 from miglab_api.gpus import SliceView
 from miglab_api.staff import StaffMessage
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import Purpose, TicketView
 
 
 class LeaseState(StrEnum):
@@ -72,6 +72,7 @@ class LeaseView(WireModel):
         extension_s: the most one extension adds; less where its place is reserved from then on.
         warning: that it is about to be taken back, and when; None unless ``state`` is ``warned``.
         others_wait: how many of the others in line could use what this lease would free.
+        purpose: what it is for; one that is borrowed ends with its measurements.
     """
 
     id: int
@@ -95,6 +96,7 @@ class LeaseView(WireModel):
     reason: str = ""
     warning: LeaseWarning | None = None
     others_wait: int = 0
+    purpose: Purpose = Purpose.SERVER
 
 
 class Fence(WireModel):
@@ -184,8 +186,12 @@ class ServerStatus(WireModel):
         lease: the live lease that the server was attached to.
         ticket: its place in line or its offer; also one that is over, to who names it as known.
         messages: what staff tell this server, its student or its course.
+        borrowed: the live lease of its measurements.
+        borrowing: the ticket of its measurements.
     """
 
     lease: LeaseView | None = None
     ticket: TicketView | None = None
     messages: tuple[StaffMessage, ...] = ()
+    borrowed: LeaseView | None = None
+    borrowing: TicketView | None = None

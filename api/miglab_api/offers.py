@@ -10,7 +10,8 @@ class ShapeOffer(WireModel):
     """A shape as the spawn page offers it.
 
     Attributes:
-        shape: what to send back in a `TicketRequest`; ``cpu`` for no GPU.
+        shape: what to send back in a `TicketRequest`; ``cpu`` for no GPU, ``borrow`` for
+            a slice only while something is measured.
         sm_count: SMs per slice (0 for cpu).
         memory_mib: GPU memory per slice (0 for cpu).
         slices: how many slices.
@@ -63,12 +64,16 @@ class QuotaLeft(WireModel):
 
 
 class CourseOffers(WireModel):
-    """What one course offers one user; ``left`` is what that user's quotas leave."""
+    """What one course offers one user; ``left`` is what that user's quotas leave.
+
+    ``borrow`` names the shapes that measurements borrow, the usual one first.
+    """
 
     course: str
     title: str
     shapes: tuple[ShapeOffer, ...]
     default: str
+    borrow: tuple[str, ...] = ()
     left: tuple[QuotaLeft, ...] = ()
 
 
@@ -81,3 +86,5 @@ class Offers(WireModel):
 
 
 CPU = "cpu"
+BORROW = "borrow"
+"""A server without a slice, whose measurements borrow one: a choice like ``cpu``."""

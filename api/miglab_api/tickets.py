@@ -10,6 +10,21 @@ from miglab_api.base import Course, Server, ShapeText, User, WireModel
 ATTEND_S = 20.0  # a start that waits asks after its ticket at least this often
 
 
+BORROWER = "~run/"  # JupyterHub allows no "/" in the name of a server
+
+
+class Purpose(StrEnum):
+    """What slices are for: a server that keeps them, or measurements that borrow them."""
+
+    SERVER = "server"
+    BORROW = "borrow"
+
+
+def borrower_of(server: str) -> str:
+    """The name under which a server without a slice borrows: it has a ticket and lease beside."""
+    return BORROWER + server
+
+
 class TicketState(StrEnum):
     """waiting → offered → (taken | cancelled | refused | expired)."""
 
@@ -29,6 +44,7 @@ class TicketRequest(WireModel):
         shape: ``1g.5gb``, ``2x1g.5gb``, ``full`` …, or a need: ``at least 9 GiB``.
         only_if_free: granted at once, or refused (``not-free``) and nothing is changed: the server
             keeps the place, or the offer, that it has.
+        purpose: ``borrow`` for measurements: a short lease of a shape that the course lends.
     """
 
     user: User
@@ -36,6 +52,7 @@ class TicketRequest(WireModel):
     course: Course
     shape: ShapeText
     only_if_free: bool = False
+    purpose: Purpose = Purpose.SERVER
 
 
 class WaitEstimate(WireModel):
@@ -68,6 +85,7 @@ class TicketView(WireModel):
         expires_at: when an unattended ticket, or an offer not taken, ends.
         estimate: how long it is likely to wait; None unless waiting, and where it is not known.
         is_next: whether staff put it in front: the next slices that fit are its.
+        purpose: what the slices are for.
     """
 
     id: int
@@ -85,6 +103,7 @@ class TicketView(WireModel):
     reason: str = ""
     message: str = ""
     is_next: bool = False
+    purpose: Purpose = Purpose.SERVER
 
 
 class RequeueRequest(WireModel):

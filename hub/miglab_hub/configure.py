@@ -193,6 +193,7 @@ def update_spawner(c: Any, settings: Settings) -> None:
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         spawner.pool_url = settings.pool_url
         spawner.pool_secret_file = str(settings.pool_secret)
+        spawner.borrow_linger_s = settings.pool.borrow_linger_s
         spawner.student_api_url = settings.student_api_url
         spawner.home_gib = settings.students.home_gib
         spawner.default_url = NOTEBOOKS_URL

@@ -61,6 +61,10 @@ class LeaseGone(LabError):
     """The pool took the slice back while it was being measured."""
 
 
+class NotBorrowed(LabError):
+    """The slice that a measurement wanted to borrow did not come, or went."""
+
+
 class TooFewRanks(LabError):
     """The experiment needs more ranks or devices than there are."""
 

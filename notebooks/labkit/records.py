@@ -86,6 +86,19 @@ class Lease:
 
 
 @dataclass(frozen=True)
+class Borrowed:
+    """The slices that a measurement borrowed, and the runner that it ran in."""
+
+    shape: str
+    slices: tuple[str, ...]
+    lease: str
+    runner: str
+
+    def __str__(self) -> str:
+        return f"borrowed {self.shape} ({', '.join(self.slices)}) in runner {self.runner}"
+
+
+@dataclass(frozen=True)
 class CpuBudget:
     """Cores this container may use: the smaller of its cgroup quota and its affinity mask."""
 
@@ -121,6 +134,7 @@ class Measurement:
     the seconds that the same piece of work took one rank alone and all ranks together, in the same
     rounds, and the share of a core that the first had meanwhile; empty where each rank has a device
     of its own. `stopped` says in words why a run ended early, and is None for a complete one.
+    `borrowed` names the slices if they were held for this measurement alone.
     """
 
     name: str
@@ -146,6 +160,7 @@ class Measurement:
     method: str = METHOD_VERSION
     date: str = ""
     stopped: str | None = None
+    borrowed: Borrowed | None = None
 
     @property
     def median_s(self) -> float:
@@ -225,6 +240,7 @@ class Measurement:
         parts += ["CPU-bound"] if self.is_cpu_bound else []
         parts += ["launch-bound"] if self.is_launch_bound else []
         parts += [self.sensed] if self.sensed else []
+        parts += [str(self.borrowed)] if self.borrowed else []
         return ", ".join([*parts, self.date[:10]])
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from miglab_api.offers import BORROW, CPU
 from miglab_api.tickets import ATTEND_S
 from miglab_pool.model.closing_times import class_end, window
 from miglab_pool.model.course_roles import ASSISTANTS, INSTRUCTORS
@@ -97,6 +98,18 @@ class Pool(Section):
     )
     extension_s: Seconds = Field(1800, description="How many seconds one extension adds.")
     extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
+    borrow_s: Seconds = Field(
+        300,
+        description="Longest time for which a measurement borrows slices, in seconds; it ends "
+        "sooner when a reservation needs the place.",
+    )
+    borrow_linger_s: float = Field(
+        30,
+        ge=0,
+        le=3600,
+        description="How many seconds borrowed slices stay with a student after a measurement, so "
+        "that the next one starts at once; they go back sooner when somebody waits for them.",
+    )
     fair_half_life_s: Seconds = Field(
         172_800,
         description="Half-life of past use, in seconds: after this time, the use of a slice "
@@ -248,8 +261,17 @@ class Course(Section):
         description="Shapes that the course offers: `1g.5gb`, `2x1g.5gb`, `3g.20gb`, `full`, "
         "`cpu` or a need such as `at least 9 GiB`.",
     )
+    borrow: tuple[ShapeText, ...] = Field(
+        (),
+        strict=False,
+        description="Shapes that labkit borrows while it measures, the usual one first. If there "
+        'is one, the spawn page offers "Borrow a slice when measuring": a server that holds '
+        "no slice in between.",
+    )
     default: ShapeText = Field(
-        "cpu", description="The shape that is selected at first: `cpu`, or one of `shapes`."
+        "cpu",
+        description="The shape that is selected at first: `cpu`, one of `shapes`, or `borrow` "
+        "where the course lends slices.",
     )
     members: tuple[Name, ...] = Field(
         (),
@@ -303,10 +325,14 @@ class Course(Section):
 
     @model_validator(mode="after")
     def _default_is_offered(self) -> Self:
-        if self.default not in (*self.shapes, "cpu"):
+        if self.default == BORROW and not self.borrow:
+            raise ValueError('default "borrow" needs shapes to borrow: borrow = ["1g.5gb"]')
+        if self.default not in (*self.shapes, CPU, BORROW):
             raise ValueError(
                 f'default "{self.default}" is not among shapes: {", ".join(self.shapes)}'
             )
+        if CPU in self.borrow:
+            raise ValueError('"cpu" is no slice, so nobody can borrow it')
         for text in self.ends:
             class_end(text, "UTC")
         return self

@@ -19,6 +19,7 @@ from dockerspawner import DockerSpawner
 from requests import RequestException
 from traitlets import Bool, Float, Int, List, Unicode, default
 
+from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.endings import why_container_ended
@@ -36,9 +37,12 @@ from miglab_spawner.containers.labels import (
     from_labels,
     to_labels,
 )
+from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted
+from miglab_spawner.runs.container import COMMAND, ContainerPlan, ContainerRunner
+from miglab_spawner.runs.runner import SliceRunner
 
 _GONE = 404
 _BUSY = 409
@@ -103,6 +107,15 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         help="""Give each server a Docker network of its own, created at start and removed at stop.
 
         This is for a hub that runs in a container itself; `network_name` is then not used.
+        """,
+    ).tag(config=True)
+
+    runner_cmd = List(
+        Unicode(),
+        COMMAND,
+        help="""The program that measures on borrowed slices, in the student's image.
+
+        It must be labkit's `labkit.measuring.job_server`, by whatever Python has labkit.
         """,
     ).tag(config=True)
 
@@ -278,6 +291,28 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         if self.grant is not None:
             self._remove_always()
 
+    # What its measurements borrow.
+
+    def make_runner(self, lease: LeaseView) -> SliceRunner:
+        """A container of the same image, limits and hardening, without network, home and token."""
+        loan = self.loan_of(lease)
+        create, host = self._own_extras(self.extra_create_kwargs, self.extra_host_config)
+        soft = self._soft_for(limits_of(lease.shape, self.shape_limits), host)
+        plan = ContainerPlan(
+            image=self.image,
+            name=f"{self.object_name}-run-{lease.id}",
+            labels=to_labels(self.lab_id, loan),
+            env=gpu_environment(self.runner_env(lease), loan),
+            host_config={**soft, **host, **hard_host_config(loan)},
+            command=self.runner_cmd,
+            user=create.get("user"),
+        )
+        return ContainerRunner(self.client, plan)
+
+    def _own_extras(self, *extras: Any) -> list[dict[str, Any]]:
+        """The site's own additions, where they are plain tables: a function is for a server."""
+        return [dict(each) if isinstance(each, Mapping) else {} for each in extras]
+
     # Small things.
 
     async def _inspect(self, name: str) -> dict[str, Any] | None:
@@ -332,11 +367,14 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         return labels
 
     def _soft(self, site_host: Mapping[str, Any]) -> dict[str, Any]:
+        return self._soft_for(self.limits, site_host)
+
+    def _soft_for(self, limits: ContainerLimits, site_host: Mapping[str, Any]) -> dict[str, Any]:
         if not self.harden:
             return {}
         own_cpus = bool(self.cpu_limit) or "nano_cpus" in site_host
         return soft_host_config(
-            self.limits,
+            limits,
             own_memory=bool(self.mem_limit),
             own_cpus=own_cpus,
             disk_gib=self.disk_gib,

@@ -6,6 +6,7 @@
 | ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
 | ``POST api/miglab/move/:user/:server`` | restarts the server with what is offered | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
+| ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice: run_handler.py | itself |
 | ``POST api/miglab/slurm/handover`` | what a job is to become: handover.py | jobs |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
@@ -13,27 +14,23 @@ can speak to a start that is under way, and only it can end a server and begin i
 """
 
 import asyncio
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
-from jupyterhub.scopes import has_scope
 from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
 from miglab_api.base import SHAPE_MAX
-from miglab_spawner import handover
-from miglab_spawner.backends.base import BackendError, RefusedByBackend
-from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner import handover, run_handler
+from miglab_spawner.backends.base import BackendError
 from miglab_spawner.scopes import LEASE_SCOPE
+from miglab_spawner.server_handler import ServerHandler
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
-_POOL_SILENT = "The GPU pool does not answer. Try again in a moment; nothing was changed."
 
 log = logging.getLogger(__name__)
 
@@ -51,41 +48,7 @@ class _Move:
 _moves: dict[_Server, _Move] = {}
 
 
-class _ServerHandler(APIHandler):
-    """What the routes share: whose server it is, and refusals in the pool's words."""
-
-    def spawner_of(self, user_name: str, server_name: str, scope: str) -> MIGSpawnerMixin:
-        """The server's spawner, for whoever has this scope over it.
-
-        Raises:
-            HTTPError: 403, or 404 where there is no such server.
-        """
-        wanted = f"{scope}!server={user_name}/{server_name}"
-        if not self.current_user or not has_scope(wanted, self.parsed_scopes, db=self.db):
-            raise web.HTTPError(403, "This is not your server.")
-        user = self.find_user(user_name)
-        if user is None or (server_name and server_name not in user.spawners):
-            raise web.HTTPError(404, "There is no such server.")
-        spawner = user.spawners[server_name]
-        if not isinstance(spawner, MIGSpawnerMixin):
-            raise web.HTTPError(404, "This server knows no slices.")
-        return spawner
-
-    def answer(self, body: object, status: int = 200) -> None:
-        """Finish with JSON."""
-        self.set_status(status)
-        self.finish(json.dumps(body))
-
-    def refuse(self, error: BackendError) -> None:
-        """Finish with the pool's no, or with its silence."""
-        if isinstance(error, RefusedByBackend):
-            self.answer({"reason": error.reason, "message": error.message}, error.status)
-        else:
-            log.warning("the pool did not help: %s", error)
-            self.answer({"reason": "pool-unreachable", "message": _POOL_SILENT}, 503)
-
-
-class WaitingHandler(_ServerHandler):
+class WaitingHandler(ServerHandler):
     """``miglab/waiting/:user/:server``: the waiting page."""
 
     async def get(self, user_name: str, server_name: str) -> None:
@@ -110,7 +73,7 @@ class WaitingHandler(_ServerHandler):
             self.answer({}, 202)
 
 
-class MoveHandler(_ServerHandler):
+class MoveHandler(ServerHandler):
     """``miglab/move/:user/:server``: from a server without a GPU to the slice that is offered."""
 
     async def post(self, user_name: str, server_name: str) -> None:
@@ -180,6 +143,7 @@ def _shape(body: object) -> str:
 
 HANDLERS = [
     *handover.HANDLERS,
+    *run_handler.HANDLERS,
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
     (r"/miglab/moving/([^/]+)/([^/]*)", MovingHandler),

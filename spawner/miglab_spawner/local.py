@@ -19,15 +19,19 @@ from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Unicode, default
 
 from miglab_api.holders import living_pid, process_holder
+from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers.endings import why_process_ended
 from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.processes import gate, notebooks_copy
+from miglab_spawner.runs.process import ProcessRunner
+from miglab_spawner.runs.runner import SliceRunner
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200
 _KEPT = 100  # of a longer one, so that people recognise it
 _PAUSE_S = 0.1
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "OMP_NUM_THREADS", "LAB_QUICK")
 
 
 def home_name(user: str) -> str:
@@ -141,6 +145,10 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         """The server runs."""
         await self.announce_running()
 
+    def make_runner(self, lease: LeaseView) -> SliceRunner:
+        """A local process beside the student's server."""
+        return ProcessRunner({**_own_environment(), **self.runner_env(lease)})
+
     def make_preexec_fn(self, name: str) -> Callable[[], None] | None:
         """No change of user: everybody runs as the hub does."""
         return None
@@ -193,3 +201,8 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.notebooks_dir:
             notebooks_copy.copy_new(Path(self.notebooks_dir), self.home / "notebooks")
+
+
+def _own_environment() -> dict[str, str]:
+    """What any program needs of this process's environment; its secrets are not among it."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

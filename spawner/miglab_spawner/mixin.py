@@ -11,6 +11,7 @@ Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
 
 import asyncio
 import inspect
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 from traitlets import default
 
 from miglab_api.leases import LeaseView, ServerStatus
-from miglab_api.offers import CPU, Offers
+from miglab_api.offers import BORROW, CPU, Offers
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_spawner import home_size, scopes
 from miglab_spawner.backends.base import (
@@ -31,7 +32,7 @@ from miglab_spawner.backends.base import (
     RefusedByBackend,
 )
 from miglab_spawner.pages import choice, progress, spawn_page, waiting
-from miglab_spawner.pages.choice import SpawnChoice, is_cpu
+from miglab_spawner.pages.choice import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.pages.progress import ProgressEvent
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
@@ -61,6 +62,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     _course = ""
     _shape = ""
+    _lent: tuple[str, ...] = ()
     _is_starting = False
     _news = ""
 
@@ -88,7 +90,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     def needs_grant(self, shape: str) -> bool:
         """Whether the backend must be asked before a server of this shape may start."""
-        return not is_cpu(shape)
+        return needs_slice(shape)
 
     async def settle_old(self) -> None:
         """End what an earlier start of this very server still holds."""
@@ -117,6 +119,11 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def prepare(self) -> None:
         """Make ready for the base's ``start()``; the grant is known, the server not yet there."""
         raise NotImplementedError
+
+    @property
+    def borrows(self) -> bool:
+        """Whether this server holds no slice, and its measurements borrow one."""
+        return is_borrow(self._shape)
 
     @property
     def news(self) -> str:
@@ -212,7 +219,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             raise RefusedByBackend("not-in-course", why, 403)
         await self.backend.take(ticket.id)
         saved = self._last_choice().shape
-        shape = ticket.shape if not saved or is_cpu(saved) else saved
+        shape = saved if saved and needs_slice(saved) else ticket.shape
         return {**self.user_options, "shape": shape, "course": ticket.course}
 
     # Life cycle.
@@ -220,7 +227,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     def run_pre_spawn_hook(self) -> Any:
         """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
         needed = self._derived_start_timeout()
-        if self.start_timeout < needed and not is_cpu(self._saved_choice().shape):
+        if self.start_timeout < needed and needs_slice(self._saved_choice().shape):
             self.log.info("start_timeout raised to %d s: waiting counts into it", needed)
             self.start_timeout = needed
         return super().run_pre_spawn_hook()
@@ -285,8 +292,11 @@ class MIGSpawnerMixin(SpawnerTraits):
         """The base's state; with a key of ours only while there is a grant or news."""
         state: dict[str, Any] = super().get_state()
         ours: dict[str, Any] = {"news": self._news} if self._news else {}
-        if held := self.held():
+        held = self.held()
+        if held or self.borrows:
             ours |= {**held, "shape": self._shape, "course": self._course}
+        if self.borrows:
+            ours["lent"] = list(self._lent)
         if ours:
             state[STATE_KEY] = ours
         return state
@@ -298,7 +308,9 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._news = ours.get("news", "")
         if "shape" in ours:
             self._shape, self._course = ours["shape"], ours["course"]
-            self.restore(ours)
+            self._lent = tuple(ours.get("lent", ()))
+            if not self.borrows:
+                self.restore(ours)
 
     def get_env(self) -> dict[str, str]:
         """The base's environment, and what the server holds."""
@@ -306,6 +318,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         env["MIGLAB_SHAPE"] = self._shape or CPU
         env["MIGLAB_COURSE"] = self._course
         env["MIGLAB_COURSE_TITLE"] = self.course_titles.get(self._course) or self._course
+        if self.borrows:
+            env["MIGLAB_BORROW"] = json.dumps(self._lent)
         if self.student_api_url:
             env["MIGLAB_API"] = self.student_api_url
         if self.simulated:
@@ -334,10 +348,23 @@ class MIGSpawnerMixin(SpawnerTraits):
         except choice.BadChoice as error:
             raise self._not_started(str(error), "bad-options") from None
         shape = asked.shape or self.default_shape
+        if is_borrow(shape):
+            return await self._borrowing(asked.course)
         if is_cpu(shape):
             known = asked.course in self._groups()
             return SpawnChoice(CPU, asked.course if known else self.default_course)
         return SpawnChoice(shape, await self._course_for(shape, asked.course))
+
+    async def _borrowing(self, asked: str) -> SpawnChoice:
+        """A course that lends: the one that was asked for, or the first of the user's."""
+        lending = [course for course in (await self._offers()).courses if course.borrow]
+        found = [course for course in lending if asked in ("", course.course)]
+        if not found:
+            where = f"The course “{asked}”" if asked else "None of your courses"
+            why = f"{where} lends no slices. Choose another shape."
+            raise self._not_started(why, "shape-not-offered")
+        self._lent = found[0].borrow
+        return SpawnChoice(BORROW, found[0].course)
 
     async def _course_for(self, shape: str, asked: str) -> str:
         courses = (await self._offers()).courses if self._groups() else ()

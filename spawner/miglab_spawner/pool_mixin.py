@@ -18,7 +18,9 @@ from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import progress
-from miglab_spawner.pages.choice import is_cpu
+from miglab_spawner.pages.choice import needs_slice
+from miglab_spawner.runs.borrower import Borrower
+from miglab_spawner.runs.runner import SliceRunner
 from miglab_spawner.traits import PoolTraits
 
 _OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
@@ -39,6 +41,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     _grant: SavedLease | None = None
     _holder = ""
+    _borrower: Borrower | None = None
 
     @property
     def backend(self) -> LeaseBackend:
@@ -107,6 +110,43 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         """
         raise NotImplementedError
 
+    # What its measurements borrow.
+
+    @property
+    def borrower(self) -> Borrower:
+        """The measurements of this server, which holds no slice itself."""
+        if self._borrower is None:
+            self._borrower = Borrower(
+                self.user.name,
+                self.name,
+                self._course,
+                self.backend,
+                self.make_runner,
+                self.borrow_linger_s,
+            )
+        return self._borrower
+
+    def make_runner(self, lease: LeaseView) -> SliceRunner:
+        """A runner for borrowed slices, not yet created."""
+        raise NotImplementedError
+
+    def runner_env(self, lease: LeaseView) -> dict[str, str]:
+        """What a runner is told: what was borrowed, and nothing of the student's."""
+        env = {
+            "MIGLAB_LEASE": str(lease.id),
+            "MIGLAB_SHAPE": lease.shape,
+            "MIGLAB_COURSE": lease.course,
+            "MIGLAB_SLICES": ",".join(lease.uuids),
+        }
+        return {**env, "MIGLAB_SIMULATED": "1"} if self.simulated else env
+
+    def loan_of(self, lease: LeaseView) -> SavedLease:
+        """What a runner's labels say."""
+        own = (lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
+        return SavedLease(*own)
+
+    # What it holds.
+
     async def attach(self, holder: str) -> None:
         """The fence: tell the pool who will hold the lease; only then may it be started.
 
@@ -160,7 +200,10 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         Ends what may still hold the slices first: JupyterHub may have skipped ``stop()``.
         """
         grant, holder = self._grant, self._holder
+        borrower, self._borrower = self._borrower, None
         try:
+            if borrower is not None:
+                await borrower.end()
             await self._give_back(grant, holder)
         finally:
             self._grant, self._holder = None, ""
@@ -168,7 +211,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     async def _give_back(self, grant: SavedLease | None, holder: str) -> None:
         if holder:
             await self.end_holder(holder)
-        if grant is None and is_cpu(self._saved_choice().shape):
+        if grant is None and not needs_slice(self._saved_choice().shape):
             return
         if grant is not None and not self._news:
             await self._hear_why(grant)

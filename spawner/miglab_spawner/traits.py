@@ -117,6 +117,14 @@ class PoolTraits(LoggingConfigurable):
         """,
     ).tag(config=True)
 
+    borrow_linger_s = Float(
+        30.0,
+        min=0,
+        help="""How many seconds borrowed slices stay with a student after a measurement, unless
+        somebody waits for them: the pool's own setting of that name.
+        """,
+    ).tag(config=True)
+
     shape_limits = Dict(
         SHAPE_LIMITS,
         help="""What a container may use, by shape: `mem_gib`, `cpus`, `pids`, `shm_gib`.

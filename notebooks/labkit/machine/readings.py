@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.machine import device as device_room
-from labkit.records import Device, Measurement, Tier, from_data, now_text
+from labkit.records import Borrowed, Device, Measurement, Tier, from_data, now_text
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Readings:
         self.stage = "starting"
         self.over_budget_s: float | None = None
         self.began = now_text()
+        self.borrowed: Borrowed | None = None
 
     def take(self, rank: int, message: Mapping[str, Any]) -> None:
         """Sort one message in; unknown kinds are kept as facts of the rank."""
@@ -47,6 +48,8 @@ class Readings:
             mine.printed.append(message["text"])
         elif kind == "stage":
             self.stage = message["stage"]
+        elif kind == "borrowed":
+            self.borrowed = message["borrowed"]
         else:
             self._take_fact(mine, message)
 
@@ -117,5 +120,6 @@ class Readings:
             versions=dict(first.versions),
             date=self.began,
             stopped=stopped,
+            borrowed=self.borrowed,
             **known,
         )

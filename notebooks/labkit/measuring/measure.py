@@ -7,10 +7,12 @@ torch.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 from labkit import errors, stats
 from labkit.arguments import public
@@ -18,6 +20,7 @@ from labkit.machine.memory import PeakMemory
 from labkit.machine.readings import Readings
 from labkit.measuring.place import spread
 from labkit.records import Comparison, Measurement, RankResults
+from labkit.run import borrowed
 from labkit.run.child import run_blocking
 from labkit.run.jobs import (
     BUDGET_S,
@@ -28,24 +31,32 @@ from labkit.run.jobs import (
     is_quick,
     make_job,
     nobody_watches,
+    run_borrowed,
     run_job,
     usual_samples,
 )
 
-COMMON = frozenset({"budget_s", "timeout_s", "on_update", "readings"})
+COMMON = frozenset({"budget_s", "timeout_s", "on", "on_update", "readings"})
 COMPARE_OPTIONS = COMMON | {"ranks", "cold", "dtype"}
 MEASURE_OPTIONS = COMPARE_OPTIONS | {"samples", "flops", "moved_bytes"}
 RANKS_OPTIONS = COMMON | {"samples"}
 OPTIONS = MEASURE_OPTIONS
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class _Children:
-    """The children of one measurement: where they report, how long they may live, who watches."""
+    """The children of one measurement: where they report, how long they may live, who watches.
+
+    `on` is the shape to borrow; None for what the server holds, or the course's usual shape where
+    it lends.
+    """
 
     readings: Readings
     timeout_s: float
     on_update: OnUpdate
+    on: str | None = None
 
     async def run(
         self,
@@ -67,15 +78,30 @@ class _Children:
         Returns:
             The backend that the ranks used.
         """
-        added, backend = await spread(len(self.readings.ranks))
-        job = make_job(kind, functions, arguments, backend=backend, **options)
         try:
-            await run_job(job, added, self.timeout_s, self.on_update, self.readings)
+            return await self.run_unkept(kind, functions, arguments, options)
         except errors.LabError as error:
             is_enough = self.readings.count() >= len(functions)
             error.kept = record(str(error)) if is_enough else None
             raise
-        return backend
+
+    async def run_unkept(
+        self,
+        kind: str,
+        functions: Sequence[Function],
+        arguments: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> str:
+        """As `run`, for a job without samples: an error keeps nothing."""
+        shape = borrowed.chosen(self.on, os.environ)
+        if shape is None:
+            added, backend = await spread(len(self.readings.ranks))
+            job = make_job(kind, functions, arguments, backend=backend, **options)
+            await run_job(job, added, self.timeout_s, self.on_update, self.readings)
+            return backend
+        job = make_job(kind, functions, arguments, **options)
+        await run_borrowed(job, shape, self.timeout_s, self.on_update, self.readings)
+        return str(job["backend"])
 
 
 async def measure_async(
@@ -89,6 +115,7 @@ async def measure_async(
     moved_bytes: float | None = None,
     budget_s: float = BUDGET_S,
     timeout_s: float = TIMEOUT_S,
+    on: str | None = None,
     on_update: OnUpdate = nobody_watches,
     readings: Readings | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -107,13 +134,14 @@ async def measure_async(
         moved_bytes: bytes per call, counted likewise.
         budget_s: stop after this long and say so.
         timeout_s: end the children after this long, whatever they do.
+        on: the shape to borrow, on a server that borrows; the course's usual one by default.
         on_update: called while readings come in.
         readings: where to collect them, for a caller that wants them after an error.
         arguments: passed to the function.
     """
     _refuse_missing(function)
     given = dict(arguments or {})
-    children = _Children(readings or Readings(ranks), timeout_s, on_update)
+    children = _Children(readings or Readings(ranks), timeout_s, on_update, on)
     counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
     (name,) = distinct_names([function])
 
@@ -125,6 +153,23 @@ async def measure_async(
     return record()
 
 
+def _on_each(call: Callable[Given, Found]) -> Callable[Given, Found]:
+    """Let a call take a list for `on`: it is made once for each shape, and returns all by shape."""
+
+    @functools.wraps(call)
+    def calls(*given: Given.args, **named: Given.kwargs) -> Found:
+        shapes = named.get("on")
+        if not isinstance(shapes, list | tuple):
+            return call(*given, **named)
+        for shape in shapes:  # all are checked before anything is measured
+            borrowed.chosen(shape, os.environ)
+        found: Any = {shape: call(*given, **{**named, "on": shape}) for shape in shapes}
+        return cast("Found", found)
+
+    return calls
+
+
+@_on_each
 @public
 def measure(
     function: Function, *, samples: int | None = None, ranks: int = 1, **options: Any
@@ -133,6 +178,9 @@ def measure(
 
     Options named in `measure_async` are taken as such; all others are passed to the function:
     `measure(matmul, samples=40, size=1024)` calls `matmul(size=1024)`.
+
+    Where your course lends slices, `on="3g.20gb"` names the one to borrow; with a list of shapes,
+    it is measured on each, and the records come by shape.
 
     Raises:
         LabError: in words; its `kept` is the record of what was measured before.
@@ -156,6 +204,7 @@ async def compare_async(
     dtype: str | None = None,
     budget_s: float = 2 * BUDGET_S,
     timeout_s: float = TIMEOUT_S,
+    on: str | None = None,
     on_update: OnUpdate = nobody_watches,
     readings: Readings | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -171,12 +220,13 @@ async def compare_async(
         dtype: named in the records.
         budget_s: no new look after this long.
         timeout_s: end the children after this long.
+        on: as in `measure_async`.
         on_update: called while readings come in.
         readings: where to collect them.
         arguments: passed to both functions.
     """
     given = dict(arguments or {})
-    children = _Children(readings or Readings(ranks), timeout_s, on_update)
+    children = _Children(readings or Readings(ranks), timeout_s, on_update, on)
     looks = stats.LOOKS[:1] if is_quick() else stats.LOOKS
     names = distinct_names([a, b])
 
@@ -191,6 +241,7 @@ async def compare_async(
     return record()
 
 
+@_on_each
 @public
 def compare(
     a: Function, b: Function, *, band: tuple[float, float] = (0.95, 1.05), **options: Any
@@ -213,6 +264,7 @@ async def ranks_async(
     timeout_s: float = TIMEOUT_S,
     samples: int | None = None,
     budget_s: float = BUDGET_S,
+    on: str | None = None,
     on_update: OnUpdate = nobody_watches,
     readings: Readings | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -225,6 +277,7 @@ async def ranks_async(
         timeout_s: end them after this long.
         samples: how many, if the function returns a function to be timed.
         budget_s: unused with several ranks, which must all make the same calls.
+        on: as in `measure_async`.
         on_update: called while readings come in.
         readings: where to collect them.
         arguments: passed to the function.
@@ -236,7 +289,7 @@ async def ranks_async(
         return taken.measurement(function.__name__, stopped, setting=_readable(given))
 
     options = {"looks": [samples or usual_samples()], "budget_s": budget_s}
-    children = _Children(taken, timeout_s, on_update)
+    children = _Children(taken, timeout_s, on_update, on)
     backend = await children.run("call", [function], given, options, record)
     printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
     return RankResults(
@@ -251,6 +304,7 @@ async def ranks_async(
     )
 
 
+@_on_each
 @public
 def ranks(
     function: Function, *, n: int = 2, timeout_s: float = TIMEOUT_S, **options: Any
@@ -271,11 +325,9 @@ async def peak_async(
     function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any
 ) -> PeakMemory:
     """Run a function once in a fresh process and report its peak memory; see `peak`."""
-    added, _ = await spread(1)
     taken = Readings(1)
-    await run_job(
-        make_job("call", [function], arguments, looks=[1]), added, timeout_s, nobody_watches, taken
-    )
+    children = _Children(taken, timeout_s, nobody_watches)
+    await children.run_unkept("call", [function], arguments, {"looks": [1]})
     facts, (where_run,) = taken.ranks[0].facts, taken.devices
     kind = (
         "tensors on the device"

@@ -22,6 +22,7 @@ from labkit.evidence.prediction import Prediction
 from labkit.panel.answers import comparison
 from labkit.panel.experiment import Experiment
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
+from labkit.run.borrowed import waits
 
 PREDICT_FIRST = "Predict first: that unlocks Run."
 NOTHING_HERE = "This device cannot measure that; a recorded run shows it where one is shipped."
@@ -151,6 +152,7 @@ class Runner:
         self._say(" ".join([said, *self._outcome()]))
 
     async def _steps(self) -> None:
+        waits.set(self._say)
         for number, step in enumerate(self.experiment.steps):
             self._step, self._began = number, time.monotonic()
             self._say(f"Measuring {step.label}, step {number + 1} of {len(self.experiment.steps)}.")

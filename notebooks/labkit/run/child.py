@@ -28,6 +28,12 @@ T = TypeVar("T")
 Message = dict[str, Any]
 LAST_WORDS = 40
 END_S = 5.0
+TOO_LONG = {
+    "type": "error",
+    "kind": "LabError",
+    "message": "The result is too large to be sent home: return less, a sum or a sample of it.",
+    "said": True,
+}
 PACKAGE_ROOT = str(Path(__file__).parents[2])
 
 
@@ -91,8 +97,11 @@ class Crew:
         }
 
     async def _read(self, rank: int, worker: ForkedWorker) -> None:
-        async for line in worker.stdout:
-            self._queue.put_nowait((rank, json.loads(line)))
+        try:
+            async for line in worker.stdout:
+                self._queue.put_nowait((rank, json.loads(line)))
+        except ValueError:  # a line longer than the limit: the reader would never go on
+            self._queue.put_nowait((rank, TOO_LONG))
         await worker.wait()
         self._queue.put_nowait((rank, None))
 

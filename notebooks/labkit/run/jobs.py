@@ -14,6 +14,7 @@ from labkit import errors
 from labkit.machine import lease
 from labkit.machine.readings import Readings
 from labkit.run import source
+from labkit.run.borrowed import BorrowedCrew, refuse_own_files
 from labkit.run.child import Crew
 
 Function = Callable[..., Any]
@@ -89,10 +90,7 @@ async def run_job(
     """
     try:
         async with Crew(job, added, timeout_s) as crew:
-            async for rank, message in crew.messages():
-                readings.take(rank, message)
-                if message["type"] in ("turns", "stage", "warm"):
-                    on_update(readings)
+            await follow(crew, on_update, readings)
     except (
         errors.StudentError,
         errors.ChildKilled,
@@ -105,3 +103,25 @@ async def run_job(
                 lease.gone_sentence(held, readings.count()), details=error.details
             ) from error
         raise
+
+
+async def run_borrowed(
+    job: Mapping[str, Any], shape: str, timeout_s: float, on_update: OnUpdate, readings: Readings
+) -> None:
+    """Run a job, one worker for each rank of `readings`, on slices borrowed for it.
+
+    Raises:
+        LabError: as for `run_job`; NotBorrowed where the slices or their runner did not come, or
+            went.
+    """
+    refuse_own_files(job["functions"])
+    async with BorrowedCrew(job, len(readings.ranks), shape, timeout_s) as crew:
+        await follow(crew, on_update, readings)
+
+
+async def follow(crew: Crew | BorrowedCrew, on_update: OnUpdate, readings: Readings) -> None:
+    """Take what the workers say, until they are done."""
+    async for rank, message in crew.messages():
+        readings.take(rank, message)
+        if message["type"] in ("turns", "stage", "warm"):
+            on_update(readings)

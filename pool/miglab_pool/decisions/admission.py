@@ -1,6 +1,6 @@
 """Whether a request may join the queue, and why not."""
 
-from miglab_api.tickets import TicketRequest
+from miglab_api.tickets import Purpose, TicketRequest
 from miglab_pool.decisions import quota_checks
 from miglab_pool.decisions.not_yet import when_cut
 from miglab_pool.decisions.queue import as_waiting, size_of
@@ -12,6 +12,7 @@ from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import TicketRow
 from miglab_pool.rules.placement.placement import could_ever_place
 from miglab_pool.rules.quotas import Asked
+from miglab_pool.settings import Course
 from miglab_pool.state.view import PoolView
 
 # -- may it be asked for -------------------------------------------------------------------------
@@ -30,17 +31,20 @@ def judge(view: PoolView, asked: TicketRequest) -> tuple[str, Refused | None]:
         if not view.geometries:
             return asked.shape, _gpus_unknown()
         return asked.shape, Refused("bad-shape", str(error), 422)
-    return str(shape), _judge_shape(view, asked, shape, rules.title, rules.shapes)
+    return str(shape), _judge_shape(view, asked, shape, rules)
 
 
 def _judge_shape(
-    view: PoolView, asked: TicketRequest, shape: Shape, title: str, offered: tuple[str, ...]
+    view: PoolView, asked: TicketRequest, shape: Shape, rules: Course
 ) -> Refused | None:
     if shape.is_cpu:
         return Refused("bad-shape", "'cpu' needs no slice: start the server without asking.", 422)
+    title = rules.title or asked.course
+    lends = asked.purpose is Purpose.BORROW
+    offered, verb = (rules.borrow, "lend") if lends else (rules.shapes, "offer")
     if not {str(shape), asked.shape} & {*offered, *(in_profiles(view, text) for text in offered)}:
         listed = ", ".join(offered) or "nothing"
-        why = f"{title or asked.course} does not offer {shape}; it offers {listed}."
+        why = f"{title} does not {verb} {shape}; it {verb}s {listed}."
         return Refused("shape-not-offered", why, 403)
     if view.paused:
         return Refused("paused", f"New leases are paused: {view.paused}", 503)

@@ -80,7 +80,7 @@ def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
         ticket.course,
         ticket.user,
         size=size_of(view, names),
-        lasts_s=lasts_s(view.settings, ticket.user, ticket.course),
+        lasts_s=lasts_s(view.settings, ticket),
         front=ticket.next_at,
     )
 

@@ -9,6 +9,7 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.rules import quotas
 from miglab_pool.rules.fair_share import HOUR_S, Use
+from miglab_pool.rules.lease_length import bounded
 from miglab_pool.rules.quotas import Asked, Limit, Quotas
 from miglab_pool.state.view import PoolView
 
@@ -45,6 +46,7 @@ def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
     at, settings = view.at, view.settings
     asked, uses = _asked(view, lease), view.usage.all
     longest_s = quotas.longest_s(settings.quotas, asked, uses, at, settings.pool.longest_lease_s)
+    longest_s = bounded(settings, lease, longest_s)
     return None if longest_s is None else at + longest_s
 
 

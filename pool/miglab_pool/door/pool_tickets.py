@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import ShapeOffer
-from miglab_api.tickets import TicketRequest, TicketView
+from miglab_api.tickets import TicketRequest, TicketView, borrower_of
 from miglab_pool.decisions import alternatives, offers
 from miglab_pool.door.lease_answers import lease_answer
 from miglab_pool.model.rows import TicketRow
@@ -87,9 +87,14 @@ class PoolTickets:
         with self._store.lock:
             lease = servers.held(self._store, user, server)
             ticket = servers.attended(self._store, user, server, known)
+            borrower = borrower_of(server)
+            borrowed = servers.held(self._store, user, borrower)
+            borrowing = tickets.of_server(self._store, user, borrower)
             return ServerStatus(
                 lease=None if lease is None else lease_answer(self._store, lease),
                 ticket=None if ticket is None else self._view(ticket),
+                borrowed=None if borrowed is None else lease_answer(self._store, borrowed),
+                borrowing=None if borrowing is None else self._view(borrowing),
             )
 
     def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:

@@ -78,6 +78,7 @@ tickets = Table(
     Column("reason", String, nullable=False),
     Column("message", Text, nullable=False),
     Column("next_at", Float),
+    Column("purpose", String, nullable=False, server_default="server"),
     Index("tickets_state", "state"),
 )
 
@@ -108,6 +109,7 @@ leases = Table(
     Column("stays", Integer, nullable=False, server_default="0"),
     Column("stay_until", Float),
     Column("warn_by", String, nullable=False, server_default=""),
+    Column("purpose", String, nullable=False, server_default="server"),
     Index("leases_state", "state"),
     Index("leases_user", "user"),
 )

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
-from miglab_api.tickets import TicketState
+from miglab_api.tickets import Purpose, TicketState
 
 GONE = "gone"  # a slice that is no more; the ledger keeps the row, snapshots do not show it
 
@@ -155,6 +155,7 @@ class TicketRow(_Numbered):
 
     Attributes:
         next_at: when staff put it in front; None if nobody did.
+        purpose: a `Purpose`.
     """
 
     what: ClassVar[str] = "ticket"
@@ -172,10 +173,16 @@ class TicketRow(_Numbered):
     reason: str = ""
     message: str = ""
     next_at: float | None = None
+    purpose: str = Purpose.SERVER
 
     @property
     def is_live(self) -> bool:
         return self.state in LIVE_TICKETS
+
+    @property
+    def is_borrow(self) -> bool:
+        """Whether the slices are for measurements alone."""
+        return self.purpose == Purpose.BORROW
 
     @property
     def is_queued(self) -> bool:
@@ -195,6 +202,7 @@ class LeaseRow(_Numbered):
         stays: how often the holder said "I am still here" since work was last seen.
         stay_until: until when the last of these counts.
         warn_by: the person who asked for it back; empty where the policy did.
+        purpose: a `Purpose`.
     """
 
     what: ClassVar[str] = "lease"
@@ -222,11 +230,17 @@ class LeaseRow(_Numbered):
     stays: int = 0
     stay_until: float | None = None
     warn_by: str = ""
+    purpose: str = Purpose.SERVER
     slices: tuple[int, ...] = ()
 
     @property
     def is_live(self) -> bool:
         return self.state in LIVE_LEASES
+
+    @property
+    def is_borrow(self) -> bool:
+        """Whether it is held by measurements alone."""
+        return self.purpose == Purpose.BORROW
 
     def without_warning(self) -> "LeaseRow":
         """The same, running."""

@@ -40,12 +40,14 @@ class LeaseFacts:
         warning: what it is warned about; None if it is not.
         reclaim_at: when that warning ends.
         stay_until: until when "I am still here" counts.
+        is_borrow: whether measurements borrowed it: it ends with them, and nobody is warned.
     """
 
     held_since: float
     warning: WarningKind | None = None
     reclaim_at: float | None = None
     stay_until: float | None = None
+    is_borrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def decide(
     judged = judge(known, reading, now - lease.held_since, limits)
     limit_s = idle_limit_s(judged.activity, others_wait, limits)
     figures = _figures(known, reading, judged, others_wait, limit_s)
-    answer = _by_end(lease, ends, limits, now)
+    answer = _of_borrow(ends, now) if lease.is_borrow else _by_end(lease, ends, limits, now)
     if answer is None:
         answer = _by_use(known, judged, lease, others_wait, limit_s, limits, now)
     decision, reason, kind, reclaim_at = answer
@@ -126,6 +128,15 @@ def _by_end(
         return Decision.RECLAIM, end.reason, end.kind, None
     earliest = now if end.kind is WarningKind.TIME else now + limits.warning_s
     return Decision.WARN, end.reason, end.kind, max(end.at, earliest)
+
+
+def _of_borrow(ends: Sequence[HardEnd], now: float) -> Answer:
+    """Its runner ends it, or its time; the end of a class and maintenance come without warning."""
+    over = [end for end in ends if now >= end.at]
+    if not over:
+        return _keep("It is borrowed: it goes back when the measurements are over.")
+    end = min(over, key=lambda end: end.at)
+    return Decision.RECLAIM, end.reason, end.kind, None
 
 
 def _by_use(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
+from miglab_api.tickets import Purpose
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import PauseKind
 from miglab_pool.pool import Pool
@@ -184,6 +185,7 @@ class Reclaimer:
             warning=warning.kind if warning else None,
             reclaim_at=warning.reclaim_at if warning else None,
             stay_until=case.stay_until,
+            is_borrow=lease.purpose is Purpose.BORROW,
         )
         ends = ends_of(lease.course, case.held_since, lease.ends_at, rules.closings, case.makes_way)
         return decide(

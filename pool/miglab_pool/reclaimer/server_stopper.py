@@ -17,6 +17,7 @@ from urllib.parse import quote
 import httpx
 
 from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.tickets import Purpose
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class ServerEnder:
 
     async def ask(self, leases: Iterable[LeaseView]) -> None:
         """One round over all live leases."""
-        releasing = {item.id: item for item in leases if item.state is LeaseState.RELEASING}
+        servers = (item for item in leases if item.purpose is Purpose.SERVER)
+        releasing = {item.id: item for item in servers if item.state is LeaseState.RELEASING}
         for gone in self._ends.keys() - releasing.keys():
             del self._ends[gone]
             self._unknown.pop(gone, None)

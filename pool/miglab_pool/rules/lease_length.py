@@ -4,37 +4,57 @@ from math import inf
 
 from miglab_api.leases import LeaseState
 from miglab_pool.model.gpu import SOON
-from miglab_pool.model.rows import LeaseRow
+from miglab_pool.model.rows import LeaseRow, TicketRow
 from miglab_pool.rules.quotas import Asked, longest_set_s
 from miglab_pool.settings import PoolSettings
 
+BORROW_OFFER_S = 30.0  # the hub takes it in the moment it hears of it
 
-def longest_s(settings: PoolSettings, user: str, course: str) -> float | None:
+
+def longest_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float | None:
     """The longest lease somebody may have, without extensions, seconds; None for no limit.
 
     Slice-hours that are used up may end it sooner.
     """
-    return longest_set_s(
-        settings.quotas, Asked(user, course, None, 0), settings.pool.longest_lease_s
-    )
+    asked = Asked(row.user, row.course, None, 0)
+    longest = longest_set_s(settings.quotas, asked, settings.pool.longest_lease_s)
+    return bounded(settings, row, longest)
 
 
-def lasts_s(settings: PoolSettings, user: str, course: str) -> float:
+def bounded(
+    settings: PoolSettings, row: TicketRow | LeaseRow, longest: float | None
+) -> float | None:
+    """A longest lease, and for measurements no longer than they may borrow."""
+    if not row.is_borrow:
+        return longest
+    return min(settings.pool.borrow_s, inf if longest is None else longest)
+
+
+def lasts_s(settings: PoolSettings, row: TicketRow) -> float:
     """How long slices granted now are away at most, seconds; infinite for no limit.
 
     Until the lease is taken and its server attached, the longest lease, every extension, and then
-    the time for a reclaim that comes late and a container that has to be removed.
+    the time for a reclaim that comes late and a container that has to be removed.  What is borrowed
+    is neither extended nor warned about.
     """
-    longest = longest_s(settings, user, course)
+    longest = longest_s(settings, row)
     if longest is None:
         return inf
+    if row.is_borrow:
+        return handover_s(settings, row) + longest + settings.tuning.remove_after_s
     extended_s = settings.pool.extensions * settings.pool.extension_s
-    return handover_s(settings) + longest + extended_s + clearing_s(settings)
+    return handover_s(settings, row) + longest + extended_s + clearing_s(settings)
 
 
-def handover_s(settings: PoolSettings) -> float:
+def handover_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
     """From the grant to the attach, at most."""
-    return settings.pool.offer_s + settings.pool.attach_s
+    return offer_s(settings, row) + settings.pool.attach_s
+
+
+def offer_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
+    """How long an offer is held; no person has to press a button for a measurement."""
+    longest = settings.pool.offer_s
+    return min(longest, BORROW_OFFER_S) if row.is_borrow else longest
 
 
 def clearing_s(settings: PoolSettings) -> float:
@@ -44,14 +64,19 @@ def clearing_s(settings: PoolSettings) -> float:
 
 def extensions_s(settings: PoolSettings, lease: LeaseRow) -> float:
     """By how much the holder may still put the end off, seconds."""
-    return max(0, settings.pool.extensions - lease.extensions) * settings.pool.extension_s
+    return extensions_left(settings, lease) * settings.pool.extension_s
+
+
+def extensions_left(settings: PoolSettings, lease: LeaseRow) -> int:
+    """How often the holder may still put the end off; what is borrowed ends when it is set."""
+    return 0 if lease.is_borrow else max(0, settings.pool.extensions - lease.extensions)
 
 
 def set_end(settings: PoolSettings, lease: LeaseRow) -> float:
     """The end of a lease as it is set now, whether or not it was warned; infinite for none."""
     if lease.state == LeaseState.GRANTED:
-        longest = longest_s(settings, lease.user, lease.course)
-        return inf if longest is None else lease.granted_at + handover_s(settings) + longest
+        longest = longest_s(settings, lease)
+        return inf if longest is None else lease.granted_at + handover_s(settings, lease) + longest
     return inf if lease.ends_at is None else lease.ends_at
 
 

@@ -2,6 +2,7 @@
 
 from miglab_api.tickets import TicketState
 from miglab_pool.model.rows import TicketRow
+from miglab_pool.rules.lease_length import offer_s
 from miglab_pool.settings import PoolSettings
 
 
@@ -15,7 +16,7 @@ def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> 
         ticket: which.
     """
     if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
-        return max(ticket.offered_at, started_at) + settings.pool.offer_s
+        return max(ticket.offered_at, started_at) + offer_s(settings, ticket)
     if ticket.state != TicketState.WAITING:
         return None
     longest = ticket.created_at + settings.pool.longest_wait_s

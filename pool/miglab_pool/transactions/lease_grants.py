@@ -60,6 +60,7 @@ def _granted(
         state=LeaseState.GRANTED,
         granted_at=tx.at,
         slices=tuple(row.id for row in rows),
+        purpose=ticket.purpose,
     )
     tx.put(lease, reason=f"ticket {ticket.id} is next and there is room")
     tx.put(replace(ticket, lease=number))

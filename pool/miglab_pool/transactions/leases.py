@@ -9,7 +9,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.holders import BadHolder, check_holder
 from miglab_api.leases import Fence, LeaseState, WarningKind
 from miglab_api.tickets import TicketState
-from miglab_pool.decisions import quota_checks, reservations_ahead
+from miglab_pool.decisions import lease_ends, quota_checks, reservations_ahead
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import FULL, LeaseRow
@@ -53,7 +53,7 @@ def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> Le
         state=LeaseState.ATTACHED,
         holder=holder,
         attached_at=tx.at,
-        ends_at=quota_checks.ends_at(store.view(tx.at), lease),
+        ends_at=lease_ends.ends_at(store.view(tx.at), lease),
     )
     tx.put(lease, "spawner", f"holder {holder}")
     ticket = store.state.tickets.get(lease.ticket or 0)
@@ -152,6 +152,9 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state}; there is no more to it.")
     if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
         why = f"That does not put this end off: {lease.warn_why} Save your work in time."
+        raise Refused("no-extension", why)
+    if lease.is_borrow:
+        why = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
         raise Refused("no-extension", why)
     if lease.ends_at is None:
         raise Refused("no-extension", "This lease has no end: there is nothing to extend.")

@@ -80,7 +80,8 @@ def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
 
 
 def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
-    return ticket.course == asked.course and shape == ticket.shape
+    mine = (ticket.course, ticket.shape, ticket.purpose)
+    return mine == (asked.course, shape, asked.purpose)
 
 
 def _replace(store: Store, tx: Transaction, ticket: TicketRow) -> None:
@@ -103,6 +104,7 @@ def _new(
         attended_at=tx.at,
         reason="" if why is None else why.reason,
         message="" if why is None else why.message,
+        purpose=asked.purpose.value,
     )
     tx.put(ticket, asked.user, ticket.message)
     return ticket

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.reservations import ReservationState, ReservationView
-from miglab_api.tickets import TicketState, TicketView
+from miglab_api.tickets import Purpose, TicketState, TicketView
 from miglab_pool.decisions import estimates, queue, reserved_places, wait_reasons
 from miglab_pool.decisions.demand import others_waiting
 from miglab_pool.decisions.extensions import extension_limit_s
@@ -16,7 +16,7 @@ from miglab_pool.model import schedule
 from miglab_pool.model.once import once
 from miglab_pool.model.reservations import kept_until, phase, schedule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow, SliceRow, TicketRow
-from miglab_pool.rules.lease_length import keepalives_left
+from miglab_pool.rules.lease_length import extensions_left, keepalives_left
 from miglab_pool.rules.ticket_limits import expires_at
 from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot
 from miglab_pool.state.view import PoolView
@@ -121,6 +121,7 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
         message=row.message or wait_reasons.reasons(view).of(row),
         is_next=row.is_queued and row.next_at is not None,
         estimate=estimates.of_ticket(view, row.id) if position is not None else None,
+        purpose=Purpose(row.purpose),
     )
 
 
@@ -167,11 +168,12 @@ def lease_view(
         attached_at=row.attached_at,
         ends_at=row.ends_at,
         release_requested_at=row.releasing_at,
-        extensions_left=max(0, view.settings.pool.extensions - row.extensions) if most_s else 0,
+        extensions_left=extensions_left(view.settings, row) if most_s else 0,
         extension_s=most_s,
         reason=row.reason,
         warning=_warning(view, row),
         others_wait=others_wait,
+        purpose=Purpose(row.purpose),
     )
 
 

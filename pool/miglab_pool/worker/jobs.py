@@ -411,13 +411,16 @@ def probe(worker: Worker, number: int) -> None:
 
 
 def _is_abandoned(worker: Worker, lease: LeaseRow) -> bool:
-    return lease.state == LeaseState.RELEASING and lease.id in worker.abandoned
+    """Whether nobody but the pool ends its holder: a runner is no server that the hub stops."""
+    is_ours = lease.is_borrow or lease.id in worker.abandoned
+    return lease.state == LeaseState.RELEASING and is_ours
 
 
 def _end_abandoned(worker: Worker, lease: LeaseRow) -> Liveness:
-    """End the lease's own holder: the hub has said for a while that it has no such server."""
+    """End the lease's own holder, which the hub has said for a while that it does not have."""
+    why = "it is borrowed" if lease.is_borrow else "the hub has no such server"
     with worker.store.write(durable=True) as tx:
-        tx.note(lease, "pool", f"the hub has no such server: the pool ends {lease.holder} itself")
+        tx.note(lease, "pool", f"{why}: the pool ends {lease.holder} itself")
     return Liveness.GONE if worker.holders.end(lease.holder) else Liveness.ALIVE
 
 

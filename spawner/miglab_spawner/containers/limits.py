@@ -10,6 +10,7 @@ DEFAULT = "default"
 #: Starting points; a lab sets its own for its hosts.
 SHAPE_LIMITS: dict[str, dict[str, float]] = {
     "cpu": {"mem_gib": 4, "cpus": 1, "pids": 1024, "shm_gib": 0.5},
+    "borrow": {"mem_gib": 4, "cpus": 1, "pids": 1024, "shm_gib": 0.5},
     DEFAULT: {"mem_gib": 8, "cpus": 2, "pids": 1024, "shm_gib": 1},
     "full": {"mem_gib": 64, "cpus": 8, "pids": 4096, "shm_gib": 16},
 }

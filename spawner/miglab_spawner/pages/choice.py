@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from miglab_api.base import COURSE_MAX, SHAPE_MAX
-from miglab_api.offers import CPU
+from miglab_api.offers import BORROW, CPU
 
 
 class BadChoice(ValueError):
@@ -26,6 +26,16 @@ class SpawnChoice:
 def is_cpu(shape: str) -> bool:
     """Whether a shape needs no GPU, and so no pool."""
     return shape.strip().lower() == CPU
+
+
+def is_borrow(shape: str) -> bool:
+    """Whether a server holds no slice, and its measurements borrow one."""
+    return shape.strip().lower() == BORROW
+
+
+def needs_slice(shape: str) -> bool:
+    """Whether a server of this shape holds a slice."""
+    return not (is_cpu(shape) or is_borrow(shape))
 
 
 def from_form(formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:

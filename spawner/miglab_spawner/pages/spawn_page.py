@@ -9,12 +9,17 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_api.offers import BORROW, CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait, queue_position
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 
 _CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
+
+_BORROW_GOOD_FOR = (
+    "Experiments and short trainings with labkit, on one shape or on several in turn. "
+    "Nothing stays in GPU memory between two measurements."
+)
 
 _templates = Environment(
     loader=PackageLoader("miglab_spawner.pages"),
@@ -149,18 +154,25 @@ def in_gib(mebibytes: int) -> str:
 
 def _preselected(courses: Sequence[CourseOffers], saved: SpawnChoice) -> tuple[str, str]:
     for each in courses:
-        shapes = [CPU, *(offer.shape for offer in each.shapes)]
-        if saved.shape in shapes and saved.course in ("", each.course):
+        if saved.shape in _choices(each) and saved.course in ("", each.course):
             return each.course, saved.shape
     return courses[0].course, courses[0].default
+
+
+def _choices(offers: CourseOffers) -> list[str]:
+    """What a student of a course can choose."""
+    borrow = [BORROW] if offers.borrow else []
+    return [CPU, *borrow, *(offer.shape for offer in offers.shapes)]
 
 
 def _section(offers: CourseOffers, chosen: str | None, several: bool) -> CourseSection:
     suffix = f"@{offers.course}" if several else ""
     gpu_offers = [offer for offer in offers.shapes if not is_cpu(offer.shape)]
-    if chosen is not None and chosen not in [offer.shape for offer in gpu_offers]:
+    if chosen is not None and chosen not in _choices(offers):
         chosen = CPU
     cards = [_card(offer, offer.shape + suffix, offer.shape == chosen) for offer in gpu_offers]
+    if offers.borrow:
+        cards.append(_borrow_card(offers, BORROW + suffix, chosen == BORROW))
     cards.append(_cpu_card(CPU + suffix, chosen == CPU))
     return CourseSection(
         offers.title or offers.course,
@@ -222,3 +234,13 @@ def _wait(offer: ShapeOffer) -> str:
 
 def _cpu_card(value: str, is_chosen: bool) -> ShapeCard:
     return ShapeCard(value, "No GPU", "", _CPU_GOOD_FOR, "Always free", True, is_chosen)
+
+
+def _borrow_card(offers: CourseOffers, value: str, is_chosen: bool) -> ShapeCard:
+    """Starts at once; the queue comes with the first measurement."""
+    now = "Starts at once"
+    if any(offer.free_now and offer.shape == offers.borrow[0] for offer in offers.shapes):
+        now += f"; a {offers.borrow[0]} is free to measure on now"
+    lent = f"{', '.join(offers.borrow)}, each only while something runs on it"
+    title = "Borrow a slice when measuring"
+    return ShapeCard(value, title, lent, _BORROW_GOOD_FOR, now, True, is_chosen)

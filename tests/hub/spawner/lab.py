@@ -28,7 +28,12 @@ URL = f"http://pool{PREFIX}"
 SECRET = "the-spawners-own-secret"
 SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "7g.40gb", "cpu")
 COURSES = {
-    "everyone": Course(title="Everyone", shapes=SHAPES, default="1g.5gb"),
+    "everyone": Course(
+        title="Everyone",
+        shapes=SHAPES,
+        borrow=("1g.5gb", "2g.10gb", "3g.20gb"),
+        default="1g.5gb",
+    ),
     "vision": Course(title="Computer vision", shapes=("3g.20gb",), default="3g.20gb"),
     "text": Course(title="Text", shapes=("1g.5gb",), default="cpu"),
 }

@@ -17,7 +17,7 @@ import pynvml
 from miglab_api.layouts import LayoutSpec
 from miglab_api.leases import LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
-from miglab_api.tickets import TicketState
+from miglab_api.tickets import Purpose, TicketState, borrower_of
 from miglab_pool.gpu.errors import GpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.model.refused import Refused
@@ -142,6 +142,9 @@ class ClassRoom(World):
     def someone_asks(self, user: str, shape: str, only_if_free: bool = False) -> None:
         if not any(server.lease.user == user for server in self.running.values()):
             self.ask(user, shape, only_if_free=only_if_free)
+
+    def someone_borrows(self, user: str, shape: str) -> None:
+        self.ask(user, shape, server=borrower_of(""), purpose=Purpose.BORROW)
 
     def some_work(self, acts: int) -> None:
         self.pool.turn()
@@ -333,6 +336,7 @@ class ClassRoom(World):
 
     def verify(self) -> None:
         """The pool's own check, and the same said again from raw NVML and the truth."""
+        self._see_ended_runners()
         assert self.pool.check_invariants() == []
         for one, other in combinations(self.running.values(), 2):
             assert not set(one.lease.uuids) & set(other.lease.uuids), "two servers on one slice"
@@ -342,6 +346,13 @@ class ClassRoom(World):
             assert lease.holder == holder
             assert lease.state in LIVE_LEASES
         self._verify_raw()
+
+    def _see_ended_runners(self) -> None:
+        """A runner is the pool's to end: where it has removed one, that one runs no more."""
+        for holder, server in list(self.running.items()):
+            is_borrowed = server.lease.purpose is Purpose.BORROW
+            if is_borrowed and holder not in self.holders.there:
+                del self.running[holder]
 
     def _verify_raw(self) -> None:
         slices = self.on_gpus()

@@ -11,7 +11,7 @@ from tests.empty import empty_ledger
 
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseView
-from miglab_api.tickets import TicketRequest, TicketView
+from miglab_api.tickets import Purpose, TicketRequest, TicketView, borrower_of
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
@@ -22,9 +22,10 @@ from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
 
 SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")
+LENT = ("1g.5gb", "2x1g.5gb", "3g.20gb")
 SETTINGS = PoolSettings(
     courses={
-        "everyone": Course(title="Everyone", shapes=SHAPES),
+        "everyone": Course(title="Everyone", shapes=SHAPES, borrow=LENT),
         "vision": Course(title="Computer vision", shapes=("1g.5gb", "at least 9 GiB")),
     },
     pool=PoolTable(
@@ -215,13 +216,19 @@ class World:
         server: str = "",
         course: str = "everyone",
         only_if_free: bool = False,
+        purpose: Purpose = Purpose.SERVER,
     ) -> TicketView:
         request = TicketRequest(
-            user=user, server=server, course=course, shape=shape, only_if_free=only_if_free
+            user=user,
+            server=server,
+            course=course,
+            shape=shape,
+            only_if_free=only_if_free,
+            purpose=purpose,
         )
         return self.pool.tickets.request(request)
 
-    def grant(self, user: str, shape: str = "1g.5gb", **more: str) -> LeaseView:
+    def grant(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
         """Ask, wait and take."""
         ticket = self.ask(user, shape, **more)
         self.work()
@@ -233,7 +240,12 @@ class World:
         self.holders.there.add(holder)
         return holder
 
-    def run(self, user: str, shape: str = "1g.5gb", **more: str) -> LeaseView:
+    def borrow(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+        """As `run`, by the runner of the user's measurements."""
+        more = {"server": borrower_of(""), "purpose": Purpose.BORROW, **more}
+        return self.run(user, shape, **more)
+
+    def run(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
         """Ask, wait, take, create, attach, start."""
         lease = self.grant(user, shape, **more)
         holder = self.new_holder()

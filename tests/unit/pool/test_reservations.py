@@ -581,3 +581,11 @@ def test_another_courses_gpu_is_nothing_kept(make_world: Callable[..., World]) -
     waiting = world.ask("bob", "7g.40gb")
     world.work()
     assert world.pool.tickets.find(waiting.id).message == ""
+
+
+def test_what_is_borrowed_is_back_before_a_place_is_kept(lab: World) -> None:
+    """A measurement that begins shortly before its place is kept ends when that begins."""
+    reserve(lab)
+    lab.at = TUESDAY - LEAD_S - 100
+    lab.pool.reconcile()
+    assert lab.borrow("ada").ends_at == TUESDAY - LEAD_S

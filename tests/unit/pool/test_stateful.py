@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from miglab_api.leases import WarningKind
 
 from .class_room import ASKED, FAULTS, LAYOUTS, USERS, ClassRoom
+from .conftest import LENT
 
 users = st.sampled_from(USERS)
 dying = st.one_of(st.none(), st.integers(0, 14))
@@ -40,6 +41,10 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(user=users, shape=st.sampled_from(ASKED), only_if_free=st.booleans(), die_at=dying)
     def asks(self, user: str, shape: str, only_if_free: bool, die_at: int | None) -> None:
         self.do(lambda room: room.someone_asks(user, shape, only_if_free), die_at)
+
+    @rule(user=users, shape=st.sampled_from(LENT), die_at=dying)
+    def borrows(self, user: str, shape: str, die_at: int | None) -> None:
+        self.do(lambda room: room.someone_borrows(user, shape), die_at)
 
     @rule(acts=st.integers(1, 10), die_at=dying)
     def works(self, acts: int, die_at: int | None) -> None:

@@ -81,6 +81,17 @@ def test_the_names_of_slices_are_explained_where_there_are_some():
     assert "What do these names mean?" not in Form(render(page_without_pool("Silence."))).words
 
 
+def test_borrowing_is_a_choice_where_a_course_lends():
+    """One card beside the shapes and no GPU, chosen at first if the course says so."""
+    lends = ML.model_copy(update={"borrow": ("1g.5gb", "3g.20gb"), "default": "borrow"})
+    form = Form(render(page_of(Offers(simulated=False, courses=(lends,)), SpawnChoice())))
+    assert [radio["value"] for radio in form.radios] == ["1g.5gb", "borrow", "cpu"]
+    assert form.chosen == ["borrow"]
+    assert "Starts at once; a 1g.5gb is free to measure on now" in form.words
+    plain = Form(render(page_of(Offers(simulated=False, courses=(ML,)), SpawnChoice("borrow"))))
+    assert plain.chosen == ["1g.5gb"]
+
+
 def test_several_courses_share_one_group():
     """With several courses the shape carries its course, so that no script is needed."""
     page = form(ML, ALL)

@@ -13,7 +13,7 @@ from miglab_jupyterlab.handlers import routes
 from miglab_jupyterlab.hub import HubClient
 from miglab_jupyterlab.keeper import Keeper, Pace
 from miglab_jupyterlab.pool import StudentListener
-from miglab_jupyterlab.state import CPU
+from miglab_jupyterlab.state import BORROW, CPU
 
 
 class LeaseExtension(ExtensionApp):
@@ -65,7 +65,8 @@ class LeaseExtension(ExtensionApp):
         pace = Pace(self.interval_s, self.warned_s, self.longest_s)
         pool = self._pool()
         has_slice = pool is not None and bool(os.environ.get("MIGLAB_LEASE"))
-        shape = os.environ.get("MIGLAB_SHAPE", CPU) if has_slice else CPU
+        shape = os.environ.get("MIGLAB_SHAPE", CPU)
+        shape = shape if has_slice or shape == BORROW else CPU
         settings = self.serverapp.web_app.settings
         self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log)
         title = os.environ.get("MIGLAB_COURSE_TITLE", "")

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 CPU = "cpu"
+BORROW = "borrow"  # no slice either: measurements borrow one
+NOTHING_HELD = frozenset({CPU, BORROW})
 LIVE = frozenset({"granted", "attached", "running", "warned"})
 ENDING = "releasing"
 TICKET_STATES = {"waiting": "waiting", "offered": "offered", "taken": "offered"}  # others: over
@@ -28,6 +30,8 @@ class KnownStatus:
         lease: the last ``LeaseView``; None before the first.
         ticket: the last ``TicketView``; None for none.
         messages: what staff say.
+        borrowed: the ``LeaseView`` of what they have borrowed now; None for nothing.
+        borrowing: the ``TicketView`` by which they wait; None for none.
         pool_at: the pool's clock when it said so, seconds since the epoch.
         heard_at: our monotonic clock then; None before the first answer.
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
@@ -40,6 +44,8 @@ class KnownStatus:
     lease: View | None = None
     ticket: View | None = None
     messages: tuple[View, ...] = ()
+    borrowed: View | None = None
+    borrowing: View | None = None
     pool_at: float = 0.0
     heard_at: float | None = None
     problem: str = ""
@@ -61,12 +67,16 @@ class KnownStatus:
         """The pool told how the server stands (``ServerStatus``)."""
         fresh = replace(self, pool_at=pool_at, heard_at=now, problem="", tried=0)
         fresh = replace(
-            fresh, ticket=status.get("ticket"), messages=tuple(status.get("messages") or ())
+            fresh,
+            ticket=status.get("ticket"),
+            messages=tuple(status.get("messages") or ()),
+            borrowed=status.get("borrowed"),
+            borrowing=status.get("borrowing"),
         )
         lease = status.get("lease")
         if lease is not None:
             return fresh.with_lease(lease)
-        return fresh if self.shape == CPU else fresh.without_lease()
+        return fresh if self.shape in NOTHING_HELD else fresh.without_lease()
 
     def without_tickets(self, forgotten: Collection[int]) -> "KnownStatus":
         """Not the ticket whose end somebody has read."""
@@ -106,7 +116,8 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
     Returns:
         ``state``: of the lease: ``none`` (no slice was asked for), ``unknown`` (nothing heard yet),
         ``held``, ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease``,
-        ``warning`` and ``ticket``, or None; ``messages``; ``why`` the lease went.
+        ``warning`` and ``ticket``, or None; ``messages``; ``why`` the lease went; ``borrow``: what
+        measurements have borrowed or wait for, None on a server that holds its slices.
     """
     view, has_heard = known.lease, known.heard_at is not None
     return {
@@ -119,11 +130,27 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
         "ticket": _ticket(known, known.ticket, now) if known.ticket else None,
         "messages": _messages(known, now, read),
         "why": known.gone_why,
+        "borrow": _borrow(known) if known.shape == BORROW else None,
     }
 
 
+def _borrow(known: KnownStatus) -> dict[str, Any]:
+    """``held``, ``waiting`` (``ahead`` and ``likely_s``, None if not known) or ``none``."""
+    held, waits = known.borrowed, known.borrowing
+    if waits is not None and waits["state"] == "waiting":
+        position, estimate = waits.get("position"), waits.get("estimate")
+        return {
+            "state": "waiting",
+            "shape": waits["shape"],
+            "ahead": None if position is None else position - 1,
+            "likely_s": estimate["likely_s"] if estimate else None,
+        }
+    shape = held["shape"] if held is not None else ""
+    return {"state": "held" if held is not None else "none", "shape": shape}
+
+
 def _state(known: KnownStatus) -> str:
-    if known.shape == CPU and known.lease is None:
+    if known.shape in NOTHING_HELD and known.lease is None:
         return "none"
     if known.gone:
         return "gone"
@@ -211,7 +238,7 @@ def pause_s(known: KnownStatus, interval_s: float, warned_s: float, longest_s: f
             warning, by which tabs save in time, or an offer that lapses.
         longest_s: where the doubling ends while the pool is silent; also once the lease is gone.
     """
-    if known.is_warned or known.is_offered:
+    if known.is_warned or known.is_offered or known.borrowing is not None:
         return warned_s
     if known.gone:
         return longest_s

@@ -17,7 +17,7 @@ from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Forecast, Waiting
 from miglab_pool.model.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use
-from miglab_pool.rules.lease_length import extensions_s
+from miglab_pool.rules.lease_length import extensions_s, longest_s
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
 
@@ -160,9 +160,7 @@ def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(places, age_s, left_s, left_s)
     end_s = (
-        view.settings.pool.longest_lease_s
-        if lease.attached_at is None
-        else _left_s(lease.ends_at, at)
+        longest_s(view.settings, lease) if lease.attached_at is None else _left_s(lease.ends_at, at)
     )
     last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
     return Holding(places, age_s, end_s, last_end_s, _left_s(lease.reclaim_at, at))

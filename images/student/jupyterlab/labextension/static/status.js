@@ -17,7 +17,7 @@ export function statusItem({ trans, say }, open) {
     }
     switch (view.state) {
       case 'none':
-        return view.ticket ? say.ticket(view.ticket) : '';
+        return view.ticket ? say.ticket(view.ticket) : view.borrow ? say.borrow(view.borrow) : '';
       case 'held':
         return view.warning
           ? trans.__('%1 · goes back in %2', view.shape, say.duration(view.warning.left_s))
@@ -39,8 +39,8 @@ export function statusItem({ trans, say }, open) {
   return {
     node,
     render: view => {
-      const { state, warning, ticket } = view;
-      node.hidden = state === 'none' && !ticket;
+      const { state, warning, ticket, borrow } = view;
+      node.hidden = state === 'none' && !ticket && !borrow;
       setText(node, text(view));
       const isUrgent = warning || state === 'gone' || ticket?.state === 'offered';
       node.classList.toggle('miglab-urgent', Boolean(isUrgent));

@@ -88,6 +88,22 @@ export function words(trans) {
     return [shape, place(line), ...(estimate ? [likely(estimate)] : [])].join(' · ');
   };
 
+  /** What measurements have borrowed, or how they wait: "no slice held · 3 ahead · about 20 s". */
+  const borrow = ({ state, shape, ahead, likely_s }) => {
+    if (state === 'held') {
+      return trans.__('measuring on %1', shape);
+    }
+    const parts = [trans.__('no slice held')];
+    if (state === 'waiting') {
+      parts.push(ahead === null ? trans.__('%1 is being made', shape) : trans.__('%1 ahead', ahead));
+      if (likely_s !== null) {
+        const length = likely_s < 100 ? trans.__('%1 s', Math.ceil(likely_s)) : duration(likely_s);
+        parts.push(trans.__('about %1', length));
+      }
+    }
+    return parts.join(' · ');
+  };
+
   const offered = ({ shape, left_s }) =>
     left_s === null
       ? trans.__('Your GPU slice %1 is here.', shape)
@@ -118,6 +134,7 @@ export function words(trans) {
     likely,
     place,
     ticket,
+    borrow,
     offered,
     message,
     lostAndKept,

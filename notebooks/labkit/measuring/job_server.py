@@ -1,0 +1,111 @@
+"""The program of a runner: takes jobs from its input, a line each, and runs them one by one.
+
+`python -m labkit.measuring.job_server` is started by the hub on slices that were borrowed for a
+student's measurements (`labkit.run.borrowed` names the lines).  Nothing is done before the first
+line: the hub sends it once the pool knows who holds the slices.  The end of the input is the end of
+the runner, whatever runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labkit.errors import LabError
+from labkit.measuring.place import spread
+from labkit.run.borrowed import RESULT_LIMIT
+from labkit.run.child import Crew
+from labkit.run.forked import SERVER
+
+Say = Callable[[str, Any], None]
+END_S = 10.0  # for what runs to be ended
+
+
+def main() -> None:
+    """Serve jobs until the input ends."""
+    say = _take_stdout()
+    asyncio.run(_serve(say))
+    SERVER.close()
+    os._exit(0)  # the thread that reads the input may still wait for it
+
+
+async def _serve(say: Say) -> None:
+    loop = asyncio.get_running_loop()
+    orders: asyncio.Queue[str] = asyncio.Queue()
+    loop.add_signal_handler(signal.SIGTERM, orders.put_nowait, "")
+    threading.Thread(target=_read, args=(loop, orders), daemon=True).start()
+    ended = asyncio.Event()
+    serving = asyncio.create_task(_run_orders(orders, ended, say))
+    await ended.wait()
+    serving.cancel()
+    await asyncio.wait({serving}, timeout=END_S)
+
+
+async def _run_orders(orders: asyncio.Queue[str], ended: asyncio.Event, say: Say) -> None:
+    """Run what is ordered; an empty order ends whatever runs."""
+    running: asyncio.Task[None] | None = None
+    try:
+        while order := await orders.get():
+            if running is not None:
+                await running
+            running = asyncio.create_task(_run(json.loads(order), say))
+    finally:
+        if running is not None:
+            running.cancel()
+            await asyncio.wait({running})
+        ended.set()
+
+
+async def _run(order: Mapping[str, Any], say: Say) -> None:
+    """One job to its end; whatever goes wrong is said, and the runner stays for the next."""
+    try:
+        added, backend = await spread(int(order["ranks"]))
+        job = {**order["job"], "backend": backend}
+        async with Crew(job, added, float(order["timeout_s"])) as crew:
+            async for rank, message in crew.messages():
+                _say_message(say, rank, message)
+    except LabError as error:
+        failed = {"kind": type(error).__name__, "message": str(error), "details": error.details}
+        say("f", failed)
+    except Exception as error:  # the outer frame: an order that cannot be read ends no runner
+        said = f"The runner could not do this: {type(error).__name__}: {error}"
+        say("f", {"kind": "LabError", "message": said, "details": ""})
+    else:
+        say("e", None)
+
+
+def _say_message(say: Say, rank: int, message: Mapping[str, Any]) -> None:
+    value = message.get("value")
+    if value is not None and len(json.dumps(value)) > RESULT_LIMIT:
+        raise LabError("The result is larger than 16 MiB: return less, a sum or a sample of it.")
+    say("m", [rank, message])
+
+
+def _read(loop: asyncio.AbstractEventLoop, orders: asyncio.Queue[str]) -> None:
+    """On a thread: every line is an order, and the end of the input an empty one."""
+    for line in iter(lambda: sys.stdin.readline(RESULT_LIMIT + 1), ""):
+        loop.call_soon_threadsafe(orders.put_nowait, line)
+    loop.call_soon_threadsafe(orders.put_nowait, "")
+
+
+def _take_stdout() -> Say:
+    """Keep the real stdout for our lines; whatever else is printed goes to stderr."""
+    own = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+
+    def say(letter: str, what: Any) -> None:
+        own.write(letter + json.dumps(what) + "\n")
+        own.flush()
+
+    return say
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Run a job on a slice that is borrowed for it: in a runner of the hub's, which is gone afterwards.
+
+The same messages as of `labkit.run.child.Crew`, from further away.  The hub waits in the queue for
+the slice and starts the runner; source, arguments and results pass through it as lines.  Each
+line's first letter says what it is:
+
+| letter | from | what follows it, as JSON |
+|---|---|---|
+| `q` | hub | the queue: `{"shape", "ahead", "likely_s"}` |
+| `g` | hub | what was granted: `{"shape", "slices", "lease", "runner"}` |
+| `m` | runner | a rank and its message |
+| `e` | runner | the job is over |
+| `f` | runner | why the job failed: `{"kind", "message", "details"}` |
+| `r` | hub | why there is no result: `{"reason", "message"}` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from labkit import errors
+from labkit.records import Borrowed, from_data
+
+QUEUE, GRANTED, MESSAGE, END, FAILED, REFUSED = b"qgmefr"
+RESULT_LIMIT = 16 << 20
+CONNECT_S = 30.0
+CUT_OFF = (
+    "The hub ended this measurement: it was restarted, or cannot be reached. "
+    "Run the cell again; the slice has gone back."
+)
+
+Message = dict[str, Any]
+waits: ContextVar[Callable[[str], None]] = ContextVar("waits", default=lambda words: None)
+"""Who is told, in words, how a measurement waits for its slice."""
+
+
+def lent(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The shapes that measurements of this server can borrow, the usual one first."""
+    return tuple(json.loads(environ.get("MIGLAB_BORROW") or "[]"))
+
+
+def chosen(on: str | None, environ: Mapping[str, str]) -> str | None:
+    """The shape to borrow; None where this server measures on what it holds.
+
+    Raises:
+        WrongArgument: a shape was asked for that is not lent here.
+    """
+    shapes = lent(environ)
+    if on is None:
+        return shapes[0] if shapes else None
+    if not shapes:
+        raise errors.WrongArgument(
+            f'`on="{on}"` borrows a slice, and this server measures on what it holds. Start it as '
+            "“Borrow a slice when measuring”, where your course offers that."
+        )
+    if on not in shapes:
+        raise errors.WrongArgument(f'`on="{on}"`: your course lends {", ".join(shapes)}.')
+    return on
+
+
+class BorrowedCrew:
+    """The workers of one job in a runner, as `Crew` has them here.
+
+    Args:
+        job: as for `Crew`.
+        ranks: how many workers.
+        shape: what to borrow.
+        timeout_s: how long the job may take once it has its slice.
+    """
+
+    def __init__(self, job: Mapping[str, Any], ranks: int, shape: str, timeout_s: float) -> None:
+        self._shape = shape
+        order = {"job": job, "ranks": ranks, "timeout_s": timeout_s}
+        self._order = json.dumps(order).encode()
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._connection: http.client.HTTPConnection | None = None
+
+    async def __aenter__(self) -> BorrowedCrew:
+        if len(self._order) > RESULT_LIMIT:
+            raise errors.Unsendable("The functions and arguments are larger than 16 MiB together.")
+        self._connection = _connect(os.environ)
+        reader = threading.Thread(
+            target=self._read, args=(asyncio.get_running_loop(), self._connection), daemon=True
+        )
+        reader.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Hang up: the hub ends a job that nobody waits for, and gives its slice back."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            try:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return
+
+    async def messages(self) -> AsyncIterator[tuple[int, Message]]:
+        """What the ranks say, and how the job waits, until it is over.
+
+        Raises:
+            LabError: as of `Crew`; and where the slice or the runner did not come, or went.
+        """
+        while line := await self._lines.get():
+            letter, said = line[0], json.loads(line[1:] or b"null")
+            if letter == MESSAGE:
+                yield said[0], said[1]
+            elif letter == QUEUE:
+                waits.get()(words := in_words(said))
+                yield 0, {"type": "stage", "stage": words}
+            elif letter == GRANTED:
+                waits.get()(f"{said['shape']} is here; starting.")
+                yield 0, {"type": "borrowed", "borrowed": from_data(Borrowed, said)}
+            elif letter == FAILED:
+                kind = getattr(errors, said["kind"], errors.LabError)
+                raise kind(said["message"], details=said["details"])
+            elif letter == REFUSED:
+                raise errors.NotBorrowed(said["message"])
+            elif letter == END:
+                return
+        raise errors.NotBorrowed(CUT_OFF)
+
+    def _read(
+        self, loop: asyncio.AbstractEventLoop, connection: http.client.HTTPConnection
+    ) -> None:
+        """On a thread: ask, and hand on what comes, line by line; an empty one is the end."""
+
+        def hand_on(line: bytes) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+        try:
+            self._ask(connection, hand_on)
+        except (OSError, http.client.HTTPException, ValueError):
+            pass  # said by the end of the lines
+        finally:
+            connection.close()
+            hand_on(b"")
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, hand_on: Callable[[bytes], None]
+    ) -> None:
+        path = _path(os.environ, self._shape)
+        token = os.environ.get("JUPYTERHUB_API_TOKEN", "")
+        headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
+        connection.request("POST", path, self._order, headers)
+        assert connection.sock is not None
+        connection.sock.settimeout(None)  # a wait in the queue is as long as it is
+        answer = connection.getresponse()
+        if answer.status != http.HTTPStatus.OK:
+            said = json.loads(answer.read(RESULT_LIMIT))
+            hand_on(b"r" + json.dumps({"message": str(said["message"])}).encode())
+            return
+        while line := answer.readline():
+            if stripped := line.rstrip(b"\n"):
+                hand_on(stripped)
+
+
+def _connect(environ: Mapping[str, str]) -> http.client.HTTPConnection:
+    hub = urlsplit(environ.get("JUPYTERHUB_API_URL", ""))
+    kind = http.client.HTTPSConnection if hub.scheme == "https" else http.client.HTTPConnection
+    return kind(hub.netloc, timeout=CONNECT_S)
+
+
+def _path(environ: Mapping[str, str], shape: str) -> str:
+    hub = urlsplit(environ.get("JUPYTERHUB_API_URL", ""))
+    names = (environ.get(f"JUPYTERHUB_{name}", "") for name in ("USER", "SERVER_NAME"))
+    server = "/".join(quote(name, safe="") for name in names)
+    return f"{hub.path.rstrip('/')}/miglab/runs/{server}?{urlencode({'shape': shape})}"
+
+
+def in_words(queue: Mapping[str, Any]) -> str:
+    """How a job waits: "1g.5gb: 3 ahead, about 20 s"."""
+    ahead, likely_s = queue.get("ahead"), queue.get("likely_s")
+    parts = [f"{ahead} ahead" if ahead else "being made for you" if ahead is None else "next"]
+    parts += [f"about {_duration(likely_s)}"] if likely_s is not None else []
+    return f"{queue['shape']}: {', '.join(parts)}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def refuse_own_files(functions: Mapping[str, Any], home: Path | None = None) -> None:
+    """Refuse a job that needs a module of the home folder: a runner has none of these files.
+
+    Args:
+        functions: as `labkit.run.jobs.make_job` packs them.
+        home: the home folder.
+
+    Raises:
+        Unsendable: naming function, module and file.
+    """
+    mine = (home or Path.home()).resolve()
+    for function, packed in functions.items():
+        modules = {piece["module"] for piece in packed["pieces"] if "module" in piece}
+        for module in sorted(modules):
+            file = _file_of(module)
+            if file is not None and _is_own(file, mine):
+                raise errors.Unsendable(
+                    f"`{function}` uses `{module}`, which is your own file {file.name}: the runner "
+                    "that measures on a borrowed slice has none of your files. Define in a cell "
+                    "what it needs."
+                )
+
+
+def _file_of(module: str) -> Path | None:
+    found = importlib.util.find_spec(module.partition(".")[0])
+    places = [found.origin] if found and found.has_location and found.origin else []
+    places += list((found and found.submodule_search_locations) or ())
+    return Path(places[0]).resolve() if places else None
+
+
+def _is_own(file: Path, home: Path) -> bool:
+    """Whether it lies in the home, and is no part of Python."""
+    pythons = (Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix))
+    return file.is_relative_to(home) and not any(file.is_relative_to(one) for one in pythons)

@@ -1,0 +1,302 @@
+"""The measurements of one server that holds no slice: one at a time, each on borrowed slices.
+
+Order of a run: ticket → wait → lease → create → **attach** (the fence) → start → order → lines.
+Afterwards the runner lingers with its slices for the next order, unless somebody waits for them.
+Whatever goes wrong, the runner is ended and what was borrowed given back.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.tickets import (
+    ATTEND_S,
+    Purpose,
+    TicketRequest,
+    TicketState,
+    TicketView,
+    borrower_of,
+)
+from miglab_spawner.backends.base import BackendError, LeaseBackend, RefusedByBackend
+from miglab_spawner.runs.runner import (
+    GRANTED,
+    LAST,
+    QUEUE,
+    REFUSED,
+    RESULT_LIMIT,
+    RunnerFailed,
+    SliceRunner,
+    TooMuchSaid,
+    lines,
+)
+
+LINGER_LOOK_S = 1.0  # how soon a lingering runner makes way for whoever waits
+LEAST_LEFT_S = 60.0  # a lease with less left is not used for another order
+MOST_AT_ONCE = 4  # orders of one server, the running one included
+IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
+OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
+
+Say = Callable[[bytes], Awaitable[None]]
+log = logging.getLogger(__name__)
+
+
+class RunRefused(Exception):
+    """Why there is no result, for the student.
+
+    Attributes:
+        reason: a short word for machines.
+        message: the same in words.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason, self.message = reason, message
+
+    @property
+    def line(self) -> bytes:
+        """It, as the last line of a run."""
+        return REFUSED + json.dumps({"reason": self.reason, "message": self.message}).encode()
+
+
+@dataclass(frozen=True)
+class Loan:
+    """What is borrowed, and the runner that has it."""
+
+    asked: str
+    lease: LeaseView
+    runner: SliceRunner
+
+    @property
+    def has_time(self) -> bool:
+        """Whether another order may be given to it."""
+        ends_at = self.lease.ends_at
+        return ends_at is None or ends_at - time.time() >= LEAST_LEFT_S
+
+
+class Borrower:
+    """See the module.
+
+    Args:
+        user: whose server it is.
+        server: the server's name.
+        course: in which it borrows.
+        backend: whom to ask for slices.
+        make_runner: a runner for a lease, not yet created.
+        linger_s: how long a runner waits for the next order.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        server: str,
+        course: str,
+        backend: LeaseBackend,
+        make_runner: Callable[[LeaseView], SliceRunner],
+        linger_s: float,
+    ) -> None:
+        self._user, self._name, self._course = user, borrower_of(server), course
+        self._backend, self._make_runner = backend, make_runner
+        self._linger_s = linger_s
+        self._turn = asyncio.Lock()
+        self._orders = 0
+        self._loan: Loan | None = None
+        self._lingering: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._next = asyncio.Event()
+
+    async def run(self, shape: str, order: bytes, say: Say) -> None:
+        """Run one job; its lines are said as they come, the last one says how it ended.
+
+        Cancelled, because its student hung up, it ends the runner and gives back what it had.
+        """
+        if len(order) > RESULT_LIMIT or b"\n" in order:
+            await say(RunRefused("bad-order", "This job cannot be sent: it is too large.").line)
+            return
+        if self._orders >= MOST_AT_ONCE:
+            why = "Several measurements of yours wait already. Let one of them finish first."
+            await say(RunRefused("too-many-runs", why).line)
+            return
+        self._orders += 1
+        try:
+            async with self._turn:
+                await self._run(shape, order, say)
+        finally:
+            self._orders -= 1
+
+    async def end(self) -> None:
+        """End what lingers; the server is gone, or about to."""
+        if not self._turn.locked():
+            await self._stop_lingering()
+            await self._end_loan("the server ended")
+
+    async def _run(self, shape: str, order: bytes, say: Say) -> None:
+        await self._stop_lingering()
+        try:
+            await self._serve(shape, order, say)
+        except (RunRefused, BackendError, RunnerFailed, TooMuchSaid) as error:
+            refused = await self._why(error)
+            await self._end_loan(refused.message)
+            await say(refused.line)
+        except BaseException:
+            await self._end_loan("the measurement was given up")
+            raise
+        else:
+            self._lingering = asyncio.create_task(self._linger())
+
+    async def _serve(self, shape: str, order: bytes, say: Say) -> None:
+        loan = await self._borrowed(shape, say)
+        await loan.runner.send(order)
+        async for line in lines(loan.runner):
+            await say(line)
+            if line[:1] in LAST:
+                return
+        raise RunnerFailed("the runner ended without a word")
+
+    async def _why(self, error: Exception) -> RunRefused:
+        """What a student is told; the rest is in the log."""
+        if isinstance(error, RunRefused):
+            return error
+        if isinstance(error, RefusedByBackend):
+            return RunRefused(error.reason, error.message)
+        log.warning("%s's measurement: %s %s", self._user, type(error).__name__, error)
+        if isinstance(error, BackendError):
+            why = "The GPU pool does not answer. Try again in a minute."
+            return RunRefused("pool-unreachable", why)
+        if isinstance(error, TooMuchSaid):
+            why = "The result is larger than 16 MiB: return less, a sum or a sample of it."
+            return RunRefused("too-much", why)
+        said = await self._what_the_pool_says()
+        return RunRefused(
+            "runner-ended", said or "The runner ended without a word. Run the cell again."
+        )
+
+    async def _what_the_pool_says(self) -> str:
+        """Why the lease ended, where that is why the runner did."""
+        if self._loan is None:
+            return ""
+        try:
+            lease = await self._backend.lease(self._loan.lease.id)
+        except BackendError:
+            return ""
+        has_ended = lease.release_requested_at is not None and bool(lease.reason)
+        return f"The borrowed slice went back: {lease.reason}" if has_ended else ""
+
+    # -- borrowing ----------------------------------------------------------------------------
+
+    async def _borrowed(self, shape: str, say: Say) -> Loan:
+        """The runner for a shape: the one that lingers, or a new one."""
+        loan = self._loan
+        if loan is not None and loan.asked == shape and loan.has_time:
+            await say(_granted(loan.lease))
+            return loan
+        if loan is not None:
+            await self._end_loan("another shape is measured next")
+        lease = await self._lease(shape, say)
+        runner = self._make_runner(lease)
+        self._loan = loan = Loan(shape, lease, runner)
+        holder = await runner.create()
+        self._loan = loan = Loan(shape, await self._attached(lease, holder), runner)
+        await runner.start()
+        with contextlib.suppress(BackendError):  # the pool finds out by itself
+            await self._backend.running(lease.id, lease.generation, lease.ledger)
+        await say(_granted(loan.lease))
+        return loan
+
+    async def _attached(self, lease: LeaseView, holder: str) -> LeaseView:
+        return await self._backend.attach(lease.id, lease.generation, holder, lease.ledger)
+
+    async def _lease(self, shape: str, say: Say) -> LeaseView:
+        request = TicketRequest(
+            user=self._user,
+            server=self._name,
+            course=self._course,
+            shape=shape,
+            purpose=Purpose.BORROW,
+        )
+        ticket = await self._backend.request(request)
+        while ticket.state is TicketState.WAITING:
+            await say(_queue(ticket))
+            ticket = await self._backend.attend(ticket.id, ATTEND_S)
+        if ticket.state not in (TicketState.OFFERED, TicketState.TAKEN):
+            raise RunRefused(ticket.reason or ticket.state.value, ticket.message)
+        return await self._backend.take(ticket.id)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    async def _linger(self) -> None:
+        """Keep runner and slices for the next order, unless somebody waits for them."""
+        until = time.monotonic() + self._linger_s
+        while time.monotonic() < until and not await self._is_wanted():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._next.wait(), min(LINGER_LOOK_S, self._linger_s))
+                return
+        await self._give_back("measured")
+
+    async def _is_wanted(self) -> bool:
+        """Whether somebody waits for what lingers, or it is over; unknown is neither."""
+        if self._loan is None:
+            return True
+        try:
+            lease = await self._backend.lease(self._loan.lease.id)
+        except BackendError:
+            return False
+        return lease.others_wait > 0 or lease.state not in IN_USE
+
+    async def _stop_lingering(self) -> None:
+        """The next order is here; what is being given back already is first."""
+        self._next.set()
+        for task in (self._lingering, self._ending):
+            if task is not None:
+                await asyncio.wait({task})
+        self._next.clear()
+        self._lingering = self._ending = None
+
+    async def _end_loan(self, why: str) -> None:
+        """Give back to the end, also where whoever waits for it goes."""
+        self._ending = asyncio.create_task(self._give_back(why))
+        await asyncio.shield(self._ending)
+
+    async def _give_back(self, why: str) -> None:
+        """End the runner, give up the place in the queue, release what was granted."""
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            await loan.runner.end()
+        try:
+            status = await self._backend.server_status(self._user, self._name)
+            if status.ticket is not None:
+                await self._backend.cancel(status.ticket.id)
+            for lease in await self._backend.leases(self._user):
+                if lease.server == self._name and lease.state not in OVER:
+                    await self._release(lease, why)
+        except BackendError as error:
+            log.warning("%s's borrowed slices lapse by themselves: %s", self._user, error)
+
+    async def _release(self, lease: LeaseView, why: str) -> None:
+        with contextlib.suppress(RefusedByBackend):  # it is over
+            await self._backend.release(lease.id, why[:500], lease.generation, lease.ledger)
+
+
+def _queue(ticket: TicketView) -> bytes:
+    estimate, position = ticket.estimate, ticket.position
+    said: dict[str, Any] = {
+        "shape": ticket.shape,
+        "ahead": None if position is None else position - 1,
+        "likely_s": None if estimate is None else estimate.likely_s,
+    }
+    return QUEUE + json.dumps(said).encode()
+
+
+def _granted(lease: LeaseView) -> bytes:
+    said = {
+        "shape": lease.shape,
+        "slices": list(lease.uuids),
+        "lease": str(lease.id),
+        "runner": lease.holder.partition(":")[2][:12],
+    }
+    return GRANTED + json.dumps(said).encode()

@@ -1,0 +1,240 @@
+"""A runner as a container: a student's image without network, home, token and log.
+
+Made like a server's: created, attached to its lease, started; with the same labels, limits and
+hardening.  Its lines pass over the engine's attach connection, read by one thread for each runner,
+so that none of the spawner's is kept waiting.  The engine removes it when it ends: when the hub
+dies the connection closes, and with it the runner's input.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Docker
+    APIError,
+    DockerException,
+)
+from requests import RequestException
+
+from miglab_spawner.containers.labels import container_holder
+from miglab_spawner.runs.runner import RESULT_LIMIT, RunnerFailed, TooMuchSaid
+
+COMMAND = ("python", "-m", "labkit.measuring.job_server")
+HEADER = struct.Struct(">BxxxL")  # of the engine's frames: the stream, the length
+STDOUT = 1
+AHEAD = 8  # pieces read before somebody takes them; then the runner's output waits
+OVER = (404, 409)  # gone, or on the way
+PIECE = 1 << 16
+
+Answer = TypeVar("Answer")
+
+_threads = ThreadPoolExecutor(8, "runs")
+
+#: Of a site's own host configuration, what would give a runner files or a network.
+FOREIGN_TO_RUNNERS = frozenset(
+    {"binds", "mounts", "volumes_from", "links", "extra_hosts", "port_bindings", "network_mode"}
+    | {"dns", "dns_search", "dns_opt", "publish_all_ports", "auto_remove", "log_config"}
+)
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """What a runner's container is made from.
+
+    Attributes:
+        image: the student's.
+        name: the container's.
+        labels: what ties it to its lease.
+        host_config: limits, hardening and slices, as for a server.
+        command: what is run in it.
+        user: as for a server; None for the image's own.
+    """
+
+    image: str
+    name: str
+    labels: Mapping[str, str]
+    env: Mapping[str, str]
+    host_config: Mapping[str, Any]
+    command: Sequence[str] = COMMAND
+    user: str | None = None
+
+    @property
+    def closed_config(self) -> dict[str, Any]:
+        """The host configuration of a container that reaches nothing."""
+        own = {k: v for k, v in self.host_config.items() if k not in FOREIGN_TO_RUNNERS}
+        return {
+            **own,
+            "network_mode": "none",
+            "log_config": {"type": "none"},
+            "auto_remove": True,
+        }
+
+
+@dataclass
+class ContainerRunner:
+    """See `SliceRunner`.
+
+    Args:
+        api: docker-py's ``APIClient``.
+        plan: what to make.
+    """
+
+    api: Any
+    plan: ContainerPlan
+    _id: str = ""
+    _answer: Any = None  # the connection closes when this is collected
+    _socket: Any = None
+    _pieces: asyncio.Queue[list[bytes] | TooMuchSaid] = field(
+        default_factory=lambda: asyncio.Queue(AHEAD)
+    )
+    _lines: deque[bytes] = field(default_factory=deque)
+    _is_over: bool = False
+
+    async def create(self) -> str:
+        """Created and connected, not started."""
+        self._id = await self._do(self._create)
+        await self._do(self._connect)
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read_all, args=(loop,), name="run", daemon=True).start()
+        return container_holder(self._id)
+
+    async def start(self) -> None:
+        """The engine starts it."""
+        await self._do(lambda: self.api.start(self._id))
+
+    async def send(self, order: bytes) -> None:
+        """One line to its input, on a thread of its own: a runner that hangs does not read."""
+        line, loop = order + b"\n", asyncio.get_running_loop()
+        sent: asyncio.Future[None] = loop.create_future()
+        threading.Thread(target=self._send, args=(line, loop, sent), daemon=True).start()
+        await sent
+
+    async def read(self) -> bytes:
+        """One line of its output."""
+        while not self._lines:
+            if self._is_over:
+                return b""
+            piece = await self._pieces.get()
+            if isinstance(piece, TooMuchSaid):
+                raise piece
+            self._is_over = not piece
+            self._lines.extend(piece)
+        return self._lines.popleft()
+
+    async def end(self) -> None:
+        """Remove it, running or not; the engine may have done so."""
+        self._is_over = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        if self._id:
+            with contextlib.suppress(RunnerFailed):  # the pool looks for itself, and removes it
+                await self._do(self._remove)
+        while not self._pieces.empty():  # the thread that reads may wait for room
+            self._pieces.get_nowait()
+
+    # -- on threads ---------------------------------------------------------------------------
+
+    def _create(self) -> str:
+        plan = self.plan
+        made = self.api.create_container(
+            plan.image,
+            list(plan.command)[1:],
+            name=plan.name,
+            entrypoint=list(plan.command)[:1],
+            user=plan.user,
+            labels=dict(plan.labels),
+            environment=dict(plan.env),
+            stdin_open=True,
+            healthcheck={"test": ["NONE"]},
+            host_config=self.api.create_host_config(**plan.closed_config),
+        )
+        return str(made["Id"])
+
+    def _connect(self) -> None:
+        self._answer = self.api.attach_socket(self._id, {"stdin": 1, "stdout": 1, "stream": 1})
+        self._socket = getattr(self._answer, "_sock", self._answer)
+        self._socket.settimeout(None)
+
+    def _send(
+        self, line: bytes, loop: asyncio.AbstractEventLoop, sent: asyncio.Future[None]
+    ) -> None:
+        failed: RunnerFailed | None = None
+        try:
+            self._socket.sendall(line)
+        except OSError as error:
+            failed = RunnerFailed(str(error))
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
+            loop.call_soon_threadsafe(_settle, sent, failed)
+
+    def _remove(self) -> None:
+        try:
+            self.api.remove_container(self._id, v=True, force=True)
+        except APIError as error:
+            if error.status_code not in OVER:
+                raise
+
+    def _read_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cut what comes into lines; the reader's pace is that of whoever takes them."""
+        rest = b""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
+            while piece := self._frame():
+                *whole, rest = (rest + piece).split(b"\n")
+                if len(rest) > RESULT_LIMIT:
+                    self._hand_on(loop, TooMuchSaid())
+                    return
+                if found := [line for line in whole if line]:
+                    self._hand_on(loop, found)
+            self._hand_on(loop, [])
+
+    def _hand_on(self, loop: asyncio.AbstractEventLoop, piece: list[bytes] | TooMuchSaid) -> None:
+        if self._is_over:
+            raise RuntimeError("nobody takes any more")
+        asyncio.run_coroutine_threadsafe(self._pieces.put(piece), loop).result()
+
+    def _frame(self) -> bytes:
+        """What the container wrote next; empty at the end."""
+        while True:
+            head = self._exactly(HEADER.size)
+            if not head:
+                return b""
+            stream, length = HEADER.unpack(head)
+            body = self._exactly(length)
+            if stream == STDOUT or not body:
+                return body
+
+    def _exactly(self, length: int) -> bytes:
+        found = bytearray()
+        while len(found) < length:
+            try:
+                piece = self._socket.recv(min(PIECE, length - len(found)))
+            except OSError:
+                return b""
+            if not piece:
+                return b""
+            found += piece
+        return bytes(found)
+
+    async def _do(self, call: Callable[[], Answer]) -> Answer:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(_threads, partial(call))
+        except (DockerException, RequestException, OSError) as error:
+            raise RunnerFailed(str(error)) from error
+
+
+def _settle(sent: asyncio.Future[None], failed: RunnerFailed | None) -> None:
+    if sent.done():
+        return
+    if failed is None:
+        sent.set_result(None)
+    else:
+        sent.set_exception(failed)

@@ -1,0 +1,230 @@
+"""Measurements on borrowed slices: a real hub, a real pool, labkit in a real runner process.
+
+The kernel's side is labkit itself, in a thread with the environment of the student's server.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.needs import needs
+from traitlets.config import Config
+
+import labkit
+from labkit import errors
+from labkit.run import borrowed
+from miglab_api.offers import BORROW
+from miglab_api.tickets import Purpose, borrower_of
+from miglab_spawner.runs import borrower
+
+from .conftest import Hub
+from .lab import PoolLab
+
+needs("torch", "runners measure with torch")
+LONG_S = 90.0
+SHAPES = ("1g.5gb", "2g.10gb", "3g.20gb")
+
+
+def product(size: int = 8) -> Any:
+    import torch
+
+    matrix = torch.ones(size, size)
+    return lambda: matrix @ matrix
+
+
+def sleeps() -> Any:
+    import time
+
+    return lambda: time.sleep(0.2)
+
+
+def ends_its_runner() -> Any:
+    """Kills the runner's program, two processes up, once something has been measured."""
+    import os
+    import signal
+    import time
+    from pathlib import Path
+
+    calls = []
+    server = Path(f"/proc/{os.getppid()}/stat").read_text()
+    runner = int(server.rpartition(")")[2].split()[1])
+
+    def work() -> None:
+        calls.append(1)
+        time.sleep(0.05)
+        if len(calls) > 30:
+            os.kill(runner, signal.SIGKILL)
+
+    return work
+
+
+def everything() -> str:
+    return "x" * (17 << 20)
+
+
+def prints_for_ever() -> None:
+    while True:
+        print("x" * 65536)
+
+
+def sees() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+class Desk:
+    """A student's server that borrows, and labkit in it."""
+
+    def __init__(self, lab: PoolLab, hub: Hub, env: Mapping[str, str]) -> None:
+        self.lab, self.hub, self.env = lab, hub, env
+
+    async def calls(self, call: Any, *given: Any, **named: Any) -> Any:
+        """A call of labkit, on a thread as a kernel is."""
+        return await asyncio.wait_for(asyncio.to_thread(call, *given, **named), LONG_S)
+
+
+@pytest.fixture
+def hub_config(hub_config: Config) -> Config:
+    """The GPUs are simulated: what is measured is this machine's CPU."""
+    hub_config.MIGLocalSpawner.simulated = True
+    return hub_config
+
+
+@pytest.fixture
+async def desk(
+    lab: PoolLab, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[Desk]:
+    """Ada's server, in the course that lends; this process has its environment."""
+    hub.user("ada")
+    hub.user("bob")
+    env = await hub.start("ada", shape=BORROW)
+    for name, value in env.items():
+        if name.startswith(("MIGLAB_", "JUPYTERHUB_")):
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LAB_QUICK", "1")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    yield Desk(lab, hub, env)
+    await hub.stop("ada")
+    await lab.until_empty()
+
+
+async def test_measured_on_borrowed_slices(desk: Desk) -> None:
+    """On the usual shape, on others by name, with ranks; evidence says on what and in which runner.
+
+    Between two measurements on one shape the runner stays; the server itself never holds anything.
+    """
+    assert json.loads(desk.env["MIGLAB_BORROW"]) == list(SHAPES)
+    assert "MIGLAB_LEASE" not in desk.env
+    first = await desk.calls(labkit.measure, product, size=16)
+    again = await desk.calls(labkit.measure, product)
+    assert first.borrowed is not None and first.borrowed == again.borrowed
+    assert first.borrowed.shape == "1g.5gb" and first.borrowed.slices[0].startswith("MIG-")
+    assert len(first.samples_s) == len(again.samples_s) == 5 and first.setting == {"size": 16}
+    assert "borrowed 1g.5gb (MIG-" in first.caption
+    both = await desk.calls(labkit.measure, product, on=["2g.10gb", "3g.20gb"])
+    assert [one.borrowed.shape for one in both.values()] == ["2g.10gb", "3g.20gb"]
+    assert desk.lab.lease_of("ada") is None
+    pair = await desk.calls(labkit.ranks, sees, n=2)
+    assert len(pair.values) == 2
+    seen = pair.values[0]
+    assert not [name for name in seen if "TOKEN" in name or name.startswith("JUPYTERHUB")]
+    assert seen["HOME"] != os.environ["HOME"]
+
+
+async def test_refused_before_anything_is_borrowed(desk: Desk, tmp_path: Path) -> None:
+    """A shape that is not lent, and what cannot be sent: by name, and no ticket is made."""
+    with pytest.raises(errors.WrongArgument, match="lends 1g"):
+        await desk.calls(labkit.measure, product, on="7g.40gb")
+    packed = {"train": {"pieces": [{"kind": "import", "name": "x", "module": "labkit"}]}}
+    with pytest.raises(errors.Unsendable, match="`train` uses `labkit`"):
+        borrowed.refuse_own_files(packed, home=Path(labkit.__file__).parents[1])
+    assert not desk.lab.waiting() and not desk.lab.pool.leases.live()
+
+
+async def test_what_was_sampled_is_kept(desk: Desk) -> None:
+    """A runner that dies in the middle: a sentence, the samples so far, and the slice goes back."""
+    with pytest.raises(errors.NotBorrowed, match="ended without a word") as failed:
+        await desk.calls(labkit.measure, ends_its_runner, samples=500)
+    assert failed.value.kept is not None and failed.value.kept.samples_s
+    await desk.lab.until_empty()
+    assert (await desk.calls(labkit.measure, product)).samples_s
+
+
+async def test_too_much_is_ended(desk: Desk) -> None:
+    """A huge result is refused by the runner; a flood of prints is cut off by the hub."""
+    with pytest.raises(errors.LabError, match="16 MiB"):
+        await desk.calls(labkit.ranks, everything, n=1)
+    with pytest.raises(errors.NotBorrowed, match="16 MiB"):
+        await desk.calls(labkit.ranks, prints_for_ever, n=1)
+    await desk.lab.until_empty()
+
+
+async def test_its_end_is_told(desk: Desk) -> None:
+    """The pool takes a lease back in the middle: the student reads why, and keeps the samples."""
+    measuring = asyncio.create_task(desk.calls(labkit.measure, sleeps, samples=500))
+    await desk.lab.until(lambda: _runs(desk.lab), "the runner runs")
+    (lease,) = desk.lab.pool.leases.live("ada")
+    assert lease.purpose is Purpose.BORROW and lease.server == borrower_of("")
+    desk.lab.pool.leases.release(lease.id, "pool", "The class ends at 12:00.")
+    with pytest.raises(errors.NotBorrowed, match="The class ends"):
+        await measuring
+
+
+async def test_waits_in_the_queue_and_can_be_given_up(desk: Desk) -> None:
+    """Who waits is told by how many; who hangs up leaves the queue."""
+    lab = desk.lab
+    await desk.hub.start("bob", shape="7g.40gb")
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def measure() -> None:
+        borrowed.waits.set(lambda words: loop.call_soon_threadsafe(told.set))
+        await labkit.measuring.measure.measure_async(product)
+
+    measuring = asyncio.create_task(measure())
+    await asyncio.wait_for(told.wait(), LONG_S)
+    assert [one.purpose for one in lab.waiting()] == [Purpose.BORROW]
+    measuring.cancel()
+    await lab.until(lambda: not lab.waiting(), "the place is given up")
+    await desk.hub.stop("bob")
+
+
+async def test_lingers_unless_somebody_waits(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slice stays after a measurement, and goes as soon as somebody else waits for it."""
+    await desk.calls(labkit.measure, product, on="3g.20gb")
+    assert _runs(desk.lab)
+    await desk.hub.start("bob", shape="7g.40gb")
+    assert [lease.user for lease in desk.lab.pool.leases.live()] == ["bob"]
+    await desk.hub.stop("bob")
+
+
+async def test_no_more_than_a_few_at_once(desk: Desk) -> None:
+    """A student who floods is refused politely, and everybody else is served."""
+    many = [
+        asyncio.create_task(desk.calls(labkit.measure, sleeps))
+        for _ in range(borrower.MOST_AT_ONCE + 2)
+    ]
+    found = await asyncio.gather(*many, return_exceptions=True)
+    refused = [one for one in found if isinstance(one, errors.NotBorrowed)]
+    assert len(refused) >= 1 and all("wait already" in str(one) for one in refused)
+    assert len(found) - len(refused) >= borrower.MOST_AT_ONCE
+
+
+async def test_only_by_its_own_token(desk: Desk) -> None:
+    """Another student's token measures nothing, and a server that holds a slice does not borrow."""
+    desk.hub.user("eve")
+    path = "api/miglab/runs/ada/?shape=1g.5gb"
+    assert (await desk.hub.ask("eve", "POST", path, content=b"{}")).status_code == 403
+    await desk.hub.start("eve", shape="1g.5gb")
+    answer = await desk.hub.ask("eve", "POST", path.replace("ada", "eve"), content=b"{}")
+    assert answer.status_code == 409
+    await desk.hub.stop("eve")
+
+
+def _runs(lab: PoolLab) -> bool:
+    return any(one.attached_at is not None for one in lab.pool.leases.live("ada"))
