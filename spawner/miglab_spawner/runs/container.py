@@ -135,6 +135,8 @@ class ContainerRunner:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+            self._answer.close()
         if self._id:
             with contextlib.suppress(RunnerFailed):  # the pool looks for itself, and removes it
                 await self._do(self._remove)
@@ -184,11 +186,16 @@ class ContainerRunner:
 
     def _read_all(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cut what comes into lines; the reader's pace is that of whoever takes them."""
-        rest = b""
+        parts, size = list[bytes](), 0  # of a line that goes on: joined once, however long it is
         with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
             while piece := self._frame():
-                *whole, rest = (rest + piece).split(b"\n")
-                if len(rest) > RESULT_LIMIT:
+                *whole, rest = piece.split(b"\n")
+                if whole:
+                    whole[0] = b"".join((*parts, whole[0]))
+                    parts, size = [], 0
+                parts.append(rest)
+                size += len(rest)
+                if size > RESULT_LIMIT:
                     self._hand_on(loop, TooMuchSaid())
                     return
                 if found := [line for line in whole if line]:

@@ -38,7 +38,12 @@ COURSES = {
     "text": Course(title="Text", shapes=("1g.5gb",), default="cpu"),
 }
 SETTINGS = changed(
-    PoolSettings(courses=COURSES), probe_s=0.05, longest_wait_s=60.0, offer_s=120.0, attach_s=120.0
+    PoolSettings(courses=COURSES),
+    probe_s=0.05,
+    longest_wait_s=60.0,
+    offer_s=120.0,
+    attach_s=120.0,
+    borrow_s=3600.0,
 )
 
 
@@ -111,7 +116,7 @@ class PoolLab:
 
     async def until(self, true: Callable[[], object], why: str) -> None:
         """Until something is true of the pool; it wakes us at each change, so nothing sleeps."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not true():
                 await self.runner.notifier.beyond(self.runner.notifier.version, 0.2)
         assert true(), why
