@@ -3,19 +3,18 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import psutil
 import pytest
 
 pytestmark = pytest.mark.long
-BENCH = [sys.executable, "-m", "miglab_hub.cli", "bench", "storm", "--json"]
+BENCH = [sys.executable, "-m", "miglab_hub.cli", "bench"]
 
 
 def test_classes_of_three_come_and_leave():
     """Nobody fails with either spawner, hub and pool were timed, and no process is left."""
-    done = subprocess.run([*BENCH, "--students", "3", "--within-s", "1"], stdout=subprocess.PIPE)
-    assert done.returncode == 0
-    said = json.loads(done.stdout)
+    said = measured("storm", "--students", "3", "--within-s", "1")
     assert said["why"] == []
     assert [(row["spawner"], row["students"], row["failed"]) for row in said["rows"]] == [
         ("miglab", 3, 0),
@@ -24,7 +23,22 @@ def test_classes_of_three_come_and_leave():
     for row in said["rows"]:
         assert 0 < row["start_p50_s"] <= row["start_p95_s"]
         assert min(row["hub_p95_s"], row["pool_p95_s"], row["stop_s"], row["hub_cpu_s"]) > 0
+
+
+def test_an_idle_lab_is_measured_with_leases_in_it():
+    """The processor's time of each process, while two leases run."""
+    (row,) = measured("idle", "--leases", "2", "--seconds", "1")["rows"]
+    assert (row["leases"], row["gpus"]) == (2, 2)
+    assert row["pool_cpu_s"] > 0
+
+
+def measured(*words: str) -> dict[str, Any]:
+    """What a benchmark prints; no process of it is left."""
+    done = subprocess.run([*BENCH, *words, "--json"], stdout=subprocess.PIPE)
+    assert done.returncode == 0
     assert not [p for p in psutil.process_iter(["cmdline"]) if is_of_the_bench(p)]
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
 
 
 def is_of_the_bench(process: psutil.Process) -> bool:

@@ -37,11 +37,7 @@ class Wave:
 
 def storm(settings: Settings, names: Sequence[str], within_s: float) -> Wave:
     """Let the class come and leave."""
-    password = lab_secrets.read_passwords(settings).student
-    visits = [
-        TimedVisit(settings.public_url, name, password, httpx.HTTPTransport(verify=TLS))
-        for name in names
-    ]
+    visits = _visits(settings, names)
     with ProcessPoolExecutor(1) as other, ThreadPoolExecutor(len(names)) as class_room:
         probe = other.submit(probe_pool, settings, 2 * within_s)  # first: no thread is forked
         _evenly(class_room, [partial(each.come, SHAPE) for each in visits], within_s)
@@ -60,6 +56,23 @@ def _evenly(
         acts[number]()
 
     list(class_room.map(act_at, range(len(acts))))
+
+
+def arrive(settings: Settings, names: Sequence[str], within_s: float) -> list[VisitTimes]:
+    """Let a class come and stay."""
+    visits = _visits(settings, names)
+    if visits:
+        with ThreadPoolExecutor(len(names)) as class_room:
+            _evenly(class_room, [partial(each.come, SHAPE) for each in visits], within_s)
+    return [each.times for each in visits]
+
+
+def _visits(settings: Settings, names: Sequence[str]) -> list[TimedVisit]:
+    password = lab_secrets.read_passwords(settings).student
+    return [
+        TimedVisit(settings.public_url, name, password, httpx.HTTPTransport(verify=TLS))
+        for name in names
+    ]
 
 
 def probe_pool(settings: Settings, seconds: float) -> list[float]:
