@@ -1,5 +1,6 @@
 """The state file that processes share: behaviour 9 of docs/explanation/mig.md."""
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,28 @@ def test_unchanged_state_is_not_parsed_again(tmp_path: Path) -> None:
     assert reader.read() is not first
 
 
+def test_only_the_gpus_that_changed_are_read_again(tmp_path: Path) -> None:
+    """An act touches one GPU; of hundreds the others stay the objects they were."""
+    machine = SimulatedMachine.create(tmp_path, 3)
+    reader = StateFile(tmp_path)
+    before = list(reader.read().gpus)
+    machine.break_gpu("lost", before[1].uuid)
+    after = reader.read().gpus
+    assert [now is then for now, then in zip(after, before, strict=True)] == [True, False, True]
+    assert [gpu.lost for gpu in after] == [False, True, False]
+
+
+def test_a_file_of_one_line_is_read_too(tmp_path: Path) -> None:
+    """As it was written before; the next change gives each GPU its line."""
+    machine = SimulatedMachine.create(tmp_path, 2)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    uuid = StateFile(tmp_path).read().gpus[1].uuid
+    machine.break_gpu("lost", uuid)
+    assert [gpu.lost for gpu in StateFile(tmp_path).read().gpus] == [False, True]
+    assert len(path.read_text().splitlines()) == 4
+
+
 def test_failed_change_writes_nothing(tmp_path: Path) -> None:
     """An exception in the middle of a change leaves the state as it was."""
     SimulatedMachine.create(tmp_path)
@@ -82,13 +105,27 @@ def test_failed_change_writes_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"gpus":[\n],"version":1}', '{"version": 99}', '{"version": 1}']
+)
 def test_damaged_state_is_named(tmp_path: Path, text: str) -> None:
     """A file that cannot be read is one message that says which and what to do."""
     SimulatedMachine.create(tmp_path)
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(StateError, match=r"state\.json is damaged"):
         StateFile(tmp_path).read()
+
+
+def test_a_damaged_gpu_is_named_when_it_is_looked_at(tmp_path: Path) -> None:
+    """Its line alone; the others are read."""
+    SimulatedMachine.create(tmp_path, 2)
+    path = tmp_path / "state.json"
+    head, first, second, tail = path.read_text().splitlines()
+    path.write_text("\n".join([head, first, second.replace('"mig"', '"gim"'), tail]))
+    gpus = StateFile(tmp_path).read().gpus
+    assert not gpus[0].lost
+    with pytest.raises(StateError, match="simulated GPU 1 is damaged"):
+        gpus[1].lost  # noqa: B018 -- to look is to read
 
 
 def test_missing_machine_says_how_to_make_one(tmp_path: Path) -> None:
