@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
+from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
@@ -19,9 +20,12 @@ LONG = b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
 class ConnectedStudent:
     """A listener with limits, and connections to it."""
 
-    def __init__(self, limits: ConnectionLimits, taken: socket.socket) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, taken: socket.socket, connections: Collection[Any]
+    ) -> None:
         self.limits = limits
         self.address = taken.getsockname()
+        self.connections = connections
 
     async def connect(self, say: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self.address)
@@ -48,7 +52,7 @@ async def student() -> AsyncIterator[ConnectedStudent]:
         async with asyncio.timeout(10):
             while not server.started:
                 await asyncio.sleep(0)
-            yield ConnectedStudent(limits, taken)
+            yield ConnectedStudent(limits, taken, server.server_state.connections)
             stop.set()
             await serving
 
@@ -104,3 +108,46 @@ def test_all_together_leave_half_of_the_descriptors() -> None:
     assert sum(limits.take("127.0.0.1") for _ in range(2000)) == 512
     limits = students_limits(1024)
     assert sum(limits.take("10.0.0.1") for _ in range(2000)) == limits.a_peer
+
+
+def test_who_asks_without_pause_is_read_from_later() -> None:
+    """A burst is free; then each request costs its share of the rate, for one peer and for all."""
+    now = 100.0
+    limits = ConnectionLimits(
+        a_peer_per_s=10, in_all_per_s=1000, is_shared=lambda peer: peer == "", clock=lambda: now
+    )
+    for _ in range(20):
+        limits.count_request("ada")
+    assert limits.pause_s("ada") == pytest.approx(0)
+    limits.count_request("ada")
+    assert limits.pause_s("ada") == pytest.approx(0.1)
+    assert limits.pause_s("bo") == 0
+    now += 1
+    assert limits.pause_s("ada") == 0
+
+
+def test_all_peers_together_have_a_rate_too() -> None:
+    """Many who each keep their own rate; nobody waits longer than the longest pause."""
+    limits = ConnectionLimits(in_all_per_s=10, clock=lambda: 100.0)
+    for number in range(500):
+        limits.count_request(f"peer{number}")
+    assert limits.pause_s("another") == pytest.approx(5)
+
+
+async def test_nothing_is_read_from_a_peer_ahead_of_its_rate(student: ConnectedStudent) -> None:
+    """Neither from a connection after its answer, nor from a new one; both stay open."""
+    student.limits.a_peer_per_s, student.limits.clock = 10.0, lambda: 0.0
+    reader, writer = await student.connect(WHOLE)
+    await reader.readuntil(b'"ok"')
+    (asked,) = student.connections
+    assert asked.transport.is_reading()
+    student.limits.paid_until["127.0.0.1"] = 3600.0
+    writer.write(WHOLE)
+    await reader.readuntil(b'"ok"')
+    _, late = await student.connect(WHOLE)
+    async with asyncio.timeout(60):
+        while any(one.transport.is_reading() for one in student.connections):
+            await asyncio.sleep(0)
+    assert len(student.connections) == 2
+    writer.close()
+    late.close()
