@@ -122,6 +122,124 @@ await exact.report(needs=both_right)
 labkit.picture("split")
 
 # %% [markdown]
+# ## Exercise 2: two layers, one exchange each way
+#
+# In a transformer's MLP two splits meet: the first matrix by *columns*, so each rank has a part of the hidden layer
+# and ReLU can be taken at once; the second by *rows*, so that part is all it needs. What comes out are partial sums:
+# one all-reduce. Backward the same in mirror image. (This is Megatron-LM's tensor parallelism.)
+#
+# Write both directions for one rank, without autograd. `all_reduce(tensor)` returns the ranks' sum.
+# `delta` is the gradient of the output, and every rank has all of it; `first` and `second` are this rank's own parts.
+
+# %%
+def pair_forward(x, first, second, all_reduce):
+    """relu(x @ W1) @ W2, and what the backward pass will need."""
+    # <solution>
+    hidden = (x @ first).relu()
+    return all_reduce(hidden @ second), (x, hidden)
+    # </solution>
+    # <student>
+    # return None  # about two lines
+    # </student>
+
+
+def pair_backward(delta, kept, first, second, all_reduce):
+    """The gradients of x, first and second."""
+    # <solution>
+    x, hidden = kept
+    of_hidden = (delta @ second.T) * (hidden > 0)
+    return all_reduce(of_hidden @ first.T), x.T @ of_hidden, hidden.T @ delta
+    # </solution>
+    # <student>
+    # return None  # about three lines
+    # </student>
+
+
+# %%
+pair_verdict = labkit.exercises.check_pair(pair_forward, pair_backward)
+print(pair_verdict)
+
+# %% [markdown]
+# ## MP-3: when splitting the pair pays
+#
+# Rows of x are tokens. The arithmetic grows with tokens × width², what is sent with tokens × width: the ratio does
+# not depend on the tokens at all. But every all-reduce has a start-up time, and few tokens do not fill a device.
+# "If the GPUs are not saturated, model parallelism will be slow", says the article.
+#
+# One rank with the whole pair and two ranks with half of it each, forward and backward, in turns.
+
+# %%
+def reducer(log):
+    """An all-reduce between the ranks that notes how many numbers it was given."""
+    import torch.distributed as dist
+
+    def all_reduce(tensor):
+        log.append(tensor.numel())
+        dist.all_reduce(tensor)
+        return tensor
+
+    return all_reduce
+
+
+def there_and_back(x, first, second, all_reduce):
+    output, kept = pair_forward(x, first, second, all_reduce)
+    return output, *pair_backward(torch.ones_like(output), kept, first, second, all_reduce)
+
+
+def pair_times(width, tokens, times):
+    import torch.distributed as dist
+
+    rank, world, log = dist.get_rank(), dist.get_world_size(), []
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    first, second = (torch.randn(*shape, device=device) for shape in ((width, 4 * width), (4 * width, width)))
+    own = (first.tensor_split(world, dim=1)[rank].contiguous(), second.tensor_split(world, dim=0)[rank].contiguous())
+    inputs = {count: torch.randn(count, width, device=device) for count in tokens}
+
+    def whole(x):
+        return lambda: there_and_back(x, first, second, lambda tensor: tensor) if rank == 0 else None
+
+    def split(x):
+        return lambda: there_and_back(x, *own, reducer([]))
+
+    x = inputs[max(tokens)]
+    truth, found = there_and_back(x, first, second, lambda tensor: tensor), there_and_back(x, *own, reducer(log))
+    off = {name: ((found[i] - truth[i]).norm() / truth[i].norm()).item() for i, name in enumerate(("output", "x"))}
+    works = {}
+    for count, x in inputs.items():
+        works |= {f"{count} tokens": whole(x), f"{count} tokens, split": split(x)}
+    facts = {"off": off, "sent": sum(log) / (max(tokens) * width)}
+    return labkit.in_turns(works, times) | {"facts": facts}
+
+
+# %% [markdown]
+# **Predict** how many ms the split pair takes with the most tokens.
+
+# %%
+TOKENS = (16, 256) if labkit.is_quick() else (16, 64, 256, 1024)
+spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
+kinds = {label: "split over two ranks" if "split" in label else "whole on one" for label in spots}
+pair_steps = labkit.together(
+    pair_times, spots, series=kinds, n=2, width=WIDTH, tokens=TOKENS, times=labkit.rounds()
+)
+paying = labkit.experiment("MP-3", pair_steps)
+
+# %%
+def by_tokens(points):
+    took = {point.label: point.value for point in points}
+    for count in TOKENS if len(took) == 2 * len(TOKENS) else ():
+        whole, split = took[f"{count} tokens"], took[f"{count} tokens, split"]
+        print(f"{count} tokens: speed-up {whole / split:.2f}; {1000 * split / count:.3g} µs a token")
+    print(f"sent in a step: {points[0].records[0].setting['sent']:g} numbers a token and width, on each rank")
+
+
+await paying.report(by_tokens, needs=pair_verdict)
+
+# %% [markdown]
+# **Explain** where the two curves meet, and which of the two costs of an all-reduce decides there.
+# Why are there no more exchanges with eight ranks, and why does the split end at eight in practice?
+
+# %% [markdown]
 # ## MP-2: what is sent
 #
 # Data parallelism sends the layer's gradient: 1000 × 500 numbers, whatever the batch.
@@ -211,7 +329,7 @@ labkit.cite("dettmers")
 # few weights, many activations.
 
 # %% [markdown]
-# ## Exercise 2: a memory ledger
+# ## Exercise 3: a memory ledger
 #
 # Before you split a model, know what fills the memory. The network is `depth` blocks, each two matrices without bias:
 # `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimiser is Adam, and a step has so many rows.
@@ -384,7 +502,7 @@ await filled.report(at_the_peak, needs=both_written)
 # (CERN's GAN, with 9 GB a worker, runs on a 2g.10gb and not on a 1g.5gb.)
 
 # %% [markdown]
-# ## Exercise 3: schedule a pipeline
+# ## Exercise 4: schedule a pipeline
 #
 # Now the *layers* are split: stage 0 has the first half, stage 1 the second.
 # With one batch, one stage always waits. So the batch is cut into *micro-batches*
@@ -511,7 +629,7 @@ labkit.cite("dettmers", "habr", "nvidia")
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-labkit.summary("MP-1", "MP-2", "MP-10", "MP-6")
+labkit.summary("MP-1", "MP-3", "MP-2", "MP-10", "MP-6")
 
 # %% [markdown]
 # **Decide:** 400 million parameters, fp32 with Adam, batch 256, and you may have up to three 2g.10gb slices.
@@ -520,13 +638,13 @@ labkit.summary("MP-1", "MP-2", "MP-10", "MP-6")
 # %% [markdown]
 # # Optional sections
 #
-# No exercises here; run what interests you.
+# Run what interests you.
+
+# %% [markdown]
+# ## MP-4: hiding what a split layer sends
 #
-# ## MP-3: when splitting a layer pays
-#
-# Two layers: the first split by columns, the second by rows, one all-reduce at the end.
-# "If the GPUs are not saturated, model parallelism will be slow", says the article.
-# **Predict** whether the speed-up of two ranks rises, stays flat, or falls with the width.
+# The batch is cut into chunks; while one chunk's sum travels, the next is computed.
+# **Predict** which part of the time remains with chunks.
 
 # %%
 def halves(width, batch, parts):
@@ -539,40 +657,12 @@ def halves(width, batch, parts):
     return torch.randn(batch, width, device=device), first, second
 
 
-def whole_layers(width, batch):
-    import torch.distributed as dist
-
-    x, first, second = halves(width, batch, 1)
-    return lambda: (x @ first).relu() @ second if dist.get_rank() == 0 else None
-
-
 def split_layers(width, batch):
     import torch.distributed as dist
 
     x, first, second = halves(width, batch, dist.get_world_size())
     return lambda: dist.all_reduce((x @ first).relu() @ second)
 
-
-# %%
-WIDTHS = (256, 1024, 4096, 8192) if SEVERAL else (64, 256, 1024)
-def paying_step(width):
-    shape = {"width": width, "batch": 128}
-    at_least = (1, float("inf"))
-    return labkit.compared_step(
-        f"{width}", width, whole_layers, split_layers, band=at_least, options={"ranks": 2}, **shape
-    )
-
-
-paying = labkit.experiment("MP-3", *map(paying_step, WIDTHS))
-
-# %%
-await paying.report()
-
-# %% [markdown]
-# ## MP-4: hiding what a split layer sends
-#
-# The batch is cut into chunks; while one chunk's sum travels, the next is computed.
-# **Predict** which part of the time remains with chunks.
 
 # %%
 def chunked_layers(width, batch, chunks=4):
@@ -592,7 +682,7 @@ def chunked_layers(width, batch, chunks=4):
 
 
 # %%
-shape = {"width": WIDTHS[-1], "batch": BATCH}
+shape = {"width": 8192 if SEVERAL else 1024, "batch": BATCH}
 chunked = labkit.compared_step(
     "4 chunks", 4, chunked_layers, split_layers, band=(0, 1), options={"ranks": 2}, **shape
 )
@@ -608,27 +698,73 @@ await tricks.report()
 # ## MP-7: what a pipeline keeps
 #
 # GPipe runs all micro-batches forward before the first goes back, and keeps the activations of all.
-# *1F1B* goes back as soon as it can.
-# **Predict** how many of 16 micro-batches the first of four stages keeps with 1F1B.
+# *1F1B* goes back as soon as it can, and takes no longer. Write a stage's order, a text of F (the next micro-batch
+# forward) and B (the oldest one backward): enough forward for the last stage to begin, then one of each in turn.
 
 # %%
-def most_kept(kind, stages, micro_batches, stage=0):
-    """The most micro-batches whose activations one stage holds at once."""
-    warm = micro_batches if kind == "GPipe" else min(micro_batches, stages - stage)
-    held = most = 0
-    for action in "F" * warm + "BF" * (micro_batches - warm) + "B" * warm:
-        held += 1 if action == "F" else -1
-        most = max(most, held)
-    return most
+def order(stage, stages, micro_batches):
+    # <solution>
+    warm = min(micro_batches, stages - stage)
+    return "F" * warm + "BF" * (micro_batches - warm) + "B" * warm
+    # </solution>
+    # <student>
+    # return ""  # two lines
+    # </student>
 
 
-SCHEDULES = ("GPipe", "1F1B")
-kept = labkit.experiment(
-    "MP-7", [labkit.computed_step(kind, x, most_kept, kind, 4, 16) for x, kind in enumerate(SCHEDULES)]
-)
+def gpipe(stage, stages, micro_batches):
+    return "F" * micro_batches + "B" * micro_batches
+
+
+order_verdict = labkit.exercises.check_order(order)
+print(order_verdict)
 
 # %%
-await kept.report()
+def follow(actions, network, wires, rank, rows, width):
+    """One step of a stage of two, in this order; every tensor that it keeps is counted."""
+    device, waiting = next(network.parameters()).device, []
+    for action in actions:
+        if action == "F":
+            x = torch.randn(rows, width, device=device) if rank == 0 else wires.receive(0).to(device).requires_grad_()
+            output = network(x)
+            waiting.append((x, output))
+            if rank == 0:
+                wires.send(1, output)
+            continue
+        x, output = waiting.pop(0)
+        if rank == 0:
+            output.backward(wires.receive(1).to(device))
+        else:
+            output.square().mean().backward()
+            wires.send(0, x.grad)
+        del x, output
+    wires.finish()
+    network.zero_grad()
+
+
+def stages_keep(width, depth, batch, count):
+    import torch.distributed as dist
+
+    network, _ = labkit.networks.mlp(width, depth)
+    rank, wires, found = dist.get_rank(), labkit.exercises.Wires(), {}
+    for name, of in (("GPipe", gpipe), ("1F1B", order)):
+        actions = of(rank, 2, count)
+        step = lambda: follow(actions, network, wires, rank, batch // count, width)
+        both = [None, None]
+        dist.all_gather_object(both, labkit.count_step(step, network)["activations"])
+        found[name] = {"stage 0": both[0], "stage 1": both[1]}
+    return found
+
+
+# %% [markdown]
+# **Predict** how many times as much the first of two stages keeps with GPipe, of 8 micro-batches.
+
+# %%
+whole_batch = {"width": WIDTH, "depth": 4, "batch": 1024, "count": 8}
+kept = labkit.experiment("MP-7", labkit.together(stages_keep, ("1F1B", "GPipe"), value="stage 0", n=2, **whole_batch))
+
+# %%
+await kept.report(needs=order_verdict)
 
 # %% [markdown]
 # ## MP-8: one weird trick

@@ -15,7 +15,7 @@ from labkit.exercises.code_checks import (
 )
 from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
-from labkit.exercises.schedule import check_schedule
+from labkit.exercises.schedule import check_order, check_schedule
 from make_notebooks import build_text
 
 needs("torch", "the exercises are written with torch")
@@ -54,6 +54,7 @@ EXERCISES = {
     "buckets": (DATA, "Buckets", check_buckets),
     "row split": (MODEL, "split_rows", lambda f: check_split_matmul(f, by="rows")),
     "column split": (MODEL, "split_columns", lambda f: check_split_matmul(f, by="columns")),
+    "1F1B": (MODEL, "order", check_order),
     "ledger": (MODEL, "ledger", check_ledger),
     "ZeRO-1": (MODEL, "zero_step", check_zero_step),
     "schedule": (MODEL, "schedule", check_schedule),

@@ -29,7 +29,7 @@ CORE = {
     "2_mig_trade_offs": {"MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12"},
     "3_mixed_precision": {"MX-1", "MX-2", "MX-5", "MX-7", "MX-9"},
     "4_data_parallelism": {"DP-1", "DP-2", "DP-3", "DP-4", "DP-5", "DP-6"},
-    "5_model_parallelism": {"MP-1", "MP-2", "MP-6", "MP-10"},
+    "5_model_parallelism": {"MP-1", "MP-2", "MP-3", "MP-6", "MP-10"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
 }
 ONE_AND_SEVERAL = ("1_your_slice", "4_data_parallelism")

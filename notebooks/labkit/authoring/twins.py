@@ -328,6 +328,15 @@ def _first_part_only(_: Function) -> Function:
     return split_rows
 
 
+def _keeps_its_part(backward: Function) -> Function:
+    """A rank that takes its part of the input's gradient for the whole."""
+
+    def pair_backward(delta: Any, kept: Any, first: Any, second: Any, _: Function) -> Any:
+        return backward(delta, kept, first, second, lambda part: part)
+
+    return pair_backward
+
+
 def _counts_half(elements_sent: Function) -> Function:
     """A link on which every number takes half a number's room."""
 
@@ -452,6 +461,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("DP-6", "one bucket, which fills at the end", "Buckets", _leaves_late),
             Twin("MP-1", "a rank that does not add", "split_rows", _first_part_only, True),
             Twin("MP-2", "a link that compresses", "elements_sent", _counts_half, True),
+            Twin("MP-3", "a rank that does not add going back", "pair_backward", _keeps_its_part),
             Twin("MP-10", "every rank runs Adam on all weights", "zero_step", _everyone_steps),
             Twin(
                 "MP-6",

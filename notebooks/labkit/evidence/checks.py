@@ -237,6 +237,26 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
         ),
         Check(
+            "MP-3",
+            "The split pair gives the whole one's output and gradient, with one exchange each way",
+            AllOf(
+                (
+                    Exactly(
+                        "difference of output and input's gradient",
+                        "at most 1e-5",
+                        lambda value: value <= 1e-5,
+                    ),
+                    Exactly(
+                        "numbers reduced in a step, over tokens times width",
+                        "2",
+                        lambda value: value == 2,
+                    ),
+                )
+            ),
+            "counted; columns then rows: the output forward, the input's gradient backward",
+            everywhere(SUPPORTED),
+        ),
+        Check(
             "MP-2",
             "Model parallelism sends as much as data parallelism at batch 500 (row split)",
             Exactly("crossover batch", "500", lambda value: value == 500),

@@ -10,7 +10,8 @@ from labkit.exercises.code_checks import (
 from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_fits
-from labkit.exercises.schedule import bubble, check_schedule, gantt, order_of
+from labkit.exercises.pair_check import check_pair
+from labkit.exercises.schedule import bubble, check_order, check_schedule, gantt, order_of
 from labkit.exercises.timer_check import check_timer
 from labkit.exercises.wires import Wires
 
@@ -23,6 +24,8 @@ __all__ = [
     "check_gradient_averaging",
     "check_ledger",
     "check_loss_scaler",
+    "check_order",
+    "check_pair",
     "check_schedule",
     "check_split_matmul",
     "check_sync",

@@ -6,6 +6,7 @@ Pure functions; a schedule is a list of ticks, each the (stage, micro-batch) pai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from labkit.exercises.code_checks import CodeVerdict
 from labkit.run.source import describe_error, error_sentence
@@ -72,3 +73,71 @@ def gantt(schedule: Schedule, stages: int) -> str:
 def bubble(stages: int, batches: int) -> float:
     """The share of a stage's time that is spent waiting: (p - 1) / (m + p - 1)."""
     return (stages - 1) / (batches + stages - 1)
+
+
+def check_order(function: Callable[[int, int, int], str]) -> CodeVerdict:
+    """Whether a stage's order is 1F1B: as few micro-batches kept as can be, and no tick lost.
+
+    Args:
+        function: `order(stage, stages, micro_batches)` returning a text of F (the next micro-batch
+            forward) and B (the oldest one backward).
+    """
+    for stages, batches in ((1, 3), (2, 4), (3, 6), (4, 8), (4, 2)):
+        try:
+            orders = [function(stage, stages, batches) for stage in range(stages)]
+            fault = _order_fault(orders, stages, batches)
+        except Exception as error:  # outermost frame around the student's function
+            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        if fault:
+            return CodeVerdict(False, f"with {stages} stages and {batches} micro-batches: {fault}")
+    return CodeVerdict(
+        True, "each stage keeps as few as it can, and none waits longer than in GPipe"
+    )
+
+
+def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
+    for stage, order in enumerate(orders):
+        if not isinstance(order, str) or not order:
+            return "write order first: it returns a text of F and B"
+        if sorted(order) != ["B"] * batches + ["F"] * batches:
+            return f"stage {stage} must go forward and back once for each micro-batch, not {order}"
+        held = kept(order)
+        if min(held) < 0:
+            return f"stage {stage} goes back before it went forward: {order}"
+        if max(held) > min(batches, stages - stage):
+            most = min(batches, stages - stage)
+            return f"stage {stage} keeps {max(held)} micro-batches; 1F1B keeps {most} ({order})"
+    took, ideal = ticks_of(orders), 2 * (batches + stages - 1)
+    if took is None:
+        return "the stages wait for one another for ever"
+    return (
+        "" if took == ideal else f"it takes {took} ticks; {ideal} are enough: who waits for whom?"
+    )
+
+
+def kept(order: str) -> list[int]:
+    """How many micro-batches a stage holds after each action."""
+    return list(accumulate(1 if action == "F" else -1 for action in order))
+
+
+def ticks_of(orders: Sequence[str]) -> int | None:
+    """How many ticks the stages need, an action each; None where they block one another."""
+    done: dict[tuple[int, str, int], int] = {}
+    at = [0] * len(orders)
+    for tick in range(4 * sum(map(len, orders))):
+        ready = []
+        for stage, order in enumerate(orders):
+            if at[stage] == len(order):
+                continue
+            action = order[at[stage]]
+            number = order[: at[stage]].count(action)
+            source = stage - 1 if action == "F" else stage + 1
+            first = stage == 0 if action == "F" else stage == len(orders) - 1
+            if first or done.get((source, action, number), tick) < tick:
+                ready.append((stage, action, number))
+        if not ready:
+            return tick if all(a == len(o) for a, o in zip(at, orders, strict=True)) else None
+        for stage, action, number in ready:
+            done[stage, action, number] = tick
+            at[stage] += 1
+    return None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.exercises.schedule import bubble, gantt, order_of
+from labkit.exercises.schedule import bubble, check_order, gantt, kept, order_of, ticks_of
 
 TWO_BY_THREE = [[(0, 0)], [(0, 1), (1, 0)], [(0, 2), (1, 1)], [(1, 2)]]
 
@@ -22,3 +22,34 @@ def test_each_stage_keeps_the_order_of_the_ticks():
 def test_the_bubble_is_the_formula(stages, batches, share):
     """(p - 1) / (m + p - 1) of the time is spent waiting."""
     assert bubble(stages, batches) == pytest.approx(share)
+
+
+def one_f_one_b(stage, stages, batches):
+    warm = min(batches, stages - stage)
+    return "F" * warm + "BF" * (batches - warm) + "B" * warm
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda *_: "", "first"),
+        (lambda *_: None, "returns a text"),
+        (lambda _, __, batches: "F" * batches, "forward and back once"),
+        (lambda _, __, batches: "B" * batches + "F" * batches, "goes back before"),
+        (lambda _, __, batches: "F" * batches + "B" * batches, "1F1B keeps 1"),
+        (lambda _, __, batches: "FB" * batches, "are enough"),
+    ],
+)
+def test_a_wrong_order_is_named(wrong, said):
+    """GPipe keeps too much, one at a time is too slow; the right one passes."""
+    assert check_order(one_f_one_b).right
+    verdict = check_order(wrong)
+    assert not verdict.right
+    assert said in verdict.why
+
+
+def test_stages_that_wait_for_one_another_need_no_ticks_but_a_sentence():
+    """The last stage goes first, which nobody fed."""
+    assert ticks_of(["FFBB", "FBFB"]) == 6
+    assert ticks_of(["B", "F"]) is None
+    assert kept("FFBFBB") == [1, 2, 1, 2, 1, 0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
@@ -60,6 +61,23 @@ def ledger_and_count(points: Points) -> Data:
     }
 
 
+def exact_and_sent(points: Points) -> Data:
+    """How far the split pair is from the whole one, and what it sends."""
+    facts = cast("Mapping[str, Any]", reading.facts(points[0]))
+    return {
+        "difference of output and input's gradient": list(facts["off"].values()),
+        "numbers reduced in a step, over tokens times width": [facts["sent"]],
+    }
+
+
+def times_as_much(points: Points) -> Point | None:
+    """What GPipe keeps over what 1F1B keeps."""
+    found = {point.label: point for point in points}
+    if not {"GPipe", "1F1B"} <= found.keys():
+        return None
+    return replace(found["GPipe"], value=found["GPipe"].value / found["1F1B"].value)
+
+
 def u_curve(points: Points) -> Data:
     """The ends, the best between by the warm-up, and the lowest between by the rounds."""
 
@@ -92,6 +110,19 @@ EXPERIMENTS = (
         check="MP-1",
         data=reading.values("relative difference"),
         is_categorical=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="MP-3",
+        title="Two layers, forward and backward, whole and split",
+        question="How many ms does the split pair take with the most tokens?",
+        steps=(),
+        x_label="tokens",
+        y_label="ms",
+        unit="ms",
+        check="MP-3",
+        data=exact_and_sent,
+        log_x=True,
         log_y=True,
     ),
     Experiment(
@@ -139,17 +170,6 @@ EXPERIMENTS = (
         log_x=True,
     ),
     Experiment(
-        key="MP-3",
-        title="Speed-up of a layer split over two ranks",
-        question="From narrow to wide: does the speed-up rise, stay flat, or fall?",
-        steps=(),
-        x_label="width",
-        y_label="whole over split",
-        is_optional=True,
-        curves=lambda _: {"no gain": [(0, 1.0)]},
-        log_x=True,
-    ),
-    Experiment(
         key="MP-4",
         title="A split layer in chunks, over the same in one piece",
         question="Which part of the time remains with chunks?",
@@ -163,12 +183,16 @@ EXPERIMENTS = (
     ),
     Experiment(
         key="MP-7",
-        title="Micro-batches kept by the first of four stages, of 16",
-        question="How many does 1F1B keep?",
+        title="What two stages keep of 8 micro-batches",
+        question="How many times as much does the first stage keep with GPipe?",
         steps=(),
         x_label="schedule",
-        y_label="micro-batches (counted)",
-        unit="micro-batches",
+        y_label="activations (MiB, counted)",
+        unit="x",
+        asked=times_as_much,
+        height=lambda points, times: points[0].value * times,
+        points_are="stage 0",
+        also={"stage 1": kind("stage 1")},
         is_categorical=True,
         is_optional=True,
     ),
