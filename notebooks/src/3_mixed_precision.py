@@ -263,7 +263,7 @@ await scales.report(losses_in_words)
 # the loss is multiplied by a *large* number, against *underflow*; too large a number brings the explosion.
 
 # %% [markdown]
-# ## Exercise: a loss scaler
+# ## Exercise 1: a loss scaler
 #
 # Nobody knows the window beforehand, and it moves during training. So the scale is found on the way:
 #
@@ -297,6 +297,36 @@ scaler_verdict = labkit.exercises.check_loss_scaler(LossScaler)
 print(scaler_verdict)
 
 # %% [markdown]
+# ## Exercise 2: a step in mixed precision
+#
+# A scaler alone trains nothing. Write the step that uses it:
+#
+# - `gradients_at(scale)` goes back from scale × loss and returns the gradients, which may be fp16;
+# - `step(gradients)` takes a step with the gradients it gets: they must be the true ones, in fp32;
+# - `scaler` is yours: if a gradient is inf or nan, the step is skipped. Return whether it was taken.
+
+# %%
+def scaled_step(gradients_at, step, scaler):
+    # <solution>
+    scale = scaler.scale
+    gradients = gradients_at(scale)
+    found_inf = any(not gradient.isfinite().all() for gradient in gradients)
+    is_taken = scaler.update(found_inf)
+    if is_taken:
+        step([gradient.float() / scale for gradient in gradients])
+    return is_taken
+    # </solution>
+    # <student>
+    # return None  # about six lines
+    # </student>
+
+
+# %%
+step_verdict = labkit.exercises.check_scaled_step(scaled_step)
+both_written = "right" if scaler_verdict.right and step_verdict.right else "write LossScaler and scaled_step first"
+print(step_verdict)
+
+# %% [markdown]
 # ## MX-7: your scaler at work
 #
 # It trains the small network in fp16 and starts far too high, at 2^44.
@@ -314,20 +344,30 @@ def one_step(network, x, y, optimizer, scale):
     return not all(p.grad.isfinite().all() for p in network.parameters())
 
 
+def taken_with(network, optimizer):
+    """A function that takes a step with the gradients it is given."""
+
+    def step(gradients):
+        for one, gradient in zip(network.parameters(), gradients):
+            one.grad = gradient
+        optimizer.step()
+
+    return step
+
+
 def own_trace(steps):
     import torch
 
     network, x, y = trained_network()
-    optimizer, scaler = torch.optim.SGD(network.parameters(), lr=1e-3), LossScaler(2.0**44)
-    trace = []
+    optimizer, scaler, trace = torch.optim.SGD(network.parameters(), lr=1e-3), LossScaler(2.0**44), []
+
+    def gradients_at(scale):
+        one_step(network, x, y, optimizer, scale)
+        return [one.grad for one in network.parameters()]
+
     for _ in range(steps):
         scale = scaler.scale
-        found_inf = one_step(network, x, y, optimizer, scale)
-        if is_taken := scaler.update(found_inf):
-            for p in network.parameters():
-                p.grad /= scale
-            optimizer.step()
-        trace.append((scale, is_taken))
+        trace.append((scale, scaled_step(gradients_at, taken_with(network, optimizer), scaler)))
     return trace
 
 
@@ -377,7 +417,7 @@ def beside_torch(points):
         print(f"as PyTorch's GradScaler in {same} of {len(facts['trace'])} steps, {skipped} skipped")
 
 
-await trace.report(beside_torch, needs=scaler_verdict)
+await trace.report(beside_torch, needs=both_written)
 
 # %% [markdown]
 # **Explain** the saw-tooth: why does it keep bumping into the ceiling, and what does each bump cost?
@@ -582,21 +622,21 @@ WAYS_TO_TRAIN = {"fp32": ("float32", False), "bf16": ("bfloat16", False), "fp16"
 def loss_curve(type_name, scaled, steps):
     import torch
 
-    (network, x, y), losses = trained_network(0), []
-    optimizer, scaler = torch.optim.SGD(network.parameters(), lr=SHARES), LossScaler() if scaled else None
-    for _ in range(steps):
-        scale = scaler.scale if scaler else 1.0
+    (network, x, y), losses, scaler = trained_network(0), [], LossScaler()
+    optimizer = torch.optim.SGD(network.parameters(), lr=SHARES)
+    step = taken_with(network, optimizer)
+
+    def gradients_at(scale):
         optimizer.zero_grad()
         with torch.autocast(x.device.type, dtype=getattr(torch, type_name), enabled=type_name != "float32"):
             output = network(x)
         loss = torch.nn.functional.mse_loss(output.float(), y)
         (loss / SHARES * scale).backward()
-        found_inf = not all(p.grad.isfinite().all() for p in network.parameters())
-        if scaler is None or scaler.update(found_inf):
-            for p in network.parameters():
-                p.grad /= scale
-            optimizer.step()
         losses.append(loss.item())
+        return [one.grad for one in network.parameters()]
+
+    for _ in range(steps):
+        scaled_step(gradients_at, step, scaler) if scaled else step(gradients_at(1.0))
     return losses
 
 
@@ -613,7 +653,7 @@ curves = labkit.together(all_curves, spots, value="loss", series=ways, steps=200
 training_curves = labkit.experiment("MX-11", curves)
 
 # %%
-await training_curves.report()
+await training_curves.report(needs=both_written)
 
 # %% [markdown]
 # **Explain:** nothing overflowed and nothing warned. How would you have noticed without the other curves?

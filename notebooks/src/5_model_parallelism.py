@@ -217,10 +217,11 @@ def pair_times(width, tokens, times):
 
 # %%
 TOKENS = (16, 256) if labkit.is_quick() else (16, 64, 256, 1024)
+PAIR_WIDTH = WIDTH if SEVERAL else 256
 spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
 kinds = {label: "split over two ranks" if "split" in label else "whole on one" for label in spots}
 pair_steps = labkit.together(
-    pair_times, spots, series=kinds, n=2, width=WIDTH, tokens=TOKENS, times=labkit.rounds()
+    pair_times, spots, series=kinds, n=2, width=PAIR_WIDTH, tokens=TOKENS, times=min(10, labkit.rounds())
 )
 paying = labkit.experiment("MP-3", pair_steps)
 

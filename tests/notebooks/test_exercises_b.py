@@ -15,6 +15,7 @@ from labkit.exercises.code_checks import (
 )
 from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
+from labkit.exercises.scaled_step import check_scaled_step
 from labkit.exercises.schedule import check_order, check_schedule
 from make_notebooks import build_text
 
@@ -46,6 +47,7 @@ def written(notebook, name, *, solutions=True):
 
 EXERCISES = {
     "loss scaler": (MIXED, "LossScaler", check_loss_scaler),
+    "mixed-precision step": (MIXED, "scaled_step", check_scaled_step),
     "average": (DATA, "average", check_gradient_averaging),
     "naive all-reduce": (DATA, "naive_all_reduce", check_all_reduce),
     "ring all-reduce": (DATA, "ring_all_reduce", lambda f: check_all_reduce(f, ring=True)),
