@@ -5,6 +5,7 @@ The hub answers everybody in one thread, and a start makes about ten requests to
 """
 
 import asyncio
+import atexit
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -84,6 +85,13 @@ async def close() -> None:
     session = _sessions.pop(asyncio.get_running_loop(), None)
     if session is not None:
         await session.close()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """When the hub has ended, nobody can await `close`; aiohttp would log each open session."""
+    for session in list(_sessions.values()):
+        asyncio.run(session.close())
 
 
 def _session() -> aiohttp.ClientSession:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -10,6 +12,24 @@ import pytest
 from miglab_spawner.backends import http
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ENDS = """
+import asyncio
+from miglab_spawner.backends import http
+
+async def answer(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}")
+    await writer.drain()
+
+async def main():
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    print((await http.send(http.PoolRequest("GET", url, {}, 60))).status)
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+loop.close()
+"""
 OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
 
 
@@ -79,3 +99,9 @@ async def test_a_silent_pool_is_not_waited_for_beyond_the_time_limit():
         with pytest.raises(http.NoAnswer):
             await http.send(http.PoolRequest("GET", url, {}, 0.05))
         over.set()
+
+
+def test_a_hub_that_ends_says_nothing_of_open_connections():
+    """JupyterHub ends its loop without asking the spawners; the hub's log stays clean."""
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "200", "")
