@@ -10,9 +10,9 @@ needs("torch", "the checks compare tensors")
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Nobody waits long for a message that never comes."""
-    monkeypatch.setattr(code_checks, "PATIENCE_S", 0.2)
+def patient(monkeypatch):
+    """Every message here comes; on a slow machine it may come late."""
+    monkeypatch.setattr(code_checks, "PATIENCE_S", 60.0)
 
 
 def flat(gradients, world, all_reduce, *, mean=True, turned=False, shaped=True):
