@@ -195,6 +195,8 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
             found, products = _products_of(function, x, weights, ranks)
         except Exception as error:  # outermost frame around the student's function
             return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        if found is None:
+            return CodeVerdict(False, f"write the split by {by} first: it returned nothing")
         if not _is_close(torch, found, x @ weights):
             shape = tuple(getattr(found, "shape", ()))
             return CodeVerdict(

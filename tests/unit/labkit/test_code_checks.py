@@ -103,6 +103,8 @@ def by_columns(x, weights, ranks):
 def test_split_products_are_exact():
     """Rows are added, columns stacked; the wrong way round is noticed."""
     assert checks.check_split_matmul(by_rows, by="rows").right
+    unwritten = checks.check_split_matmul(lambda x, w, n: None, by="rows")
+    assert "write the split by rows first" in unwritten.why
     assert checks.check_split_matmul(by_columns, by="columns").right
     stacked = checks.check_split_matmul(lambda x, w, n: cat([by_rows(x, w, n)] * 2), by="rows")
     assert not stacked.right
