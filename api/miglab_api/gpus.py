@@ -97,7 +97,7 @@ class GpuView(WireModel):
 
 
 class ReservedSlot(WireModel):
-    """Memory slices that are set aside for a reservation; who runs there runs on.
+    """Memory slices reserved for a course; leases that lie there run on.
 
     Attributes:
         gpu: the UUID of its GPU.

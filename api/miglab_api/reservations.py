@@ -1,4 +1,4 @@
-"""Slices kept for a class at its hour: what is asked, and what the pool holds."""
+"""Slices reserved for a class at its hour: what is asked, and what the pool holds."""
 
 import datetime as dt
 from enum import StrEnum
@@ -19,14 +19,14 @@ from miglab_api.base import (
 
 
 class ReservationState(StrEnum):
-    """planned → kept → open → planned … → over; planned, kept or open → cancelled; refused.
+    """planned → reserved → open → planned … → over; all three → cancelled; refused.
 
-    planned: ahead.  kept: its places are set aside.  open: it takes place, and what was not taken
-    up in time is free for all, its students first.
+    planned: ahead.  reserved: its slots are kept free.  open: the class is on, and what was not
+    claimed in time is free for all, its students first.
     """
 
     PLANNED = "planned"
-    KEPT = "kept"
+    RESERVED = "reserved"
     OPEN = "open"
     OVER = "over"
     CANCELLED = "cancelled"
@@ -45,7 +45,7 @@ class ReservationRequest(WireModel):
         from_time: ``HH:MM``, local.
         to_time: ``HH:MM``, local, later on the same day.
         tz: the time zone's IANA name, such as ``Europe/Berlin``.
-        grace_s: how long after the start what is not taken up stays set aside.
+        grace_s: how long after the start unclaimed slots stay reserved.
         reason: what it is for; staff read it.
     """
 
@@ -69,8 +69,8 @@ class ReservationView(WireModel):
         date: the day of a single time, or the first day that counts.
         starts_at: when the time in force, or else the next, begins; None if there is none.
         ends_at: when it ends.
-        kept_from: from when on its places are set aside.
-        kept_until: until when what is not taken up stays set aside.
+        reserved_from: from when on its slots are reserved.
+        reserved_until: until when unclaimed slots stay reserved.
         drawn: how many live leases draw on it, of ``count``.
         made_by: who made it; for staff only.
         reason: for one that was cancelled or refused, a word; else empty.
@@ -91,8 +91,8 @@ class ReservationView(WireModel):
     state: ReservationState
     starts_at: float | None = None
     ends_at: float | None = None
-    kept_from: float | None = None
-    kept_until: float | None = None
+    reserved_from: float | None = None
+    reserved_until: float | None = None
     drawn: int = 0
     made_by: str | None = None
     made_at: float

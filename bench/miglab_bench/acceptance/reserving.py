@@ -54,7 +54,7 @@ def class_is_served(run: Run) -> str:
     wait_for(lambda: member.name in run.lab.leases(), f"a slice for {member.name}")
     expect(run.lab.places() == {run.waiting[0].name: 1}, f"places: {run.lab.places()}")
     at = run.lab.snapshot().at
-    until = run.reserved.kept_until or 0.0
+    until = run.reserved.reserved_until or 0.0
     expect(at < until, f"the grace of {GRACE_S:.0f} s was over before all had come")
     return f"{COUNT} kept, {member.name} has one at once; {run.places()}"
 
@@ -64,7 +64,7 @@ def no_show_goes_to_the_line(run: Run) -> str:
     first, reserved = run.waiting.pop(0), run.reserved
     assert reserved is not None
     wait_for(lambda: first.name in run.lab.leases(), f"a slice for {first.name}")
-    late_s = run.lab.leases()[first.name].granted_at - (reserved.kept_until or 0.0)
+    late_s = run.lab.leases()[first.name].granted_at - (reserved.reserved_until or 0.0)
     expect(late_s >= 0, f"{first.name} was served {-late_s:.1f} s before the grace was over")
     first.wait_until_ready()
     run.student(MEMBER).wait_until_ready()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from miglab_api.offers import CPU, CourseOffers, ShapeOffer
-from miglab_pool.decisions import queue, reserved_places
+from miglab_pool.decisions import queue, reserved_slots
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model import reservations
 from miglab_pool.model.gpu import Choice, GpuOccupancy
@@ -21,8 +21,8 @@ MOST_SERVED = 8  # of those behind; with more of them there is hardly anything l
 
 def free_instead(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
     """The other shapes of its course that the ticket could be for, and be served now."""
-    others = [one for one in queue.unseated(view) if one.ticket != ticket.id]
-    left = _after(others, reserved_places.open_gpus(view), view.at)
+    others = [one for one in queue.without_slot(view) if one.ticket != ticket.id]
+    left = _after(others, reserved_slots.open_gpus(view), view.at)
     found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
     return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
 
@@ -35,7 +35,7 @@ def _is_free(
 ) -> bool:
     if offer.shape == FULL:
         return bool(offer.free_now)
-    if reserved_places.ready(view, ticket.course, offer.shape):
+    if reserved_slots.ready(view, ticket.course, offer.shape):
         return True
     line, gpus = left
     one = replace(queue.as_waiting(view, ticket), profiles=reservations.profiles(offer.shape))

@@ -1,9 +1,9 @@
 """A class that is over makes way: which leases drawn from it end, when, and for what.  Reads only.
 
-Who drew on a reservation had the place for its time.  When that is over the lease runs on like any
-other, until another reservation needs its place, or somebody waits who draws on the course's own
-next one.  Then its time is up: at the reservation's end, or when the places of the next are first
-kept, whichever is later.  Who has drawn on nothing is never in question.
+Who drew on a reservation had its slot for its time.  When that is over the lease runs on like any
+other, until another reservation needs its slot, or somebody waits who draws on the course's own
+next one.  Then its time is up: at the reservation's end, or when the slots of the next are first
+reserved, whichever is later.  Who has drawn on nothing is never in question.
 """
 
 import datetime as dt
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
 
 from miglab_pool.decisions import reservations_ahead
-from miglab_pool.decisions.reservations_ahead import KeptTime
+from miglab_pool.decisions.reservations_ahead import ReservedTime
 from miglab_pool.model.reservations import MakesWay, schedule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow
 from miglab_pool.model.schedule import DAY_S, Occurrence, next_occurrence
@@ -38,7 +38,7 @@ class _Drawn:
 
 
 def ends(view: PoolView, ahead_s: float) -> dict[int, MakesWay]:
-    """When leases end because their class is over and others need their places.
+    """When leases end because their class is over and others need their slots.
 
     Args:
         view: the pool.
@@ -49,7 +49,7 @@ def ends(view: PoolView, ahead_s: float) -> dict[int, MakesWay]:
     """
     now = view.at
     found: dict[int, MakesWay] = {}
-    times = reservations_ahead.kept_times(view, now, now + ahead_s)
+    times = reservations_ahead.reserved_times(view, now, now + ahead_s)
     drawn = _drawn(view, now) if times else []
     for at in _moments(times, drawn, now, now + ahead_s) if drawn else ():
         over = {one.lease.id: one for one in drawn if one.over_at <= at}
@@ -59,37 +59,37 @@ def ends(view: PoolView, ahead_s: float) -> dict[int, MakesWay]:
 
 
 def _moments(
-    times: Sequence[KeptTime], drawn: Sequence[_Drawn], now: float, until: float
+    times: Sequence[ReservedTime], drawn: Sequence[_Drawn], now: float, until: float
 ) -> list[float]:
-    """When something begins to be kept, or a class is over while something is."""
+    """When something begins to be reserved, or a class is over while something is."""
     begins = {max(now, time.begins) for time in times}
     overs = {max(now, one.over_at) for one in drawn}
-    kept = {at for at in overs if any(time.begins <= at < time.ends for time in times)}
-    return sorted(at for at in begins | kept if at <= until)
+    reserved = {at for at in overs if any(time.begins <= at < time.ends for time in times)}
+    return sorted(at for at in begins | reserved if at <= until)
 
 
 def _in_the_way(
     view: PoolView, at: float, over: Collection[int], gone: Collection[int]
 ) -> list[LeaseRow]:
-    """Those of the leases whose class is over that lie where places are needed at a moment."""
+    """Those of the leases whose class is over that lie where slots are needed at a moment."""
     there = [lease for lease in reservations_ahead.staying(view, at) if lease.id not in gone]
     go = [lease for lease in there if lease.id in over]
     stays = [lease for lease in there if lease.id not in over]
     if not go:
         return []
-    needing = _needing(view, reservations_ahead.keeping(view, at, stays), go)
-    return reservations_ahead.on_seats(view, at, needing, stays, go) if needing else []
+    needing = _needing(view, reservations_ahead.reserving(view, at, stays), go)
+    return reservations_ahead.on_slots(view, at, needing, stays, go) if needing else []
 
 
-def _needing(view: PoolView, keeping: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
-    """What needs places: of the course's own next class only as many as wait for them.
+def _needing(view: PoolView, reserving: Sequence[InForce], go: Sequence[LeaseRow]) -> list[InForce]:
+    """What needs slots: of the course's own next class only as many as wait for them.
 
     It may well be the same people who go on.
     """
     own = {_key(lease) for lease in go}
     waiting = Counter((t.course, t.shape) for t in view.tickets.values() if t.is_queued)
     found = []
-    for one in keeping:
+    for one in reserving:
         key = (one.row.course, one.row.shape)
         wanted = min(one.left, waiting[key]) if key in own else one.left
         if wanted:

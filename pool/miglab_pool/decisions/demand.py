@@ -1,8 +1,8 @@
 """Who waits for what a lease would free.  Reads only; worked out once for all leases.
 
 A ticket waits for it if one of its slices could lie where the lease's slices lie now, beside
-everything else that is leased; and the first in line, if the place kept for it lies there.  So does
-a class whose reservation keeps a place there: it counts as one more.
+everything else that is leased; and the first in the queue, if its hold lies there.  So does
+a class whose reservation has a slot there: it counts as one more.
 """
 
 from collections import Counter, defaultdict
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from miglab_pool.decisions import queue, reserved_places
+from miglab_pool.decisions import queue, reserved_slots
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile, occupied_mask
 from miglab_pool.model.gpu import GpuOccupancy, open_to
 from miglab_pool.model.once import once
@@ -30,8 +30,8 @@ class Demand:
         wanted: who waits for it, how often.
         whole: who waits for a whole GPU.
         first: who is the first in line.
-        held: the memory slices of the place held for the first, by GPU, as bits.
-        reserved: those of the places kept for reservations.
+        held: the memory slices of what is held for the first, by GPU, as bits.
+        reserved: those of the reserved slots.
         gpus: the GPUs that are cut.
     """
 
@@ -59,7 +59,7 @@ def demand(view: PoolView) -> Demand:
     is_reserving = bool(view.reservations)
     gpus = view.occupancies if line or is_reserving else []
     states = outside_hold(line[0].profiles, open_to(gpus, line[0].course)) if line else []
-    after = reserved_places.open_gpus(view) if is_reserving else []
+    after = reserved_slots.open_gpus(view) if is_reserving else []
     return Demand(
         wanted=wanted,
         whole=Counter(one.user for one in everyone if one.profiles == (FULL,)),
@@ -132,9 +132,9 @@ def _masks(profile: Profile) -> tuple[int, ...]:
     return tuple(placement.mask for placement in profile.placements)
 
 
-def _any(kept: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
+def _any(held: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
     """Whether anything of what is kept lies where these slices are."""
-    return any(kept.get(row.gpu, 0) & _mask(row) for row in rows)
+    return any(held.get(row.gpu, 0) & _mask(row) for row in rows)
 
 
 def _mask(row: SliceRow) -> int:

@@ -122,6 +122,6 @@ def _room(gpus: Iterable[GpuSnapshot], course: str) -> Room:
     """The GPUs that are a course's own; of no course: nobody's own."""
     own = [gpu for gpu in gpus if gpu.facts.hardware and gpu.course == course]
     sliced = [gpu for gpu in own if not gpu.is_whole]
-    seats = Counter(name for gpu in sliced if gpu.layout for name in gpu.layout.cut)
+    layout_slices = Counter(name for gpu in sliced if gpu.layout for name in gpu.layout.cut)
     free = [gpu.facts.hardware for gpu in sliced if not gpu.layout and gpu.facts.hardware]
-    return Room(tuple(free), len(own) - len(sliced), seats)
+    return Room(tuple(free), len(own) - len(sliced), layout_slices)

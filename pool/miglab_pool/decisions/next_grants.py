@@ -5,7 +5,7 @@ First those who draw on a reservation, then the queue, then those who want a who
 
 from collections.abc import Sequence
 
-from miglab_pool.decisions import reserved_places
+from miglab_pool.decisions import reserved_slots
 from miglab_pool.model.queue import Grant, Waiting
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import FULL, TicketRow
@@ -16,10 +16,10 @@ from miglab_pool.state.view import PoolView
 
 
 def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
-    """What a ticket that draws on a reservation gets now; None: its place is not empty yet."""
+    """What a ticket that draws on a reservation gets now; None: its slot is not empty yet."""
     if one.row.shape == FULL:
-        return next(iter(reserved_places.free_whole(view, one.row.course, but=one)), None)
-    choices = reserved_places.choose(view, one)
+        return next(iter(reserved_slots.free_whole(view, one.row.course, but=one)), None)
+    choices = reserved_slots.choose(view, one)
     return None if choices is None else Grant(ticket.id, choices)
 
 
@@ -30,15 +30,15 @@ def may_serve_queue(view: PoolView) -> bool:
         for ticket in view.tickets.values()
         if ticket.is_queued and ticket.shape != FULL
     }
-    return any_fits(wanted, reserved_places.open_gpus(view))
+    return any_fits(wanted, reserved_slots.open_gpus(view))
 
 
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
-    """Who of the queue goes now; what is kept for reservations is closed to all of it."""
-    gpus = reserved_places.open_gpus(view)
+    """Who of the queue goes now; reserved slots are closed to all of it."""
+    gpus = reserved_slots.open_gpus(view)
     return first_that_fits(waiting, gpus, view.at)
 
 
 def whole_gpu(view: PoolView, one: Waiting) -> GpuSnapshot | None:
     """The whole GPU that somebody in the queue gets now."""
-    return next(iter(reserved_places.free_whole(view, one.course)), None)
+    return next(iter(reserved_slots.free_whole(view, one.course)), None)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from miglab_api.offers import CourseOffers, Offers, ShapeOffer
-from miglab_pool.decisions import admission, estimates, queue, quota_checks, reserved_places
+from miglab_pool.decisions import admission, estimates, queue, quota_checks, reserved_slots
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model.gpu import GpuOccupancy, open_to
@@ -75,7 +75,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(view, shape)
-    free = _count_now(view, shape, course) + reserved_places.ready(view, course, str(shape))
+    free = _count_now(view, shape, course) + reserved_slots.ready(view, course, str(shape))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -97,25 +97,25 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
 @once
 def _first(view: PoolView) -> Waiting | None:
     """The first in line for whom no reservation keeps a place."""
-    return next(iter(queue.unseated(view)), None)
+    return next(iter(queue.without_slot(view)), None)
 
 
 @once
 def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The GPUs as a course may use them who has reserved nothing."""
-    return open_to(reserved_places.open_gpus(view), course)
+    return open_to(reserved_slots.open_gpus(view), course)
 
 
 @once
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The same without the place that is kept for the first in line."""
-    return _without_kept(_first(view), reserved_places.open_gpus(view), course)
+    return _without_held(_first(view), reserved_slots.open_gpus(view), course)
 
 
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     """How many of a course who have reserved nothing could have it now."""
     if shape.is_full:
-        return len(reserved_places.free_whole(view, course))
+        return len(reserved_slots.free_whole(view, course))
     return count_free(shape.profiles, _for_newcomers(view, course))
 
 
@@ -131,7 +131,7 @@ def _reserved_s(view: PoolView, shape: Shape, course: str) -> float | None:
     else:
         free = count_free(shape.profiles, open_to(view.occupancies, course))
         free -= count_free(shape.profiles, _states(view, course))
-    return reserved_places.kept_s(view) if free else None
+    return reserved_slots.reserved_s(view) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:
@@ -145,11 +145,11 @@ def good_for(sm_count: int, slices: int) -> str:
     return "Large models and long runs."
 
 
-def _without_kept(
+def _without_held(
     first: Waiting | None, gpus: Sequence[GpuOccupancy], course: str
 ) -> list[GpuOccupancy]:
-    kept = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
-    return kept.closed(open_to(gpus, course))
+    held = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
+    return held.closed(open_to(gpus, course))
 
 
 def _whole(view: PoolView) -> list[GpuSnapshot]:
@@ -216,14 +216,14 @@ def _next_end_s(view: PoolView, shape: Shape, course: str) -> float | None:
         return max(0.0, ends[0] - view.at) if ends else None
     is_alike = first is not None and sorted(first.profiles) == sorted(shape.profiles)
 
-    def fits(number: int, kept_for: Waiting | None = None) -> bool:
+    def fits(number: int, held_for: Waiting | None = None) -> bool:
         left = _left_after(view, number)
-        return count_free(shape.profiles, _without_kept(kept_for, left, course)) > 0
+        return count_free(shape.profiles, _without_held(held_for, left, course)) > 0
 
     numbers = range(1, len(leases) + 1)  # room only grows, but what is kept for the first may move
     may_fit = numbers[bisect_left(numbers, True, key=fits) :]
-    kept_for = None if is_alike else first
-    number = next((number for number in may_fit if fits(number, kept_for)), None)
+    held_for = None if is_alike else first
+    number = next((number for number in may_fit if fits(number, held_for)), None)
     return None if number is None else max(0.0, leases[number - 1][0] - view.at)
 
 
@@ -243,7 +243,7 @@ def _left_after(view: PoolView, number: int) -> list[GpuOccupancy]:
         for row in view.slices_of(lease):
             gone[row.gpu].add(Placement(row.start, row.size))
     freed = [_freed(occupancy, gone.get(occupancy.gpu, ())) for occupancy in view.occupancies]
-    return reserved_places.closed(view, freed)
+    return reserved_slots.closed(view, freed)
 
 
 def _freed(occupancy: GpuOccupancy, gone: Collection[Placement]) -> GpuOccupancy:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from miglab_pool.decisions import quota_checks, reserved_places
+from miglab_pool.decisions import quota_checks, reserved_slots
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.model.once import once
 from miglab_pool.model.queue import FairShareUsage, Waiting
@@ -49,11 +49,11 @@ def served(view: PoolView) -> tuple[Waiting, ...]:
 
 
 @once
-def unseated(view: PoolView) -> tuple[Waiting, ...]:
-    """Those of `served` who want slices of a cut GPU, and have no place kept by a reservation."""
-    seated = reserved_places.seated(view)
+def without_slot(view: PoolView) -> tuple[Waiting, ...]:
+    """Those of `served` who want slices of a cut GPU, and have no reserved slot."""
+    claimants_with_slot = reserved_slots.claimants_with_slot(view)
     sliced = (one for one in served(view) if one.profiles != (FULL,))
-    return tuple(one for one in sliced if one.ticket not in seated)
+    return tuple(one for one in sliced if one.ticket not in claimants_with_slot)
 
 
 def _everyone(view: PoolView) -> list[Waiting]:

@@ -1,4 +1,4 @@
-"""Whether a reservation can be kept: its times, its GPUs, the others'."""
+"""Whether a reservation can be honoured: its times, its GPUs, the others'."""
 
 import datetime as dt
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Reservations ahead: when places are kept, and which leases would be in their way.  Reads only.
+"""Reservations ahead: when slots are reserved, and which leases would block them.  Reads only.
 
-A lease is *in the way* of what is kept at a moment if more of it finds a place when the lease is
+A lease *blocks* what is reserved at a moment if more of it finds a slot when the lease is
 over by then.  Whose end, as it is set, lies behind the moment is reckoned to stay.  GPUs are looked
 at as the layouts cut them when the class begins.
 """
@@ -14,16 +14,16 @@ from zoneinfo import ZoneInfo
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import SOON, Seat
+from miglab_pool.model.gpu import SOON, Slot
 from miglab_pool.model.once import once
 from miglab_pool.model.refused import Refused
-from miglab_pool.model.reservations import in_words, kept_until, profiles, schedule_of
+from miglab_pool.model.reservations import in_words, profiles, reserved_until, schedule_of
 from miglab_pool.model.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.model.schedule import Occurrence, occurrences
 from miglab_pool.rules import layout_times, reservations_in_force
 from miglab_pool.rules.lease_length import set_end
-from miglab_pool.rules.reservation_seats import Spot, Wish, keep_for
 from miglab_pool.rules.reservations_in_force import InForce, Key
+from miglab_pool.rules.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
 
@@ -31,8 +31,8 @@ SlicesByGpu = Mapping[str, tuple[int, ...]]  # by number
 
 
 @dataclass(frozen=True)
-class KeptTime:
-    """A time at which a reservation keeps its places.
+class ReservedTime:
+    """A time at which a reservation has its slots.
 
     Attributes:
         time: when the class takes place.
@@ -46,16 +46,16 @@ class KeptTime:
     ends: float
 
 
-def kept_times(view: PoolView, since: float, until: float) -> list[KeptTime]:
-    """When places are kept between two moments, the first in front."""
+def reserved_times(view: PoolView, since: float, until: float) -> list[ReservedTime]:
+    """When slots are reserved between two moments, the first in front."""
     lead_s = view.settings.pool.reserve_lead_s
     found = [
-        KeptTime(row, time, time.starts_at - lead_s, kept_until(row, time))
+        ReservedTime(row, time, time.starts_at - lead_s, reserved_until(row, time))
         for row in view.reservations.values()
         for time in occurrences(schedule_of(row), since, until + lead_s)
     ]
-    kept = [one for one in found if one.begins < until and since < one.ends]
-    return sorted(kept, key=lambda one: (one.begins, one.row.id))
+    times = [one for one in found if one.begins < until and since < one.ends]
+    return sorted(times, key=lambda one: (one.begins, one.row.id))
 
 
 def stays_until(view: PoolView, lease: LeaseRow) -> float:
@@ -68,11 +68,11 @@ def staying(view: PoolView, at: float) -> list[LeaseRow]:
     return [lease for lease in view.leases.values() if stays_until(view, lease) > at]
 
 
-# -- in the way -----------------------------------------------------------------------------------
+# -- what blocks -----------------------------------------------------------------------------------
 
 
 def check_end(view: PoolView, lease: LeaseRow, ends_at: float) -> None:
-    """Refuse a later end of a lease that would be in the way of what is reserved.
+    """Refuse a later end of a lease that would block what is reserved.
 
     Raises:
         Refused: ``no-extension``, with what is reserved and until when it may be extended.
@@ -82,8 +82,8 @@ def check_end(view: PoolView, lease: LeaseRow, ends_at: float) -> None:
         raise Refused("no-extension", _why_blocked(view, lease, time))
 
 
-def first_blocked(view: PoolView, lease: LeaseRow, ends_at: float) -> KeptTime | None:
-    """The first time that a lease would be in the way of if it ended so late, and is not now."""
+def first_blocked(view: PoolView, lease: LeaseRow, ends_at: float) -> ReservedTime | None:
+    """The first time that a lease would block if it ended so late, and does not now."""
     return Outlook(view, ends_at).first_blocked(lease, ends_at)
 
 
@@ -98,12 +98,12 @@ class Outlook:
     def __init__(self, view: PoolView, until: float) -> None:
         self.until = until
         self._view = view
-        self._times = kept_times(view, view.at, until)
+        self._times = reserved_times(view, view.at, until)
         held = (one for one in view.leases.values() if one.state != LeaseState.RELEASING)
         self._leases = [(stays_until(view, lease), lease) for lease in held]
         self._moments: dict[float, _Moment] = {}
 
-    def first_blocked(self, lease: LeaseRow, ends_at: float) -> KeptTime | None:
+    def first_blocked(self, lease: LeaseRow, ends_at: float) -> ReservedTime | None:
         """As the function of that name; ``ends_at`` is not beyond ``until``."""
         since = max(self._view.at, lease.ends_at or 0.0)
         for time in self._times:
@@ -124,89 +124,91 @@ class Outlook:
 
 
 class _Moment:
-    """What is kept at a moment if these leases stay, and how much of it finds no place."""
+    """What is reserved at a moment if these leases stay, and how much of it finds no slot."""
 
     def __init__(self, view: PoolView, at: float, stays: Sequence[LeaseRow]) -> None:
         self._view, self._at, self._stays = view, at, stays
         self._found = _undrawn(view, at)
         self._drawn = reservations_in_force.drawn(stays)
-        self._kept = _kept(self._found, self._drawn)
-        self._lying = _by_gpu(view, stays)
-        self._spots = _spots(view, _begun(at, self._kept), self._lying, {}) if self._found else []
-        self._seats = _seats(self._kept, self._spots)
-        self._missing = _missing(view, self._kept, self._seats, stays)
+        self._reserved = _reserved(self._found, self._drawn)
+        self._slices = _by_gpu(view, stays)
+        self._candidates = (
+            _candidates(view, _begun(at, self._reserved), self._slices, {}) if self._found else []
+        )
+        self._slots = _slots(self._reserved, self._candidates)
+        self._missing = _missing(view, self._reserved, self._slots, stays)
 
     def is_worse_with(self, lease: LeaseRow) -> bool:
-        """Whether more finds no place if one more lease stays."""
-        kept = _kept(self._found, self._drawn + reservations_in_force.drawn([lease]))
-        if not kept:
+        """Whether more finds no slot if one more lease stays."""
+        reserved = _reserved(self._found, self._drawn + reservations_in_force.drawn([lease]))
+        if not reserved:
             return False
-        spots = self._spots_with(lease, kept)
-        if kept == self._kept and self._is_beside(lease, spots):
+        candidates = self._candidates_with(lease, reserved)
+        if reserved == self._reserved and self._is_beside(lease, candidates):
             return False
-        seats = _seats(kept, spots)
-        return _missing(self._view, kept, seats, [*self._stays, lease]) > self._missing
+        slots = _slots(reserved, candidates)
+        return _missing(self._view, reserved, slots, [*self._stays, lease]) > self._missing
 
-    def _spots_with(self, lease: LeaseRow, kept: Sequence[InForce]) -> list[Spot]:
+    def _candidates_with(self, lease: LeaseRow, reserved: Sequence[InForce]) -> list[SlotCandidate]:
         """The GPUs with one more lease that stays; a layout may be cut otherwise around it."""
-        lying = dict(self._lying)
+        slices = dict(self._slices)
         for gpu, numbers in _by_gpu(self._view, [lease]).items():
-            lying[gpu] = (*lying.get(gpu, ()), *numbers)
-        return _spots(self._view, _begun(self._at, kept), lying, {})
+            slices[gpu] = (*slices.get(gpu, ()), *numbers)
+        return _candidates(self._view, _begun(self._at, reserved), slices, {})
 
-    def _is_beside(self, lease: LeaseRow, spots: Sequence[Spot]) -> bool:
-        """Whether every seat is found and chosen again though the lease stays: it lies on none.
+    def _is_beside(self, lease: LeaseRow, candidates: Sequence[SlotCandidate]) -> bool:
+        """Whether every slot is found and chosen again though the lease stays: it lies on none.
 
         Args:
             lease: which.
-            spots: the GPUs with it.
+            candidates: the GPUs with it.
         """
-        if self._missing or lease.shape == FULL or any(one.occupancy.course for one in spots):
+        if self._missing or lease.shape == FULL or any(one.occupancy.course for one in candidates):
             return False
-        pairs = zip(self._spots, spots, strict=True)
+        pairs = zip(self._candidates, candidates, strict=True)
         changed = [(was, now) for was, now in pairs if now is not was]
         if any(was.occupancy.geometry != now.occupancy.geometry for was, now in changed):
             return False
         closed = {now.occupancy.gpu: now.fixed_bits for _, now in changed}
-        return not any(closed.get(seat.gpu, 0) & seat.placed.bits for seat in self._seats)
+        return not any(closed.get(slot.gpu, 0) & slot.placed.bits for slot in self._slots)
 
 
-def _why_blocked(view: PoolView, lease: LeaseRow, time: KeptTime) -> str:
+def _why_blocked(view: PoolView, lease: LeaseRow, time: ReservedTime) -> str:
     row = time.row
     left_s = time.begins - max(view.at, lease.ends_at or 0.0)
     clock = dt.datetime.fromtimestamp(time.begins, ZoneInfo(row.tz)).strftime("%H:%M")
-    why = f"Its place is kept from {clock} on for reservation {row.id} ({in_words(row)}). "
+    why = f"Its slices are reserved from {clock} on for reservation {row.id} ({in_words(row)}). "
     if left_s < 60:
         return f"{why}So it cannot be extended: save your work in time."
     return f"{why}It may be extended until then, by {int(left_s // 60)} minutes: ask for less."
 
 
-def on_seats(
+def on_slots(
     view: PoolView,
     at: float,
-    keeping: Sequence[InForce],
+    reserving: Sequence[InForce],
     stays: Sequence[LeaseRow],
     go: Sequence[LeaseRow],
 ) -> list[LeaseRow]:
-    """Which leases lie on the places that would be kept, these chosen so that few do.
+    """Which leases lie on the slots that would be reserved, these chosen so that few do.
 
     Args:
         view: the pool.
         at: when.
-        keeping: what places are kept for.
+        reserving: what slots are reserved for.
         stays: the leases that stay whatever comes.
         go: those that may go.
     """
-    spots = _spots(view, _begun(at, keeping), _by_gpu(view, stays), _by_gpu(view, go))
-    seats = _seats(keeping, spots)
+    candidates = _candidates(view, _begun(at, reserving), _by_gpu(view, stays), _by_gpu(view, go))
+    slots = _slots(reserving, candidates)
     full = [lease for lease in go if lease.shape == FULL]
-    too_few = _missing_whole(view, keeping, [*stays, *full])
-    return [*full[:too_few], *(lease for lease in go if _lies_on(view, lease, seats))]
+    too_few = _missing_whole(view, reserving, [*stays, *full])
+    return [*full[:too_few], *(lease for lease in go if _lies_on(view, lease, slots))]
 
 
-def keeping(view: PoolView, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
-    """What keeps places at a moment if these leases live then."""
-    return _kept(_undrawn(view, at), reservations_in_force.drawn(stays))
+def reserving(view: PoolView, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
+    """The reservations that have slots at a moment if these leases live then."""
+    return _reserved(_undrawn(view, at), reservations_in_force.drawn(stays))
 
 
 def _undrawn(view: PoolView, at: float) -> list[InForce]:
@@ -214,41 +216,49 @@ def _undrawn(view: PoolView, at: float) -> list[InForce]:
     return reservations_in_force.undrawn(rows, at, lead_s)
 
 
-def _kept(found: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
+def _reserved(found: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
     return [
-        one for one in reservations_in_force.less_drawn(found, drawn) if one.is_kept and one.left
+        one
+        for one in reservations_in_force.less_drawn(found, drawn)
+        if one.is_reserved and one.left
     ]
 
 
-def _seats(kept: Sequence[InForce], spots: Sequence[Spot]) -> tuple[Seat, ...]:
-    wishes = [
-        Wish(one.row.course, profiles(one.row.shape))
-        for one in kept
+def _slots(reserved: Sequence[InForce], candidates: Sequence[SlotCandidate]) -> tuple[Slot, ...]:
+    requests = [
+        SlotRequest(one.row.course, profiles(one.row.shape))
+        for one in reserved
         if one.row.shape != FULL
         for _ in range(one.left)
     ]
-    return tuple(chain.from_iterable(keep_for(wishes, spots).values())) if wishes else ()
+    return (
+        tuple(chain.from_iterable(choose_slots_for(requests, candidates).values()))
+        if requests
+        else ()
+    )
 
 
 def _missing(
-    view: PoolView, kept: Sequence[InForce], seats: Sequence[Seat], stays: Sequence[LeaseRow]
+    view: PoolView, reserved: Sequence[InForce], slots: Sequence[Slot], stays: Sequence[LeaseRow]
 ) -> int:
-    """How many slices of what is kept find no place beside these leases."""
-    sliced = (one for one in kept if one.row.shape != FULL)
+    """How many slices of what is reserved find no slot beside these leases."""
+    sliced = (one for one in reserved if one.row.shape != FULL)
     wanted = sum(one.left * len(profiles(one.row.shape)) for one in sliced)
-    return wanted - len(seats) + _missing_whole(view, kept, stays)
+    return wanted - len(slots) + _missing_whole(view, reserved, stays)
 
 
-def _begun(at: float, keeping: Iterable[InForce]) -> float:
-    """When the last class has begun of those for which places are kept at a moment."""
-    return max((one.time.starts_at for one in keeping if one.time.starts_at > at), default=at)
+def _begun(at: float, reserving: Iterable[InForce]) -> float:
+    """When the last class has begun of those for which slots are reserved at a moment."""
+    return max((one.time.starts_at for one in reserving if one.time.starts_at > at), default=at)
 
 
-def _spots(view: PoolView, at: float, stays: SlicesByGpu, go: SlicesByGpu) -> list[Spot]:
+def _candidates(
+    view: PoolView, at: float, stays: SlicesByGpu, go: SlicesByGpu
+) -> list[SlotCandidate]:
     """The GPUs when all leases are over but these, as they are to be cut at that moment."""
     laid = _laid(view, at)
     return [
-        _spot(gpu, laid.get(uuid), stays.get(uuid, ()), go.get(uuid, ()))
+        _candidate(gpu, laid.get(uuid), stays.get(uuid, ()), go.get(uuid, ()))
         for uuid, gpu in view.gpus.items()
         if gpu.occupancy
     ]
@@ -261,23 +271,23 @@ def _laid(view: PoolView, at: float) -> dict[str, layout_times.InForce]:
 
 
 @once
-def _spot(
+def _candidate(
     gpu: GpuSnapshot,
     layout: layout_times.InForce | None,
     stays: tuple[int, ...],
     go: tuple[int, ...],
-) -> Spot:
-    """One GPU, as the layout cuts it around these slices; kept with the GPU, for every moment."""
+) -> SlotCandidate:
+    """One GPU, as the layout cuts it around these slices; cached with the GPU, for every moment."""
     assert gpu.occupancy is not None
     then = gpu.facts.then(layout, {*stays, *go})
     assert then.geometry is not None
-    fixed, leased = _places(gpu, stays), _places(gpu, go)
+    fixed, leased = _placed(gpu, stays), _placed(gpu, go)
     all_fixed = (*gpu.occupancy.fixed, *fixed)
     occupancy = replace(gpu.occupancy, geometry=then.geometry, fixed=all_fixed, course=then.course)
-    return Spot(occupancy, leased)
+    return SlotCandidate(occupancy, leased)
 
 
-def _places(gpu: GpuSnapshot, numbers: Collection[int]) -> tuple[Placed, ...]:
+def _placed(gpu: GpuSnapshot, numbers: Collection[int]) -> tuple[Placed, ...]:
     """Where slices lie, whole GPUs left out."""
     rows = (row for row in gpu.slices if row.id in numbers and row.profile != FULL)
     return tuple(gpu.facts.placed(row) for row in rows)
@@ -292,9 +302,9 @@ def _by_gpu(view: PoolView, leases: Iterable[LeaseRow]) -> SlicesByGpu:
     return found
 
 
-def _missing_whole(view: PoolView, kept: Iterable[InForce], stays: Sequence[LeaseRow]) -> int:
-    """How many whole GPUs of what is kept are not there: free, and open to who has reserved."""
-    full = [one for one in kept if one.row.shape == FULL]
+def _missing_whole(view: PoolView, reserved: Iterable[InForce], stays: Sequence[LeaseRow]) -> int:
+    """How many whole GPUs of what is reserved are not there: free, and open to who has reserved."""
+    full = [one for one in reserved if one.row.shape == FULL]
     if not full:
         return 0
     wanted = Counter(course for one in full for course in [one.row.course] * one.left)
@@ -306,10 +316,10 @@ def _missing_whole(view: PoolView, kept: Iterable[InForce], stays: Sequence[Leas
     return max(0, left.total() - free[""])
 
 
-def _lies_on(view: PoolView, lease: LeaseRow, seats: Collection[Seat]) -> bool:
+def _lies_on(view: PoolView, lease: LeaseRow, slots: Collection[Slot]) -> bool:
     rows = [row for row in view.slices_of(lease) if row.profile != FULL]
     return any(
-        row.gpu == seat.gpu and view.placed(row).placement.mask & seat.placed.placement.mask
+        row.gpu == slot.gpu and view.placed(row).placement.mask & slot.placed.placement.mask
         for row in rows
-        for seat in seats
+        for slot in slots
     )

@@ -6,7 +6,7 @@ Asked for one ticket or for all who wait: what is the same for many is worked ou
 from functools import cached_property
 
 from miglab_api.tickets import TicketState
-from miglab_pool.decisions import queue, quota_checks, reserved_places
+from miglab_pool.decisions import queue, quota_checks, reserved_slots
 from miglab_pool.model import reservations
 from miglab_pool.model.gpu import open_to
 from miglab_pool.model.once import once
@@ -26,7 +26,7 @@ class WaitReasons:
 
     def __init__(self, view: PoolView) -> None:
         self._view = view
-        self._is_kept: dict[tuple[str, str], bool] = {}
+        self._is_reserved: dict[tuple[str, str], bool] = {}
 
     def of(self, row: TicketRow) -> str:
         """What to tell whose ticket it is; empty if it just is not their turn, or is over."""
@@ -57,21 +57,25 @@ class WaitReasons:
 
     def _why_reserved(self, row: TicketRow) -> str:
         """What to tell somebody who would be served but for a reservation."""
-        kept_s = reserved_places.kept_s(self._view)
-        if kept_s is None or row.shape == FULL or row.id in reserved_places.seated(self._view):
+        reserved_s = reserved_slots.reserved_s(self._view)
+        if (
+            reserved_s is None
+            or row.shape == FULL
+            or row.id in reserved_slots.claimants_with_slot(self._view)
+        ):
             return ""
         key = (row.shape, row.course)
-        if key not in self._is_kept:
-            self._is_kept[key] = self._fits_but_for_a_class(*key)
-        if not self._is_kept[key]:
+        if key not in self._is_reserved:
+            self._is_reserved[key] = self._fits_but_for_a_class(*key)
+        if not self._is_reserved[key]:
             return ""
         return (
             "What is free is kept for a class that has reserved it; what the class does not take "
-            f"is free for all in at most {max(1, round(kept_s / 60))} min."
+            f"is free for all in at most {max(1, round(reserved_s / 60))} min."
         )
 
     def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
         names = reservations.profiles(shape)
-        now = open_to(reserved_places.open_gpus(self._view), course)
+        now = open_to(reserved_slots.open_gpus(self._view), course)
         then = open_to(self._view.occupancies, course)
         return not place(names, now) and bool(place(names, then))

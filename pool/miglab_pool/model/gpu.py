@@ -21,7 +21,7 @@ class GpuOccupancy:
         live: what cannot be used: leased, being made or scrubbed, quarantined, foreign.
         warm: free slices that already exist; they count as free memory.
         usable: whether it takes new leases now.
-        fixed: the part of ``live`` that is foreign, quarantined, or kept by a reservation: it will
+        fixed: the part of ``live`` that is foreign, quarantined, or reserved: it will
             not become free by a lease's end.
         frees_at: when the rest of ``live`` is free by the ends that are set, by `Placement.mask`;
             infinite for what has no end, and for what is not named.
@@ -89,9 +89,9 @@ def clash(one: Placed, other: Placed) -> bool:
     return both_media or bool(one.placement.mask & other.placement.mask)
 
 
-class Seat(NamedTuple):
-    """One slice's place, kept for a wish by its number."""
+class Slot(NamedTuple):
+    """A reserved slot's slice: for which lease of those asked for, by number, and where."""
 
-    wish: int
+    request: int
     gpu: str
     placed: Placed

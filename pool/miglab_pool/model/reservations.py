@@ -55,22 +55,22 @@ def phase(row: ReservationRow, at: float, lead_s: float) -> Phase:
     Args:
         row: of a reservation that is not cancelled or refused.
         at: the moment.
-        lead_s: how long before the start its places are set aside.
+        lead_s: how long before the start its slots are reserved.
 
     Returns:
-        ``kept`` from the lead before its start to the end of its grace, ``open`` from then to its
-        end, ``planned`` before, each with the time it is about; ``over``, without one, after all.
+        ``reserved`` from the lead before its start to the end of its grace, ``open`` from then to
+        its end, ``planned`` before, each with its time; ``over``, without one, after all.
     """
     times = schedule_of(row)
     found = next(occurrences(times, at, at + lead_s), None)
     if found is None:
         ahead = next_occurrence(times, at)
         return (ReservationState.PLANNED if ahead else ReservationState.OVER), ahead
-    is_kept = at < kept_until(row, found)
-    return (ReservationState.KEPT if is_kept else ReservationState.OPEN), found
+    is_reserved = at < reserved_until(row, found)
+    return (ReservationState.RESERVED if is_reserved else ReservationState.OPEN), found
 
 
-def kept_until(row: ReservationRow, found: Occurrence) -> float:
+def reserved_until(row: ReservationRow, found: Occurrence) -> float:
     """When what was not taken up is free for all."""
     return min(found.starts_at + row.grace_s, found.ends_at)
 

@@ -30,7 +30,7 @@ LIVE_LEASES = frozenset(
         LeaseState.RELEASING,
     }
 )
-LIVE_RESERVATIONS = frozenset({"planned", "kept", "open"})
+LIVE_RESERVATIONS = frozenset({"planned", "reserved", "open"})
 LIVE_LAYOUTS = frozenset({"planned", "in-force"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
@@ -274,7 +274,7 @@ class ReservationRow(_Numbered):
         to_time: ``HH:MM``, local, the same day.
         tz: the IANA name of the time zone.
         grace_s: how long after the start what is not taken up stays set aside.
-        state: planned, kept, open, over, cancelled, refused.  Decisions go by the clock: the
+        state: planned, reserved, open, over, cancelled, refused.  Decisions go by the clock: the
             state is what was noted of it last.
         reason: why it was refused, one of `refused.REASONS`.
         message: the same in words, or why it was cancelled.

@@ -107,8 +107,8 @@ class _Decision:
     def _open(self, course: str, in_hold: bool) -> list[GpuOccupancy]:
         """The GPUs as a course may use them, with or without what is held."""
         if (course, in_hold) not in self._opened:
-            kept = NO_HOLD if in_hold or self._hold is None else self._hold
-            self._opened[course, in_hold] = kept.closed(own_first(self._gpus, course))
+            held = NO_HOLD if in_hold or self._hold is None else self._hold
+            self._opened[course, in_hold] = held.closed(own_first(self._gpus, course))
         return self._opened[course, in_hold]
 
 
@@ -120,17 +120,17 @@ class Hold:
     """Room that is kept free for the first in the queue.
 
     Attributes:
-        kept: the placements, by GPU.
+        held: the placements, by GPU.
         frees_at: when all of it is free by the ends that are set; infinite if some lease there has
             none.
     """
 
-    kept: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict)
+    held: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict)
     frees_at: float = inf
 
     def closed(self, gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
         """The GPUs for those who may not use what is held."""
-        return [_without(one, self.kept.get(one.gpu, ())) for one in gpus]
+        return [_without(one, self.held.get(one.gpu, ())) for one in gpus]
 
     def allows(self, ends_at: float) -> bool:
         """Whether a lease that is over by then may start in it; none while no end is set."""
@@ -150,15 +150,15 @@ def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
     Returns:
         The hold; nothing for what no usable GPU can hold.
     """
-    kept: dict[str, tuple[Placed, ...]] = {}
+    held: dict[str, tuple[Placed, ...]] = {}
     chosen: list[_Candidate] = []
     for name in sorted(profiles, key=lambda name: -_size(name, gpus)):
-        best = min(_candidates(name, gpus, kept), default=None, key=lambda one: one.key)
+        best = min(_candidates(name, gpus, held), default=None, key=lambda one: one.key)
         if best is None:
             break
         chosen.append(best)
-        kept[best.gpu] = (*kept.get(best.gpu, ()), best.placed)
-    return Hold(kept, max((one.frees_at for one in chosen), default=inf))
+        held[best.gpu] = (*held.get(best.gpu, ()), best.placed)
+    return Hold(held, max((one.frees_at for one in chosen), default=inf))
 
 
 def outside_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
@@ -196,7 +196,7 @@ def _has(occupancy: GpuOccupancy, name: str) -> bool:
 
 
 def _candidates(
-    name: str, gpus: Sequence[GpuOccupancy], kept: Mapping[str, tuple[Placed, ...]]
+    name: str, gpus: Sequence[GpuOccupancy], held: Mapping[str, tuple[Placed, ...]]
 ) -> Iterator[_Candidate]:
     for index, occupancy in enumerate(gpus):
         if not occupancy.usable or not _has(occupancy, name):
@@ -206,8 +206,8 @@ def _candidates(
         live = [
             (item.placement.mask, item.profile.has_media and has_media) for item in occupancy.live
         ]
-        same = 0 if gpu in kept else 1
-        for placed in _legal(geometry, name, (*occupancy.fixed, *kept.get(gpu, ()))):
+        same = 0 if gpu in held else 1
+        for placed in _legal(geometry, name, (*occupancy.fixed, *held.get(gpu, ()))):
             mask = placed.placement.mask
             there = [
                 occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
@@ -224,8 +224,8 @@ def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterator[P
             yield placed
 
 
-def _without(gpu: GpuOccupancy, kept: tuple[Placed, ...]) -> GpuOccupancy:
-    if not kept:
+def _without(gpu: GpuOccupancy, held: tuple[Placed, ...]) -> GpuOccupancy:
+    if not held:
         return gpu
-    warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in kept))
-    return replace(gpu, live=(*gpu.live, *kept), warm=warm)
+    warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in held))
+    return replace(gpu, live=(*gpu.live, *held), warm=warm)

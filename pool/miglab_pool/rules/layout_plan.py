@@ -122,7 +122,7 @@ HELD = frozenset({Kind.HELD, Kind.GRANTED})
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class PresentSlice:
     """A slice on a GPU, by the ledger's number."""
 
     number: int
@@ -145,38 +145,40 @@ class Change:
     """What is to be done to a GPU so that it has its cut.
 
     Attributes:
-        seats: where each wanted slice is to lie.
+        wanted: the slices of the cut, each with its placement.
         keeps: slices that are there and stay.
-        makes: seats whose slice is not there and not under way.
-        comes: slices that are being made on their seat.
-        removes: free slices that have no seat.
-        drains: leased slices that have no seat: their leases run on, then they are removed.
-        goes: slices that are being destroyed, or made without a seat.
+        makes: wanted slices that are not there and not under way.
+        comes: slices that are being made where they are wanted.
+        removes: free slices that are not wanted.
+        drains: leased slices that are not wanted: their leases run on, then they are removed.
+        goes: slices that are being destroyed, or made though not wanted.
         fixed: foreign, quarantined or drained slices: a person's to decide.
     """
 
-    seats: tuple[Placed, ...]
-    keeps: tuple[Lying, ...] = ()
+    wanted: tuple[Placed, ...]
+    keeps: tuple[PresentSlice, ...] = ()
     makes: tuple[Placed, ...] = ()
-    comes: tuple[Lying, ...] = ()
-    removes: tuple[Lying, ...] = ()
-    drains: tuple[Lying, ...] = ()
-    goes: tuple[Lying, ...] = ()
-    fixed: tuple[Lying, ...] = ()
+    comes: tuple[PresentSlice, ...] = ()
+    removes: tuple[PresentSlice, ...] = ()
+    drains: tuple[PresentSlice, ...] = ()
+    goes: tuple[PresentSlice, ...] = ()
+    fixed: tuple[PresentSlice, ...] = ()
 
     @property
     def is_done(self) -> bool:
         """Whether the GPU has exactly the slices wanted, all of them usable."""
-        return len(self.keeps) == len(self.seats) and not (
+        return len(self.keeps) == len(self.wanted) and not (
             self.removes or self.drains or self.goes or self.fixed
         )
 
     @property
     def ready(self) -> tuple[Placed, ...]:
-        """The seats whose slice can be made as soon as ``removes`` are gone."""
+        """The wanted slices that can be made as soon as ``removes`` are gone."""
         others = (*self.keeps, *self.comes, *self.drains, *self.goes, *self.fixed)
         return tuple(
-            seat for seat in self.makes if not any(clash(seat, other.placed) for other in others)
+            placed
+            for placed in self.makes
+            if not any(clash(placed, other.placed) for other in others)
         )
 
 
@@ -191,50 +193,54 @@ def arrangements(geometry: Geometry, names: tuple[str, ...]) -> tuple[Layout, ..
     return tuple(layouts_beside(wanted, 0))
 
 
-def arrange(geometry: Geometry, names: Sequence[str], lying: Sequence[Lying]) -> Layout:
+def arrange(geometry: Geometry, names: Sequence[str], present: Sequence[PresentSlice]) -> Layout:
     """Choose where the slices are to lie.
 
     Args:
         geometry: the GPU's.
         names: the cut, resolved (`resolve`).
-        lying: what is on the GPU.
+        present: what is on the GPU.
 
     Returns:
-        Of all arrangements the one with the fewest seats under what nobody may remove, then the
-        fewest leases without a seat, then the most slices that stay, then the lowest starts.
+        Of all arrangements the one with the fewest slices under what nobody may remove, then the
+        fewest leases on slices not wanted, then the most slices that stay, then the lowest starts.
     """
     found = arrangements(geometry, tuple(sorted(names)))
-    return min(found, key=lambda layout: _how_bad(layout, lying))
+    return min(found, key=lambda layout: _how_bad(layout, present))
 
 
-def _how_bad(layout: Layout, lying: Sequence[Lying]) -> tuple[int, int, int, tuple[int, ...]]:
-    seats = {where(seat) for seat in layout}
-    fixed = [item.placed for item in lying if item.kind is Kind.FIXED]
-    under = sum(any(clash(seat, other) for other in fixed) for seat in layout)
-    drained = sum(item.kind in HELD and item.where not in seats for item in lying)
-    stays = sum(item.kind is not Kind.FIXED and item.where in seats for item in lying)
-    return under, drained, -stays, tuple(seat.placement.start for seat in layout)
+def _how_bad(
+    layout: Layout, present: Sequence[PresentSlice]
+) -> tuple[int, int, int, tuple[int, ...]]:
+    wanted = {where(placed) for placed in layout}
+    fixed = [item.placed for item in present if item.kind is Kind.FIXED]
+    under = sum(any(clash(placed, other) for other in fixed) for placed in layout)
+    drained = sum(item.kind in HELD and item.where not in wanted for item in present)
+    stays = sum(item.kind is not Kind.FIXED and item.where in wanted for item in present)
+    return under, drained, -stays, tuple(placed.placement.start for placed in layout)
 
 
-def change(geometry: Geometry, names: Sequence[str], lying: Sequence[Lying]) -> Change:
+def change(geometry: Geometry, names: Sequence[str], present: Sequence[PresentSlice]) -> Change:
     """What is to be done so that the GPU has its cut.  Guarantees: nothing leased is removed."""
-    seats = arrange(geometry, names, lying)
-    seated = {where(seat) for seat in seats}
-    there = {item.where for item in lying if item.kind in (*HELD, Kind.FREE, Kind.COMING)}
+    wanted = arrange(geometry, names, present)
+    wanted_at = {where(placed) for placed in wanted}
+    there = {item.where for item in present if item.kind in (*HELD, Kind.FREE, Kind.COMING)}
 
-    def some(*kinds: Kind, on_seat: bool | None = None) -> tuple[Lying, ...]:
+    def some(*kinds: Kind, is_wanted: bool | None = None) -> tuple[PresentSlice, ...]:
         return tuple(
-            item for item in lying if item.kind in kinds and on_seat in (None, item.where in seated)
+            item
+            for item in present
+            if item.kind in kinds and is_wanted in (None, item.where in wanted_at)
         )
 
     return Change(
-        seats=seats,
-        keeps=some(Kind.FREE, Kind.HELD, on_seat=True),
-        makes=tuple(seat for seat in seats if where(seat) not in there),
-        comes=some(Kind.COMING, Kind.GRANTED, on_seat=True),
-        removes=some(Kind.FREE, on_seat=False),
-        drains=some(*HELD, on_seat=False),
-        goes=(*some(Kind.GOING), *some(Kind.COMING, on_seat=False)),
+        wanted=wanted,
+        keeps=some(Kind.FREE, Kind.HELD, is_wanted=True),
+        makes=tuple(placed for placed in wanted if where(placed) not in there),
+        comes=some(Kind.COMING, Kind.GRANTED, is_wanted=True),
+        removes=some(Kind.FREE, is_wanted=False),
+        drains=some(*HELD, is_wanted=False),
+        goes=(*some(Kind.GOING), *some(Kind.COMING, is_wanted=False)),
         fixed=some(Kind.FIXED),
     )
 
@@ -243,18 +249,20 @@ def change(geometry: Geometry, names: Sequence[str], lying: Sequence[Lying]) -> 
 
 
 @lru_cache(maxsize=1024)
-def only(geometry: Geometry, seats: Layout) -> Geometry:
-    """The GPU as it may be used while the layout is in force: its profiles on its seats alone.
+def only(geometry: Geometry, wanted: Layout) -> Geometry:
+    """The GPU as it may be used while the layout is in force: its profiles at its starts alone.
 
     What is placed there fits the layout, so no new lease is ever in its way.
     """
-    return Geometry(geometry.memory_slices, tuple(_on_seats(geometry, seats)))
+    return Geometry(geometry.memory_slices, tuple(_wanted_profiles(geometry, wanted)))
 
 
-def _on_seats(geometry: Geometry, seats: Layout) -> Iterator[Profile]:
+def _wanted_profiles(geometry: Geometry, wanted: Layout) -> Iterator[Profile]:
     for profile in geometry.profiles:
         starts = tuple(
-            sorted(seat.placement.start for seat in seats if seat.profile.name == profile.name)
+            sorted(
+                placed.placement.start for placed in wanted if placed.profile.name == profile.name
+            )
         )
         if starts:
             yield Profile(

@@ -11,7 +11,7 @@ from miglab_pool.gpu.shapes import FULL
 from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.schedule import Occurrence, Schedule, occurrences
 from miglab_pool.rules.placement.placement import packs
-from miglab_pool.rules.reservation_seats import Spot, keep
+from miglab_pool.rules.slot_choice import SlotCandidate, choose_slots
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -23,22 +23,22 @@ class Room:
     Attributes:
         geometries: of each GPU that is cut on demand.
         whole: how many GPUs are leased whole.
-        seats: the slices, by profile, of GPUs that a layout cuts.
+        layout_slices: the slices, by profile, of GPUs that a layout cuts.
     """
 
     geometries: tuple[Geometry, ...]
     whole: int = 0
-    seats: Mapping[str, int] = field(default_factory=dict)
+    layout_slices: Mapping[str, int] = field(default_factory=dict)
 
     def holds(self, profiles: Mapping[str, int]) -> bool:
         """Whether so many of each profile (``full`` for a whole GPU) fit together.
 
-        What seats can serve is taken from them first, as each serves only its own profile.  The
+        What layouts have cut is taken from them first, as each serves only its own profile.  The
         rest by the closed form where it holds; for GPUs of several kinds and ``+me`` slices by
-        keeping places on them.
+        choosing slots on them.
         """
         wanted = dict(
-            Counter({n: k for n, k in profiles.items() if n != FULL}) - Counter(self.seats)
+            Counter({n: k for n, k in profiles.items() if n != FULL}) - Counter(self.layout_slices)
         )
         if profiles.get(FULL, 0) > self.whole:
             return False
@@ -55,11 +55,14 @@ class Room:
         )
         if len(kinds) == 1 and not has_media:
             return packs(wanted, len(self.geometries), self.geometries[0])
-        spots = [Spot(GpuOccupancy(str(index), kind)) for index, kind in enumerate(self.geometries)]
+        candidates = [
+            SlotCandidate(GpuOccupancy(str(index), kind))
+            for index, kind in enumerate(self.geometries)
+        ]
         names = list(Counter(wanted).elements())
         if len(names) > sum(kind.memory_slices for kind in self.geometries):
             return False
-        return len(keep([(name,) for name in names], spots)) == len(names)
+        return len(choose_slots([(name,) for name in names], candidates)) == len(names)
 
 
 def times(profiles: Iterable[str], count: int) -> Counter[str]:

@@ -27,7 +27,7 @@ class InForce:
 
     row: ReservationRow
     time: Occurrence
-    is_kept: bool
+    is_reserved: bool
     has_begun: bool
     left: int
 
@@ -45,7 +45,7 @@ def in_force(
     Args:
         rows: those that are not over.
         at: the moment.
-        lead_s: how long before their start places are kept.
+        lead_s: how long before their start slots are reserved.
         leases: those that live then.
     """
     ahead = undrawn(rows, at, lead_s)
@@ -56,9 +56,9 @@ def undrawn(rows: Iterable[ReservationRow], at: float, lead_s: float) -> list[In
     """The reservations in force at a moment if no lease lives, those that began first in front."""
     phases = ((row, *phase(row, at, lead_s)) for row in rows)
     in_time = [
-        InForce(row, time, state is ReservationState.KEPT, time.starts_at <= at, row.count)
+        InForce(row, time, state is ReservationState.RESERVED, time.starts_at <= at, row.count)
         for row, state, time in phases
-        if time is not None and state in (ReservationState.KEPT, ReservationState.OPEN)
+        if time is not None and state in (ReservationState.RESERVED, ReservationState.OPEN)
     ]
     return sorted(in_time, key=lambda one: (one.time, one.row.id))
 

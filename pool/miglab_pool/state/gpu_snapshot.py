@@ -15,7 +15,15 @@ from miglab_pool.gpu.readings import GpuInfo, Usage
 from miglab_pool.model.gpu import SOON, GpuOccupancy
 from miglab_pool.model.once import once
 from miglab_pool.model.rows import GPU_OK, GpuRow, LeaseRow, SliceRow
-from miglab_pool.rules.layout_plan import Change, Kind, Lying, arrange, change, is_possible, only
+from miglab_pool.rules.layout_plan import (
+    Change,
+    Kind,
+    PresentSlice,
+    arrange,
+    change,
+    is_possible,
+    only,
+)
 from miglab_pool.rules.layout_times import InForce
 from miglab_pool.rules.lease_length import frees_at
 from miglab_pool.settings import PoolSettings
@@ -81,9 +89,9 @@ class GpuFacts:
         return placed_on(self.hardware, row)
 
     @cached_property
-    def lying(self) -> tuple[Lying, ...]:
+    def present(self) -> tuple[PresentSlice, ...]:
         """What lies there, as a layout sees it."""
-        return tuple(Lying(row.id, self.placed(row), _kind(row)) for row in self.slices)
+        return tuple(PresentSlice(row.id, self.placed(row), _kind(row)) for row in self.slices)
 
     def can_be(self, layout: InForce | None) -> InForce | None:
         """A layout if the GPU can (still) be cut so; else None."""
@@ -98,7 +106,7 @@ class GpuFacts:
 
     @once
     def _under(self, layout: InForce | None, is_resting: bool) -> "GpuSnapshot":
-        return GpuSnapshot(self, self.can_be(layout), self.lying, is_resting)
+        return GpuSnapshot(self, self.can_be(layout), self.present, is_resting)
 
     def then(self, layout: InForce | None, there: Collection[int] | None) -> "GpuSnapshot":
         """The GPU at another moment, as far as that is known.
@@ -108,12 +116,12 @@ class GpuFacts:
             there: the slices, by number, that lie there then; what only a person can move does in
                 any case.  None: nothing lies there.
         """
-        lying = (
+        present = (
             ()
             if there is None
-            else tuple(one for one in self.lying if one.number in there or one.kind is Kind.FIXED)
+            else tuple(one for one in self.present if one.number in there or one.kind is Kind.FIXED)
         )
-        return GpuSnapshot(self, self.can_be(layout), lying)
+        return GpuSnapshot(self, self.can_be(layout), present)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +131,13 @@ class GpuSnapshot:
     Attributes:
         facts: what is so whatever the time.
         layout: what is in force; None: it is cut on demand.
-        lying: what the layout is laid around.
+        present: what the layout is laid around.
         is_resting: whether it rests after a grant that could not be made.
     """
 
     facts: GpuFacts
     layout: InForce | None
-    lying: tuple[Lying, ...]
+    present: tuple[PresentSlice, ...]
     is_resting: bool = False
 
     @property
@@ -164,11 +172,11 @@ class GpuSnapshot:
 
     @cached_property
     def geometry(self) -> Geometry | None:
-        """How it may be cut: anyhow, or on the seats of the layout; None: not at all."""
+        """How it may be cut: anyhow, or as the layout says; None: not at all."""
         hardware = self.facts.hardware
         if hardware is None or not self.is_cut or self.layout is None:
             return hardware if self.is_cut else None
-        return only(hardware, arrange(hardware, self.layout.cut, self.lying))
+        return only(hardware, arrange(hardware, self.layout.cut, self.present))
 
     @property
     def is_open(self) -> bool:
@@ -208,7 +216,7 @@ class GpuSnapshot:
         if cut is None:
             assert self.layout is not None
             cut = self.layout.cut
-        return change(hardware, cut, self.facts.lying)
+        return change(hardware, cut, self.facts.present)
 
 
 def is_whole(row: GpuRow, info: GpuInfo | None) -> bool:

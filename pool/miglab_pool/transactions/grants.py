@@ -5,7 +5,7 @@ Everything is decided on a view, written, and decided anew on the view that foll
 
 from collections.abc import Iterable
 
-from miglab_pool.decisions import next_grants, queue, reserved_places, slices_to_prepare
+from miglab_pool.decisions import next_grants, queue, reserved_slots, slices_to_prepare
 from miglab_pool.decisions.slices_to_prepare import Preparation
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.queue import Grant
@@ -16,14 +16,14 @@ from miglab_pool.transactions import lease_grants, slices
 
 
 def grant_all(store: Store, tx: Transaction) -> None:
-    """Grant until nobody in the queue can be served, and prepare the places that are kept."""
+    """Grant until nobody in the queue can be served, and prepare what is reserved."""
     if store.view(tx.at).paused:
         return
     _draw_on_reservations(store, tx)
-    seated = reserved_places.seated(store.view(tx.at))
+    claimants_with_slot = reserved_slots.claimants_with_slot(store.view(tx.at))
     _serve_queue(store, tx)
-    _grant_whole_gpus(store, tx, seated)
-    _prepare_kept_places(store, tx)
+    _grant_whole_gpus(store, tx, claimants_with_slot)
+    _prepare_reserved_slots(store, tx)
 
 
 def cut_for_layouts(store: Store, tx: Transaction) -> None:
@@ -35,7 +35,7 @@ def cut_for_layouts(store: Store, tx: Transaction) -> None:
 def _draw_on_reservations(store: Store, tx: Transaction) -> None:
     """Those who draw on a reservation go before anybody else is asked."""
     for one in store.view(tx.at).reservations_in_force:
-        for ticket in reserved_places.claims(store.view(tx.at), one):
+        for ticket in reserved_slots.claims(store.view(tx.at), one):
             grant = next_grants.of_reservation(store.view(tx.at), one, ticket)
             if grant is None:
                 break
@@ -45,18 +45,18 @@ def _draw_on_reservations(store: Store, tx: Transaction) -> None:
 def _serve_queue(store: Store, tx: Transaction) -> None:
     if not next_grants.may_serve_queue(store.view(tx.at)):
         return
-    waiting = queue.unseated(store.view(tx.at))  # the order of one moment, whoever is served
+    waiting = queue.without_slot(store.view(tx.at))  # the order of one moment, whoever is served
     while grant := next_grants.of_queue(store.view(tx.at), waiting):
         _write(store, tx, grant.ticket, grant)
         waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
 
 
-def _grant_whole_gpus(store: Store, tx: Transaction, seated: Iterable[int]) -> None:
+def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterable[int]) -> None:
     view = store.view(tx.at)
     if not any(gpu.is_free_whole for gpu in view.gpus.values()):
         return
     for one in queue.served(view):
-        if one.profiles == (FULL,) and one.ticket not in seated:
+        if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
             gpu = next_grants.whole_gpu(store.view(tx.at), one)
             if gpu is not None:
                 _write(store, tx, one.ticket, gpu)
@@ -70,10 +70,10 @@ def _write(store: Store, tx: Transaction, ticket: int, grant: Grant | GpuSnapsho
         lease_grants.grant_whole(store, tx, row, grant.row)
 
 
-def _prepare_kept_places(store: Store, tx: Transaction) -> None:
-    for row, seat in reserved_places.places_kept(store.view(tx.at)):
+def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
+    for row, slot in reserved_slots.slots_with_reservation(store.view(tx.at)):
         what = f"for reservation {row.id}"
-        one = slices_to_prepare.on_seat(store.view(tx.at), seat, what)
+        one = slices_to_prepare.for_slot(store.view(tx.at), slot, what)
         if one is not None:
             _prepare(store, tx, one)
 

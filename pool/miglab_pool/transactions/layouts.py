@@ -1,8 +1,8 @@
 """Layouts and the pool: applied, removed, in force, cut ahead.
 
 Applying is a decision in the ledger and ends no lease: from then on a GPU takes new leases only on
-the seats of what is in force there, what is free and has no seat is destroyed, and a seat that has
-emptied gets its slice at once.  Which layout is in force follows from the rows and the clock.
+the slices of what is in force there, free slices that it does not want are destroyed, and what it
+lacks is made when there is room.  Which layout is in force follows from the rows and the clock.
 """
 
 from collections.abc import Sequence

@@ -147,7 +147,7 @@ def note_phases(store: Store, tx: Transaction) -> None:
 
 
 def _what_now(row: ReservationRow, state: ReservationState, found: Occurrence | None) -> str:
-    if state is ReservationState.KEPT:
+    if state is ReservationState.RESERVED:
         return f"from now on its places are set aside: {in_words(row)}"
     if state is ReservationState.OPEN:
         return "the time to take it up is over: what was not taken is free for all"

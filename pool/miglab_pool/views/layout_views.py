@@ -19,7 +19,7 @@ from miglab_api.layouts import (
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.rows import GPU_OK, LayoutRow, LeaseRow, SliceRow
-from miglab_pool.rules.layout_plan import Change, Lying
+from miglab_pool.rules.layout_plan import Change, PresentSlice
 from miglab_pool.rules.layout_times import Planned, in_force, phase, planned, schedule_of, times_of
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
@@ -149,7 +149,7 @@ def _blocked(gpu: GpuSnapshot, todo: Change) -> Iterable[str]:
         yield _in_the_way(rows[item.number], item)
 
 
-def _in_the_way(row: SliceRow, item: Lying) -> str:
+def _in_the_way(row: SliceRow, item: PresentSlice) -> str:
     state = row.state if row.state in _WAY_OUT else "drained"
     what = f"slice {row.id} ({row.profile} at {item.placed.placement}) is {state}"
     return f"{what}: {_WAY_OUT.get(state, 'end that')}"
@@ -161,7 +161,7 @@ _WAY_OUT: dict[str, str] = {
 }
 
 
-def _drain(view: PoolView, item: Lying) -> LayoutDrain:
+def _drain(view: PoolView, item: PresentSlice) -> LayoutDrain:
     row = view.slices[item.number]
     lease = view.leases[row.lease or 0]
     return LayoutDrain(

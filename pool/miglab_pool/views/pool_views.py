@@ -9,12 +9,12 @@ from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, Sli
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.reservations import ReservationState, ReservationView
 from miglab_api.tickets import Purpose, TicketState, TicketView
-from miglab_pool.decisions import estimates, queue, reserved_places, wait_reasons
+from miglab_pool.decisions import estimates, queue, reserved_slots, wait_reasons
 from miglab_pool.decisions.demand import others_waiting
 from miglab_pool.decisions.extensions import extension_limit_s
 from miglab_pool.model import schedule
 from miglab_pool.model.once import once
-from miglab_pool.model.reservations import kept_until, phase, schedule_of
+from miglab_pool.model.reservations import phase, reserved_until, schedule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow, SliceRow, TicketRow
 from miglab_pool.rules.lease_length import extensions_left, keepalives_left
 from miglab_pool.rules.ticket_limits import expires_at
@@ -211,8 +211,8 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
         state=ReservationState(state),
         starts_at=found.starts_at if found else None,
         ends_at=found.ends_at if found else None,
-        kept_from=found.starts_at - lead_s if found else None,
-        kept_until=kept_until(row, found) if found else None,
+        reserved_from=found.starts_at - lead_s if found else None,
+        reserved_until=reserved_until(row, found) if found else None,
         drawn=drawn,
         made_by=row.made_by,
         made_at=row.made_at,
@@ -221,17 +221,17 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     )
 
 
-def kept_places(view: PoolView) -> tuple[ReservedSlot, ...]:
+def slots(view: PoolView) -> tuple[ReservedSlot, ...]:
     """What is set aside now for reservations."""
     return tuple(
         ReservedSlot(
             reservation=row.id,
             course=row.course,
-            gpu=seat.gpu,
-            start=seat.placed.placement.start,
-            size=seat.placed.placement.size,
+            gpu=slot.gpu,
+            start=slot.placed.placement.start,
+            size=slot.placed.placement.size,
         )
-        for row, seat in reserved_places.places_kept(view)
+        for row, slot in reserved_slots.slots_with_reservation(view)
     )
 
 
@@ -244,7 +244,7 @@ def snapshot(view: PoolView) -> PoolSnapshot:
         simulated=view.simulated,
         gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))),
         waiting=tuple(ticket_view(view, view.tickets[number]) for number in queue.positions(view)),
-        reserved_slots=kept_places(view),
+        reserved_slots=slots(view),
         paused=view.paused,
     )
 

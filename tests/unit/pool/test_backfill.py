@@ -77,9 +77,9 @@ def test_the_room_that_is_surely_free_soonest() -> None:
     one_long = occupancy("a", (HALF, 3 * HOUR_S))
     two_short = occupancy("b", (placed("1g.5gb", 0), 60.0), (placed("1g.5gb", 1), 90.0))
     held = hold(BIG.profiles, [one_long, two_short])
-    assert (list(held.kept), held.frees_at) == (["b"], 90.0)
+    assert (list(held.held), held.frees_at) == (["b"], 90.0)
     endless = [gpu("a", placed("1g.5gb", 0), placed("1g.5gb", 1)), gpu("b", HALF)]
-    assert list(hold(BIG.profiles, endless).kept) == ["b"]
+    assert list(hold(BIG.profiles, endless).held) == ["b"]
 
 
 def test_nothing_is_held_for_the_impossible() -> None:
@@ -158,7 +158,7 @@ class BackfillWorld:
     def _is_in_hold(self, first: Waiting, gpu_: str, made: Placed, before: float) -> bool:
         after = hold(first.profiles, self.gpus())
         assert after.frees_at <= before, "the promise moved back"
-        return any(made.placement.mask & one.placement.mask for one in after.kept.get(gpu_, ()))
+        return any(made.placement.mask & one.placement.mask for one in after.held.get(gpu_, ()))
 
     def gpus(self) -> list[GpuOccupancy]:
         return [self._occupancy(name) for name in self.names]

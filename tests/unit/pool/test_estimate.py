@@ -17,7 +17,7 @@ from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import FairShareUsage, Waiting
 from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.queue_order import in_line
-from miglab_pool.rules.reservation_seats import Spot, keep, without
+from miglab_pool.rules.slot_choice import SlotCandidate, choose_slots, without
 
 from .test_queue import gpu, placed
 
@@ -373,7 +373,7 @@ class Lessons(Class):
         self.begins = [n * LESSON_S for n in range(1, int(RUN_S / LESSON_S) + 4)]
         for at in self.begins:
             self._plan(at - KEPT_S, partial(self._keep, at))
-        self.seats: dict[float, list[Placed]] = {}
+        self.slots: dict[float, list[Placed]] = {}
 
     def _plan(self, at: float, happens: Callable[[], None]) -> None:
         self.number += 1
@@ -383,16 +383,16 @@ class Lessons(Class):
         occupancy = self._occupancy()
         leased = tuple(lease[5] for lease in self.live)
         share = self.dice.random()
-        for seat in keep([("1g.5gb",)] * SEATS, [Spot(occupancy, leased)]):
-            self.closed.append(seat.placed)
-            self.seats.setdefault(starts, []).append(seat.placed)
+        for slot in choose_slots([("1g.5gb",)] * SEATS, [SlotCandidate(occupancy, leased)]):
+            self.closed.append(slot.placed)
+            self.slots.setdefault(starts, []).append(slot.placed)
             comes = self.dice.random() < share
             ends = starts + (self.lasts_s(self.dice) if comes else KEPT_S)
-            self._plan(ends, partial(self._open, starts, seat.placed))
+            self._plan(ends, partial(self._open, starts, slot.placed))
 
     def _open(self, starts: float, placed: Placed) -> None:
         self.closed.remove(placed)
-        self.seats[starts].remove(placed)
+        self.slots[starts].remove(placed)
 
     def _bookings(self) -> tuple[Booking, ...]:
         if not self.knows:
@@ -406,9 +406,9 @@ class Lessons(Class):
 
     def _booking(self, starts: float) -> Booking:
         at_s = starts - self.now
-        seats = tuple((("x", placed),) for placed in self.seats.get(starts, ()))
+        slots = tuple((("x", placed),) for placed in self.slots.get(starts, ()))
         begins_s = max(0.0, at_s - KEPT_S)
-        return Booking("class", ("1g.5gb",), SEATS, begins_s, at_s, at_s + KEPT_S, seats)
+        return Booking("class", ("1g.5gb",), SEATS, begins_s, at_s, at_s + KEPT_S, slots)
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from miglab_pool.decisions.extensions import LEAST_S
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import LeaseRow
-from miglab_pool.rules.reservation_seats import Spot, Wish, keep_for
+from miglab_pool.rules.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
 from miglab_pool.state.view import gpus_at
 
 from .conftest import World
@@ -53,7 +53,7 @@ def test_no_extension_into_a_class(lab: World) -> None:
     stranger = lab.run("bob")
     reserve(lab)
     why = refusal(lab, stranger)
-    assert "kept from 09:45 on for reservation 1" in why
+    assert "reserved from 09:45 on for reservation 1" in why
     assert "by 15 minutes" in why
     longer = lab.pool.leases.extend(stranger.id, 900.0, "bob")
     assert longer.ends_at == TUESDAY - LEAD_S
@@ -118,7 +118,7 @@ def test_kept_times_are_in_order(lab: World) -> None:
     reserve(
         lab, course="vision", count=2, weekdays=("tue", "wed"), from_time="13:00", to_time="14:00"
     )
-    found = reservations_ahead.kept_times(lab.pool.view, lab.at, TUESDAY + 28 * HOUR_S)
+    found = reservations_ahead.reserved_times(lab.pool.view, lab.at, TUESDAY + 28 * HOUR_S)
     assert [(one.row.id, one.begins - TUESDAY + LEAD_S) for one in found] == [
         (1, 0.0),
         (2, 3 * HOUR_S),
@@ -126,7 +126,7 @@ def test_kept_times_are_in_order(lab: World) -> None:
     ]
     go_to(lab, 901)
     assert [
-        one.row.id for one in reservations_ahead.kept_times(lab.pool.view, lab.at, lab.at + 60)
+        one.row.id for one in reservations_ahead.reserved_times(lab.pool.view, lab.at, lab.at + 60)
     ] == []
 
 
@@ -231,17 +231,19 @@ def worse(lab: World, lease: LeaseRow, at: float) -> bool:
 
 def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
     view = lab.pool.view
-    rows = [one.row for one in reservations_ahead.keeping(view, at, stays) for _ in range(one.left)]
-    wishes = [Wish(row.course, profiles(row.shape)) for row in rows]
+    rows = [
+        one.row for one in reservations_ahead.reserving(view, at, stays) for _ in range(one.left)
+    ]
+    requests = [SlotRequest(row.course, profiles(row.shape)) for row in rows]
     held = [row for lease in stays for row in view.slices_of(lease)]
     starts = [
         one.time.starts_at
-        for one in reservations_ahead.keeping(view, at, stays)
+        for one in reservations_ahead.reserving(view, at, stays)
         if one.time.starts_at > at
     ]
     then = gpus_at(view, max(starts, default=at), {row.id for row in held})
-    spots = [
-        Spot(
+    candidates = [
+        SlotCandidate(
             replace(
                 occupancy,
                 geometry=then[occupancy.gpu].geometry,
@@ -254,14 +256,14 @@ def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
         )
         for occupancy in view.occupancies
     ]
-    seats = keep_for(wishes, spots).values()
-    return sum(len(wish.profiles) for wish in wishes) - sum(len(found) for found in seats)
+    slots = choose_slots_for(requests, candidates).values()
+    return sum(len(request.profiles) for request in requests) - sum(len(found) for found in slots)
 
 
 def first_in_the_way(lab: World, lease: LeaseRow) -> float | None:
     """When the first of what is kept begins that an extension would be in the way of."""
     since = max(lab.at, lease.ends_at or 0.0)
-    for time in reservations_ahead.kept_times(lab.pool.view, since, since + HOUR_S):
+    for time in reservations_ahead.reserved_times(lab.pool.view, since, since + HOUR_S):
         if worse(lab, lease, max(since, time.begins)):
             return time.begins - since
     return None

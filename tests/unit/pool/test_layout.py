@@ -15,7 +15,7 @@ from miglab_pool.rules.layout_plan import (
     Change,
     CutError,
     Kind,
-    Lying,
+    PresentSlice,
     arrange,
     arrangements,
     change,
@@ -69,10 +69,10 @@ kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.G
 
 
 @st.composite
-def gpus(draw: st.DrawFn, fixed: bool = False) -> tuple[Lying, ...]:
+def gpus(draw: st.DrawFn, fixed: bool = False) -> tuple[PresentSlice, ...]:
     """A GPU in any state, each slice free, held or on its way."""
     some = st.sampled_from(list(Kind)) if fixed else kinds
-    return tuple(Lying(n, placed, draw(some)) for n, placed in enumerate(draw(states), 1))
+    return tuple(PresentSlice(n, placed, draw(some)) for n, placed in enumerate(draw(states), 1))
 
 
 def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
@@ -186,85 +186,87 @@ def test_possible_means_in_some_layout(cut: tuple[str, ...]) -> None:
 @given(states)
 def test_a_conforming_gpu_needs_nothing(part: tuple[Placed, ...]) -> None:
     """Wherever its slices lie: a GPU that has exactly its cut is done."""
-    lying = tuple(Lying(n, placed, Kind.FREE) for n, placed in enumerate(part, 1))
-    found = change(A100, names(part), lying)
+    present = tuple(PresentSlice(n, placed, Kind.FREE) for n, placed in enumerate(part, 1))
+    found = change(A100, names(part), present)
     assert found.is_done
-    assert found == Change(seats=found.seats, keeps=lying)
+    assert found == Change(wanted=found.wanted, keeps=present)
 
 
 @given(states, cuts)
 def test_done_is_exactly_the_cut(part: tuple[Placed, ...], cut: tuple[str, ...]) -> None:
     """A GPU with other slices is not done."""
-    lying = tuple(Lying(n, placed, Kind.HELD) for n, placed in enumerate(part, 1))
-    assert change(A100, cut, lying).is_done == (names(part) == cut)
+    present = tuple(PresentSlice(n, placed, Kind.HELD) for n, placed in enumerate(part, 1))
+    assert change(A100, cut, present).is_done == (names(part) == cut)
 
 
 @given(gpus(fixed=True), cuts)
 @settings(max_examples=5 * settings.default.max_examples)
 def test_a_change_is_whole_and_cuts_nobody_off(
-    lying: tuple[Lying, ...], cut: tuple[str, ...]
+    present: tuple[PresentSlice, ...], cut: tuple[str, ...]
 ) -> None:
     """Every slice is accounted for once, no leased one is removed, what is made has room."""
-    found = change(A100, cut, lying)
+    found = change(A100, cut, present)
     parts = (found.keeps, found.comes, found.removes, found.drains, found.goes, found.fixed)
-    assert sorted(item.number for part in parts for item in part) == [i.number for i in lying]
+    assert sorted(item.number for part in parts for item in part) == [i.number for i in present]
     assert {item.kind for item in found.removes} <= {Kind.FREE}
     assert {item.kind for item in found.fixed} <= {Kind.FIXED}
-    assert names(found.seats) == cut
-    stays = [item.placed for item in lying if item not in found.removes]
-    for seat in found.ready:
-        assert not any(clash(seat, other) for other in stays)
+    assert names(found.wanted) == cut
+    stays = [item.placed for item in present if item not in found.removes]
+    for placed in found.ready:
+        assert not any(clash(placed, other) for other in stays)
 
 
-def step(lying: tuple[Lying, ...], found: Change) -> tuple[Lying, ...]:
+def step(present: tuple[PresentSlice, ...], found: Change) -> tuple[PresentSlice, ...]:
     """What the pool does at once: destroy what is free and unwanted, make what has room."""
-    left = [item for item in lying if item not in found.removes]
-    number = max((item.number for item in lying), default=0)
-    made = [Lying(number + n, seat, Kind.FREE) for n, seat in enumerate(found.ready, 1)]
+    left = [item for item in present if item not in found.removes]
+    number = max((item.number for item in present), default=0)
+    made = [PresentSlice(number + n, placed, Kind.FREE) for n, placed in enumerate(found.ready, 1)]
     return (*left, *made)
 
 
 @given(gpus(), cuts, st.randoms(use_true_random=False))
 @settings(max_examples=5 * settings.default.max_examples)
-def test_applying_ends_conforming(lying: tuple[Lying, ...], cut: tuple[str, ...], dice) -> None:  # type: ignore[no-untyped-def]
+def test_applying_ends_conforming(
+    present: tuple[PresentSlice, ...], cut: tuple[str, ...], dice
+) -> None:  # type: ignore[no-untyped-def]
     """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
-    held: list[tuple[Lying, ...]] = []
+    held: list[tuple[PresentSlice, ...]] = []
     for _ in range(40):
-        found = change(A100, cut, lying)
+        found = change(A100, cut, present)
         if found.is_done:
             break
-        now = step(lying, found)
-        if now == lying:
-            lying = end_one(lying, dice)
+        now = step(present, found)
+        if now == present:
+            present = end_one(present, dice)
         else:
             assert now not in held  # no going in circles
-            held.append(lying)
-            lying = now
-    assert change(A100, cut, lying).is_done
-    assert step(lying, change(A100, cut, lying)) == lying
+            held.append(present)
+            present = now
+    assert change(A100, cut, present).is_done
+    assert step(present, change(A100, cut, present)) == present
 
 
-def end_one(lying: tuple[Lying, ...], dice) -> tuple[Lying, ...]:  # type: ignore[no-untyped-def]
+def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]:  # type: ignore[no-untyped-def]
     """One lease ends, or one slice that was on its way is there or gone."""
-    one = dice.choice([item for item in lying if item.kind is not Kind.FREE])
-    rest = tuple(item for item in lying if item is not one)
+    one = dice.choice([item for item in present if item.kind is not Kind.FREE])
+    rest = tuple(item for item in present if item is not one)
     arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(one.kind)
     return rest if arrives is None else (*rest, replace(one, kind=arrives))
 
 
 @given(gpus(fixed=True), cuts)
-def test_seats_disturb_the_fewest(lying: tuple[Lying, ...], cut: tuple[str, ...]) -> None:
+def test_seats_disturb_the_fewest(present: tuple[PresentSlice, ...], cut: tuple[str, ...]) -> None:
     """No other arrangement has fewer seats under a fixed slice, nor then fewer leases to drain."""
-    seats = arrange(A100, cut, lying)
+    wanted = arrange(A100, cut, present)
 
     def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
-        fixed = [item.placed for item in lying if item.kind is Kind.FIXED]
-        mine = {where(seat) for seat in layout}
-        held = [item for item in lying if item.kind in (Kind.HELD, Kind.GRANTED)]
-        under = sum(any(clash(seat, other) for other in fixed) for seat in layout)
+        fixed = [item.placed for item in present if item.kind is Kind.FIXED]
+        mine = {where(placed) for placed in layout}
+        held = [item for item in present if item.kind in (Kind.HELD, Kind.GRANTED)]
+        under = sum(any(clash(placed, other) for other in fixed) for placed in layout)
         return under, sum(item.where not in mine for item in held)
 
-    assert cost(seats) == min(map(cost, arrangements(A100, cut)))
+    assert cost(wanted) == min(map(cost, arrangements(A100, cut)))
 
 
 # -- grants meanwhile -----------------------------------------------------------------------------
@@ -272,22 +274,22 @@ def test_seats_disturb_the_fewest(lying: tuple[Lying, ...], cut: tuple[str, ...]
 
 @given(gpus(), cuts, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
 @settings(max_examples=3 * settings.default.max_examples)
-def test_only_its_shapes_on_its_seats(
-    lying: tuple[Lying, ...], cut: tuple[str, ...], wanted: list[str]
+def test_only_its_shapes_on_its_placements(
+    present: tuple[PresentSlice, ...], cut: tuple[str, ...], asked: list[str]
 ) -> None:
     """While a layout is in force nothing is granted that it would have to drain."""
-    seats = arrange(A100, cut, lying)
-    live = tuple(item.placed for item in lying if item.kind is not Kind.FREE)
-    choices = place(wanted, [GpuOccupancy("a", only(A100, seats), live)])
+    wanted = arrange(A100, cut, present)
+    live = tuple(item.placed for item in present if item.kind is not Kind.FREE)
+    choices = place(asked, [GpuOccupancy("a", only(A100, wanted), live)])
     for choice in choices or ():
-        assert (choice.placement.start, choice.profile.name) in set(map(where, seats))
-    free = [seat for seat in seats if not any(clash(seat, other) for other in live)]
-    assert (choices is not None) == (not Counter(wanted) - Counter(names(tuple(free))))
+        assert (choice.placement.start, choice.profile.name) in set(map(where, wanted))
+    free = [placed for placed in wanted if not any(clash(placed, other) for other in live)]
+    assert (choices is not None) == (not Counter(asked) - Counter(names(tuple(free))))
 
 
 def test_it_drains_the_fewest() -> None:
     """Three 1g and a 3g: with a lease on the lower half the 3g goes to the upper one."""
-    low = Lying(1, Placed(A100.by_name["1g.5gb"], Placement(1, 1)), Kind.HELD)
+    low = PresentSlice(1, Placed(A100.by_name["1g.5gb"], Placement(1, 1)), Kind.HELD)
     found = change(A100, ("1g.5gb", "1g.5gb", "1g.5gb", "3g.20gb"), (low,))
     assert found.keeps == (low,)
-    assert [seat.placement.start for seat in found.seats if seat.profile.size == 4] == [4]
+    assert [placed.placement.start for placed in found.wanted if placed.profile.size == 4] == [4]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.pool_settings import changed
 
-from miglab_pool.decisions import queue, reserved_places
+from miglab_pool.decisions import queue, reserved_slots
 from miglab_pool.decisions.offers import count_free
 from miglab_pool.gpu.shapes import resolve
 from miglab_pool.model.gpu import GpuOccupancy, open_to
@@ -30,13 +30,13 @@ def without_lease(lab: World, occupancy: GpuOccupancy, number: int) -> GpuOccupa
 def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
     """After which end the shape fits: by letting one lease end after the other."""
     view = lab.pool.view
-    first = next(iter(queue.unseated(view)), None)
+    first = next(iter(queue.without_slot(view)), None)
     kept_for = first if first and sorted(first.profiles) != sorted(shape) else None
     gpus = view.occupancies
     ends = ((lease.ends_at, lease.id) for lease in view.leases.values() if lease.ends_at)
     for end, number in sorted(ends):
         gpus = [without_lease(lab, occupancy, number) for occupancy in gpus]
-        left = reserved_places.closed(view, gpus)
+        left = reserved_slots.closed(view, gpus)
         states = open_to(left, course)
         if kept_for is not None:
             kept = outside_hold(kept_for.profiles, open_to(left, kept_for.course))

@@ -11,7 +11,7 @@ from tests.refusals import because
 
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketState
-from miglab_pool.decisions import reserved_places
+from miglab_pool.decisions import reserved_slots
 from miglab_pool.decisions.forecast import gather
 from miglab_pool.model.refused import Refused
 from miglab_pool.rules.placement.placement import packs
@@ -83,7 +83,7 @@ def test_made(lab: World) -> None:
     """A reservation says when it is next, and from when to when its places are kept."""
     made = reserve(lab, reason="week 1")
     assert (made.starts_at, made.ends_at) == (TUESDAY, TUESDAY + 7200)
-    assert (made.kept_from, made.kept_until) == (TUESDAY - LEAD_S, TUESDAY + 900)
+    assert (made.reserved_from, made.reserved_until) == (TUESDAY - LEAD_S, TUESDAY + 900)
     assert (made.state, made.drawn, made.made_by, made.message) == ("planned", 0, "ina", "week 1")
     assert lab.pool.reservations.all() == [made]
 
@@ -263,7 +263,7 @@ def test_no_shows_are_everybodys_after_the_grace(lab: World) -> None:
     go_to(lab, 900)
     assert {state_of(lab, one.id) for one in strangers} == {"offered"}
     noted = [one["to_state"] for one in lab.ledger.history("reservation")]
-    assert noted == ["open", "kept", "planned"]
+    assert noted == ["open", "reserved", "planned"]
 
 
 def test_until_its_end_the_class_goes_first(lab: World) -> None:
@@ -368,7 +368,7 @@ def test_each_who_waits_takes_one_place(lab: World) -> None:
     go_to(lab, 0)
     for number in range(5):
         lab.ask(f"d{number}", course="deep")
-    assert len(reserved_places.seated(lab.pool.view)) == 5
+    assert len(reserved_slots.claimants_with_slot(lab.pool.view)) == 5
     assert offered(lab, "deep").free_now == 2
     assert [one.coming for one in gather.look(lab.pool.view)[0].bookings] == [3, 2]
 

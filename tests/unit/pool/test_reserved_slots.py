@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.model.gpu import GpuOccupancy, Seat, clash
+from miglab_pool.model.gpu import GpuOccupancy, Slot, clash
 from miglab_pool.rules.placement.placement import could_ever_place, place
 from miglab_pool.rules.reservation_room import Room, times
-from miglab_pool.rules.reservation_seats import FEW, Spot, keep, without
+from miglab_pool.rules.slot_choice import FEW, SlotCandidate, choose_slots, without
 
 A100 = Geometry(
     8,
@@ -36,57 +36,61 @@ def placed(name: str, start: int) -> Placed:
     return Placed(profile, Placement(start, profile.size))
 
 
-def spot(
+def candidate(
     gpu: str,
     leased: tuple[Placed, ...] = (),
     drawn: tuple[Placed, ...] = (),
     ready: tuple[Placed, ...] = (),
     fixed: tuple[Placed, ...] = (),
-) -> Spot:
+) -> SlotCandidate:
     live = (*leased, *drawn, *fixed)
-    return Spot(GpuOccupancy(gpu, A100, live, ready, fixed=fixed), leased, drawn)
+    return SlotCandidate(GpuOccupancy(gpu, A100, live, ready, fixed=fixed), leased, drawn)
 
 
-def starts(seats: tuple[Seat, ...]) -> list[tuple[str, int]]:
-    return [(seat.gpu, seat.placed.placement.start) for seat in seats]
+def starts(slots: tuple[Slot, ...]) -> list[tuple[str, int]]:
+    return [(slot.gpu, slot.placed.placement.start) for slot in slots]
 
 
 def test_where_the_fewest_leases_lie() -> None:
     """A place that one lease must leave is kept before one that three must leave."""
     few = (placed("2g.10gb", 0),)
     many = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
-    assert starts(keep([("3g.20gb",)], [spot("a", leased=(*few, *many))])) == [("a", 0)]
+    assert starts(choose_slots([("3g.20gb",)], [candidate("a", leased=(*few, *many))])) == [
+        ("a", 0)
+    ]
 
 
 def test_it_does_not_wait_for_its_own() -> None:
     """The class's own lease is no place to wait for: three strangers' leases are."""
     own = (placed("3g.20gb", 0),)
     strangers = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
-    assert starts(keep([("3g.20gb",)], [spot("a", leased=strangers, drawn=own)])) == [("a", 4)]
+    assert starts(choose_slots([("3g.20gb",)], [candidate("a", leased=strangers, drawn=own)])) == [
+        ("a", 4)
+    ]
 
 
 def test_a_good_first_seat_is_given_up_for_all() -> None:
     """The 1g.10gb at 0 empties first, but only at 6 do six 1g.5gb fit beside it."""
     leased = (placed("1g.10gb", 6), *(placed("1g.5gb", n) for n in (2, 3, 4, 5)))
-    seats = keep([("1g.10gb",), *[("1g.5gb",)] * 6], [spot("a", leased=leased)])
-    assert len(seats) == 7
-    assert next(s.placed.placement.start for s in seats if s.wish == 0) == 6
+    slots = choose_slots([("1g.10gb",), *[("1g.5gb",)] * 6], [candidate("a", leased=leased)])
+    assert len(slots) == 7
+    assert next(s.placed.placement.start for s in slots if s.request == 0) == 6
 
 
 def test_unusable_and_full() -> None:
     """No seat on a GPU that does not answer or is foreign; what can be had is kept all the same."""
-    foreign = spot("a", fixed=(placed("7g.40gb", 0),))
-    silent = Spot(GpuOccupancy("b", A100, usable=False))
-    assert keep([("1g.5gb",)], [foreign, silent]) == ()
-    half = spot("c", fixed=(placed("3g.20gb", 0),))
-    assert len(keep([("3g.20gb",), ("3g.20gb",)], [foreign, half])) == 1
-    assert keep([("9g.90gb",)], [half]) == ()
-    assert keep([], [half]) == ()
+    foreign = candidate("a", fixed=(placed("7g.40gb", 0),))
+    silent = SlotCandidate(GpuOccupancy("b", A100, usable=False))
+    assert choose_slots([("1g.5gb",)], [foreign, silent]) == ()
+    half = candidate("c", fixed=(placed("3g.20gb", 0),))
+    assert len(choose_slots([("3g.20gb",), ("3g.20gb",)], [foreign, half])) == 1
+    assert choose_slots([("9g.90gb",)], [half]) == ()
+    assert choose_slots([], [half]) == ()
 
 
 def test_closed_to_others() -> None:
     """What is kept is neither free, warm, nor freed by a lease's end, for those who draw not."""
-    occupancy = spot("a", ready=(placed("1g.5gb", 0), placed("1g.5gb", 4))).occupancy
+    occupancy = candidate("a", ready=(placed("1g.5gb", 0), placed("1g.5gb", 4))).occupancy
     closed = without(occupancy, [placed("3g.20gb", 0)])
     assert closed.fixed == (placed("3g.20gb", 0),)
     assert closed.warm == (placed("1g.5gb", 4),)
@@ -103,11 +107,11 @@ def _lists(names: list[str], most: int) -> st.SearchStrategy[list[tuple[str, ...
     )
 
 
-wishes = _lists(PLAIN, 8) | _lists(ALL, FEW // 2)
+requests = _lists(PLAIN, 8) | _lists(ALL, FEW // 2)
 
 
 @st.composite
-def spots(draw: st.DrawFn) -> list[Spot]:
+def candidates(draw: st.DrawFn) -> list[SlotCandidate]:
     """One or two GPUs with slices of every kind, none over another."""
     found = []
     for gpu in ("a", "b")[: draw(st.integers(1, 2))]:
@@ -118,65 +122,75 @@ def spots(draw: st.DrawFn) -> list[Spot]:
             if not any(clash(item, other) for other in on_gpu):
                 on_gpu.append(item)
                 kinds[draw(st.sampled_from(sorted(kinds)))].append(item)
-        found.append(spot(gpu, **{kind: tuple(items) for kind, items in kinds.items()}))
+        found.append(candidate(gpu, **{kind: tuple(items) for kind, items in kinds.items()}))
     return found
 
 
 @settings(max_examples=2 * settings.default.max_examples)
-@given(wishes=wishes, spots=spots())
+@given(requests=requests, candidates=candidates())
 def test_all_that_fit_and_none_over_another(
-    wishes: list[tuple[str, ...]], spots: list[Spot]
+    requests: list[tuple[str, ...]], candidates: list[SlotCandidate]
 ) -> None:
     """Every slice gets a seat exactly if all fit once the leases are over; seats never overlap."""
-    seats = keep(wishes, spots)
-    wanted = [name for names in wishes for name in names]
-    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.fixed) for s in spots]
-    assert (len(seats) == len(wanted)) == (place(wanted, bare) is not None)
-    for one, other in combinations(seats, 2):
+    slots = choose_slots(requests, candidates)
+    wanted = [name for names in requests for name in names]
+    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.fixed) for s in candidates]
+    assert (len(slots) == len(wanted)) == (place(wanted, bare) is not None)
+    for one, other in combinations(slots, 2):
         assert one.gpu != other.gpu or not clash(one.placed, other.placed)
-    for seat in seats:
-        fixed = next(s.occupancy.fixed for s in spots if s.occupancy.gpu == seat.gpu)
-        assert not any(clash(seat.placed, item) for item in fixed)
-    asked = Counter((wish, name) for wish, names in enumerate(wishes) for name in names)
-    assert Counter((s.wish, s.placed.profile.name) for s in seats) <= asked
+    for slot in slots:
+        fixed = next(s.occupancy.fixed for s in candidates if s.occupancy.gpu == slot.gpu)
+        assert not any(clash(slot.placed, item) for item in fixed)
+    asked = Counter((request, name) for request, names in enumerate(requests) for name in names)
+    assert Counter((s.request, s.placed.profile.name) for s in slots) <= asked
 
 
 @settings(max_examples=2 * settings.default.max_examples)
-@given(wishes=_lists(PLAIN, 8), spots=spots())
+@given(requests=_lists(PLAIN, 8), candidates=candidates())
 def test_each_seat_is_the_best_that_is_left(
-    wishes: list[tuple[str, ...]], spots: list[Spot]
+    requests: list[tuple[str, ...]], candidates: list[SlotCandidate]
 ) -> None:
     """Large slices first, each where the fewest leases lie, looked for among all places anew."""
-    wanted = [(wish, A100.by_name[name]) for wish, names in enumerate(wishes) for name in names]
+    wanted = [
+        (request, A100.by_name[name]) for request, names in enumerate(requests) for name in names
+    ]
     wanted.sort(key=lambda one: (-one[1].size, len(one[1].starts)))
-    kept: list[Seat] = []
-    for wish, profile in wanted:
+    kept: list[Slot] = []
+    for request, profile in wanted:
         found = [
-            (_lying_on(spot, item), -item.placement.start, Seat(wish, spot.occupancy.gpu, item))
-            for spot in spots
+            (
+                _lying_on(candidate, item),
+                -item.placement.start,
+                Slot(request, candidate.occupancy.gpu, item),
+            )
+            for candidate in candidates
             for item in (placed(profile.name, start) for start in profile.starts)
-            if not any(clash(item, other) for other in (*spot.occupancy.fixed, *_on(spot, kept)))
+            if not any(
+                clash(item, other) for other in (*candidate.occupancy.fixed, *_on(candidate, kept))
+            )
         ]
         kept += [min(found, key=lambda one: (one[0], one[2].gpu, one[1]))[2]] if found else []
     if len(kept) == len(wanted):
-        assert keep(wishes, spots) == tuple(kept)
+        assert choose_slots(requests, candidates) == tuple(kept)
 
 
-def _on(spot: Spot, kept: list[Seat]) -> list[Placed]:
-    return [seat.placed for seat in kept if seat.gpu == spot.occupancy.gpu]
+def _on(candidate: SlotCandidate, kept: list[Slot]) -> list[Placed]:
+    return [slot.placed for slot in kept if slot.gpu == candidate.occupancy.gpu]
 
 
-def _lying_on(spot: Spot, item: Placed) -> tuple[int, ...]:
-    kinds = (spot.drawn, spot.leased)
+def _lying_on(candidate: SlotCandidate, item: Placed) -> tuple[int, ...]:
+    kinds = (candidate.drawn, candidate.leased)
     return tuple(sum(clash(item, other) for other in kind) for kind in kinds)
 
 
 @settings(max_examples=settings.default.max_examples // 2)
-@given(wishes=wishes, spots=spots())
-def test_cutting_moves_no_seat(wishes: list[tuple[str, ...]], spots: list[Spot]) -> None:
+@given(requests=requests, candidates=candidates())
+def test_cutting_moves_no_seat(
+    requests: list[tuple[str, ...]], candidates: list[SlotCandidate]
+) -> None:
     """The seats are the same whichever free slices there are: cutting one comes to an end."""
-    bare = [replace(s, occupancy=replace(s.occupancy, warm=())) for s in spots]
-    assert keep(wishes, spots) == keep(wishes, bare)
+    bare = [replace(s, occupancy=replace(s.occupancy, warm=())) for s in candidates]
+    assert choose_slots(requests, candidates) == choose_slots(requests, bare)
 
 
 # -- whether it fits ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 STATE_WORDS = {
     ReservationState.PLANNED: "planned",
-    ReservationState.KEPT: "slots kept",
+    ReservationState.RESERVED: "slots reserved",
     ReservationState.OPEN: "in progress",
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.decisions import queue, reservations_ahead, reserved_places
+from miglab_pool.decisions import queue, reservations_ahead, reserved_slots
 from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Place, Scene
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
@@ -32,13 +32,13 @@ WHOLE_GPU = Geometry(1, (WHOLE,))
 def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
     """What the next estimates are made from; and the shape of each of the scene's newcomers."""
     at = view.at
-    seated = reserved_places.seated(view)
-    line = tuple(one for one in queue.served(view) if one.ticket not in seated)
+    claimants_with_slot = reserved_slots.claimants_with_slot(view)
+    line = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
     shapes = {} if len(line) > MOST_IN_LINE else dict(enumerate(_shapes(view), 1))
     newcomers = {-number: shape for number, shape in shapes.items()}
     scene = Scene(
         line=line[:MOST_IN_LINE],
-        gpus=(*reserved_places.open_gpus(view), *_whole(view)),
+        gpus=(*reserved_slots.open_gpus(view), *_whole(view)),
         holdings=tuple(_holdings(view, at)),
         lately=_lately(view, at),
         usage=queue.fair_share_usage(view),
@@ -109,13 +109,13 @@ def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
 def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
     """What reservations keep while anybody in line might wait."""
     kept = _kept_now(view)
-    coming = {one.row.id: len(mine) for one, mine in reserved_places.seated_by(view)}
-    for time in reservations_ahead.kept_times(view, at, at + view.settings.pool.longest_wait_s):
+    coming = {one.row.id: len(mine) for one, mine in reserved_slots.claimed_by(view)}
+    for time in reservations_ahead.reserved_times(view, at, at + view.settings.pool.longest_wait_s):
         moment = max(at, time.begins)
         is_now = moment == at
         stays = view.leases.values() if is_now else reservations_ahead.staying(view, moment)
         found = [one for one in view.in_force_at(moment, stays) if one.row.id == time.row.id]
-        seats = kept.get(time.row.id, ()) if is_now else ()
+        slots = kept.get(time.row.id, ()) if is_now else ()
         for one in found:
             if one.left:
                 yield Booking(
@@ -125,19 +125,19 @@ def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
                     begins_s=moment - at,
                     starts_s=time.time.starts_at - at,
                     ends_s=time.ends - at,
-                    seats=seats,
+                    slots=slots,
                     coming=coming.get(time.row.id, 0) if is_now else 0,
                 )
 
 
 def _kept_now(view: PoolView) -> dict[int, tuple[tuple[Place, ...], ...]]:
     """The places of each lease that is kept now, by reservation."""
-    wishes: dict[tuple[int, int], tuple[Place, ...]] = {}
-    for row, seat in reserved_places.places_kept(view):
-        key = (row.id, seat.wish)
-        wishes[key] = (*wishes.get(key, ()), (seat.gpu, seat.placed))
+    requests: dict[tuple[int, int], tuple[Place, ...]] = {}
+    for row, slot in reserved_slots.slots_with_reservation(view):
+        key = (row.id, slot.request)
+        requests[key] = (*requests.get(key, ()), (slot.gpu, slot.placed))
     found: dict[int, tuple[tuple[Place, ...], ...]] = {}
-    for (number, _), places in wishes.items():
+    for (number, _), places in requests.items():
         found[number] = (*found.get(number, ()), places)
     return found
 

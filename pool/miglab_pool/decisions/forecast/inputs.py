@@ -52,7 +52,7 @@ class Booking:
     begins_s: float
     starts_s: float
     ends_s: float
-    seats: tuple[tuple[Place, ...], ...] = ()
+    slots: tuple[tuple[Place, ...], ...] = ()
     coming: int = 0
 
     def is_for(self, one: Waiting) -> bool:

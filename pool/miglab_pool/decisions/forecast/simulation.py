@@ -19,7 +19,7 @@ from miglab_pool.model.queue import Waiting
 from miglab_pool.rules.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.rules.placement.placement import place
 from miglab_pool.rules.queue_order import CHARGE_H, in_line
-from miglab_pool.rules.reservation_seats import Spot, keep, without
+from miglab_pool.rules.slot_choice import SlotCandidate, choose_slots, without
 
 
 class Chances(Protocol):
@@ -166,8 +166,8 @@ class Future:
         if not asking:
             return
         first = self._line[0] if self._line else None
-        kept = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
-        states = kept.closed(open_to(gpus, ""))
+        held = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
+        states = held.closed(open_to(gpus, ""))
         for number in asking:
             if place(self._asking[number], states) is not None:
                 self._waits[number] = at_s
@@ -186,26 +186,28 @@ class Future:
 
     def _book(self, booking: Booking) -> None:
         """Let what is kept now be taken up, and keep what is kept later when its time comes."""
-        for number, seats in enumerate(booking.seats):
-            self._take_up_at(booking, seats, is_sure=number < booking.coming)
-        if not booking.seats:
+        for number, slots in enumerate(booking.slots):
+            self._take_up_at(booking, slots, is_sure=number < booking.coming)
+        if not booking.slots:
             self._at(booking.begins_s, lambda _: self._keep(booking))
 
     def _keep(self, booking: Booking) -> None:
         """Choose and close its places; those of its students who wait have theirs."""
         gpus = open_to(list(self._gpus.values()), booking.course)
-        spots = [Spot(occupancy, _leased(occupancy)) for occupancy in gpus]
-        found = keep([booking.profiles] * booking.count, spots)
+        candidates = [SlotCandidate(occupancy, _leased(occupancy)) for occupancy in gpus]
+        found = choose_slots([booking.profiles] * booking.count, candidates)
         claims = [one for one in self._line if booking.is_for(one)]
-        for wish, seats in groupby(sorted(found, key=lambda seat: seat.wish), lambda s: s.wish):
-            places = tuple((seat.gpu, seat.placed) for seat in seats)
+        for request, slots in groupby(
+            sorted(found, key=lambda slot: slot.request), lambda s: s.request
+        ):
+            places = tuple((slot.gpu, slot.placed) for slot in slots)
             for gpu, placed in places:
                 self._gpus[gpu] = without(self._gpus[gpu], (placed,))
             if claims:
                 self._line.remove(claims[0])
                 self._claims.append((claims.pop(0), places))
             else:
-                self._take_up_at(booking, places, is_sure=wish < booking.coming)
+                self._take_up_at(booking, places, is_sure=request < booking.coming)
         self._may_serve = True
 
     def _take_up_at(self, booking: Booking, places: tuple[Place, ...], *, is_sure: bool) -> None:
@@ -223,9 +225,9 @@ class Future:
                 self._note(one, at_s)
                 self._open_at(self._over_s(at_s), places)
 
-    def _is_empty(self, gpu: str, kept: Placed) -> bool:
+    def _is_empty(self, gpu: str, held: Placed) -> bool:
         """Whether nothing lies on a kept place but that it is kept."""
-        return sum(clash(item, kept) for item in self._gpus[gpu].live) == 1
+        return sum(clash(item, held) for item in self._gpus[gpu].live) == 1
 
     def _open_at(self, at_s: float | None, places: Iterable[Place]) -> None:
         self._at(at_s, lambda _: self._open(places))

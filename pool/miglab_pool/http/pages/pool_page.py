@@ -19,7 +19,7 @@ from miglab_pool.http.access.dependencies import Runner, Who, who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.drawing.gpu_drawing import WORDS, Doings, draw, kept_on, sums
+from miglab_pool.http.pages.drawing.gpu_drawing import WORDS, Doings, draw, reserved_on, sums
 from miglab_pool.http.pages.drawing.queue_table import head_of, line_of
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.live_parts import Part, PartsCache, Shelves
@@ -117,7 +117,7 @@ def parts_of(
             f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, principal), now
         )
         for gpu in snapshot.gpus
-        for made_of in ((gpu, kept_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
+        for made_of in ((gpu, reserved_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
     ]
     waiting = snapshot.waiting
     line = shelf.part("line", "part_queue.html", waiting, lambda: line_of(waiting, principal), now)

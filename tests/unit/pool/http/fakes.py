@@ -120,8 +120,9 @@ def reservation_view(number: int, **more: Any) -> ReservationView:
         "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ("tue",), "until": None,
         "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin", "grace_s": 900.0,
         "state": ReservationState.PLANNED, "starts_at": 1_780_387_200.0, "made_by": "ina",
-        "ends_at": 1_780_394_400.0, "kept_from": 1_780_386_300.0, "kept_until": 1_780_388_100.0,
-        "made_at": 990.0, "message": more.pop("reason", "week 1"),
+        "ends_at": 1_780_394_400.0, "made_at": 990.0,
+        "reserved_from": 1_780_386_300.0, "reserved_until": 1_780_388_100.0,
+        "message": more.pop("reason", "week 1"),
     } | more  # fmt: skip
     values["date"] = values.get("date") or dt.date(2026, 6, 2)
     return ReservationView(id=number, **values)

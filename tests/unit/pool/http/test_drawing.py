@@ -10,7 +10,7 @@ from miglab_pool.http.pages.drawing.gpu_drawing import (
     Doings,
     boxes,
     draw,
-    kept_on,
+    reserved_on,
     sums,
 )
 
@@ -131,7 +131,9 @@ def test_sums() -> None:
     one = gpu(slice_view(1, 0), slice_view(2, 1, "bob"), slice_view(3, 2, draining="dust"))
     silent = gpu(slice_view(4, 0), index=1, uuid="GPU-1", state="unknown", why="stuck")
     places = [kept(3, 2)]
-    drawings = [draw(view, kept_on(view, places), Doings({2}), SPAWNER) for view in (one, silent)]
+    drawings = [
+        draw(view, reserved_on(view, places), Doings({2}), SPAWNER) for view in (one, silent)
+    ]
     assert sums(drawings, 5) == [
         (4, "memory slices free"),
         (1, "in use"),

@@ -77,13 +77,13 @@ def test_there_is_an_end_to_lanes() -> None:
 
 @pytest.mark.parametrize(
     ("now", "state"),
-    [(at(2, 7), ReservationState.KEPT), (at(5, 0), ReservationState.OVER)],
+    [(at(2, 7), ReservationState.RESERVED), (at(5, 0), ReservationState.OVER)],
 )
 def test_the_state_is_of_that_time(now: float, state: ReservationState) -> None:
     """What it does now stands at the time in force; a time that is past is over."""
-    one = class_(state=ReservationState.KEPT, starts_at=at(2, 8))
+    one = class_(state=ReservationState.RESERVED, starts_at=at(2, 8))
     later = class_(state=ReservationState.PLANNED, starts_at=at(9, 8))
-    (block,) = blocks(drawn(one if state is ReservationState.KEPT else later, now=now), 1)
+    (block,) = blocks(drawn(one if state is ReservationState.RESERVED else later, now=now), 1)
     assert block.state is state
 
 

@@ -125,9 +125,9 @@ class Drawing:
 
 
 def draw(
-    gpu: GpuView, kept: Sequence[ReservedSlot], doings: Doings, principal: Principal
+    gpu: GpuView, reserved: Sequence[ReservedSlot], doings: Doings, principal: Principal
 ) -> Drawing:
-    """One GPU, with the places on it that are kept."""
+    """One GPU, with what is reserved on it."""
     memory = f"{round(gpu.memory_mib / 1024)} GiB"
     about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
     trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.why}".strip()
@@ -138,7 +138,7 @@ def draw(
         gpu.index,
         gpu.memory_slices,
         about,
-        tuple(boxes(gpu, kept, principal, doings)),
+        tuple(boxes(gpu, reserved, principal, doings)),
         trouble,
         tuple(notes),
         f"gpu/{gpu.uuid}" if principal.is_staff else "",
@@ -146,9 +146,9 @@ def draw(
     )
 
 
-def kept_on(gpu: GpuView, kept: Sequence[ReservedSlot]) -> list[ReservedSlot]:
-    """The kept places of one GPU, in order."""
-    return sorted((one for one in kept if one.gpu == gpu.uuid), key=lambda one: one.start)
+def reserved_on(gpu: GpuView, reserved: Sequence[ReservedSlot]) -> list[ReservedSlot]:
+    """The reserved slots of one GPU, in order."""
+    return sorted((one for one in reserved if one.gpu == gpu.uuid), key=lambda one: one.start)
 
 
 def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
@@ -165,34 +165,34 @@ def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
 
 
 def boxes(
-    gpu: GpuView, kept: Sequence[ReservedSlot], principal: Principal, doings: Doings
+    gpu: GpuView, reserved: Sequence[ReservedSlot], principal: Principal, doings: Doings
 ) -> list[Box]:
     """The GPU from its first memory slice to its last, without a gap."""
     drawn: list[Box] = []
     position = 0
     for item in sorted(gpu.slices, key=lambda item: item.start):
         if item.start > position:
-            drawn += _uncut(position, item.start, gpu, kept)
-        drawn.append(_box(item, gpu, kept, principal, doings))
+            drawn += _uncut(position, item.start, gpu, reserved)
+        drawn.append(_box(item, gpu, reserved, principal, doings))
         position = item.start + item.size
     if position < gpu.memory_slices:
-        drawn += _uncut(position, gpu.memory_slices, gpu, kept)
+        drawn += _uncut(position, gpu.memory_slices, gpu, reserved)
     return drawn
 
 
-def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[ReservedSlot]) -> Iterator[Box]:
+def _uncut(start: int, end: int, gpu: GpuView, reserved: Sequence[ReservedSlot]) -> Iterator[Box]:
     """Memory that is not cut, in runs that are reserved or not."""
     if gpu.draining:
         yield Box(start, end - start, BoxMark.DRAINING, "–")
         return
     position = start
-    for place in kept:
-        first, last = max(position, place.start), min(end, place.start + place.size)
+    for slot in reserved:
+        first, last = max(position, slot.start), min(end, slot.start + slot.size)
         if first >= last:
             continue
         if first > position:
             yield Box(position, first - position, BoxMark.UNCUT, "–")
-        yield Box(first, last - first, BoxMark.RESERVED, "not cut yet", course=place.course)
+        yield Box(first, last - first, BoxMark.RESERVED, "not cut yet", course=slot.course)
         position = last
     if position < end:
         yield Box(position, end - position, BoxMark.UNCUT, "–")
@@ -201,26 +201,26 @@ def _uncut(start: int, end: int, gpu: GpuView, kept: Sequence[ReservedSlot]) -> 
 def _box(
     item: SliceView,
     gpu: GpuView,
-    kept: Sequence[ReservedSlot],
+    reserved: Sequence[ReservedSlot],
     principal: Principal,
     doings: Doings,
 ) -> Box:
-    place = _place_at(item, kept)
+    slot = _slot_at(item, reserved)
     drawn = Box(
         item.start,
         item.size,
-        _mark(item, gpu, place, doings),
+        _mark(item, gpu, slot, doings),
         "whole GPU" if item.profile == "full" else item.profile,
         used_pct=_used_pct(item),
         memory=_memory(item),
         address=_address(item, principal),
     )
     if item.lease is None:
-        is_kept = drawn.mark is BoxMark.RESERVED and place is not None
-        return replace(drawn, note=item.why, course=place.course if is_kept and place else "")
+        is_reserved = drawn.mark is BoxMark.RESERVED and slot is not None
+        return replace(drawn, note=item.why, course=slot.course if is_reserved and slot else "")
     return replace(
         drawn,
-        note=_next(item, gpu, place),
+        note=_next(item, gpu, slot),
         who=holder(item, principal),
         course=item.course or "",
         ends_at=item.ends_at,
@@ -228,17 +228,17 @@ def _box(
     )
 
 
-def _place_at(item: SliceView, kept: Sequence[ReservedSlot]) -> ReservedSlot | None:
-    """The kept place that a slice lies on, at least in part."""
-    ahead = (one for one in kept if item.start < one.start + one.size)
+def _slot_at(item: SliceView, reserved: Sequence[ReservedSlot]) -> ReservedSlot | None:
+    """The reserved slot that a slice lies on, at least in part."""
+    ahead = (one for one in reserved if item.start < one.start + one.size)
     return next((one for one in ahead if one.start < item.start + item.size), None)
 
 
-def _next(item: SliceView, gpu: GpuView, place: ReservedSlot | None) -> str:
+def _next(item: SliceView, gpu: GpuView, slot: ReservedSlot | None) -> str:
     """What becomes of a slice that is in use."""
     if gpu.draining or item.draining:
         return "then drained"
-    return f"then for {place.course}" if place and place.course != item.course else ""
+    return f"then for {slot.course}" if slot and slot.course != item.course else ""
 
 
 _AS_IT_IS = {
@@ -249,13 +249,13 @@ _AS_IT_IS = {
 }
 
 
-def _mark(item: SliceView, gpu: GpuView, place: ReservedSlot | None, doings: Doings) -> BoxMark:
+def _mark(item: SliceView, gpu: GpuView, slot: ReservedSlot | None, doings: Doings) -> BoxMark:
     if item.state in _AS_IT_IS:
         return _AS_IT_IS[item.state]
     if item.state is SliceState.FREE and (gpu.draining or item.draining):
         return BoxMark.DRAINING
     if item.state is SliceState.FREE:
-        return BoxMark.RESERVED if place else BoxMark.FREE
+        return BoxMark.RESERVED if slot else BoxMark.FREE
     if item.lease in doings.warned:
         return BoxMark.ENDING
     return BoxMark.IDLE if item.lease in doings.idle else BoxMark.LEASED

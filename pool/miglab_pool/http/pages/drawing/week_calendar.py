@@ -17,8 +17,8 @@ DAY_BEGINS, DAY_ENDS = 8, 18  # the hours that are always drawn
 MOST_LANES = 12
 STATE_WORDS = {
     ReservationState.PLANNED: "planned",
-    ReservationState.KEPT: "places kept",
-    ReservationState.OPEN: "takes place",
+    ReservationState.RESERVED: "slots reserved",
+    ReservationState.OPEN: "in progress",
     ReservationState.OVER: "over",
     ReservationState.CANCELLED: "cancelled",
     ReservationState.REFUSED: "refused",
