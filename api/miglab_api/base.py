@@ -12,7 +12,7 @@ SERVER_MAX = 255
 COURSE_MAX = 255
 SHAPE_MAX = 64
 REASON_MAX = 500
-SEEN_MAX = 32
+EXPECTED_MAX = 32
 COUNT_MAX = 1000
 AGE_MAX_S = 10 * 366 * 24 * 3600.0
 
@@ -21,7 +21,7 @@ Server = Annotated[str, Field(max_length=SERVER_MAX)]
 Course = Annotated[str, Field(min_length=1, max_length=COURSE_MAX)]
 ShapeText = Annotated[str, Field(min_length=1, max_length=SHAPE_MAX)]
 ReasonText = Annotated[str, Field(max_length=REASON_MAX)]
-Seen = Annotated[str, Field(max_length=SEEN_MAX)]
+ExpectedState = Annotated[str, Field(max_length=EXPECTED_MAX)]
 Age = Annotated[float, Field(ge=0, le=AGE_MAX_S, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
 

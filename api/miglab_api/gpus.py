@@ -38,7 +38,7 @@ class SliceView(WireModel):
         server: the holder's server name; as ``user``.
         course: the lease's course.
         ends_at: when the lease ends; None for no limit or no lease.
-        why: why it is quarantined or foreign.
+        reason: why it is quarantined or foreign.
         draining: why its place takes no new lease, in the words of whoever drained it; who is on
             it runs on; empty while it is not drained.
         blocks_layout: the layout that has no room for it: the slice is removed once its lease ends;
@@ -63,7 +63,7 @@ class SliceView(WireModel):
     server: str | None = None
     course: str | None = None
     ends_at: float | None = None
-    why: str = ""
+    reason: str = ""
     draining: str = ""
     blocks_layout: str = ""
 
@@ -75,7 +75,7 @@ class GpuView(WireModel):
         state: ``ok``; ``unknown`` (an NVML call is stuck or failed: takes no new lease);
             ``lost``.
         mig: whether MIG mode is on; None if unknown.
-        why: what is wrong, in words, when ``state`` is not ``ok``.
+        reason: what is wrong, in words, when ``state`` is not ``ok``.
         draining: why it takes no new lease, in the words of whoever drained it; who is on it runs
             on; empty while it is not drained.
         course: the only course that gets leases on it; empty for every course.
@@ -89,7 +89,7 @@ class GpuView(WireModel):
     memory_mib: int
     mig: bool | None
     state: str
-    why: str = ""
+    reason: str = ""
     draining: str = ""
     course: str = ""
     layout: str = ""

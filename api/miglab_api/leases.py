@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from miglab_api.base import COUNT_MAX, Age, Count, ReasonText, Seen, WireModel
+from miglab_api.base import COUNT_MAX, Age, Count, ExpectedState, ReasonText, WireModel
 from miglab_api.gpus import SliceView
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import Purpose, TicketView
@@ -134,12 +134,12 @@ class ExtendRequest(WireModel):
 
     Attributes:
         reason: why, where it is not the holder who asks.
-        seen: the lease's state that whoever asks saw; refused if it is another by now.
+        expected: the lease's state as whoever asks saw it; refused if it is another by now.
     """
 
     by_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
     reason: ReasonText = ""
-    seen: Seen | None = None
+    expected: ExpectedState | None = None
 
 
 class KernelSignal(WireModel):

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from miglab_api.base import REASON_MAX, Course, ReasonText, Seen, Server, User, WireModel
+from miglab_api.base import REASON_MAX, Course, ExpectedState, ReasonText, Server, User, WireModel
 
 
 class StaffMessage(WireModel):
@@ -33,19 +33,19 @@ class ActionRequest(WireModel):
     """Do it, for this reason; the audit keeps it, and whom it concerns reads it.
 
     Attributes:
-        seen: the state that the person saw, as in the view (``draining`` for what is drained), or
-            a slice's or lease's generation.
+        expected: the state that the person saw, as in the view (``draining`` for what is drained),
+            or a slice's or lease's generation.
     """
 
     reason: Why
-    seen: Seen | None = None
+    expected: ExpectedState | None = None
 
 
 class UndoRequest(WireModel):
     """End what somebody did; as `ActionRequest`, but it needs no reason."""
 
     reason: ReasonText = ""
-    seen: Seen | None = None
+    expected: ExpectedState | None = None
 
 
 class ReclaimRequest(ActionRequest):
@@ -112,8 +112,8 @@ class AuditEntry(WireModel):
         id: the later, the higher.
         by: who did it: ``person:NAME``, ``service:NAME``, ``spawner`` (also the host's operator).
         action: what a person did, in a word; empty for what the pool did by itself.
-        what: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``note``, ``pool`` …
-        thing: which one.
+        kind: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``message``, ``pool`` …
+        target: which one.
         from_state: its state before.
         to_state: its state after; the same for what changes no state.
         reason: why, in the person's words.
@@ -124,8 +124,8 @@ class AuditEntry(WireModel):
     at: float
     by: str
     action: str
-    what: str
-    thing: str
+    kind: str
+    target: str
     from_state: str
     to_state: str
     reason: str

@@ -62,13 +62,13 @@ class WaitEstimate(WireModel):
         low_s: it hardly lasts shorter.
         likely_s: as often shorter as longer.
         high_s: it hardly lasts longer; in simulation four of five waits end between the two.
-        why: what the figures were made from, in words.
+        basis: what the figures were made from, in words.
     """
 
     low_s: float
     likely_s: float
     high_s: float
-    why: str
+    basis: str
 
 
 class TicketView(WireModel):

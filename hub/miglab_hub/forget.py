@@ -24,7 +24,7 @@ from jupyterhub import orm
 import docker  # noqa: TID251
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.ledger import people
+from miglab_pool.ledger import archive, people
 from miglab_pool.ledger.file import LedgerError, inspect, newest_version
 from miglab_spawner.local import home_name
 
@@ -122,9 +122,11 @@ def _files(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connect
             for file in (settings.ledger, settings.ledger_archive)
             if file.exists()
         }
-        things = {thing for one in files.values() for thing in people.things_of(one, user)}
+        if archived := files.get(settings.ledger_archive):
+            archive.upgrade(archived)
+        targets = {each for one in files.values() for each in people.targets_of(one, user)}
         for one in files.values():
-            people.know(one, things)
+            people.know(one, targets)
         yield files
 
 

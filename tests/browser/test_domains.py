@@ -45,7 +45,7 @@ class Trap(web.RequestHandler):
             const pause = async origin => {
               const find = text => /miglab-xsrf" content="([^"]+)"/.exec(text)[1];
               const xsrf = await read(`${origin}/services/pool/`, find);
-              return write(`${origin}/services/pool/api/pool/pause`, xsrf, {why: "mallory"});
+              return write(`${origin}/services/pool/api/pool/pause`, xsrf, {reason: "mallory"});
             };
             const steal = async origin => {
               const find = text => /xsrf_token: "([^"]+)"/.exec(text)[1];

@@ -24,7 +24,7 @@ FAN = "The fan of GPU 0 is loud: it is looked at tonight, and comes back tomorro
 DONE = (  # newest first
     ("ilse", "reclaim", "lease", "118", "running", "warned", "Two wait for the exam.", "ml"),
     ("root", "drain", "gpu", "GPU-0", "ok", "ok", FAN, ""),
-    ("vera", "message", "note", "7", "", "shown", "Hand in by noon.", "vision"),
+    ("vera", "message", "message", "7", "", "shown", "Hand in by noon.", "vision"),
     ("ilse", "next", "ticket", "131", "waiting", "waiting", "presents today", "ml"),
     ("timo", "extend", "lease", "97", "running", "running", "", "ml"),
     ("root", "pause", "pool", "", "granting", "paused", "A new driver is installed.", ""),
@@ -34,7 +34,7 @@ Open = Callable[..., Awaitable[Page]]
 
 def a_day(lab: PageLab, now: float) -> None:
     """What staff did on a long day, and two messages that are shown."""
-    keys = ("action", "what", "thing", "from_state", "to_state", "reason", "course")
+    keys = ("action", "kind", "target", "from_state", "to_state", "reason", "course")
     for number in range(60):
         by, *values = DONE[number % len(DONE)]
         at = now - (number * 11 + 3) * MINUTE
@@ -107,7 +107,7 @@ async def test_narrowed_down_by_keyboard(lab: PageLab, log: Page) -> None:
     await expect(log.get_by_label("Who", exact=True)).to_have_value("ilse")
     await expect(log.get_by_label("What", exact=True)).to_have_value("lease")
     asked = [call[1] for call in lab.pool.calls if call[0] == "audit"][-1]
-    assert (asked.by, asked.what) == ("ilse", "lease")
+    assert (asked.by, asked.kind) == ("ilse", "lease")
 
 
 async def test_the_older_ones_are_a_link_away(lab: PageLab, log: Page) -> None:

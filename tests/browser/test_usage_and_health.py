@@ -64,7 +64,7 @@ def a_fault(lab: PageLab, now: float) -> None:
         Happening(now - DAY, "GPU-0", "ok", "person:ina", "drained: the fan is loud"),
     )
     why = "miglab did not make it; it stays untouched until an admin adopts it"
-    lab.pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, why=why))
+    lab.pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, reason=why))
     orphan = Finding("holder", "container:" + "7f" * 32, "its label names lease 912, unknown here")
     lab.runner.findings = (orphan,)
 

@@ -185,7 +185,7 @@ class FaultClass:
             self.lab.ask("POST", f"/gpus/{gpu}/drain", reason="A look at it.")
             self.lab.ask("POST", f"/gpus/{gpu}/undrain")
         else:
-            self.lab.ask("POST", "/pool/pause", why="A word to all.")
+            self.lab.ask("POST", "/pool/pause", reason="A word to all.")
             self.lab.ask("POST", "/pool/resume")
 
     def tidy(self) -> None:

@@ -22,5 +22,5 @@ def _from_now(view: PoolView, said: WaitEstimate | None) -> WaitEstimate | None:
         low_s=max(0.0, said.low_s - passed_s),
         likely_s=max(0.0, said.likely_s - passed_s),
         high_s=max(0.0, said.high_s - passed_s),
-        why=said.why,
+        basis=said.basis,
     )

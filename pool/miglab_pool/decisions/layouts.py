@@ -71,7 +71,7 @@ def _why_uncut(view: PoolView, gpu: str) -> str:
     if one is None:
         return "the lab has no such GPU"
     if one.hardware is None:
-        return one.row.why or "it has not answered yet"
+        return one.row.reason or "it has not answered yet"
     return "its MIG mode is off" if one.row.mig is False else "it has no MIG"
 
 

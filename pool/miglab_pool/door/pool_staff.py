@@ -1,6 +1,6 @@
 """What staff do to the pool: each method is one transaction, answered with a wire model.
 
-``by`` is how the ledger names who does it; ``why`` is in the ledger too; ``seen`` is what that
+``by`` is how the ledger names who does it; ``why`` is in the ledger too; ``expected`` is what that
 person saw of the thing, and if it stands otherwise by now nothing is done.
 """
 
@@ -54,44 +54,46 @@ class PoolStaff:
             row = self._store.ledger.find_slice(number) or find_slice(self._store, number)
             return self.gpu(row.gpu)
 
-    def drain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
+    def drain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
         """No new lease on this GPU; who runs there runs on."""
         with self._store.lock:
-            return self._gpu(staff_gpus.drain_gpu(self._store, uuid, why, by, seen).uuid)
+            return self._gpu(staff_gpus.drain_gpu(self._store, uuid, why, by, expected).uuid)
 
-    def undrain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
+    def undrain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
         """The GPU takes leases again."""
         with self._store.lock:
-            return self._gpu(staff_gpus.undrain_gpu(self._store, uuid, why, by, seen).uuid)
+            return self._gpu(staff_gpus.undrain_gpu(self._store, uuid, why, by, expected).uuid)
 
-    def drain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+    def drain_slice(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
         """No new lease on this slice's place; who runs there runs on."""
         with self._store.lock:
-            row = staff_gpus.drain_slice(self._store, number, why, by, seen)
+            row = staff_gpus.drain_slice(self._store, number, why, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def undrain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+    def undrain_slice(
+        self, number: int, why: str, by: str, expected: str | None = None
+    ) -> SliceView:
         """The slice's place takes leases again."""
         with self._store.lock:
-            row = staff_gpus.undrain_slice(self._store, number, why, by, seen)
+            row = staff_gpus.undrain_slice(self._store, number, why, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def quarantine(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
+    def quarantine(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
         """Set a slice aside that nobody holds: it stays as it is until `clear`."""
         with self._store.lock:
-            row = staff_gpus.set_aside(self._store, number, why, by, seen)
+            row = staff_gpus.set_aside(self._store, number, why, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def clear(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
+    def clear(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
         """Try again to destroy a slice that is set aside."""
         with self._store.lock:
-            row = staff_gpus.clear(self._store, number, why, by, seen)
+            row = staff_gpus.clear(self._store, number, why, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def adopt(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
+    def adopt(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
         with self._store.lock:
-            row = staff_gpus.adopt(self._store, number, why, by, seen)
+            row = staff_gpus.adopt(self._store, number, why, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
     def pause(self, why: str, by: str, kind: PauseKind = PauseKind.STAFF) -> None:
@@ -112,11 +114,11 @@ class PoolStaff:
     # -- leases and tickets -------------------------------------------------------------------
 
     def reclaim(
-        self, number: int, why: str, by: str, warning_s: float, seen: str | None = None
+        self, number: int, why: str, by: str, warning_s: float, expected: str | None = None
     ) -> LeaseView:
         """Take a lease back, after a warning of so many seconds; with 0 at once."""
         with self._store.lock:
-            row = staff_leases.reclaim(self._store, number, why, by, warning_s, seen)
+            row = staff_leases.reclaim(self._store, number, why, by, warning_s, expected)
             return self._lease_view(row)
 
     def release_reclaimed(self) -> list[LeaseView]:
@@ -125,22 +127,28 @@ class PoolStaff:
             return [self._lease_view(row) for row in staff_leases.release_reclaimed(self._store)]
 
     def extend(
-        self, number: int, by_s: float, by: str, why: str = "", seen: str | None = None
+        self, number: int, by_s: float, by: str, why: str = "", expected: str | None = None
     ) -> LeaseView:
         """Give a lease more time than its holder may take; ends a warning by staff, too."""
         with self._store.lock:
-            return self._lease_view(staff_leases.extend(self._store, number, by_s, why, by, seen))
+            return self._lease_view(
+                staff_leases.extend(self._store, number, by_s, why, by, expected)
+            )
 
-    def put_in_front(self, number: int, why: str, by: str, seen: str | None = None) -> TicketView:
+    def put_in_front(
+        self, number: int, why: str, by: str, expected: str | None = None
+    ) -> TicketView:
         """Give a ticket the next slices that fit."""
         with self._store.lock:
-            staff_leases.put_in_front(self._store, number, why, by, seen)
+            staff_leases.put_in_front(self._store, number, why, by, expected)
             return self._ticket(number)
 
-    def put_back(self, number: int, by: str, why: str = "", seen: str | None = None) -> TicketView:
+    def put_back(
+        self, number: int, by: str, why: str = "", expected: str | None = None
+    ) -> TicketView:
         """Give a ticket its own place in line again."""
         with self._store.lock:
-            staff_leases.put_back(self._store, number, why, by, seen)
+            staff_leases.put_back(self._store, number, why, by, expected)
             return self._ticket(number)
 
     def _ticket(self, number: int) -> TicketView:

@@ -126,12 +126,12 @@ class Metrics:
 
     def reconciled(self, found: Sequence["Finding"]) -> None:
         """Count what a round of reconcile found."""
-        still = Tally(one.what for one in found if not one.done)
+        still = Tally(one.kind for one in found if not one.done)
         for about in FOUND:
             self._open.labels(about).set(still[about])
         for one in found:
             if one.done:
-                self._repaired.labels(one.what).inc()
+                self._repaired.labels(one.kind).inc()
 
     def render(
         self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told | None = None

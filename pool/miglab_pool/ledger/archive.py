@@ -19,6 +19,8 @@ from miglab_pool.model.rows import LIVE_TICKETS
 
 MOST = 1000  # rows at once: each round holds the pool up for some milliseconds
 DAY_S = 86_400.0
+RENAMED = {"act": "action", "thing": "target", "what": "kind"}
+"""Columns of transitions by the names that they had before version 0010 of the ledger."""
 BY_STAFF = ("person:%", "service:%", "spawner")
 """Who acts by hand, beside students' own servers: the spawner's secret is the operator's too."""
 
@@ -48,13 +50,33 @@ def archive_of(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.stem}-archive{ledger.suffix}")
 
 
+def upgrade(file: sqlite3.Connection) -> None:
+    """Give an archive that an older version wrote the names and words of this one.
+
+    Interrupted anywhere, the next call does the rest: ``what`` is renamed last.
+    """
+    there = {row[1] for row in file.execute("PRAGMA table_info(transitions)")}
+    if "what" in there:
+        file.execute("UPDATE transitions SET what = 'message' WHERE what = 'note'")
+        for state in ("from_state", "to_state"):
+            file.execute(
+                f"UPDATE transitions SET {state} = 'reserved' "  # noqa: S608
+                f"WHERE what = 'reservation' AND {state} = 'kept'"
+            )
+    if "act" in there:
+        file.execute("UPDATE transitions SET act = 'keepalive' WHERE act = 'stay'")
+    for old, new in RENAMED.items():
+        if old in there:
+            file.execute(f"ALTER TABLE transitions RENAME COLUMN {old} TO {new}")
+
+
 def _limit(at: float, days: float) -> float | None:
     return at - days * DAY_S if days else None
 
 
 def _old_transitions(before: float | None, staff_before: float | None) -> ColumnElement[bool]:
     rows = tables.transitions.c
-    by_staff = (rows.act != "") & or_(*(rows.by.like(who) for who in BY_STAFF))
+    by_staff = (rows.action != "") & or_(*(rows.by.like(who) for who in BY_STAFF))
     of_staff = false() if staff_before is None else by_staff & (rows.at < staff_before)
     others = false() if before is None else ~by_staff & (rows.at < before)
     return of_staff | others
@@ -88,6 +110,7 @@ def _keep(archive: Path, table: Table, rows: Sequence[Any]) -> None:
     """Write rows to the archive; one that is there already is the same row."""
     columns = [column.name for column in table.c]
     with closing(sqlite3.connect(archive)) as file, file:
+        upgrade(file)
         _make_table(file, table.name, columns)
         marks = ", ".join("?" * len(columns))
         names = ", ".join(f'"{name}"' for name in columns)

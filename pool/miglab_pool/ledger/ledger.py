@@ -79,7 +79,7 @@ log = logging.getLogger(__name__)
 EXIT_STATUS = 70  # of sysexits.h: an internal error
 DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
 REASON_KEPT = 500
-NUMBERED = ("slice", "ticket", "lease", "reservation", "note", "layout")
+NUMBERED = ("slice", "ticket", "lease", "reservation", "message", "layout")
 BY_HAND = ("person:", "service:", "server:")
 LARGEST_ID = 2**63 - 1  # of SQLite
 
@@ -87,8 +87,8 @@ LARGEST_ID = 2**63 - 1  # of SQLite
 class LedgerMismatch(RuntimeError):
     """Memory has a row that the file has not: nothing is written, and memory is read anew."""
 
-    def __init__(self, what: str, key: object) -> None:
-        super().__init__(f"The ledger has no {what} {key}, which memory has; it is read anew.")
+    def __init__(self, kind: str, key: object) -> None:
+        super().__init__(f"The ledger has no {kind} {key}, which memory has; it is read anew.")
 
 
 def end_process(why: str) -> NoReturn:
@@ -128,8 +128,8 @@ class State:
 
     def store(self, row: Row) -> None:
         """Take in a new or changed row; what is no longer live is dropped."""
-        kept: dict[Any, Any] = getattr(self, _PLURAL[row.what])
-        self.changed.add(_PLURAL[row.what])
+        kept: dict[Any, Any] = getattr(self, _PLURAL[row.kind])
+        self.changed.add(_PLURAL[row.kind])
         self.writes += 1
         if row.is_live:
             kept[row.key] = row
@@ -173,7 +173,7 @@ _PLURAL = {
     "ticket": "tickets",
     "lease": "leases",
     "reservation": "reservations",
-    "note": "messages",
+    "message": "messages",
     "layout": "layouts",
 }
 _TABLES = {
@@ -182,11 +182,11 @@ _TABLES = {
     "ticket": tables.tickets,
     "lease": tables.leases,
     "reservation": tables.reservations,
-    "note": tables.notes,
+    "message": tables.messages,
     "layout": tables.layouts,
 }
-_COLUMNS = {what: tuple(column.name for column in table.c) for what, table in _TABLES.items()}
-_INSERTS = {what: insert(table) for what, table in _TABLES.items()}
+_COLUMNS = {kind: tuple(column.name for column in table.c) for kind, table in _TABLES.items()}
+_INSERTS = {kind: insert(table) for kind, table in _TABLES.items()}
 
 
 def _update_of(table: Table) -> Any:
@@ -197,7 +197,7 @@ def _update_of(table: Table) -> Any:
     return update(table).where(key == bindparam("key_")).values(values)
 
 
-_UPDATES = {what: _update_of(table) for what, table in _TABLES.items()}
+_UPDATES = {kind: _update_of(table) for kind, table in _TABLES.items()}
 
 
 class Transaction:
@@ -215,38 +215,38 @@ class Transaction:
         self._ledger = ledger
         self._connection = ledger.connection
 
-    def put(self, row: Row, by: str = "pool", reason: str = "", act: str = "") -> None:
+    def put(self, row: Row, by: str = "pool", reason: str = "", action: str = "") -> None:
         """Insert or replace a row; a change of state becomes a transition.
 
         Args:
             row: the row as it is to be.
             by: who caused it.
             reason: why, in words.
-            act: what a person did, in a word, such as ``quarantine``; a person's act without one
+            action: what a person did, in a word, such as ``quarantine``; a person's act without one
                 is called by the state it led to.
         """
         self._begin()
         state = self._ledger.state
-        kept: dict[Any, Any] = getattr(state, _PLURAL[row.what])
+        kept: dict[Any, Any] = getattr(state, _PLURAL[row.kind])
         before = kept.get(row.key)
         if before == row:
             return
         self._write(row, is_new=before is None)
         if before is None or before.state != row.state:
-            self._note(row, "" if before is None else before.state, by, reason, act)
+            self._record(row, "" if before is None else before.state, by, reason, action)
         state.store(row)
 
     def _write(self, row: Row, *, is_new: bool) -> None:
-        values = {name: getattr(row, name) for name in _COLUMNS[row.what]}
+        values = {name: getattr(row, name) for name in _COLUMNS[row.kind]}
         if is_new:
-            self._connection.execute(_INSERTS[row.what], values)
+            self._connection.execute(_INSERTS[row.kind], values)
             if isinstance(row, LeaseRow) and row.slices:
                 self._write_slices(row)
             return
-        values.pop("uuid" if row.what == "gpu" else "id")
-        done = self._connection.execute(_UPDATES[row.what], values | {"key_": row.key})
+        values.pop("uuid" if row.kind == "gpu" else "id")
+        done = self._connection.execute(_UPDATES[row.kind], values | {"key_": row.key})
         if done.rowcount != 1:
-            raise LedgerMismatch(row.what, row.key)
+            raise LedgerMismatch(row.kind, row.key)
 
     def _write_slices(self, row: LeaseRow) -> None:
         held = [
@@ -255,40 +255,40 @@ class Transaction:
         ]
         self._connection.execute(insert(tables.lease_slices), held)
 
-    def _note(
-        self, row: Row, before: str, by: str, reason: str, act: str, course: str | None = None
+    def _record(
+        self, row: Row, before: str, by: str, reason: str, action: str, course: str | None = None
     ) -> None:
         states = (before, row.state)
         whose = row.course if course is None else course
-        self._write_down(row.what, str(row.key), states, by, reason, act, whose)
+        self._write_down(row.kind, str(row.key), states, by, reason, action, whose)
 
     def _write_down(
         self,
-        what: str,
-        thing: str,
+        kind: str,
+        target: str,
         states: tuple[str, str],
         by: str,
         reason: str,
-        act: str,
+        action: str,
         course: str = "",
     ) -> None:
         self._connection.execute(
-            _NOTE,
+            _INSERT_TRANSITION,
             {
                 "at": self.at,
-                "what": what,
-                "thing": thing,
+                "kind": kind,
+                "target": target,
                 "from_state": states[0],
                 "to_state": states[1],
                 "by": by,
                 "reason": reason[:REASON_KEPT],
                 "course": course,
-                "act": act or (states[1] if by.startswith(BY_HAND) else ""),
+                "action": action or (states[1] if by.startswith(BY_HAND) else ""),
             },
         )
 
-    def note(
-        self, row: Row, by: str, reason: str, act: str = "", course: str | None = None
+    def record(
+        self, row: Row, by: str, reason: str, action: str = "", course: str | None = None
     ) -> None:
         """Write down something that did not change a state: an extension, a refused attach.
 
@@ -296,18 +296,20 @@ class Transaction:
             row: of what.
             by: who caused it.
             reason: why, in words.
-            act: as for `put`.
+            action: as for `put`.
             course: whose it is, if not the row's course's.
         """
         self._begin()
-        self._note(row, row.state, by, reason, act, course)
+        self._record(row, row.state, by, reason, action, course)
 
     def pause(self, why: str, by: str, kind: PauseKind | None) -> None:
         """Why nothing is granted from now on; empty, and of no kind: it is granted."""
         self._begin()
         states = (_granting(self._ledger.state.paused), _granting(why))
         self._write_down("pool", "", states, by, why, "pause" if why else "resume")
-        self._connection.execute(update(tables.desk).values(paused=why, pause_kind=kind or ""))
+        self._connection.execute(
+            update(tables.pool_state).values(paused=why, pause_kind=kind or "")
+        )
         self._ledger.state.paused, self._ledger.state.pause_kind = why, kind
         self._ledger.state.writes += 1
 
@@ -322,7 +324,7 @@ class Transaction:
             self.has_begun = True
 
 
-_NOTE = insert(tables.transitions)
+_INSERT_TRANSITION = insert(tables.transitions)
 
 
 def _granting(paused: str) -> str:
@@ -364,20 +366,20 @@ class Ledger:
             migrate(self.connection, path, version)
         self._synchronous = ""
         self.state = self._load()
-        self._next = {what: self._last_id(what) + 1 for what in NUMBERED}
+        self._next = {kind: self._last_id(kind) + 1 for kind in NUMBERED}
         known = self._read(select(tables.identity))[0]
         self.identity: str = known["ledger"]
         self.engine: str = known["engine"]
 
-    def new_id(self, what: str) -> int:
+    def new_id(self, kind: str) -> int:
         """The next id of one of `NUMBERED`; never given twice."""
-        number = self._next[what]
-        self._next[what] = number + 1
+        number = self._next[kind]
+        self._next[kind] = number + 1
         return number
 
-    def start_above(self, what: str, number: int) -> None:
+    def start_above(self, kind: str, number: int) -> None:
         """Give no id up to this one: it was seen where this ledger cannot have written it."""
-        self._next[what] = max(self._next[what], number + 1)
+        self._next[kind] = max(self._next[kind], number + 1)
 
     def keep_engine(self, at: float, engine: str) -> None:
         """Remember which Docker engine the holders are at."""
@@ -476,21 +478,21 @@ class Ledger:
         live = self.state.slices.get(number)
         return live or self._by_id(SliceRow, tables.slices, number)
 
-    def history(self, what: str = "", thing: str = "", limit: int = 1000) -> list[dict[str, Any]]:
+    def history(self, kind: str = "", target: str = "", limit: int = 1000) -> list[dict[str, Any]]:
         """The transitions, newest first.
 
         Args:
-            what: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``note`` or ``pool``;
-                empty for all.
-            thing: the id of one; empty for all.
+            kind: ``gpu``, ``slice``, ``ticket``, ``lease``, ``reservation``, ``message``,
+                ``layout`` or ``pool``; empty for all.
+            target: the id of one; empty for all.
             limit: at most so many.
         """
         columns = tables.transitions.c
         query = select(tables.transitions).order_by(columns.id.desc()).limit(limit)
-        if what:
-            query = query.where(columns.what == what)
-        if thing:
-            query = query.where(columns.thing == thing)
+        if kind:
+            query = query.where(columns.kind == kind)
+        if target:
+            query = query.where(columns.target == target)
         return [dict(row) for row in self._read(query)]
 
     def holders_of(self, gpu: str, generation: int) -> int:
@@ -557,18 +559,18 @@ class Ledger:
         planned = tables.reservations.c.state.in_(sorted(LIVE_RESERVATIONS))
         for row in self._rows(ReservationRow, tables.reservations, planned):
             state.store(row)
-        for row in self._rows(MessageRow, tables.notes, tables.notes.c.state == "open"):
+        for row in self._rows(MessageRow, tables.messages, tables.messages.c.state == "open"):
             state.store(row)
         laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
         for row in self._rows(LayoutRow, tables.layouts, laid):
             state.store(row)
-        (pause,) = self._read(select(tables.desk.c.paused, tables.desk.c.pause_kind))
+        (pause,) = self._read(select(tables.pool_state.c.paused, tables.pool_state.c.pause_kind))
         state.paused = pause["paused"]
         state.pause_kind = PauseKind(pause["pause_kind"]) if pause["pause_kind"] else None
         return state
 
-    def _last_id(self, what: str) -> int:
-        query = select(func.max(_TABLES[what].c.id).label("last"))
+    def _last_id(self, kind: str) -> int:
+        query = select(func.max(_TABLES[kind].c.id).label("last"))
         return int(self._read(query)[0]["last"] or 0)
 
 

@@ -13,26 +13,26 @@ from typing import Any
 
 from miglab_pool.model.rows import LIVE_LEASES, LIVE_TICKETS
 
-WHOSE = {"tickets": "user", "leases": "user", "notes": "to_user"}
+WHOSE = {"tickets": "user", "leases": "user", "messages": "to_user"}
 BY = {
     "transitions": "by",
     "leases": "warn_by",
-    "notes": "by",
+    "messages": "by",
     "reservations": "made_by",
     "layouts": "made_by",
 }
 TEXTS = {
     "transitions": ("reason",),
-    "leases": ("reason", "warn_why"),
+    "leases": ("reason", "warn_reason"),
     "tickets": ("message",),
-    "notes": ("text",),
+    "messages": ("text",),
     "reservations": ("message",),
     "layouts": ("message",),
-    "desk": ("paused",),
+    "pool_state": ("paused",),
 }
 """The columns that name whose a row is, who caused it, and those with sentences."""
-ABOUT = {"ticket": "tickets", "lease": "leases", "note": "notes"}
-Thing = tuple[str, str]
+ABOUT = {"ticket": "tickets", "lease": "leases", "message": "messages"}
+Target = tuple[str, str]
 """What a transition is of: its kind and its id."""
 KINDS = ("person", "server", "service")
 
@@ -50,8 +50,8 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
 def held_by(connection: sqlite3.Connection, user: str) -> list[str]:
     """The person's live leases and tickets, in words."""
     return [
-        f"{what} {row['id']} ({row['state']})"
-        for what, table, live in (
+        f"{kind} {row['id']} ({row['state']})"
+        for kind, table, live in (
             ("lease", "leases", LIVE_LEASES),
             ("ticket", "tickets", LIVE_TICKETS - {"taken"}),
         )
@@ -60,21 +60,21 @@ def held_by(connection: sqlite3.Connection, user: str) -> list[str]:
     ]
 
 
-def things_of(connection: sqlite3.Connection, user: str) -> set[Thing]:
+def targets_of(connection: sqlite3.Connection, user: str) -> set[Target]:
     """What in this file is the person's: tickets, leases, messages."""
     there = _tables(connection)
     return {
-        (what, str(row[0]))
-        for what, table in ABOUT.items()
+        (kind, str(row[0]))
+        for kind, table in ABOUT.items()
         if table in there
         for row in connection.execute(f"SELECT id FROM {table} WHERE {WHOSE[table]} = ?", (user,))  # noqa: S608
     }
 
 
-def know(connection: sqlite3.Connection, things: Iterable[Thing]) -> None:
+def know(connection: sqlite3.Connection, targets: Iterable[Target]) -> None:
     """Tell this connection what is the person's, also by another file: transitions name only it."""
-    connection.execute("CREATE TEMP TABLE IF NOT EXISTS known_things (what TEXT, thing TEXT)")
-    connection.executemany("INSERT INTO known_things VALUES (?, ?)", sorted(things))
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS known_targets (kind TEXT, target TEXT)")
+    connection.executemany("INSERT INTO known_targets VALUES (?, ?)", sorted(targets))
 
 
 def kept_of(connection: sqlite3.Connection, user: str) -> dict[str, list[dict[str, Any]]]:
@@ -103,9 +103,9 @@ def forget(connection: sqlite3.Connection, user: str, pseudonym: str) -> dict[st
     changed = {}
     for table in there:
         changed[table] = sum(_rename(connection, table, swap, about[table]))
-    if "notes" in there:
-        done = connection.execute("DELETE FROM notes WHERE to_user = ?", (pseudonym,))
-        changed["notes"] = max(changed["notes"], done.rowcount)
+    if "messages" in there:
+        done = connection.execute("DELETE FROM messages WHERE to_user = ?", (pseudonym,))
+        changed["messages"] = max(changed["messages"], done.rowcount)
     return {table: count for table, count in changed.items() if count}
 
 
@@ -178,7 +178,7 @@ def _conditions(table: str, user: str) -> tuple[list[str], list[Any]]:
         conditions.append(f'"{column}" IN (?, ?, ?) OR "{column}" LIKE ? ESCAPE \'!\'')
         values += [user, f"person:{user}", f"service:{user}", f"server:{_like(user)}/%"]
     if table == "transitions":
-        conditions.append("(what, thing) IN (SELECT what, thing FROM known_things)")
+        conditions.append("(kind, target) IN (SELECT kind, target FROM known_targets)")
     if table == "activity":
         conditions.append("lease IN (SELECT id FROM leases WHERE user = ?)")
         values.append(user)

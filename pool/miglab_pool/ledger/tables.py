@@ -27,7 +27,7 @@ gpus = Table(
     Column("sm_count", Integer),
     Column("mig", Boolean),
     Column("state", String, nullable=False),
-    Column("why", Text, nullable=False),
+    Column("reason", Text, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("course", String, nullable=False),
     Column("draining", Text, nullable=False, server_default=""),
@@ -54,7 +54,7 @@ slices = Table(
     Column("retry_at", Float, nullable=False),
     Column("remake", Boolean, nullable=False),
     Column("lost", Boolean, nullable=False),
-    Column("why", Text, nullable=False),
+    Column("reason", Text, nullable=False),
     Column("course", String, nullable=False),
     Column("draining", Text, nullable=False, server_default=""),
     Index("slices_state", "state"),
@@ -105,9 +105,9 @@ leases = Table(
     Column("warned_at", Float),
     Column("reclaim_at", Float),
     Column("warn_kind", String, nullable=False, server_default=""),
-    Column("warn_why", Text, nullable=False, server_default=""),
-    Column("stays", Integer, nullable=False, server_default="0"),
-    Column("stay_until", Float),
+    Column("warn_reason", Text, nullable=False, server_default=""),
+    Column("keepalives", Integer, nullable=False, server_default="0"),
+    Column("keepalive_until", Float),
     Column("warn_by", String, nullable=False, server_default=""),
     Column("purpose", String, nullable=False, server_default="server"),
     Index("leases_state", "state"),
@@ -128,21 +128,21 @@ transitions = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("at", Float, nullable=False),
-    Column("what", String, nullable=False),
-    Column("thing", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("target", String, nullable=False),
     Column("from_state", String, nullable=False),
     Column("to_state", String, nullable=False),
     Column("by", String, nullable=False),
     Column("reason", Text, nullable=False),
     Column("course", String, nullable=False),
-    Column("act", String, nullable=False, server_default=""),
-    Index("transitions_thing", "what", "thing"),
+    Column("action", String, nullable=False, server_default=""),
+    Index("transitions_target", "kind", "target"),
     Index("transitions_at", "at"),
-    Index("transitions_acts", "id", sqlite_where=text("act != ''")),
+    Index("transitions_actions", "id", sqlite_where=text("action != ''")),
 )
 
-desk = Table(
-    "desk",
+pool_state = Table(
+    "pool_state",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("paused", Text, nullable=False),
@@ -179,8 +179,8 @@ reservations = Table(
     Index("reservations_state", "state"),
 )
 
-notes = Table(
-    "notes",
+messages = Table(
+    "messages",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("at", Float, nullable=False),
@@ -191,7 +191,7 @@ notes = Table(
     Column("text", Text, nullable=False),
     Column("until", Float, nullable=False),
     Column("state", String, nullable=False),
-    Index("notes_state", "state"),
+    Index("messages_state", "state"),
 )
 
 layouts = Table(
@@ -200,7 +200,7 @@ layouts = Table(
     Column("id", Integer, primary_key=True),
     Column("name", String, nullable=False),
     Column("course", String, nullable=False),
-    Column("cuts", Text, nullable=False),
+    Column("partitions", Text, nullable=False),
     Column("times", Text, nullable=False),
     Column("made_by", String, nullable=False),
     Column("made_at", Float, nullable=False),

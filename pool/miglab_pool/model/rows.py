@@ -61,7 +61,7 @@ class GpuRow:
         draining: why it takes no new lease, by a person's act; empty: it does.
     """
 
-    what: ClassVar[str] = "gpu"
+    kind: ClassVar[str] = "gpu"
     uuid: str
     idx: int
     name: str
@@ -70,7 +70,7 @@ class GpuRow:
     sm_count: int | None
     mig: bool | None
     state: str
-    why: str = ""
+    reason: str = ""
     generation: int = 0
     course: str = ""
     draining: str = ""
@@ -93,13 +93,13 @@ class SliceRow(_Numbered):
         lease: the live lease it belongs to.
         tried: whether a create was announced: only then may what lies at its placement be ours.
         attempts: failed destroys so far.
-        retry_at: no act before this moment.
+        retry_at: no job before this moment.
         remake: make the same anew after the scrub.
         lost: NVML no longer shows it, but its holder is not confirmed gone.
         draining: why its place takes no new lease, by a person's act; empty: it does.
     """
 
-    what: ClassVar[str] = "slice"
+    kind: ClassVar[str] = "slice"
     id: int
     gpu: str
     generation: int
@@ -118,7 +118,7 @@ class SliceRow(_Numbered):
     retry_at: float = 0.0
     remake: bool = False
     lost: bool = False
-    why: str = ""
+    reason: str = ""
     course: str = ""
     draining: str = ""
 
@@ -158,7 +158,7 @@ class TicketRow(_Numbered):
         purpose: a `Purpose`.
     """
 
-    what: ClassVar[str] = "ticket"
+    kind: ClassVar[str] = "ticket"
     id: int
     user: str
     server: str
@@ -198,14 +198,14 @@ class LeaseRow(_Numbered):
         warned_at: when its holder was warned; set exactly while it is ``warned``.
         reclaim_at: when it is taken back unless something ends the warning.
         warn_kind: a `WarningKind`; empty without a warning.
-        warn_why: why, in words for the holder.
-        stays: how often the holder said "I am still here" since work was last seen.
-        stay_until: until when the last of these counts.
+        warn_reason: why, in words for the holder.
+        keepalives: how often the holder said "I am still here" since work was last seen.
+        keepalive_until: until when the last of these counts.
         warn_by: the person who asked for it back; empty where the policy did.
         purpose: a `Purpose`.
     """
 
-    what: ClassVar[str] = "lease"
+    kind: ClassVar[str] = "lease"
     id: int
     ticket: int | None
     generation: int
@@ -226,9 +226,9 @@ class LeaseRow(_Numbered):
     warned_at: float | None = None
     reclaim_at: float | None = None
     warn_kind: str = ""
-    warn_why: str = ""
-    stays: int = 0
-    stay_until: float | None = None
+    warn_reason: str = ""
+    keepalives: int = 0
+    keepalive_until: float | None = None
     warn_by: str = ""
     purpose: str = Purpose.SERVER
     slices: tuple[int, ...] = ()
@@ -250,7 +250,7 @@ class LeaseRow(_Numbered):
             warned_at=None,
             reclaim_at=None,
             warn_kind="",
-            warn_why="",
+            warn_reason="",
             warn_by="",
         )
 
@@ -280,7 +280,7 @@ class ReservationRow(_Numbered):
         message: the same in words, or why it was cancelled.
     """
 
-    what: ClassVar[str] = "reservation"
+    kind: ClassVar[str] = "reservation"
     id: int
     course: str
     shape: str
@@ -315,7 +315,7 @@ class MessageRow(_Numbered):
         state: ``open`` or ``over``.
     """
 
-    what: ClassVar[str] = "note"
+    kind: ClassVar[str] = "message"
     id: int
     at: float
     by: str
@@ -343,18 +343,18 @@ class LayoutRow(_Numbered):
     Attributes:
         name: by which people call it; one live layout has it.
         course: whose slices they are while it is in force; empty: everybody's.
-        cuts: the profiles of each GPU, by its UUID; JSON.
+        partitions: the profiles of each GPU, by its UUID; JSON.
         times: when; JSON; an empty list for always.
         state: planned, in-force, over, removed, replaced, refused.  Decisions go by the clock: the
             state is what was noted of it last.
         message: why it was applied, removed, replaced or refused.
     """
 
-    what: ClassVar[str] = "layout"
+    kind: ClassVar[str] = "layout"
     id: int
     name: str
     course: str
-    cuts: str
+    partitions: str
     times: str
     made_by: str
     made_at: float

@@ -39,14 +39,14 @@ class LeaseFacts:
         held_since: when its server was attached.
         warning: what it is warned about; None if it is not.
         reclaim_at: when that warning ends.
-        stay_until: until when "I am still here" counts.
+        keepalive_until: until when "I am still here" counts.
         is_borrow: whether measurements borrowed it: it ends with them, and nobody is warned.
     """
 
     held_since: float
     warning: WarningKind | None = None
     reclaim_at: float | None = None
-    stay_until: float | None = None
+    keepalive_until: float | None = None
     is_borrow: bool = False
 
 
@@ -158,7 +158,7 @@ def _by_use(
     idle = f"Nothing has happened on it for {in_words(judged.idle_s)}"
     if judged.empty_s is not None:
         idle = f"Nothing has run on the slice itself for {in_words(judged.empty_s)}"
-    if lease.stay_until is not None and now < lease.stay_until and not is_warned:
+    if lease.keepalive_until is not None and now < lease.keepalive_until and not is_warned:
         return _keep(f"{idle}, but somebody said to be still there.")
     if judged.idle_s < limit_s:
         return _keep(f"{idle}; the limit is {in_words(limit_s)}.")

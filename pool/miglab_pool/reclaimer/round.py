@@ -184,7 +184,7 @@ class Reclaimer:
             held_since=case.held_since,
             warning=warning.kind if warning else None,
             reclaim_at=warning.reclaim_at if warning else None,
-            stay_until=case.stay_until,
+            keepalive_until=case.keepalive_until,
             is_borrow=lease.purpose is Purpose.BORROW,
         )
         ends = ends_of(lease.course, case.held_since, lease.ends_at, rules.closings, case.makes_way)
@@ -230,7 +230,7 @@ class Reclaimer:
             if lease.warning is not None:
                 pool.leases.end_warning(lease.id, BY, "the reclaimer does not act any more")
             return
-        if verdict.has_worked and case.stays:
+        if verdict.has_worked and case.keepalives:
             pool.leases.worked(lease.id)
         if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
             pool.leases.release(lease.id, BY, verdict.reason)
@@ -300,6 +300,6 @@ class Reclaimer:
             kind=verdict.kind,
             reason=verdict.reason,
             figures=dict(verdict.figures),
-            keepalives=case.stays,
+            keepalives=case.keepalives,
             warning=lease.warning,
         )

@@ -21,7 +21,7 @@ DONE = {
     "change": "changed it",
     "pause": "paused it",
     "resume": "resumed it",
-    "stay": "is still there",
+    "keepalive": "is still there",
     "refused": "was refused a change of it",
 }
 
@@ -32,7 +32,7 @@ class Step:
 
     at: float
     by: str
-    act: str
+    action: str
     to_state: str
     reason: str
 
@@ -42,7 +42,7 @@ class Step:
         return cls(
             at=float(str(row["at"])),
             by=str(row["by"]),
-            act=str(row["act"]),
+            action=str(row["action"]),
             to_state=str(row["to_state"]),
             reason=str(row["reason"]),
         )
@@ -72,9 +72,9 @@ def told(step: Step | None, now: float) -> str:
     if step is None:
         return ""
     why = f" (“{step.reason}”)" if step.reason else ""
-    return f"{called(step.by)} {did(step.act, step.to_state)} {ago(now - step.at)}{why}"
+    return f"{called(step.by)} {did(step.action, step.to_state)} {ago(now - step.at)}{why}"
 
 
-def did(act: str, to_state: str) -> str:
+def did(action: str, to_state: str) -> str:
     """What was done to something, as a verb with "it"."""
-    return DONE.get(act) or (f"made it {to_state}" if to_state else "changed it")
+    return DONE.get(action) or (f"made it {to_state}" if to_state else "changed it")

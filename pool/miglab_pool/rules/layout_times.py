@@ -97,7 +97,7 @@ def times_of(text: str) -> tuple[LayoutTime, ...]:
 def planned(row: LayoutRow) -> Planned:
     """The row's layout."""
     rules = tuple(map(schedule_of, times_of(row.times)))
-    return Planned(row.id, row.name, row.course, _CUTS.validate_json(row.cuts), rules)
+    return Planned(row.id, row.name, row.course, _CUTS.validate_json(row.partitions), rules)
 
 
 def schedule_of(time: LayoutTime) -> Schedule:

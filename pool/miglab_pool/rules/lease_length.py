@@ -90,4 +90,4 @@ def frees_at(settings: PoolSettings, lease: LeaseRow) -> float:
 
 def keepalives_left(settings: PoolSettings, lease: LeaseRow) -> int:
     """How often "I am still here" still counts."""
-    return max(0, settings.reclaim.keepalives - lease.stays)
+    return max(0, settings.reclaim.keepalives - lease.keepalives)

@@ -24,7 +24,7 @@ FIXED_ENDS = frozenset({WarningKind.CLASS_END, WarningKind.MAINTENANCE})
 
 def label(row: Row) -> str:
     """What a thing is called where a sentence begins."""
-    return f"GPU {row.idx}" if isinstance(row, GpuRow) else f"{row.what.capitalize()} {row.id}"
+    return f"GPU {row.idx}" if isinstance(row, GpuRow) else f"{row.kind.capitalize()} {row.id}"
 
 
 def status_of(row: Row) -> str:
@@ -37,20 +37,20 @@ def status_of(row: Row) -> str:
     return row.state
 
 
-def is_as_seen(row: Row, seen: str | None) -> bool:
+def is_as_expected(row: Row, expected: str | None) -> bool:
     """Whether it still stands as somebody saw it; who saw nothing in particular is content."""
-    if seen is None:
+    if expected is None:
         return True
-    if seen.isdecimal() and isinstance(row, SliceRow | LeaseRow):
-        return int(seen) == row.generation
-    return seen == status_of(row)
+    if expected.isdecimal() and isinstance(row, SliceRow | LeaseRow):
+        return int(expected) == row.generation
+    return expected == status_of(row)
 
 
-def changed(row: Row, seen: str | None, told: str) -> Refused:
+def changed(row: Row, expected: str | None, told: str) -> Refused:
     """It stands otherwise than was seen; ``told`` says who did what."""
     by = f": {told}" if told else ""
     now = status_of(row)
-    how = f"is {now} now, not {seen}" if seen != now else "is another by now"
+    how = f"is {now} now, not {expected}" if expected != now else "is another by now"
     said = f"{label(row)} {how}{by}. Nothing was done: look again, then decide."
     return Refused("changed-meanwhile", said)
 
@@ -103,7 +103,7 @@ def undrained(row: Place, told: str) -> Place:
 def set_aside(row: SliceRow, why: str, told: str) -> SliceRow:
     """A slice that nobody holds is set aside, as it is, until a person has it tried again."""
     if row.state == SliceState.QUARANTINED:
-        raise _done_already(row, f"is set aside already: {told or row.why}")
+        raise _done_already(row, f"is set aside already: {told or row.reason}")
     if row.state == SliceState.FOREIGN:
         raise _done_already(row, "is foreign: miglab never gives it to anybody")
     if row.lease is not None:
@@ -117,7 +117,7 @@ def set_aside(row: SliceRow, why: str, told: str) -> SliceRow:
             "still-held",
             f"{label(row)} is {row.state}: the driver is at work on it. Try again in a moment.",
         )
-    return replace(row, state=SliceState.QUARANTINED, why=why)
+    return replace(row, state=SliceState.QUARANTINED, reason=why)
 
 
 def check_is(row: SliceRow, state: SliceState, reason: str) -> None:
@@ -156,7 +156,7 @@ def reclaimed(row: LeaseRow, by: str, why: str, warning_s: float, at: float) -> 
         warned_at=at,
         reclaim_at=until,
         warn_kind=WarningKind.STAFF.value,
-        warn_why=asked_back(by, why),
+        warn_reason=asked_back(by, why),
         warn_by=by,
     )
 
@@ -180,11 +180,11 @@ def given_time(row: LeaseRow, by_s: float, at: float, keepalive_s: float) -> Lea
     if row.state not in IN_USE:
         raise Refused("no-extension", f"{label(row)} is {row.state}; there is no more to it.")
     if row.warn_kind in FIXED_ENDS:
-        raise Refused("no-extension", f"An extension does not put this end off: {row.warn_why}")
+        raise Refused("no-extension", f"An extension does not put this end off: {row.warn_reason}")
     if row.ends_at is None and row.state != LeaseState.WARNED:
         raise Refused("no-extension", f"{label(row)} has no end: there is nothing to extend.")
     if row.state == LeaseState.WARNED:
-        row = replace(row.without_warning(), stay_until=at + keepalive_s)
+        row = replace(row.without_warning(), keepalive_until=at + keepalive_s)
     return row if row.ends_at is None else replace(row, ends_at=max(row.ends_at, at) + by_s)
 
 

@@ -80,10 +80,10 @@ def _overlaps(store: Store) -> Iterator[str]:
 def _reasons(store: Store) -> Iterator[str]:
     """5: whatever is refused, set aside or taken back says why."""
     for row in store.state.slices.values():
-        if row.state in (SliceState.QUARANTINED, SliceState.FOREIGN) and not row.why:
+        if row.state in (SliceState.QUARANTINED, SliceState.FOREIGN) and not row.reason:
             yield f"5: slice {row.id} is {row.state}, and does not say why"
     for gpu in store.state.gpus.values():
-        if gpu.state != "ok" and not gpu.why:
+        if gpu.state != "ok" and not gpu.reason:
             yield f"5: GPU {gpu.uuid} is {gpu.state}, and does not say why"
     for ticket in store.state.tickets.values():
         if ticket.state in (TicketState.OFFERED, TicketState.TAKEN) and ticket.lease is None:
@@ -104,7 +104,12 @@ def _warnings(store: Store) -> Iterator[str]:
     """5: a lease says that it is warned, when and why, exactly while it is."""
     for lease in store.state.leases.values():
         is_warned = lease.state == LeaseState.WARNED
-        said = (lease.warned_at, lease.reclaim_at, lease.warn_kind or None, lease.warn_why or None)
+        said = (
+            lease.warned_at,
+            lease.reclaim_at,
+            lease.warn_kind or None,
+            lease.warn_reason or None,
+        )
         if is_warned and None in said:
             yield f"5: lease {lease.id} is warned, and does not say when and why"
         if lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING) and any(said):

@@ -260,5 +260,5 @@ class Store:
     ) -> None:
         """Note how a GPU is; what is so already costs nothing."""
         row = self.state.gpus.get(gpu)
-        if row is not None and (row.state, row.why) != (state, why):
-            tx.put(replace(row, state=state, why=why), by, why)
+        if row is not None and (row.state, row.reason) != (state, why):
+            tx.put(replace(row, state=state, reason=why), by, why)

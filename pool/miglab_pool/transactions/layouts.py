@@ -68,7 +68,7 @@ def apply(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") 
         why = None
         try:
             cuts = [cuts_text(one.gpus) for one in resolved(store.view(tx.at), asked)]
-            rows = [replace(row, cuts=cut) for row, cut in zip(rows, cuts, strict=True)]
+            rows = [replace(row, partitions=cut) for row, cut in zip(rows, cuts, strict=True)]
             check_together(store.view(tx.at), rows)
         except Refused as error:
             why = error
@@ -76,7 +76,7 @@ def apply(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") 
         else:
             _replace(store, tx, rows, by)
         for row in rows:
-            tx.put(row, by, row.message or in_words(row), act="cut")
+            tx.put(row, by, row.message or in_words(row), action="cut")
         if why is None:
             _retire(store, tx, by)
             note_phases(store, tx)
@@ -90,7 +90,7 @@ def _row(store: Store, tx: Transaction, asked: LayoutSpec, by: str, reason: str)
         id=store.ledger.new_id("layout"),
         name=asked.name,
         course=asked.course,
-        cuts=cuts_text(asked.gpus),
+        partitions=cuts_text(asked.gpus),
         times=times_text(asked.when),
         made_by=by,
         made_at=tx.at,
@@ -113,7 +113,7 @@ def _retire(store: Store, tx: Transaction, by: str) -> None:
 
 
 def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, why: str) -> None:
-    tx.put(replace(row, state=state, message=why), by, why, act="cut")
+    tx.put(replace(row, state=state, message=why), by, why, action="cut")
 
 
 def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
@@ -131,7 +131,7 @@ def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
             layout_conflicts.check(view, view.plans, after)
         except Refused as error:
             why = error
-            tx.note(row, by, f"not removed: {error.message}", "refused")
+            tx.record(row, by, f"not removed: {error.message}", "refused")
         else:
             _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
             note_phases(store, tx)

@@ -41,7 +41,7 @@ def attach(store: Store, number: int, generation: int, holder: str, ledger: str 
         if why is None:
             lease = _attached(store, tx, lease, holder)
         else:
-            tx.note(lease, "spawner", f"attach of {holder} refused: {why}")
+            tx.record(lease, "spawner", f"attach of {holder} refused: {why}")
     if why is not None:
         raise why
     return lease
@@ -138,11 +138,11 @@ def extend(store: Store, number: int, by_s: float, by: str) -> LeaseRow:
         ends_at = max(lease.ends_at, tx.at) + by_s
         if lease.state == LeaseState.WARNED:
             lease = replace(
-                lease.without_warning(), stay_until=tx.at + store.settings.reclaim.keepalive_s
+                lease.without_warning(), keepalive_until=tx.at + store.settings.reclaim.keepalive_s
             )
         lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
         tx.put(lease, by, "extended")
-        tx.note(lease, by, f"extended by {by_s:.0f} s", "extend")
+        tx.record(lease, by, f"extended by {by_s:.0f} s", "extend")
     return lease
 
 
@@ -151,7 +151,7 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state}; there is no more to it.")
     if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
-        why = f"That does not put this end off: {lease.warn_why} Save your work in time."
+        why = f"That does not put this end off: {lease.warn_reason} Save your work in time."
         raise Refused("no-extension", why)
     if lease.is_borrow:
         why = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
@@ -188,23 +188,23 @@ def release(
 
 
 def release_in(
-    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
+    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, action: str = ""
 ) -> LeaseRow:
     """As `release`, as part of a transaction; ``act``: what a person did, see `Transaction.put`."""
     if lease.state == LeaseState.GRANTED:
-        lease = withdraw(store, tx, lease, LeaseState.RELEASED, by, reason or "released", act)
+        lease = withdraw(store, tx, lease, LeaseState.RELEASED, by, reason or "released", action)
         _end_ticket(store, tx, lease, by)
     elif lease.is_live and lease.state != LeaseState.RELEASING:
-        lease = start_release(store, tx, lease, by, reason, act)
+        lease = start_release(store, tx, lease, by, reason, action)
     return lease
 
 
 def start_release(
-    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, act: str = ""
+    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, action: str = ""
 ) -> LeaseRow:
     """Wait for the holder's end."""
     lease = replace(lease, state=LeaseState.RELEASING, releasing_at=tx.at, reason=reason)
-    tx.put(lease, by, reason, act)
+    tx.put(lease, by, reason, action)
     return lease
 
 
@@ -224,7 +224,7 @@ def withdraw(
     state: LeaseState,
     by: str,
     reason: str,
-    act: str = "",
+    action: str = "",
 ) -> LeaseRow:
     """End a lease that nothing was ever attached to: its slices were never used."""
     assert lease.state in NEVER_USED and not lease.holder
@@ -237,7 +237,7 @@ def withdraw(
         if row.profile == FULL:
             scrub(tx, replace(row, lease=None, course=""), reason, remake=False)
     lease = replace(lease, state=state, ended_at=tx.at, reason=reason)
-    tx.put(lease, by, reason, act)
+    tx.put(lease, by, reason, action)
     return lease
 
 

@@ -34,7 +34,7 @@ def send(store: Store, asked: MessageRequest, by: str) -> MessageRow:
                 429,
             )
         row = MessageRow(
-            id=store.ledger.new_id("note"),
+            id=store.ledger.new_id("message"),
             at=tx.at,
             by=by,
             to_user=asked.to_user,

@@ -70,9 +70,9 @@ def change(
         row, why = _judged(store.view(tx.at), row, asked)
         if why is None:
             tx.put(row, by)
-            tx.note(row, by, row.message or in_words(row), "change")
+            tx.record(row, by, row.message or in_words(row), "change")
         else:
-            tx.note(before, by, f"not changed: {why.message}", "refused")
+            tx.record(before, by, f"not changed: {why.message}", "refused")
     if why is not None:
         raise why
     return row

@@ -38,7 +38,7 @@ def next_generation(store: Store, tx: Transaction, gpu: str) -> int:
 
 
 def scrub(
-    tx: Transaction, row: SliceRow, reason: str, *, remake: bool, by: str = "pool", act: str = ""
+    tx: Transaction, row: SliceRow, reason: str, *, remake: bool, by: str = "pool", action: str = ""
 ) -> None:
     """Announce the destruction of a slice: from here on it is nobody's.
 
@@ -53,9 +53,9 @@ def scrub(
         retry_at=0.0,
         lost=False,
         remake=remake and row.profile != FULL,
-        why=reason,
+        reason=reason,
     )
-    tx.put(row, by, reason, act)
+    tx.put(row, by, reason, action)
 
 
 def is_in_the_way(store: Store, row: SliceRow) -> bool:

@@ -10,7 +10,7 @@ from miglab_pool.rules import staff_actions
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import slices
 from miglab_pool.transactions.staff_common import (
-    check_seen,
+    check_expected,
     find_gpu,
     find_slice,
     last_told,
@@ -18,58 +18,62 @@ from miglab_pool.transactions.staff_common import (
 )
 
 
-def drain_gpu(store: Store, uuid: str, why: str, by: str, seen: str | None = None) -> GpuRow:
+def drain_gpu(store: Store, uuid: str, why: str, by: str, expected: str | None = None) -> GpuRow:
     """No new lease on this GPU."""
     with store.write(durable=True) as tx:
         row = find_gpu(store, uuid)
-        check_seen(store, row, seen)
+        check_expected(store, row, expected)
         after = staff_actions.drained(row, why, last_told(store, row))
         return record(store, tx, row, after, by, why, "drain")
 
 
-def undrain_gpu(store: Store, uuid: str, why: str, by: str, seen: str | None = None) -> GpuRow:
+def undrain_gpu(store: Store, uuid: str, why: str, by: str, expected: str | None = None) -> GpuRow:
     """The GPU takes leases again."""
     with store.write(durable=True) as tx:
         row = find_gpu(store, uuid)
-        check_seen(store, row, seen)
+        check_expected(store, row, expected)
         after = staff_actions.undrained(row, last_told(store, row))
         return record(store, tx, row, after, by, why, "undrain")
 
 
-def drain_slice(store: Store, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:
+def drain_slice(
+    store: Store, number: int, why: str, by: str, expected: str | None = None
+) -> SliceRow:
     """No new lease on this slice, nor on what is made anew in its place."""
     with store.write(durable=True) as tx:
-        row = find_slice(store, number, seen)
+        row = find_slice(store, number, expected)
         after = staff_actions.drained(row, why, last_told(store, row))
         return record(store, tx, row, after, by, why, "drain")
 
 
 def undrain_slice(
-    store: Store, number: int, why: str, by: str, seen: str | None = None
+    store: Store, number: int, why: str, by: str, expected: str | None = None
 ) -> SliceRow:
     """The slice's place takes leases again."""
     with store.write(durable=True) as tx:
-        row = find_slice(store, number, seen)
+        row = find_slice(store, number, expected)
         after = staff_actions.undrained(row, last_told(store, row))
         return record(store, tx, row, after, by, why, "undrain")
 
 
-def set_aside(store: Store, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:
+def set_aside(
+    store: Store, number: int, why: str, by: str, expected: str | None = None
+) -> SliceRow:
     """Nobody gets it, and nothing touches it, until `clear`."""
     with store.write(durable=True) as tx:
-        row = find_slice(store, number, seen)
+        row = find_slice(store, number, expected)
         after = staff_actions.set_aside(row, why, last_told(store, row))
         return record(store, tx, row, after, by, why, "quarantine")
 
 
-def clear(store: Store, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:
+def clear(store: Store, number: int, why: str, by: str, expected: str | None = None) -> SliceRow:
     """Announce another try at destroying what is set aside."""
-    return _scrub(store, number, SliceState.QUARANTINED, why, by, seen)
+    return _scrub(store, number, SliceState.QUARANTINED, why, by, expected)
 
 
-def adopt(store: Store, number: int, why: str, by: str, seen: str | None = None) -> SliceRow:
+def adopt(store: Store, number: int, why: str, by: str, expected: str | None = None) -> SliceRow:
     """Announce the destruction of what miglab did not make."""
-    return _scrub(store, number, SliceState.FOREIGN, why, by, seen)
+    return _scrub(store, number, SliceState.FOREIGN, why, by, expected)
 
 
 OF = {
@@ -79,11 +83,11 @@ OF = {
 
 
 def _scrub(
-    store: Store, number: int, state: SliceState, why: str, by: str, seen: str | None
+    store: Store, number: int, state: SliceState, why: str, by: str, expected: str | None
 ) -> SliceRow:
-    act, reason = OF[state]
+    action, reason = OF[state]
     with store.write(durable=True) as tx:
-        row = find_slice(store, number, seen, reason)
+        row = find_slice(store, number, expected, reason)
         staff_actions.check_is(row, state, reason)
-        slices.scrub(tx, row, why or f"by hand, by {by}", remake=False, by=by, act=act)
+        slices.scrub(tx, row, why or f"by hand, by {by}", remake=False, by=by, action=action)
         return store.state.slices[number]

@@ -46,11 +46,11 @@ def warn(store: Store, number: int, kind: WarningKind, reason: str, reclaim_at: 
             warned_at=tx.at,
             reclaim_at=max(reclaim_at, tx.at),
             warn_kind=kind.value,
-            warn_why=reason,
+            warn_reason=reason,
         )
         tx.put(warned, "reclaimer", reason)
         if gives_way:
-            tx.note(warned, "reclaimer", f"warned anew: {reason}")
+            tx.record(warned, "reclaimer", f"warned anew: {reason}")
     return warned
 
 
@@ -71,7 +71,7 @@ def put_off(store: Store, number: int, reclaim_at: float, reason: str) -> LeaseR
         if lease.state == LeaseState.WARNED and lease.reclaim_at != reclaim_at:
             lease = replace(lease, reclaim_at=reclaim_at)
             tx.put(lease)
-            tx.note(lease, "reclaimer", reason)
+            tx.record(lease, "reclaimer", reason)
     return lease
 
 
@@ -91,10 +91,10 @@ def bring_forward(store: Store, number: int, reclaim_at: float, reason: str) -> 
         is_staffs = lease.state == LeaseState.WARNED and lease.warn_kind == WarningKind.STAFF
         until = lease.reclaim_at if is_staffs else None
         if until is not None and reclaim_at < until:
-            why = f"Sooner than said before: {reason} {lease.warn_why}"
-            lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_why=why)
+            why = f"Sooner than said before: {reason} {lease.warn_reason}"
+            lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_reason=why)
             tx.put(lease)
-            tx.note(lease, "reclaimer", f"ends sooner: {reason}")
+            tx.record(lease, "reclaimer", f"ends sooner: {reason}")
     return lease
 
 
@@ -108,11 +108,13 @@ def stay(store: Store, number: int, by: str) -> LeaseRow:
         lease = leases.find(store, number)
         why = _why_no_stay(store, lease)
         if why is not None:
-            tx.note(lease, by, f"still here: {why.message}", "refused")
+            tx.record(lease, by, f"still here: {why.message}", "refused")
         elif lease.state == LeaseState.WARNED:
             until = tx.at + store.settings.reclaim.keepalive_s
-            lease = replace(lease.without_warning(), stays=lease.stays + 1, stay_until=until)
-            tx.put(lease, by, "I am still here", act="stay")
+            lease = replace(
+                lease.without_warning(), keepalives=lease.keepalives + 1, keepalive_until=until
+            )
+            tx.put(lease, by, "I am still here", action="keepalive")
     if why is not None:
         raise why
     return lease
@@ -122,20 +124,20 @@ def worked(store: Store, number: int) -> None:
     """Work was seen: "I am still here" counts anew."""
     with store.write() as tx:
         lease = store.state.leases.get(number)
-        if lease is not None and (lease.stays or lease.stay_until is not None):
-            tx.put(replace(lease, stays=0, stay_until=None))
+        if lease is not None and (lease.keepalives or lease.keepalive_until is not None):
+            tx.put(replace(lease, keepalives=0, keepalive_until=None))
 
 
 def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     if lease.state != LeaseState.WARNED:
         return None
     if lease.warn_kind != WarningKind.IDLE:
-        why = f"That does not put this end off: {lease.warn_why} Save your work in time."
+        why = f"That does not put this end off: {lease.warn_reason} Save your work in time."
         return Refused("no-keepalive", why)
     if keepalives_left(store.settings, lease):
         return None
     return Refused(
         "no-keepalive",
-        f"You have said so {lease.stays} times, and nothing has run since. "
+        f"You have said so {lease.keepalives} times, and nothing has run since. "
         "Run something on the slice, or save your work: somebody else may need it.",
     )

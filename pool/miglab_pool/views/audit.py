@@ -12,13 +12,10 @@ from miglab_pool.ledger.reading import reading
 from miglab_pool.ledger.tables import transitions
 
 LIMIT_MAX = 1000
-BY_HAND = transitions.c.act != literal_column(
+BY_HAND = transitions.c.action != literal_column(
     "''"
 )  # not every SQLite looks into a parameter for it
-COLUMNS = tuple(
-    transitions.c.act.label(name) if name == "action" else transitions.c[name]
-    for name in AuditEntry.model_fields
-)
+COLUMNS = tuple(transitions.c[name] for name in AuditEntry.model_fields)
 
 
 @dataclass(frozen=True)
@@ -29,9 +26,9 @@ class Question:
         since: not before; seconds since the epoch.
         until: before.
         before: only what is older than the entry of this id.
-        by: whose acts, as the ledger names them or by the bare name.
-        what: the kind of thing.
-        thing: which one.
+        by: whose actions, as the ledger names them or by the bare name.
+        kind: gpu, slice, lease …
+        target: which one.
         courses: only what belongs to one of these.
         is_all: also what nobody did by hand, and what students did in their own servers.
         limit: the newest so many.
@@ -41,8 +38,8 @@ class Question:
     until: float | None = None
     before: int | None = None
     by: str | None = None
-    what: str | None = None
-    thing: str | None = None
+    kind: str | None = None
+    target: str | None = None
     courses: Collection[str] | None = None
     is_all: bool = False
     limit: int = 100
@@ -65,10 +62,10 @@ def query(asked: Question) -> Select[Any]:
         names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
         servers = columns.by.startswith(f"server:{asked.by}/", autoescape=True)
         wanted.append(columns.by.in_(names) | servers)
-    if asked.what is not None:
-        wanted.append(columns.what == asked.what)
-    if asked.thing is not None:
-        wanted.append(columns.thing == asked.thing)
+    if asked.kind is not None:
+        wanted.append(columns.kind == asked.kind)
+    if asked.target is not None:
+        wanted.append(columns.target == asked.target)
     if asked.courses is not None:
         wanted.append(columns.course.in_(sorted(asked.courses)))
     return found.where(*wanted)

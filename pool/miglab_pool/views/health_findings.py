@@ -130,10 +130,10 @@ def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
     for gpu in snapshot.gpus:
         if gpu.state != "ok":
             do = GPU_IS_LOST if gpu.state == GPU_LOST else "see the driver's messages"
-            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.why}", do)
+            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.reason}", do)
         for item in gpu.slices:
             name = f"slice {item.slice_id}"
-            found = f"{item.profile} on GPU {gpu.index}: {item.why}"
+            found = f"{item.profile} on GPU {gpu.index}: {item.reason}"
             if item.state is SliceState.QUARANTINED:
                 yield wrong(
                     name,

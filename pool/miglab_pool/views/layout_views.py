@@ -139,7 +139,7 @@ def _latest(view: PoolView, ends: Sequence[float | None]) -> float | None:
 def _blocked(gpu: GpuSnapshot, todo: Change) -> Iterable[str]:
     row = gpu.row
     if row.state != GPU_OK:
-        yield f"the GPU is {row.state}: {row.why}"
+        yield f"the GPU is {row.state}: {row.reason}"
     elif row.draining and not todo.is_done:
         yield f"the GPU is drained: {row.draining}"
     elif gpu.facts.has_lost:

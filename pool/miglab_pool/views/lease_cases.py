@@ -21,15 +21,15 @@ class Case:
     Attributes:
         lease: with its slices, their memory and processes as last read.
         held_since: when its server was attached, seconds since the epoch.
-        stays: how often "I am still here" was said since work was last seen.
-        stay_until: until when the last of these counts.
+        keepalives: how often "I am still here" was said since work was last seen.
+        keepalive_until: until when the last of these counts.
         makes_way: its end, if the class it was drawn for is over and others need its place.
     """
 
     lease: LeaseView
     held_since: float
-    stays: int
-    stay_until: float | None
+    keepalives: int
+    keepalive_until: float | None
     makes_way: MakesWay | None = None
 
     @property
@@ -63,8 +63,8 @@ def cases(view: PoolView) -> list[Case]:
         Case(
             pool_views.lease_view(view, row, others_wait=others_waiting(view, row)),
             row.attached_at or row.granted_at,
-            row.stays,
-            row.stay_until,
+            row.keepalives,
+            row.keepalive_until,
             makes_way=ends.get(row.id),
         )
         for row in view.leases.values()

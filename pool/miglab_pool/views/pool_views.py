@@ -51,7 +51,7 @@ def _slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) -> Slic
         server=lease.server if lease else None,
         course=lease.course if lease else None,
         ends_at=lease.ends_at if lease else None,
-        why=row.why,
+        reason=row.reason,
         draining=row.draining,
         blocks_layout=blocks_layout,
     )
@@ -70,7 +70,7 @@ def gpu_view(gpu: GpuSnapshot) -> GpuView:
         memory_mib=row.memory_mib,
         mig=row.mig,
         state=row.state,
-        why=row.why or _why_not_now(gpu),
+        reason=row.reason or _why_not_now(gpu),
         draining=row.draining,
         course=gpu.course,
         layout=gpu.layout.name if gpu.layout else "",
@@ -183,7 +183,7 @@ def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
     return LeaseWarning(
         at=row.warned_at,
         reclaim_at=row.reclaim_at,
-        reason=row.warn_why,
+        reason=row.warn_reason,
         kind=WarningKind(row.warn_kind),
         keepalives_left=keepalives_left(view.settings, row),
     )

@@ -85,13 +85,13 @@ def _reclaims(
     by_others = (
         (moves.by == RECLAIMER)
         | ((moves.by == POOL) & (leases.ends_at <= moves.at))
-        | (moves.act == TAKEN_BACK)
+        | (moves.action == TAKEN_BACK)
         | (leases.warn_kind == WarningKind.STAFF.value)
     )
     query = (
         select(moves.at, leases.user, leases.course, leases.shape)
-        .join(tables.leases, leases.id == cast(moves.thing, Integer))
-        .where(moves.what == "lease", moves.to_state == "releasing", by_others)
+        .join(tables.leases, leases.id == cast(moves.target, Integer))
+        .where(moves.kind == "lease", moves.to_state == "releasing", by_others)
         .where(moves.at >= since, moves.at < until, _is_of(leases, courses))
     )
     for at, user, course, shape in connection.execute(query):
@@ -104,8 +104,8 @@ def _refusals(
     moves, tickets = tables.transitions.c, tables.tickets.c
     query = (
         select(moves.at, tickets.user, tickets.course, tickets.shape)
-        .join(tables.tickets, tickets.id == cast(moves.thing, Integer))
-        .where(moves.what == "ticket", moves.to_state == "refused")
+        .join(tables.tickets, tickets.id == cast(moves.target, Integer))
+        .where(moves.kind == "ticket", moves.to_state == "refused")
         .where(moves.at >= since, moves.at < until, _is_of(tickets, courses))
     )
     for at, user, course, shape in connection.execute(query):

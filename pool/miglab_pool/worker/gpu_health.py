@@ -32,7 +32,7 @@ def _note(worker: Worker, row: GpuRow, found: Sequence[str]) -> None:
     if found:
         with worker.store.write() as tx:
             for line in found:
-                tx.note(row, BY, line)
+                tx.record(row, BY, line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from miglab_pool.worker import gpu_health
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
-FOREIGN_WHY = "miglab did not make it; it stays untouched until an admin adopts it"
+FOREIGN_REASON = "miglab did not make it; it stays untouched until an admin adopts it"
 NO_NAME = "not known yet"
 UNLISTED = "it is not among the GPUs given to miglab any more"
 
@@ -38,14 +38,14 @@ class Finding:
     """Something reconcile found.
 
     Attributes:
-        what: ``gpu``, ``slice``, ``lease``, ``ticket`` or ``holder``.
-        thing: which one.
+        kind: ``gpu``, ``slice``, ``lease``, ``ticket`` or ``holder``.
+        target: which one.
         finding: what is or was wrong, in words.
         done: what was done about it; empty if it is somebody's turn.
     """
 
-    what: str
-    thing: str
+    kind: str
+    target: str
     finding: str
     done: str = ""
 
@@ -132,7 +132,7 @@ def _row_of(info: GpuInfo, known: GpuRow | None) -> GpuRow:
         sm_count=info.sm_count,
         mig=info.mig if info.mig is not None or known is None else known.mig,
         state=known.state if known else GPU_UNKNOWN,
-        why=known.why if known else "it was not looked at yet",
+        reason=known.reason if known else "it was not looked at yet",
         generation=known.generation if known else 0,
         course=known.course if known else "",
         draining=known.draining if known else "",
@@ -183,10 +183,10 @@ def _settle_present(
     worker: Worker, tx: Transaction, row: SliceRow, reading: SliceReading
 ) -> list[Finding]:
     """It is there.  Ours without a compute instance is half destroyed: nobody can use it."""
-    thing = str(row.id)
+    target = str(row.id)
     if row.state == SliceState.FREE and reading.ci_id is None:
         slices.scrub(tx, row, "half of it is gone", remake=True)
-        return [Finding("slice", thing, "it has no compute instance", "is made anew")]
+        return [Finding("slice", target, "it has no compute instance", "is made anew")]
     if row.state == SliceState.LEASED and reading.ci_id is None and not row.lost:
         return _settle_missing(worker, tx, row, is_half_there=True)
     return []
@@ -209,8 +209,8 @@ def _settle_missing(
         slices.scrub(tx, row, why, remake=False)
         tickets.back_in_line(worker.store, tx, lease, f"slice {row.id} is gone")
         return [Finding("slice", str(row.id), why, "its ticket waits on")]
-    tx.put(replace(row, lost=True, why=why), reason=why)
-    tx.note(row, "pool", why)
+    tx.put(replace(row, lost=True, reason=why), reason=why)
+    tx.record(row, "pool", why)
     _lose(worker, tx, lease)
     return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
 
@@ -240,7 +240,7 @@ def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Fin
         gi_id=reading.gi_id,
         ci_id=reading.ci_id,
         uuid=reading.uuid,
-        why=FOREIGN_WHY,
+        reason=FOREIGN_REASON,
     )
-    tx.put(row, reason=FOREIGN_WHY)
+    tx.put(row, reason=FOREIGN_REASON)
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")

@@ -275,7 +275,7 @@ def _create_failed_in(
     if row.profile != FULL and is_made:
         slices.scrub(tx, row, str(error), remake=False)
     elif row.is_live:
-        tx.put(replace(row, state=GONE, lease=None, why=str(error)), reason=str(error))
+        tx.put(replace(row, state=GONE, lease=None, reason=str(error)), reason=str(error))
     if row.profile != FULL or not isinstance(error, InUse):
         inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         if lease is not None:
@@ -313,7 +313,7 @@ def quarantine_claimed(worker: Worker) -> None:
                     f"{holder} uses it, of which this ledger does not know: end that container, "
                     f"then `miglab pool clear {row.id}`"
                 )
-                tx.put(replace(row, state=SliceState.QUARANTINED, why=why), reason=why)
+                tx.put(replace(row, state=SliceState.QUARANTINED, reason=why), reason=why)
 
 
 def _unmade(worker: Worker, row: SliceRow) -> None:
@@ -333,14 +333,14 @@ def _destroy_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
         pause_s = min(
             settings.tuning.retry_max_s, settings.tuning.retry_s * 2 ** min(row.attempts, 20)
         )
-        row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, why=str(error))
+        row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, reason=str(error))
         if not isinstance(error, InUse):
             inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         if row.attempts >= settings.tuning.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)
         tx.put(row, reason=str(error))
         if row.state == SliceState.SCRUBBING:
-            tx.note(row, "pool", f"destroy failed, attempt {row.attempts}: {error}")
+            tx.record(row, "pool", f"destroy failed, attempt {row.attempts}: {error}")
         tickets.drop_blocked(worker.store, tx, row.gpu)
 
 
@@ -420,7 +420,7 @@ def _end_abandoned(worker: Worker, lease: LeaseRow) -> Liveness:
     """End the lease's own holder, which the hub has said for a while that it does not have."""
     why = "it is borrowed" if lease.is_borrow else "the hub has no such server"
     with worker.store.write(durable=True) as tx:
-        tx.note(lease, "pool", f"{why}: the pool ends {lease.holder} itself")
+        tx.record(lease, "pool", f"{why}: the pool ends {lease.holder} itself")
     return Liveness.GONE if worker.holders.end(lease.holder) else Liveness.ALIVE
 
 

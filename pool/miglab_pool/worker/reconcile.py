@@ -102,7 +102,7 @@ def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
         return _attach_again(worker, lease, stray) if stray.is_running else []
     is_gone = worker.holders.remove(stray.holder, force=True)
     with worker.store.write() as tx:
-        tx.note(lease, "pool", f"left-over {stray.holder} removed: {is_gone}")
+        tx.record(lease, "pool", f"left-over {stray.holder} removed: {is_gone}")
     done = "removed" if is_gone else ""
     what = f"it is left over from lease {lease.id}, which is {lease.state}"
     return [Finding("holder", stray.holder, what, done)]

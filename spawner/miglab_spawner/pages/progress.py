@@ -84,4 +84,4 @@ def _wait(ticket: TicketView) -> str:
         return f"{ticket.message} "
     if ticket.estimate is None:
         return ""
-    return f"The wait is likely to be {estimated_wait(ticket.estimate)} ({ticket.estimate.why}). "
+    return f"The wait is likely to be {estimated_wait(ticket.estimate)} ({ticket.estimate.basis}). "

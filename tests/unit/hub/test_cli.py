@@ -163,7 +163,7 @@ def test_what_the_reclaimer_thinks(service: Service, lab: Path) -> None:
         ("release 1 --reason over", ("POST", "/leases/1/release", {"reason": "over"})),
         ("extend 1 30", ("POST", "/leases/1/extend", {"by_s": 1800.0})),
         ("cancel 1", ("DELETE", "/tickets/1", None)),
-        ("pause Repairs", ("POST", "/pool/pause", {"why": "Repairs"})),
+        ("pause Repairs", ("POST", "/pool/pause", {"reason": "Repairs"})),
         ("resume", ("POST", "/pool/resume", None)),
         ("adopt 7", ("POST", "/slices/7/adopt", {"reason": ""})),
         ("clear 7", ("POST", "/slices/7/clear", {"reason": ""})),
@@ -285,8 +285,8 @@ def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
     service.contradictions = ["1: slice 3 has 2 live leases"]
     service.pool.gpu_state = "unknown"
     service.pool.slices = [
-        slice_view(1, 0, state=SliceState.QUARANTINED, why="in use"),
-        slice_view(2, 1, state=SliceState.FOREIGN, why="not ours"),
+        slice_view(1, 0, state=SliceState.QUARANTINED, reason="in use"),
+        slice_view(2, 1, state=SliceState.FOREIGN, reason="not ours"),
     ]
     said = findings(lab, 1)
     wrong = {one["what"]: one["do"] for one in said["findings"] if one["level"] == "WRONG"}

@@ -217,7 +217,7 @@ def test_audit_for_people_and_programs(
 ) -> None:
     """Only what is asked for is asked; a row each, the hostile defused; as JSON unchanged."""
     entry = {
-        "at": NOON, "by": "person:ilse", "action": "drain", "what": "gpu", "thing": "GPU-0",
+        "at": NOON, "by": "person:ilse", "action": "drain", "kind": "gpu", "target": "GPU-0",
         "from_state": "ok", "to_state": "ok", "reason": "[red]\x1b[2Jexam", "course": "ml",
     }  # fmt: skip
     answers: list[Any] = [[entry], [entry], []]

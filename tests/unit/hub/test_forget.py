@@ -80,8 +80,8 @@ def write_ledger(path: Path) -> None:
         tx.put(TICKET, by="server:ada/", reason="ada: enough")
         tx.put(replace(TICKET, id=2, user="bob", message="ada is his name as well"), by="spawner")
         tx.put(MESSAGE, by="person:instructor")
-        tx.note(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
-        tx.note(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
+        tx.record(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
+        tx.record(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
     ledger.close()
 
 
@@ -103,7 +103,7 @@ def test_everything_is_told(lab: Settings) -> None:
     assert [token["note"] for token in told["hub"]["tokens"]] == ["for my script"]
     kept = told["ledger"]
     assert [row["id"] for row in kept["tickets"]] == [1]
-    assert [row["text"] for row in kept["notes"]] == ["See me, ada"]
+    assert [row["text"] for row in kept["messages"]] == ["See me, ada"]
     assert {row["reason"] for row in kept["transitions"]} >= {"ada: enough", "moved by person:ada"}
     assert "person:adaline" not in {row["by"] for row in kept["transitions"]}
     assert told["home"]["bytes"] == len("mine")
@@ -181,7 +181,7 @@ def test_a_name_is_no_pattern(lab: Settings, user: str) -> None:
         tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")
     ledger.close()
     with people.opened(path) as file:
-        people.know(file, people.things_of(file, user))
+        people.know(file, people.targets_of(file, user))
         assert set(people.forget(file, user, "forgotten")) == {"tickets", "transitions"}
         assert people.kept_of(file, user).get("tickets") is None
         assert len(people.kept_of(file, "ada")["tickets"]) == 1

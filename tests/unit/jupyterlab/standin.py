@@ -86,7 +86,7 @@ def ticket_view(state: TicketState = TicketState.WAITING, **more: object) -> Tic
         "state": state, "created_at": NOW - 60,
     }  # fmt: skip
     if state is TicketState.WAITING:
-        estimate = WaitEstimate(low_s=300, likely_s=600, high_s=900, why="from 20 leases")
+        estimate = WaitEstimate(low_s=300, likely_s=600, high_s=900, basis="from 20 leases")
         values |= {"position": 2, "waiting": 5, "estimate": estimate, "expires_at": NOW + 120}
     if state is TicketState.OFFERED:
         values |= {"lease": 8, "expires_at": NOW + 300}

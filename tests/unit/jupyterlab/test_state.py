@@ -80,13 +80,13 @@ def test_a_slice_that_goes_keeps_its_reason():
         known(None, 100.0, ending),
     ):
         told = shown(gone, 100.0)
-        assert (told["state"], told["why"]) == ("gone", "the class is over")
+        assert (told["state"], told["reason"]) == ("gone", "the class is over")
 
 
 def test_a_lease_never_seen_is_gone_in_the_pools_words():
     """Without a reason of its own."""
     told = shown(known(None), 0.0)
-    assert (told["state"], told["why"]) == ("gone", "This server holds no GPU slice.")
+    assert (told["state"], told["reason"]) == ("gone", "This server holds no GPU slice.")
 
 
 def test_gone_outlives_a_warning():

@@ -32,7 +32,7 @@ def ledger(tmp_path: Path) -> Ledger:
             state="released", granted_at=LONG_AGO, slices=(),
         ))  # fmt: skip
         tx.put(replace(TICKET, id=3, state="waiting"))
-        tx.note(TICKET, "person:instructor", "in your favour", "next")
+        tx.record(TICKET, "person:instructor", "in your favour", "next")
     with made.write(LATELY, durable=True) as tx:
         tx.put(replace(TICKET, id=4, created_at=LATELY))
     return made
@@ -55,7 +55,7 @@ def test_what_is_old_moves(ledger: Ledger) -> None:
     assert move_old(ledger, NOW, 400, 1200) == 5
     assert archived(ledger, "tickets") == [1]
     assert sorted([*archived(ledger, "transitions"), *all_rows(ledger)]) == before
-    assert [row["act"] for row in ledger.history()] == ["", "next"]
+    assert [row["action"] for row in ledger.history()] == ["", "next"]
     assert ledger.find_ticket(2) and ledger.find_ticket(3) and not ledger.find_ticket(1)
     assert move_old(ledger, NOW, 400, 1200) == 0
 
@@ -65,6 +65,34 @@ def test_staffs_acts_have_an_age_of_their_own(ledger: Ledger) -> None:
     assert move_old(ledger, NOW, 0, 0) == 0
     assert not archive_of(ledger.path).exists()
     assert move_old(ledger, NOW, 0, 400) == 1
+
+
+def test_an_archive_of_before_is_read_and_goes_on(ledger: Ledger) -> None:
+    """Its columns and words get their new names with the next round; no row is lost."""
+    with closing(sqlite3.connect(archive_of(ledger.path))) as file, file:
+        file.execute(
+            "CREATE TABLE transitions (id, at, what, thing, from_state, to_state, by, reason,"
+            " course, act, UNIQUE (id, at))"
+        )
+        file.executemany(
+            "INSERT INTO transitions VALUES (?, 1.0, ?, '7', ?, ?, 'person:ina', '', '', ?)",
+            [
+                (101, "note", "", "shown", "message"),
+                (102, "reservation", "planned", "kept", ""),
+                (103, "lease", "warned", "running", "stay"),
+            ],
+        )
+    assert move_old(ledger, NOW, 400, 1200) > 0
+    with closing(sqlite3.connect(archive_of(ledger.path))) as file:
+        old = file.execute(
+            "SELECT kind, target, to_state, action FROM transitions WHERE id > 100 ORDER BY id"
+        )
+        assert old.fetchall() == [
+            ("message", "7", "shown", "message"),
+            ("reservation", "7", "reserved", ""),
+            ("lease", "7", "running", "keepalive"),
+        ]
+        assert file.execute("SELECT count(*) FROM transitions").fetchone()[0] > 3
 
 
 def test_no_number_comes_again(ledger: Ledger) -> None:

@@ -66,7 +66,7 @@ def test_ends_alone_bound_the_wait() -> None:
     found = estimate(scene(*[3000.0] * 6, 1200.0))
     assert found is not None
     assert (found.low_s, found.likely_s, found.high_s) == (0.0, 1200.0, 1200.0)
-    assert "is not known yet" in found.why
+    assert "is not known yet" in found.basis
 
 
 def test_extensions_put_the_bound_off() -> None:
@@ -106,7 +106,7 @@ def test_history_gives_a_range() -> None:
     found = estimate(scene(*[None] * 7, lately=KNOWN))
     assert found is not None
     assert 0 < found.low_s < found.likely_s < found.high_s
-    assert "50 leases" in found.why
+    assert "50 leases" in found.basis
     capped = estimate(scene(*[100.0] * 7, lately=KNOWN))
     assert capped is not None
     assert capped.high_s <= 100.0

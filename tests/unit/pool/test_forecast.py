@@ -79,7 +79,7 @@ def test_history_is_used(make_world: MakeWorld) -> None:
         world.run(f"student{n}")
     found = told(world, world.ask("ada").id)
     assert found is not None
-    assert "6 leases" in found.why
+    assert "6 leases" in found.basis
     assert 550 < found.low_s <= found.high_s < 910
 
 

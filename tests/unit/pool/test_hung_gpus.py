@@ -119,7 +119,7 @@ def test_a_gpu_that_hangs_holds_up_no_other(make_lab: MakeLab, function: str) ->
     lab.pool.reconcile()
     assert lab.at - began == LIMIT_S
     assert lab.states() == ["unknown", "ok"]
-    assert "has not come back for 20 s" in lab.pool.snapshot().gpus[0].why
+    assert "has not come back for 20 s" in lab.pool.snapshot().gpus[0].reason
     ticket = lab.pool.tickets.request(ask("ada"))
     lab.work()
     assert lab.pool.tickets.find(ticket.id).state == TicketState.OFFERED

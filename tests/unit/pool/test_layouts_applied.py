@@ -441,7 +441,7 @@ def test_from_the_lead_to_the_end(lab: World) -> None:
     week = 7 * 24 * 3600.0
     go_to(lab, week)
     assert made(lab) == {"1g.5gb": 7}
-    states = [row["to_state"] for row in lab.ledger.history("layout") if row["thing"] == "2"]
+    states = [row["to_state"] for row in lab.ledger.history("layout") if row["target"] == "2"]
     assert states[::-1] == ["planned", "in-force", "planned", "in-force"]
 
 

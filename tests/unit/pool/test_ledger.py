@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
 from miglab_pool.ledger.tables import metadata
 from miglab_pool.model.rows import TicketRow
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
+
+glossary = import_module("miglab_pool.ledger.migrations.versions.0010_glossary")
 
 
 def ticket(number: int, user: str = "ada") -> TicketRow:
@@ -219,9 +222,12 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, version: str) -> None:
     ledger = Ledger(path)
     now = _contents(ledger.connection, metadata)
     ledger.connection.rollback()
-    for name, rows in written.items():
-        assert len(rows) == len(now[name]) == 1, f"ROWS has no row for {name}"
-        assert rows[0].items() <= now[name][0].items()
+    for old, rows in written.items():
+        name = glossary.TABLES.get(old, old)
+        names = glossary.COLUMNS.get(old, {})
+        assert len(rows) == len(now[name]) == 1, f"ROWS has no row for {old}"
+        row = {names.get(column, column): value for column, value in rows[0].items()}
+        assert row.items() <= now[name][0].items()
     state = ledger.state
     assert (state.gpus["GPU-0"].draining, state.slices[5].draining) == ("", "")
     assert (state.tickets[7].user, state.tickets[7].next_at) == ("ada", None)
@@ -230,6 +236,33 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, version: str) -> None:
     assert state.pause_kind == ("staff" if version >= "0002" else None)
     assert sorted(state.reservations) == ([4] if version >= "0003" else [])
     assert [row.name for row in state.layouts.values()] == ["practical"] * (version >= "0006")
+    ledger.close()
+
+
+def test_the_words_of_before_are_those_of_the_glossary(path: Path) -> None:
+    """States, kinds and actions that have another name since are read by it."""
+    make_older(path, "0009")
+    noted = [
+        ("reservation", "4", "planned", "kept", ""),
+        ("note", "2", "", "shown", "message"),
+        ("lease", "6", "warned", "running", "stay"),
+    ]
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE reservations SET state = 'kept'")
+        connection.executemany(
+            "INSERT INTO transitions (at, what, thing, from_state, to_state, act, by, reason,"
+            " course) VALUES (9.0, ?, ?, ?, ?, ?, 'person:ina', '', 'vision')",
+            noted,
+        )
+    connection.close()
+    ledger = Ledger(path)
+    assert ledger.state.reservations[4].state == "reserved"
+    names = ("kind", "target", "from_state", "to_state", "action")
+    assert [tuple(one[name] for name in names) for one in reversed(ledger.history(limit=3))] == [
+        ("reservation", "4", "planned", "reserved", ""),
+        ("message", "2", "", "shown", "message"),
+        ("lease", "6", "warned", "running", "keepalive"),
+    ]
     ledger.close()
 
 
@@ -273,7 +306,7 @@ def test_what_people_did_before_is_in_the_audit(path: Path) -> None:
     """An older ledger knew no acts: a person's transitions are called by what they led to."""
     make_older(path, "0004")
     ledger = Ledger(path)
-    assert [(one["by"], one["act"]) for one in ledger.history()] == [("person:ina", "releasing")]
+    assert [(one["by"], one["action"]) for one in ledger.history()] == [("person:ina", "releasing")]
     ledger.close()
 
 

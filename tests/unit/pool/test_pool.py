@@ -360,7 +360,7 @@ def test_gone_holder_is_noticed(world: World) -> None:
     lease = world.run("ada")
     world.holders.there.discard(lease.holder)
     found = world.pool.reconcile()
-    assert [finding.what for finding in found] == ["holder"]
+    assert [finding.kind for finding in found] == ["holder"]
     world.work()
     over = world.pool.leases.find(lease.id)
     assert (over.state, over.reason) == (LeaseState.RELEASED, "its server is gone")
@@ -371,7 +371,7 @@ def test_a_slice_is_free_again_without_waiting(world: World) -> None:
     gone, stays = world.run("ada"), world.run("bob")
     world.holders.there.discard(gone.holder)
     found = world.pool.ask_after_holders()
-    assert [(finding.what, finding.thing) for finding in found] == [("holder", gone.holder)]
+    assert [(finding.kind, finding.target) for finding in found] == [("holder", gone.holder)]
     world.work()
     assert sorted(world.states()) == ["free", "leased"]
     assert world.pool.leases.find(stays.id).state == LeaseState.RUNNING
@@ -528,7 +528,7 @@ def test_failing_gpu_takes_no_lease(make_world: MakeWorld) -> None:
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     views = world.pool.snapshot().gpus
     assert sorted(view.state for view in views) == ["ok", "unknown"]
-    assert all(view.why for view in views if view.state == "unknown")
+    assert all(view.reason for view in views if view.state == "unknown")
     leased = [v.state for v in views if any(s.state == SliceState.LEASED for s in v.slices)]
     assert leased == ["ok"]
 
@@ -564,7 +564,7 @@ def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
         world.work()
     assert world.states() == ["leased", "quarantined"]
     (bad,) = [s for s in world.pool.snapshot().gpus[0].slices if s.state == "quarantined"]
-    assert bad.why
+    assert bad.reason
     world.machine.remove_process(4242)
     world.pool.staff.clear(bad.slice_id, "root")
     world.work()
@@ -605,7 +605,7 @@ def test_whole_gpu_with_process(make_world: MakeWorld) -> None:
     ticket = world.ask("ada", "full")
     world.work()
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    assert "77" in world.pool.snapshot().gpus[0].why
+    assert "77" in world.pool.snapshot().gpus[0].reason
     world.machine.remove_process(77)
     world.pool.sample()
     world.work()
@@ -677,7 +677,7 @@ def test_stray_container_is_removed(world: World) -> None:
     world.label(unknown, lease.model_copy(update={"id": 999}))
     found = world.pool.reconcile()
     assert world.holders.removed == [stray]
-    assert {finding.thing for finding in found} == {stray, unknown}
+    assert {finding.target for finding in found} == {stray, unknown}
 
 
 # -- reboot ---------------------------------------------------------------------------------------
@@ -708,7 +708,7 @@ def test_slice_gone_holder_alive(world: World) -> None:
     world.work()
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
-    assert "takes no new lease" in world.pool.snapshot().gpus[0].why
+    assert "takes no new lease" in world.pool.snapshot().gpus[0].reason
     world.holders.there.clear()
     world.pass_time(1)
     world.work()

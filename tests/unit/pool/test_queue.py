@@ -170,8 +170,8 @@ def test_where_nothing_fits_nobody_goes(
 def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """While every slice is held the line is not looked at; with the first that ends it is."""
     looks: list[int] = []
-    unseated = queue.unseated
-    monkeypatch.setattr(queue, "unseated", lambda view: looks.append(1) or unseated(view))
+    without_slot = queue.without_slot
+    monkeypatch.setattr(queue, "without_slot", lambda view: looks.append(1) or without_slot(view))
     held = world.grant("ada", "7g.40gb")
     waiting = world.ask("bob")
     world.work()

@@ -459,7 +459,7 @@ def test_changed(lab: World) -> None:
     assert (changed.count, changed.from_time, changed.message) == (5, "11:00", "later")
     assert (changed.made_at, changed.starts_at) == (made.made_at, TUESDAY + 3600)
     noted = lab.ledger.history("reservation")[0]
-    assert (noted["by"], noted["act"], noted["reason"]) == ("olaf", "change", "later")
+    assert (noted["by"], noted["action"], noted["reason"]) == ("olaf", "change", "later")
 
 
 def test_changed_while_it_is_kept(lab: World) -> None:

@@ -48,7 +48,7 @@ def test_a_running_server_that_the_ledger_does_not_know_is_left_alone(
 ) -> None:
     """Its lease's number was given once more; its server is shown, and not removed."""
     alice, _ = reborn(world, empty=empty)
-    found = [one for one in world.pool.reconcile() if one.thing == alice]
+    found = [one for one in world.pool.reconcile() if one.target == alice]
     assert alice in world.holders.there
     assert world.holders.removed == []
     assert len(found) == 1 and "left alone" in found[0].finding and not found[0].done
@@ -63,7 +63,7 @@ def test_a_slice_that_an_unknown_server_uses_is_given_to_nobody(world: World) ->
     bob = world.run("bob")
     assert set(bob.uuids).isdisjoint(alice.uuids)
     (row,) = (row for row in world.ledger.state.slices.values() if row.uuid in alice.uuids)
-    assert row.state == SliceState.QUARANTINED and alice.holder in row.why
+    assert row.state == SliceState.QUARANTINED and alice.holder in row.reason
 
 
 def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(world: World) -> None:
@@ -181,9 +181,9 @@ def test_the_engine_is_changed_only_where_nothing_is_at_it(world: World) -> None
     world.pool.reconcile()
     assert world.holders.expected == world.ledger.engine == "the first"
     world.holders.engine_id = "another"
-    found = [one for one in world.pool.reconcile() if one.what == "engine"]
+    found = [one for one in world.pool.reconcile() if one.kind == "engine"]
     assert world.holders.expected == world.ledger.engine == "the first"
     assert len(found) == 1 and "none of them is freed" in found[0].finding
     world.end(alice)
-    assert [one for one in world.pool.reconcile() if one.what == "engine"] == []
+    assert [one for one in world.pool.reconcile() if one.kind == "engine"] == []
     assert world.holders.expected == world.ledger.engine == "another"

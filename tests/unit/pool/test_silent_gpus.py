@@ -124,7 +124,7 @@ def test_a_failed_commit_forgets_nobody(world: World) -> None:
         world.pass_time(60)
         world.pool.tickets.attend(ticket.id)
     with pytest.raises(OSError, match="full"), world.pool.store.write() as tx:
-        tx.note(world.ledger.state.tickets[ticket.id], "pool", "noted")
+        tx.record(world.ledger.state.tickets[ticket.id], "pool", "noted")
         raise OSError("full")
     world.pool.turn()
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING

@@ -34,9 +34,9 @@ def slices(world: World, index: int = 0) -> tuple[SliceView, ...]:
     return world.pool.snapshot().gpus[index].slices
 
 
-def last(world: World, what: str, thing: object) -> tuple[str, str, str]:
-    step = world.ledger.history(what, str(thing))[0]
-    return step["act"], step["by"], step["reason"]
+def last(world: World, kind: str, target: object) -> tuple[str, str, str]:
+    step = world.ledger.history(kind, str(target))[0]
+    return step["action"], step["by"], step["reason"]
 
 
 # -- a GPU ----------------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None
     assert world.pool.leases.of_server("bob", "") is None
 
 
-@pytest.mark.parametrize("act", ["drain", "quarantine"])
-def test_what_is_nobodys_to_have_is_not_drained(world: World, act: str) -> None:
+@pytest.mark.parametrize("action", ["drain", "quarantine"])
+def test_what_is_nobodys_to_have_is_not_drained(world: World, action: str) -> None:
     """A foreign slice takes no lease anyway, and is never touched."""
     info = world.driver.gpus()[0]
     profile = info.geometry.by_name["1g.5gb"]
@@ -173,7 +173,7 @@ def test_what_is_nobodys_to_have_is_not_drained(world: World, act: str) -> None:
     world.pool.reconcile()
     number = slices(world)[0].slice_id
     staff = world.pool.staff
-    do = staff.drain_slice if act == "drain" else staff.quarantine
+    do = staff.drain_slice if action == "drain" else staff.quarantine
     refused = refusal(lambda: do(number, "Fan.", INA))
     assert (refused.reason, "foreign" in refused.message) == ("already-done", True)
 
@@ -183,7 +183,7 @@ def test_set_aside_and_tried_again(world: World) -> None:
     world.end(world.run("ada"))
     (free,) = slices(world)
     aside = world.pool.staff.quarantine(free.slice_id, "Wrong results.", INA)
-    assert (aside.state, aside.why) == (SliceState.QUARANTINED, "Wrong results.")
+    assert (aside.state, aside.reason) == (SliceState.QUARANTINED, "Wrong results.")
     assert last(world, "slice", free.slice_id) == ("quarantine", INA, "Wrong results.")
     world.ask("bob", "7g.40gb")
     world.settle()
@@ -241,14 +241,14 @@ DOUBLES: dict[str, tuple[Callable[[World], object], str, Callable[..., object]]]
 @pytest.mark.parametrize("name", DOUBLES)
 def test_two_at_once_one_wins_the_other_is_told(world: World, name: str) -> None:
     """Both saw the same and act in the same moment: one act is done, the other names who did it."""
-    prepare, seen, act = DOUBLES[name]
-    thing = prepare(world)
+    prepare, seen, action = DOUBLES[name]
+    target = prepare(world)
     gate, won, told = threading.Barrier(2), [], []
 
     def do(by: str) -> None:
         gate.wait()
         try:
-            act(world, thing, by, seen)
+            action(world, target, by, seen)
             won.append(by)
         except Refused as refused:
             told.append(refused)
@@ -262,17 +262,17 @@ def test_two_at_once_one_wins_the_other_is_told(world: World, name: str) -> None
     winner = won[0].removeprefix("person:")
     assert told[0].reason == "changed-meanwhile"
     assert winner in told[0].message and "“Mine.”" in told[0].message
-    acts = [step for step in world.ledger.history() if step["act"]]
+    acts = [step for step in world.ledger.history() if step["action"]]
     assert [step["by"] for step in acts] == won
 
 
 @pytest.mark.parametrize("name", DOUBLES)
 def test_the_second_without_having_looked(world: World, name: str) -> None:
     """Who says nothing of what they saw is told that it is so already, and by whom."""
-    prepare, _, act = DOUBLES[name]
-    thing = prepare(world)
-    act(world, thing, INA, None)
-    refused = refusal(lambda: act(world, thing, JO, None))
+    prepare, _, action = DOUBLES[name]
+    target = prepare(world)
+    action(world, target, INA, None)
+    refused = refusal(lambda: action(world, target, JO, None))
     assert refused.reason == "already-done"
     assert "ina" in refused.message or "given back" in refused.message
 

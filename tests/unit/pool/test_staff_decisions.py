@@ -52,12 +52,12 @@ TICKET = TicketRow(9, "bob", "", "ml", "1g.5gb", "1g.5gb", TicketState.WAITING, 
 def test_how_a_thing_stands(row: Row, standing: str) -> None:
     """In the one word that pages show and send back; then it is as it was seen."""
     assert staff_actions.status_of(row) == standing
-    assert staff_actions.is_as_seen(row, standing) and staff_actions.is_as_seen(row, None)
-    assert not staff_actions.is_as_seen(row, "elsewhere")
+    assert staff_actions.is_as_expected(row, standing) and staff_actions.is_as_expected(row, None)
+    assert not staff_actions.is_as_expected(row, "elsewhere")
 
 
 @pytest.mark.parametrize(
-    ("row", "seen", "said"),
+    ("row", "expected", "said"),
     [
         (replace(GPU, draining="Fan."), "ok",
          "GPU 3 is draining now, not ok: ina did it. Nothing was done: look again, then decide."),
@@ -67,10 +67,10 @@ def test_how_a_thing_stands(row: Row, standing: str) -> None:
          "Lease 5 is another by now: ina did it. Nothing was done: look again, then decide."),
     ],
 )  # fmt: skip
-def test_who_comes_second_is_told(row: Row, seen: str, said: str) -> None:
+def test_who_comes_second_is_told(row: Row, expected: str, said: str) -> None:
     """What it is now, what was seen, who did what; nobody's own words are changed."""
-    assert staff_actions.changed(row, seen, "ina did it").message == said
-    assert "“my gpu”" in staff_actions.changed(row, seen, "ina (“my gpu”)").message
+    assert staff_actions.changed(row, expected, "ina did it").message == said
+    assert "“my gpu”" in staff_actions.changed(row, expected, "ina (“my gpu”)").message
 
 
 @pytest.mark.parametrize("state", list(SliceState))
@@ -95,7 +95,7 @@ def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None
 def test_what_is_set_aside_stays_drained() -> None:
     """Whoever drained the place ends that: clearing it does not give it to all."""
     aside = staff_actions.set_aside(replace(FREE, draining="Fan."), "Errors.", "")
-    assert (aside.state, aside.why, aside.draining) == (SliceState.QUARANTINED, "Errors.", "Fan.")
+    assert (aside.state, aside.reason, aside.draining) == (SliceState.QUARANTINED, "Errors.", "Fan.")
 
 
 @pytest.mark.parametrize("state", list(LeaseState))
@@ -136,7 +136,7 @@ times = st.floats(0, 1e6, allow_nan=False)
 def test_time_is_only_ever_given(ends_at: float | None, by_s: float, at: float, kind: str) -> None:
     """No extension brings an end forward or makes a lease endless, and none is left warned."""
     state = LeaseState.WARNED if kind else LeaseState.RUNNING
-    row = replace(LEASE, state=state, ends_at=ends_at, warn_kind=kind, warn_why="Because.")
+    row = replace(LEASE, state=state, ends_at=ends_at, warn_kind=kind, warn_reason="Because.")
     try:
         after = staff_actions.given_time(row, by_s, at, 60.0)
     except Refused as refused:

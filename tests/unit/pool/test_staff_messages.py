@@ -73,7 +73,7 @@ def test_a_message_ends_by_itself(world: World) -> None:
     before = world.pool.version
     world.pool.turn()
     assert world.pool.version > before
-    assert world.ledger.history("note", str(sent.id))[0]["to_state"] == "over"
+    assert world.ledger.history("message", str(sent.id))[0]["to_state"] == "over"
 
 
 def test_a_message_is_taken_back(world: World) -> None:
@@ -81,8 +81,8 @@ def test_a_message_is_taken_back(world: World) -> None:
     sent = world.pool.staff.send(note(all=True), INA)
     world.pool.staff.end_message(sent.id, JO, "Wrong room.")
     assert texts(world, "ada") == []
-    step = world.ledger.history("note", str(sent.id))[0]
-    assert (step["act"], step["by"], step["reason"]) == ("end", JO, "Wrong room.")
+    step = world.ledger.history("message", str(sent.id))[0]
+    assert (step["action"], step["by"], step["reason"]) == ("end", JO, "Wrong room.")
     for number in (sent.id, 10**30):
         with pytest.raises(Refused, check=because("unknown-message")) as caught:
             world.pool.staff.end_message(number, JO)
@@ -192,8 +192,8 @@ ALL = [
         ({"by": "ina"}, [ALL[1], ALL[4]]),
         ({"by": "person:ina"}, [ALL[1], ALL[4]]),
         ({"by": "in%"}, []),
-        ({"what": "gpu"}, ALL[3:]),
-        ({"what": "lease", "thing": "1"}, [ALL[2]]),
+        ({"kind": "gpu"}, ALL[3:]),
+        ({"kind": "lease", "target": "1"}, [ALL[2]]),
         ({"courses": ("vision",)}, [ALL[0], ALL[2]]),
         ({"courses": ()}, []),
         ({"since": 1_000_010.0}, ALL[:4]),
@@ -231,9 +231,9 @@ def test_reading_waits_for_nobody(world: World) -> None:
 def test_an_entry_says_everything(world: World) -> None:
     """When, who, what to what, from which state to which, why, and whose it was."""
     busy(world)
-    (entry,) = world.pool.staff.audit(Question(what="lease"))
+    (entry,) = world.pool.staff.audit(Question(kind="lease"))
     assert entry.model_dump(exclude={"id"}) == {
-        "at": 1_000_010.0, "by": JO, "action": "reclaim", "what": "lease", "thing": "1",
+        "at": 1_000_010.0, "by": JO, "action": "reclaim", "kind": "lease", "target": "1",
         "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
     }  # fmt: skip
 
@@ -252,7 +252,7 @@ def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> Non
 def test_what_the_pool_did_by_itself(world: World) -> None:
     """It is there for who asks for all."""
     busy(world)
-    everything = world.pool.staff.audit(Question(is_all=True, what="lease"))
+    everything = world.pool.staff.audit(Question(is_all=True, kind="lease"))
     assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
     assert len(world.pool.staff.audit(Question(is_all=True, limit=10**9))) > len(ALL)
 
@@ -292,7 +292,7 @@ def test_the_audit_is_found_by_its_index(world: World) -> None:
         f"EXPLAIN QUERY PLAN {asked}", tuple(asked.params.values())
     ).all()
     world.ledger.connection.rollback()
-    assert any("transitions_acts" in str(step) for step in plan)
+    assert any("transitions_actions" in str(step) for step in plan)
 
 
 # -- words ----------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ def test_reading_waits_for_nobody(world: World) -> None:
     """A report is read while a decision holds the ledger open, and sees what was so before."""
     lease = world.run("ada")
     with world.pool.store.write() as tx:
-        tx.note(world.ledger.state.leases[lease.id], "pool", "something")
+        tx.record(world.ledger.state.leases[lease.id], "pool", "something")
         assert len(read(world).held) == 1
 
 

@@ -199,13 +199,13 @@ def test_braces_in_a_name_stay_braces():
 )
 def test_a_range_in_words(low_s, high_s, words):
     """A range is rounded outwards, to what people plan by."""
-    estimate = WaitEstimate(low_s=low_s, likely_s=high_s, high_s=high_s, why="")
+    estimate = WaitEstimate(low_s=low_s, likely_s=high_s, high_s=high_s, basis="")
     assert wording.estimated_wait(estimate) == words
 
 
 def test_the_line_says_how_long_and_from_what():
     """The likely wait stands beside the place, with what it was made from; unknown: nothing."""
-    estimate = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
+    estimate = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
     waits = ticket(2, 5).model_copy(update={"estimate": estimate})
     said = progress.queued(waits).message
     assert "The wait is likely to be about 10–25 minutes (from 50 leases)." in said

@@ -200,7 +200,7 @@ def test_the_page_says_what_the_quotas_leave():
 
 def test_a_card_says_the_likely_wait():
     """Where the wait can be told its range stands on the card, in place of the next end."""
-    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="")
+    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")
     course = ML.model_copy(update={"shapes": (offer("1g.5gb", next_end_s=300.0, wait=wait),)})
     text = " ".join(form(course).words)
     assert "The wait is likely to be about 10–25 minutes." in text

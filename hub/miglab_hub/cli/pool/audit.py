@@ -27,11 +27,11 @@ def audit(
         str | None, typer.Option(help="Before this time; written like --since.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Only actions of this person.")] = None,
-    what: Annotated[
+    kind: Annotated[
         str | None,
         typer.Option(help="Only one kind of object: gpu, slice, lease, ticket, reservation …"),
     ] = None,
-    thing: Annotated[
+    target: Annotated[
         str | None, typer.Option(help="Only this object: its number, or a GPU's UUID.")
     ] = None,
     course: Annotated[str | None, typer.Option(help="Only what concerns this course.")] = None,
@@ -47,7 +47,7 @@ def audit(
     now = time.time()
     asked = {
         "since": moment(since, now), "until": moment(until, now),
-        "by": by, "what": what, "thing": thing, "course": course,
+        "by": by, "kind": kind, "target": target, "course": course,
         "everything": everything or None, "limit": limit,
     }  # fmt: skip
     query = urlencode({key: value for key, value in asked.items() if value is not None})
@@ -78,7 +78,14 @@ def _table(entries: list[dict[str, Any]]) -> RenderableType:
     made = table("when", "who", "did", "what", "course", "from", "to", "why")
     for one in entries:
         when = f"{datetime.fromtimestamp(one['at']):%Y-%m-%d %H:%M:%S}"
-        thing = f"{one['what']} {one['thing']}"
-        words = (one["by"], one["action"], thing, one["course"], one["from_state"], one["to_state"])
+        target = f"{one['kind']} {one['target']}"
+        words = (
+            one["by"],
+            one["action"],
+            target,
+            one["course"],
+            one["from_state"],
+            one["to_state"],
+        )
         made.add_row(when, *(cell(word) for word in (*words, one["reason"])))
     return made if entries else "The audit has no such entries."

@@ -12,11 +12,11 @@ app = typer.Typer()
 @app.command()
 def pause(
     context: typer.Context,
-    why: Annotated[str, typer.Argument(help="The reason, which everybody can read.")],
+    reason: Annotated[str, typer.Argument(help="The reason, which everybody can read.")],
     as_json: AsJson = False,
 ) -> None:
     """Stop granting new leases; running leases go on."""
-    answer = api(context).call("POST", "/pool/pause", {"why": why})
+    answer = api(context).call("POST", "/pool/pause", {"reason": reason})
     tell(answer, as_json, lambda: "new leases are paused")
 
 

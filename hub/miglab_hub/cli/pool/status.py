@@ -39,7 +39,7 @@ def _slices(snapshot: PoolSnapshot, now: float) -> Table:
 
 
 def _trouble(gpu: GpuView) -> str:
-    parts = ["" if gpu.state == "ok" else f"{gpu.state}: {gpu.why}"]
+    parts = ["" if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"]
     parts += [f"draining: {gpu.draining}"] if gpu.draining else []
     parts += [f"only for {gpu.course}"] if gpu.course else []
     return "; ".join(part for part in parts if part)

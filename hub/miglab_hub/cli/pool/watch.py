@@ -78,7 +78,7 @@ def _gpus(snapshot: PoolSnapshot | None) -> dict[str, str]:
     found = {}
     for gpu in snapshot.gpus if snapshot else ():
         draining = f", draining: {gpu.draining}" if gpu.draining else ""
-        found[f"GPU {gpu.index}"] = gpu.state + (f": {gpu.why}" if gpu.why else "") + draining
+        found[f"GPU {gpu.index}"] = gpu.state + (f": {gpu.reason}" if gpu.reason else "") + draining
     return found
 
 

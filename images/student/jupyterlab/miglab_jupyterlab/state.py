@@ -37,7 +37,7 @@ class KnownStatus:
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
         tried: how often in a row there was no news.
         gone: whether the pool says that there is no lease (any more).
-        gone_why: the reason that the lease carried when it went, or the pool's own.
+        gone_reason: the reason that the lease carried when it went, or the pool's own.
     """
 
     shape: str
@@ -51,7 +51,7 @@ class KnownStatus:
     problem: str = ""
     tried: int = 0
     gone: bool = False
-    gone_why: str = ""
+    gone_reason: str = ""
 
     @property
     def is_warned(self) -> bool:
@@ -87,12 +87,12 @@ class KnownStatus:
     def with_lease(self, lease: View) -> "KnownStatus":
         """The pool told how the lease stands."""
         gone = lease.get("state") not in LIVE | {ENDING}
-        return replace(self, lease=lease, gone=gone, gone_why=str(lease.get("reason", "")))
+        return replace(self, lease=lease, gone=gone, gone_reason=str(lease.get("reason", "")))
 
     def without_lease(self) -> "KnownStatus":
         """There is none (any more); what was known of it is kept to be shown."""
         reason = str((self.lease or {}).get("reason", ""))
-        return replace(self, gone=True, gone_why=self.gone_why or reason or NO_LEASE)
+        return replace(self, gone=True, gone_reason=self.gone_reason or reason or NO_LEASE)
 
     def no_news(self, problem: str) -> "KnownStatus":
         """The pool could not be asked; what was known stays, and ages."""
@@ -116,7 +116,7 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
     Returns:
         ``state``: of the lease: ``none`` (no slice was asked for), ``unknown`` (nothing heard yet),
         ``held``, ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease``,
-        ``warning`` and ``ticket``, or None; ``messages``; ``why`` the lease went; ``borrow``: what
+        ``warning`` and ``ticket``, or None; ``messages``; ``reason`` why the lease went; ``borrow``: what
         measurements have borrowed or wait for, None on a server that holds its slices.
     """
     view, has_heard = known.lease, known.heard_at is not None
@@ -129,7 +129,7 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
         "warning": _warning(known, now) if known.is_warned else None,
         "ticket": _ticket(known, known.ticket, now) if known.ticket else None,
         "messages": _messages(known, now, read),
-        "why": known.gone_why,
+        "reason": known.gone_reason,
         "borrow": _borrow(known) if known.shape == BORROW else None,
     }
 

@@ -45,13 +45,13 @@ def forecast(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, W
     soon = Future(scene, Set(scene, uses_extensions=False)).waits()
     late = Future(scene, Set(scene, uses_extensions=True)).waits()
     return {
-        one: WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=late[one], why=_WHY_ENDS)
+        one: WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=late[one], basis=_BASIS_ENDS)
         for one in _watched(scene)
         if one in soon and one in late
     }
 
 
-_WHY_ENDS = (
+_BASIS_ENDS = (
     "if everyone keeps their slice until their time is up; "
     "how long leases really last is not known yet"
 )
@@ -69,7 +69,7 @@ def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitE
         low_s=_at(waits, LOW),
         likely_s=_at(waits, 0.5),
         high_s=_at(waits, HIGH),
-        why=f"from how long the last {len(scene.lately.lasted_s)} leases lasted",
+        basis=f"from how long the last {len(scene.lately.lasted_s)} leases lasted",
     )
 
 

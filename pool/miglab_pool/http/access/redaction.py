@@ -45,7 +45,7 @@ def visible_slice(item: SliceView, principal: Principal) -> SliceView:
     ):
         return item
     return item.model_copy(
-        update={"user": None, "server": None, "course": None, "uuid": None, "why": ""}
+        update={"user": None, "server": None, "course": None, "uuid": None, "reason": ""}
     )
 
 

@@ -39,17 +39,17 @@ class Details:
 
 
 async def details(
-    request: Request, principal: Who, runner: Runner, kind: str, thing: str = ""
+    request: Request, principal: Who, runner: Runner, kind: str, target: str = ""
 ) -> Response:
     """One thing; what is not there (any more), or not for the principal, is 404."""
     held = await runner.look(lambda pool: pool.leases.live())
     leases = [one for one in held if principal.may(Right.SEE_NAMES, one.course, one.user)]
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     look = VisiblePool(snapshot, {lease.id: lease for lease in leases}, principal, time.time())
-    shown = look.at(kind, thing, request.app.state.sign_in.book.courses)
+    shown = look.at(kind, target, request.app.state.sign_in.book.courses)
     if shown is None:
         raise DeniedError(404, "no-such-page", "That is not there any more. VisiblePool again.")
-    thought = await _thoughts(runner, principal, look.lease_at(kind, thing))
+    thought = await _thoughts(runner, principal, look.lease_at(kind, target))
     facts = [*shown.facts, *thought]
     return HTMLResponse(
         render_part("details.html", title=shown.title, facts=facts, acts=shown.acts)
@@ -74,38 +74,38 @@ class VisiblePool:
     principal: Principal
     now: float
 
-    def at(self, kind: str, thing: str, courses: Iterable[str]) -> Details | None:
+    def at(self, kind: str, target: str, courses: Iterable[str]) -> Details | None:
         """The thing at an address; None if it is not there, or not for the principal."""
         if kind == "pool":
             return self._pool([*courses])
         if kind == "gpu":
-            gpu = next((one for one in self.snapshot.gpus if one.uuid == thing), None)
+            gpu = next((one for one in self.snapshot.gpus if one.uuid == target), None)
             return self._gpu(gpu) if gpu and self.principal.is_staff else None
         if kind == "ticket":
             waiting = self.snapshot.waiting
-            ticket = next((one for one in waiting if str(one.id) == thing and one.user), None)
+            ticket = next((one for one in waiting if str(one.id) == target and one.user), None)
             return self._ticket(ticket) if ticket else None
         if kind == "lease":
-            lease = self.lease_at(kind, thing)
+            lease = self.lease_at(kind, target)
             return self._lease(lease) if lease else None
-        return self._slice_at(thing) if kind == "slice" else None
+        return self._slice_at(target) if kind == "slice" else None
 
-    def lease_at(self, kind: str, thing: str) -> LeaseView | None:
+    def lease_at(self, kind: str, target: str) -> LeaseView | None:
         """The lease that an address is about."""
         if kind == "lease":
-            return next((one for one in self.leases.values() if str(one.id) == thing), None)
-        item = self._find_slice(thing)[1] if kind == "slice" else None
+            return next((one for one in self.leases.values() if str(one.id) == target), None)
+        item = self._find_slice(target)[1] if kind == "slice" else None
         return self.leases.get(item.lease or 0) if item else None
 
-    def _find_slice(self, thing: str) -> tuple[GpuView | None, SliceView | None]:
+    def _find_slice(self, target: str) -> tuple[GpuView | None, SliceView | None]:
         for gpu in self.snapshot.gpus:
             for item in gpu.slices:
-                if str(item.slice_id) == thing:
+                if str(item.slice_id) == target:
                     return gpu, item
         return None, None
 
-    def _slice_at(self, thing: str) -> Details | None:
-        gpu, item = self._find_slice(thing)
+    def _slice_at(self, target: str) -> Details | None:
+        gpu, item = self._find_slice(target)
         if gpu is None or item is None:
             return None
         lease = self.leases.get(item.lease or 0)
@@ -144,7 +144,7 @@ class VisiblePool:
         facts = [
             ("Model", gpu.name),
             ("UUID", gpu.uuid),
-            ("State", f"{gpu.state}{': ' + gpu.why if gpu.why else ''}"),
+            ("State", f"{gpu.state}{': ' + gpu.reason if gpu.reason else ''}"),
             ("Course", gpu.course or "all courses"),
         ]
         facts += [("Draining", gpu.draining)] if gpu.draining else []
@@ -172,12 +172,12 @@ class VisiblePool:
 
 def _likely(ticket: TicketView) -> str:
     estimate = ticket.estimate
-    return f"{estimated_wait(estimate)}, {estimate.why}" if estimate else "not known"
+    return f"{estimated_wait(estimate)}, {estimate.basis}" if estimate else "not known"
 
 
 def _state(item: SliceView) -> str:
     drain = f", draining: {item.draining}" if item.draining else ""
-    why = f": {item.why}" if item.why else ""
+    why = f": {item.reason}" if item.reason else ""
     return f"{item.state.value}{why}{drain}"
 
 

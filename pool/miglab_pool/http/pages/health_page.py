@@ -169,4 +169,4 @@ def called(holder: str) -> str:
 
 def orphans(findings: Iterable[Disagreement]) -> list[Disagreement]:
     """What reconcile found at its last round and left to somebody; slices are listed anyhow."""
-    return [one for one in findings if not one.done and one.what != "slice"]
+    return [one for one in findings if not one.done and one.kind != "slice"]

@@ -37,7 +37,7 @@ class LogEntry:
     """One thing that was done, as the page shows it.
 
     Attributes:
-        thing: to what.
+        target: to what.
         did: what, as a verb with "it".
         states: its state before and after, or the one that it kept.
         is_own_work: whether the pool did it by itself.
@@ -45,10 +45,10 @@ class LogEntry:
 
     at: float
     who: str
-    thing: str
+    target: str
     did: str
     states: str
-    why: str
+    reason: str
     course: str
     is_own_work: bool
 
@@ -103,7 +103,7 @@ def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[LogEn
         LogEntry(
             one.at,
             called(one.by),
-            _thing(one, names),
+            _target(one, names),
             did(one.action, one.to_state),
             _states(one),
             one.reason,
@@ -114,12 +114,12 @@ def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[LogEn
     ]
 
 
-def _thing(one: AuditEntry, names: Mapping[str, str]) -> str:
-    if one.what == "pool":
+def _target(one: AuditEntry, names: Mapping[str, str]) -> str:
+    if one.kind == "pool":
         return "the pool"
-    if one.what == "gpu":
-        return names.get(one.thing, one.thing)
-    return f"{'message' if one.what == 'note' else one.what} {one.thing}"
+    if one.kind == "gpu":
+        return names.get(one.target, one.target)
+    return f"{one.kind} {one.target}"
 
 
 def _states(one: AuditEntry) -> str:
@@ -147,11 +147,11 @@ def to_whom(message: SentMessage) -> str:
 
 
 async def message_details(
-    principal: Annotated[Principal, needs(Right.MESSAGE)], runner: Runner, thing: str
+    principal: Annotated[Principal, needs(Right.MESSAGE)], runner: Runner, target: str
 ) -> Response:
     """One message, with the form that withdraws it; what is not shown (any more) is 404."""
     found = await message_routes.messages(principal, runner)
-    message = next((one for one in found if str(one.id) == thing), None)
+    message = next((one for one in found if str(one.id) == target), None)
     if message is None:
         raise DeniedError(404, "no-such-page", GONE)
     facts = [

@@ -20,7 +20,7 @@ KINDS = {
     "ticket": "places in line",
     "reservation": "reservations",
     "layout": "layouts",
-    "note": "messages",
+    "message": "messages",
     "pool": "the whole pool",
 }
 """The kinds of things that something is done to, as the ledger has them, and as people say."""
@@ -37,7 +37,7 @@ class Wanted:
         since: the first day.
         until: the last day.
         by: who did it, as the page names them.
-        what: a kind of thing.
+        kind: gpu, slice, lease ….
         everything: also what nobody did by hand.
         before: only what is older than the entry of this id.
     """
@@ -46,7 +46,7 @@ class Wanted:
     until: dt.date | None = None
     by: str = ""
     course: str | None = None
-    what: str = ""
+    kind: str = ""
     everything: bool = False
     before: int | None = None
 
@@ -54,7 +54,7 @@ class Wanted:
         """The same as an address has it; what is open is left out."""
         found = {
             "since": self.since, "until": self.until, "by": self.by, "course": self.course,
-            "what": self.what, "everything": "on" if self.everything else "",
+            "kind": self.kind, "everything": "on" if self.everything else "",
             "before": self.before,
         }  # fmt: skip
         return {key: str(value) for key, value in found.items() if value}
@@ -68,7 +68,7 @@ def wanted_of(query: Mapping[str, str]) -> tuple[Wanted, str]:
         until,
         query.get("by", "")[:USER_MAX].strip(),
         query.get("course") or None,
-        query["what"] if query.get("what") in KINDS else "",
+        query["kind"] if query.get("kind") in KINDS else "",
         bool(query.get("everything")),
         _number(query.get("before", "")),
     )
@@ -107,7 +107,7 @@ def question(
         until=midnight(wanted.until + DAY, zone) if wanted.until and has_end else None,
         before=wanted.before,
         by=AS_SAID.get(wanted.by, wanted.by) or None,
-        what=wanted.what or None,
+        kind=wanted.kind or None,
         courses=courses,
         is_all=wanted.everything,
         limit=limit,
@@ -118,7 +118,7 @@ def sheet_query(wanted: Wanted, zone: ZoneInfo, limit: int) -> dict[str, str]:
     """The same question to `GET /api/audit`, from the newest on, for a spreadsheet."""
     asked = question(wanted, None, zone, limit)
     found = {
-        "since": asked.since, "until": asked.until, "by": asked.by, "what": asked.what,
+        "since": asked.since, "until": asked.until, "by": asked.by, "kind": asked.kind,
         "course": wanted.course, "everything": asked.is_all or None, "limit": limit,
         "format": "csv",
     }  # fmt: skip

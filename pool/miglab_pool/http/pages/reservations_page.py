@@ -89,11 +89,11 @@ async def new_reservation(
 
 
 async def reservation_details(
-    request: Request, principal: Who, runner: Runner, thing: str
+    request: Request, principal: Who, runner: Runner, target: str
 ) -> Response:
     """One reservation, with the forms that change and cancel it."""
     found = await runner.look(lambda pool: pool.reservations.all())
-    one = next((one for one in found if str(one.id) == thing), None)
+    one = next((one for one in found if str(one.id) == target), None)
     if one is None:
         raise DeniedError(404, "no-such-page", OUT_OF_DATE)
     may = principal.may(Right.RESERVE, one.course)

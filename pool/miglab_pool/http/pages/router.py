@@ -37,11 +37,11 @@ PAGES = (
 PARTS = (
     ("/fragment", pool_page.fragment),
     ("/details/reserve", reservations_page.new_reservation),
-    ("/details/reservation/{thing}", reservations_page.reservation_details),
+    ("/details/reservation/{target}", reservations_page.reservation_details),
     ("/details/layout/{name}", layouts_page.layout_details),
-    ("/details/message/{thing}", log_page.message_details),
+    ("/details/message/{target}", log_page.message_details),
     ("/details/{kind}", details_page.details),
-    ("/details/{kind}/{thing}", details_page.details),
+    ("/details/{kind}/{target}", details_page.details),
 )
 """What pages fetch: the first address that matches answers, and asks for its own right."""
 

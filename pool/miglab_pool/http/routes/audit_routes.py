@@ -17,7 +17,7 @@ from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.views.audit import LIMIT_MAX, Question
 
 router = APIRouter(prefix="/api/audit", responses=REFUSED)
-COLUMNS = ("at_utc", "by", "action", "what", "thing", "from_state", "to_state", "reason", "course")
+COLUMNS = ("at_utc", "by", "action", "kind", "target", "from_state", "to_state", "reason", "course")
 LATEST = 1e11  # seconds since the epoch; a time in milliseconds is refused
 
 When = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False)]
@@ -32,8 +32,8 @@ async def audit(
     until: When = None,
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
     by: Word = None,
-    what: Annotated[str | None, Query(max_length=32)] = None,
-    thing: Annotated[str | None, Query(max_length=80)] = None,
+    kind: Annotated[str | None, Query(max_length=32)] = None,
+    target: Annotated[str | None, Query(max_length=80)] = None,
     course: Annotated[str | None, Query(min_length=1, max_length=COURSE_MAX)] = None,
     everything: bool = False,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 100,
@@ -49,8 +49,8 @@ async def audit(
         until=until,
         before=before,
         by=by,
-        what=what,
-        thing=thing,
+        kind=kind,
+        target=target,
         courses=courses_of(principal, course),
         is_all=everything,
         limit=limit,

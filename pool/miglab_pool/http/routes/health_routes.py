@@ -46,7 +46,7 @@ async def health(runner: Runner) -> ServiceHealth:
 def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
     """How the pool is, by a snapshot of it."""
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
-    has_other_engine = any(one.what == "engine" for one in runner.findings)
+    has_other_engine = any(one.kind == "engine" for one in runner.findings)
     return ServiceHealth(
         ok=not (troubled or runner.is_stuck or runner.failing or runner.unknown_to_hub)
         and not has_other_engine
@@ -56,7 +56,7 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         is_stuck=runner.is_stuck,
         is_reconciled=runner.is_reconciled,
         unknown_to_hub=len(runner.unknown_to_hub),
-        left_alone=sum(one.what == "holder" and not one.done for one in runner.findings),
+        left_alone=sum(one.kind == "holder" and not one.done for one in runner.findings),
         is_other_engine=has_other_engine,
         failing=runner.failing,
     )

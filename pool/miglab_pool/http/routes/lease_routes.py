@@ -89,6 +89,8 @@ async def extend(
         found = lease_for(pool, principal, lease_id, Right.EXTEND)
         if principal.is_user(found.user):
             return pool.leases.extend(lease_id, request.by_s, principal.by)
-        return pool.staff.extend(lease_id, request.by_s, principal.by, request.reason, request.seen)
+        return pool.staff.extend(
+            lease_id, request.by_s, principal.by, request.reason, request.expected
+        )
 
     return await runner.decide(decision)

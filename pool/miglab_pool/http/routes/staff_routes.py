@@ -33,10 +33,10 @@ class PauseRequest(WireModel):
     """Stop granting leases.
 
     Attributes:
-        why: what students read while it lasts.
+        reason: what students read while it lasts.
     """
 
-    why: Annotated[str, Field(min_length=1, max_length=REASON_MAX)]
+    reason: Annotated[str, Field(min_length=1, max_length=REASON_MAX)]
 
 
 # All of it.
@@ -47,7 +47,7 @@ async def pause(
     request: PauseRequest, principal: Annotated[Principal, needs(Right.PAUSE)], runner: Runner
 ) -> PoolSnapshot:
     """No new leases until `resume`; what runs, runs on."""
-    await runner.decide(lambda pool: pool.staff.pause(request.why, principal.by))
+    await runner.decide(lambda pool: pool.staff.pause(request.reason, principal.by))
     return await runner.snapshot()
 
 
@@ -71,7 +71,7 @@ async def drain_gpu(
 
     def decision(pool: Pool) -> GpuView:
         principal.require(Right.DRAIN, pool.staff.gpu(uuid).course)
-        gpu = pool.staff.drain_gpu(uuid, request.reason, principal.by, request.seen)
+        gpu = pool.staff.drain_gpu(uuid, request.reason, principal.by, request.expected)
         return visible_gpu(gpu, principal)
 
     return await runner.decide(decision)
@@ -85,7 +85,7 @@ async def undrain_gpu(
 
     def decision(pool: Pool) -> GpuView:
         principal.require(Right.DRAIN, pool.staff.gpu(uuid).course)
-        gpu = pool.staff.undrain_gpu(uuid, request.reason, principal.by, request.seen)
+        gpu = pool.staff.undrain_gpu(uuid, request.reason, principal.by, request.expected)
         return visible_gpu(gpu, principal)
 
     return await runner.decide(decision)
@@ -102,7 +102,7 @@ async def drain_slice(
 
     def decision(pool: Pool) -> SliceView:
         principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
-        item = pool.staff.drain_slice(slice_id, request.reason, principal.by, request.seen)
+        item = pool.staff.drain_slice(slice_id, request.reason, principal.by, request.expected)
         return visible_slice(item, principal)
 
     return await runner.decide(decision)
@@ -116,7 +116,7 @@ async def undrain_slice(
 
     def decision(pool: Pool) -> SliceView:
         principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
-        item = pool.staff.undrain_slice(slice_id, request.reason, principal.by, request.seen)
+        item = pool.staff.undrain_slice(slice_id, request.reason, principal.by, request.expected)
         return visible_slice(item, principal)
 
     return await runner.decide(decision)
@@ -128,7 +128,7 @@ async def quarantine(
 ) -> SliceView:
     """Set a slice aside that nobody holds: it stays as it is until `clear`."""
     return await runner.decide(
-        lambda pool: pool.staff.quarantine(slice_id, request.reason, principal.by, request.seen)
+        lambda pool: pool.staff.quarantine(slice_id, request.reason, principal.by, request.expected)
     )
 
 
@@ -138,7 +138,7 @@ async def clear(
 ) -> SliceView:
     """Try again to destroy a slice that is set aside."""
     return await runner.decide(
-        lambda pool: pool.staff.clear(slice_id, principal.by, request.reason, request.seen)
+        lambda pool: pool.staff.clear(slice_id, principal.by, request.reason, request.expected)
     )
 
 
@@ -151,7 +151,7 @@ async def adopt(
 ) -> SliceView:
     """Take over a foreign slice: it is destroyed, and its place is the pool's."""
     return await runner.decide(
-        lambda pool: pool.staff.adopt(slice_id, principal.by, request.reason, request.seen)
+        lambda pool: pool.staff.adopt(slice_id, principal.by, request.reason, request.expected)
     )
 
 
@@ -171,7 +171,7 @@ async def reclaim(
         found = lease_for(pool, principal, lease_id, Right.RELEASE)
         principal.require(Right.RELEASE, found.course)
         return pool.staff.reclaim(
-            lease_id, request.reason, principal.by, request.warning_s, request.seen
+            lease_id, request.reason, principal.by, request.warning_s, request.expected
         )
 
     lease = await runner.decide(decision)
@@ -191,7 +191,7 @@ async def put_in_front(
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, principal, ticket_id, Right.NEXT)
-        return pool.staff.put_in_front(ticket_id, request.reason, principal.by, request.seen)
+        return pool.staff.put_in_front(ticket_id, request.reason, principal.by, request.expected)
 
     return await runner.decide(decision)
 

@@ -56,7 +56,7 @@ def estimate(
         return None
     why = f"from {len(stays_s)} earlier stays" if enough else "from the time limits of those ahead"
     return WaitEstimate(
-        low_s=low, likely_s=max(low, likely), high_s=max(likely, high) + LATE_S, why=why
+        low_s=low, likely_s=max(low, likely), high_s=max(likely, high) + LATE_S, basis=why
     )
 
 

@@ -67,13 +67,13 @@ class BigPool(FakePool):
         return GpuView(
             index=index, uuid=f"GPU-{index}", name="A100-SXM4-40GB", memory_slices=8,
             memory_mib=40960, mig=True, state="unknown" if index == 6 else "ok",
-            why="an NVML call is stuck" if index == 6 else "",
+            reason="an NVML call is stuck" if index == 6 else "",
             draining="a new fan" if index == 5 else "", slices=slices,
         )  # fmt: skip
 
     def _ticket(self, number: int) -> TicketView:
         wait = WaitEstimate(
-            low_s=60 * number, likely_s=90 * number, high_s=200 * number + 60, why="from 50 leases"
+            low_s=60 * number, likely_s=90 * number, high_s=200 * number + 60, basis="from 50 leases"
         )
         return TicketView(
             id=number + 1, user=f"{NAMES[number % len(NAMES)]}{number}", server="",

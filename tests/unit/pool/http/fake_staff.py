@@ -41,32 +41,34 @@ class FakeStaff:
                 return item
         raise Refused("unknown-slice", f"There is no slice {number}.", 404)
 
-    def drain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
-        self._did("drain_gpu", uuid, why, by, seen)
+    def drain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
+        self._did("drain_gpu", uuid, why, by, expected)
         return self.gpu(uuid).model_copy(update={"draining": why})
 
-    def undrain_gpu(self, uuid: str, why: str, by: str, seen: str | None = None) -> GpuView:
-        self._did("undrain_gpu", uuid, why, by, seen)
+    def undrain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
+        self._did("undrain_gpu", uuid, why, by, expected)
         return self.gpu(uuid)
 
-    def drain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
-        self._did("drain_slice", number, why, by, seen)
+    def drain_slice(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
+        self._did("drain_slice", number, why, by, expected)
         return self.slice(number).model_copy(update={"draining": why})
 
-    def undrain_slice(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
-        self._did("undrain_slice", number, why, by, seen)
+    def undrain_slice(
+        self, number: int, why: str, by: str, expected: str | None = None
+    ) -> SliceView:
+        self._did("undrain_slice", number, why, by, expected)
         return self.slice(number)
 
-    def quarantine(self, number: int, why: str, by: str, seen: str | None = None) -> SliceView:
-        self._did("quarantine", number, why, by, seen)
+    def quarantine(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
+        self._did("quarantine", number, why, by, expected)
         return self.slice(number)
 
-    def clear(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
-        self._did("clear", number, by, why, seen)
+    def clear(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
+        self._did("clear", number, by, why, expected)
         return self.slice(number)
 
-    def adopt(self, number: int, by: str, why: str = "", seen: str | None = None) -> SliceView:
-        self._did("adopt", number, by, why, seen)
+    def adopt(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
+        self._did("adopt", number, by, why, expected)
         return self.slice(number)
 
     # -- leases and tickets -------------------------------------------------------------------
@@ -84,9 +86,9 @@ class FakeStaff:
         return tuple(self._pool.messages)
 
     def reclaim(
-        self, number: int, why: str, by: str, warning_s: float, seen: str | None = None
+        self, number: int, why: str, by: str, warning_s: float, expected: str | None = None
     ) -> LeaseView:
-        self._did("reclaim", number, why, by, warning_s, seen)
+        self._did("reclaim", number, why, by, warning_s, expected)
         state = LeaseState.WARNED if warning_s else LeaseState.RELEASING
         return self._pool.leases.find(number).model_copy(update={"state": state})
 
@@ -94,17 +96,21 @@ class FakeStaff:
         return []
 
     def extend(
-        self, number: int, by_s: float, by: str, why: str = "", seen: str | None = None
+        self, number: int, by_s: float, by: str, why: str = "", expected: str | None = None
     ) -> LeaseView:
-        self._did("staff_extend", number, by_s, by, why, seen)
+        self._did("staff_extend", number, by_s, by, why, expected)
         return self._pool.leases.find(number)
 
-    def put_in_front(self, number: int, why: str, by: str, seen: str | None = None) -> TicketView:
-        self._did("put_in_front", number, why, by, seen)
+    def put_in_front(
+        self, number: int, why: str, by: str, expected: str | None = None
+    ) -> TicketView:
+        self._did("put_in_front", number, why, by, expected)
         return self._pool.tickets.find(number).model_copy(update={"is_next": True})
 
-    def put_back(self, number: int, by: str, why: str = "", seen: str | None = None) -> TicketView:
-        self._did("put_back", number, by, why, seen)
+    def put_back(
+        self, number: int, by: str, why: str = "", expected: str | None = None
+    ) -> TicketView:
+        self._did("put_back", number, by, why, expected)
         return self._pool.tickets.find(number)
 
     # -- messages and audit -------------------------------------------------------------------

@@ -107,8 +107,8 @@ def slice_view(number: int, start: int, user: str | None = None, **more: Any) ->
 def entry(number: int, **more: Any) -> AuditEntry:
     """What ina did: she asked for lease 1 back."""
     values: dict[str, Any] = {
-        "id": number, "at": 1e9, "by": "person:ina", "action": "reclaim", "what": "lease",
-        "thing": "1", "from_state": "running", "to_state": "warned", "reason": "Exam.",
+        "id": number, "at": 1e9, "by": "person:ina", "action": "reclaim", "kind": "lease",
+        "target": "1", "from_state": "running", "to_state": "warned", "reason": "Exam.",
         "course": "ml",
     }  # fmt: skip
     return AuditEntry(**(values | more))

@@ -129,7 +129,7 @@ def test_names_and_memory() -> None:
 def test_sums() -> None:
     """What anybody could get counts as free: not what is drained, reserved or on a silent GPU."""
     one = gpu(slice_view(1, 0), slice_view(2, 1, "bob"), slice_view(3, 2, draining="dust"))
-    silent = gpu(slice_view(4, 0), index=1, uuid="GPU-1", state="unknown", why="stuck")
+    silent = gpu(slice_view(4, 0), index=1, uuid="GPU-1", state="unknown", reason="stuck")
     places = [kept(3, 2)]
     drawings = [
         draw(view, reserved_on(view, places), Doings({2}), SPAWNER) for view in (one, silent)

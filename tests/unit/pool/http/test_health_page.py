@@ -94,7 +94,7 @@ def test_the_history_is_told_with_names() -> None:
 
 def test_strangers_and_orphans() -> None:
     """Foreign slices and those set aside; servers of nobody; what was mended is no finding."""
-    odd = slice_view(7, 4, state=SliceState.FOREIGN, why="made by hand")
+    odd = slice_view(7, 4, state=SliceState.FOREIGN, reason="made by hand")
     now = snapshot(gpu(slices=(slice_view(1, 0, "ada"), odd)))
     assert [item.slice_id for _, item in strangers(now)] == [7]
     found = [
@@ -172,7 +172,7 @@ def sick(pool: FakePool, runner: PoolRunner) -> FakePool:
     pool.infos, pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(NOW, faults)}
     pool.history = (Happening(NOW, "GPU-0", "ok", BY, "Xid 79"),)
     pool.contradictions = ["lease 3 has no slice"]
-    pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, why="made by hand"))
+    pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, reason="made by hand"))
     runner.findings = (Disagreement("holder", "container:" + "7" * 64, "its label names lease 9"),)
     return pool
 
@@ -223,7 +223,7 @@ async def test_hostile_text_stays_text(
     sick.said = {"GPU-0": Wellness(NOW, Health(False, 1, (79,), 40, 60.0, False, text))}
     sick.history = (Happening(NOW, text, text, f"person:{text}", text),)
     sick.contradictions = [text]
-    sick.slices[0] = slice_view(1, 0, state=SliceState.QUARANTINED, why=text)
+    sick.slices[0] = slice_view(1, 0, state=SliceState.QUARANTINED, reason=text)
     runner.findings = (Disagreement("holder", text, text),)
     page = (await client.get("/health", headers=as_("admin-token"))).text
     for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):

@@ -71,7 +71,7 @@ def test_whoever_the_page_names_is_found() -> None:
     assert found == ["spawner", "pool", "ina", None]
 
 
-KEYS = ("since", "until", "by", "course", "what", "everything", "before")
+KEYS = ("since", "until", "by", "course", "kind", "everything", "before")
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=40) | st.from_regex(r"\d{1,30}")))
@@ -95,7 +95,7 @@ def test_the_sheet_is_of_the_same() -> None:
     wanted = Wanted(dt.date(2026, 1, 1), None, "ina", "ml", "lease", True, 77)
     found = sheet_query(wanted, ZoneInfo("UTC"), 1000)
     assert found == {
-        "since": "1767225600.0", "by": "ina", "what": "lease", "course": "ml",
+        "since": "1767225600.0", "by": "ina", "kind": "lease", "course": "ml",
         "everything": "True", "limit": "1000", "format": "csv",
     }  # fmt: skip
     assert sheet_query(Wanted(), BERLIN, 5) == {"limit": "5", "format": "csv"}
@@ -109,16 +109,18 @@ def test_entries_in_words() -> None:
     told = lines(
         [
             entry(4),
-            entry(3, what="gpu", thing="GPU-a", action="drain", from_state="ok", to_state="ok"),
-            entry(2, what="gpu", thing="GPU-gone", action="undrain", by="spawner"),
+            entry(3, kind="gpu", target="GPU-a", action="drain", from_state="ok", to_state="ok"),
+            entry(2, kind="gpu", target="GPU-gone", action="undrain", by="spawner"),
             entry(
-                1, what="pool", thing="", action="pause", from_state="granting", to_state="paused"
+                1, kind="pool", target="", action="pause", from_state="granting", to_state="paused"
             ),
-            entry(0, what="note", thing="7", action="", by="pool", from_state="", to_state="shown"),
+            entry(
+                0, kind="message", target="7", action="", by="pool", from_state="", to_state="shown"
+            ),
         ],
         {"GPU-a": "GPU 3"},
     )
-    assert [(one.who, one.thing, one.did, one.states) for one in told] == [
+    assert [(one.who, one.target, one.did, one.states) for one in told] == [
         ("ina", "lease 1", "asked for it back", "running → warned"),
         ("ina", "GPU 3", "drained it", "ok"),
         ("the operator of this host", "GPU-gone", "ended its draining", "running → warned"),
@@ -160,11 +162,11 @@ async def test_an_instructor_reads_of_own_courses(
 async def test_an_admin_chooses_a_course(client: httpx.AsyncClient, pool: FakePool) -> None:
     """Of all there are; chosen, it stays so in the form, the sheet and the older pages."""
     pool.done = [entry(900 - number, course="vision") for number in range(ROWS + 1)]
-    page = (await client.get("/log?course=vision&what=lease", headers=ROOT)).text
+    page = (await client.get("/log?course=vision&kind=lease", headers=ROOT)).text
     assert asked_of(pool).courses == {"vision"}
     assert '<option value="vision" selected>' in page and '<option value="ml">' in page
-    assert "/api/audit?what=lease&amp;course=vision&amp;limit=1000&amp;format=csv" in page
-    assert f"/log?course=vision&amp;what=lease&amp;before={901 - ROWS}" in page
+    assert "/api/audit?kind=lease&amp;course=vision&amp;limit=1000&amp;format=csv" in page
+    assert f"/log?course=vision&amp;kind=lease&amp;before={901 - ROWS}" in page
 
 
 async def test_students_have_no_log(client: httpx.AsyncClient) -> None:
@@ -235,11 +237,11 @@ async def test_hostile_text_stays_text(
 ) -> None:
     """Whatever people call themselves, write as a reason or a message, or type into the form."""
     told = {
-        key: text for key in ("by", "action", "what", "thing", "from_state", "reason", "course")
+        key: text for key in ("by", "action", "kind", "target", "from_state", "reason", "course")
     }
     pool.done = [entry(9, **told)]
     pool.sent = {1: note(1, text=text, by=f"person:{text}", to_user=text, to_server=text)}
-    asked = {"by": text, "since": text, "what": text, "before": text}
+    asked = {"by": text, "since": text, "kind": text, "before": text}
     found = [
         (await client.get("/log", params=asked, headers=ROOT)).text,
         (await client.get("/details/message/1", headers=ROOT)).text,

@@ -52,7 +52,7 @@ def test_durations_in_words(duration_s: float, words: str, few: str) -> None:
 )
 def test_an_estimated_wait_in_little_room(low_s: float, high_s: float, said: str) -> None:
     """A range in minutes or hours, the end rounded up."""
-    wait = WaitEstimate(low_s=low_s, likely_s=low_s, high_s=high_s, why="")
+    wait = WaitEstimate(low_s=low_s, likely_s=low_s, high_s=high_s, basis="")
     assert wait_short(wait) == said
 
 
@@ -63,7 +63,7 @@ async def test_hostile_names_stay_text(
 ) -> None:
     """Whatever a user, server or course is called, a page shows it and does not run it."""
     pool.held[1] = lease_view(1, name, server=name, course=name, ends_at=2e9)
-    pool.slices[0] = slice_view(1, 0, name, server=name, course=name, why=name, draining=name)
+    pool.slices[0] = slice_view(1, 0, name, server=name, course=name, reason=name, draining=name)
     pool.gpu_state = "unknown"
     pool.request_of_alice()
     pool.set_ticket(1, user=name, course=name)
@@ -138,7 +138,7 @@ async def test_the_estimated_wait_is_shown(client: httpx.AsyncClient, pool: Fake
     pool.request_of_alice()
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
     assert "<td>unknown</td>" in page
-    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, why="from 50 leases")
+    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
     pool.queued[1] = pool.queued[1].model_copy(update={"estimate": wait})
     pool.version += 1
     page = (await client.get("/fragment", headers=as_("alice-token"))).text

@@ -194,7 +194,7 @@ async def test_metrics_of_a_lease(spawner: httpx.AsyncClient) -> None:
 async def test_two_instructors_at_once(spawner: httpx.AsyncClient) -> None:
     """Both saw the lease running: one takes it back, the other is told who did, and why."""
     lease = await leased(spawner)
-    path, body = f"/api/leases/{lease['id']}/reclaim", {"reason": "Exam.", "seen": "running"}
+    path, body = f"/api/leases/{lease['id']}/reclaim", {"reason": "Exam.", "expected": "running"}
     both = await asyncio.gather(
         spawner.post(path, json=body, headers=as_("instructor-token")),
         spawner.post(path, json=body, headers=as_("admin-token")),
@@ -203,7 +203,7 @@ async def test_two_instructors_at_once(spawner: httpx.AsyncClient) -> None:
     assert (won.status_code, told.status_code) == (200, 409)
     said = told.json()
     assert said["reason"] == "changed-meanwhile" and "asked for it back" in said["message"]
-    entries = (await spawner.get("/api/audit?what=lease")).json()
+    entries = (await spawner.get("/api/audit?kind=lease")).json()
     assert len(entries) == 1 and entries[0]["by"].removeprefix("person:") in said["message"]
 
 
@@ -226,5 +226,5 @@ async def test_a_warning_by_staff_ends_in_a_release(
     clock[0] += 1
     assert [one.state for one in await runner.decide(due)] == ["releasing"]
     assert counted == ["staff"]
-    (entry, *_) = (await spawner.get("/api/audit?what=lease")).json()
+    (entry, *_) = (await spawner.get("/api/audit?kind=lease")).json()
     assert (entry["by"], entry["to_state"]) == ("person:ilse", "releasing")

@@ -91,7 +91,7 @@ ROUTES = [
     ("POST", "/api/leases/1/extend", {"by_s": 60}, EXTEND),
     ("GET", "/api/offers?user=alice&course=ml", None, OF_ALICE),
     ("GET", "/api/pool", None, LOOK),
-    ("POST", "/api/pool/pause", {"why": "Repairs."}, ADMIN),
+    ("POST", "/api/pool/pause", {"reason": "Repairs."}, ADMIN),
     ("POST", "/api/pool/resume", None, ADMIN),
     ("POST", "/api/slices/1/adopt", None, ADMIN),
     ("POST", "/api/slices/1/clear", None, ADMIN),
@@ -361,7 +361,7 @@ async def test_a_full_disk_is_told_in_words(sign_in: SignIn) -> None:
     app = management_app(runner, sign_in, default_course="everyone")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
-        answer = await client.post("/api/pool/pause", json={"why": "Exam."}, headers=as_(SECRET))
+        answer = await client.post("/api/pool/pause", json={"reason": "Exam."}, headers=as_(SECRET))
     await runner.stop()
     assert (answer.status_code, answer.json()["reason"]) == (507, "bad-disk")
     assert "make room" in answer.json()["message"]

@@ -31,10 +31,10 @@ def ticket(number: int, user: str, course: str) -> TicketView:
 
 def snapshot() -> PoolSnapshot:
     """Alice of ml, victor of vision; one slice set aside, one free; one of each waits."""
-    broken: dict[str, Any] = {"state": SliceState.QUARANTINED, "why": "destroy failed 8 times"}
+    broken: dict[str, Any] = {"state": SliceState.QUARANTINED, "reason": "destroy failed 8 times"}
     slices = (
         slice_view(1, 0, "alice"),
-        slice_view(2, 1, "victor", course="vision", server="victors-lab", why="a word to victor"),
+        slice_view(2, 1, "victor", course="vision", server="victors-lab", reason="a word to victor"),
         slice_view(3, 2, **broken),
         slice_view(4, 3),
     )
@@ -70,7 +70,7 @@ def test_of_others_one_sees_place_and_state(principal: Principal) -> None:
     seen = seen_by(principal)
     other = slices(seen)[1]
     assert (other.profile, other.start, other.size, other.state) == ("1g.5gb", 1, 1, "leased")
-    assert (other.user, other.server, other.course, other.uuid, other.why) == (None,) * 4 + ("",)
+    assert (other.user, other.server, other.course, other.uuid, other.reason) == (None,) * 4 + ("",)
     waiting = seen.waiting[1]
     assert (waiting.position, waiting.shape, waiting.user, waiting.course) == (
         2,
@@ -82,8 +82,8 @@ def test_of_others_one_sees_place_and_state(principal: Principal) -> None:
 
 def test_only_staff_see_why_a_slice_is_set_aside() -> None:
     """It is nobody's, and what is wrong with it concerns who runs the class."""
-    assert slices(seen_by(ILSE))[2].why == "destroy failed 8 times"
-    assert slices(seen_by(ALICE))[2].why == ""
+    assert slices(seen_by(ILSE))[2].reason == "destroy failed 8 times"
+    assert slices(seen_by(ALICE))[2].reason == ""
 
 
 def test_an_instructor_who_is_a_student_elsewhere_sees_their_own_there() -> None:

@@ -171,7 +171,7 @@ def test_an_empty_slice_is_called_empty() -> None:
 
 def test_still_here_counts_for_a_while() -> None:
     """It holds a new warning off until its time is over, and no longer."""
-    stays = replace(HELD, stay_until=NOW + 1)
+    stays = replace(HELD, keepalive_until=NOW + 1)
     assert verdict(idle(50_000), lease=stays, others_wait=1).decision is Decision.KEEP
     assert verdict(idle(50_000), lease=stays, others_wait=1, now=NOW + 1).decision is Decision.WARN
 
@@ -267,7 +267,7 @@ leases = st.builds(
     held_since=st.floats(NOW - 200_000, NOW + 1000),
     warning=st.sampled_from((None, WarningKind.IDLE)),
     reclaim_at=st.floats(NOW - 1000, NOW + 1000),
-    stay_until=st.one_of(st.none(), st.floats(NOW - 1000, NOW + 1000)),
+    keepalive_until=st.one_of(st.none(), st.floats(NOW - 1000, NOW + 1000)),
 )
 AGES = ("execution_age_s", "terminal_age_s", "browser_age_s", "cpu_age_s")
 

@@ -23,19 +23,19 @@ export function panel({ trans, say }, actions) {
     error
   );
 
-  const rows = view => (view.state === 'none' ? placeRows(view.ticket) : leaseRows(view));
+  const rows = view => (view.state === 'none' ? ticketRows(view.ticket) : leaseRows(view));
 
-  const placeRows = ticket => {
+  const ticketRows = ticket => {
     if (!ticket) {
       return [[trans.__('State'), trans.__('This server holds no GPU slice, and waits for none.')]];
     }
     const { shape, state, estimate, course, message } = ticket;
     const found = [[trans.__('Waits for'), shape]];
     if (state === 'waiting') {
-      found.push([trans.__('Place'), say.place(ticket)]);
+      found.push([trans.__('Place'), say.position(ticket)]);
       found.push([
         trans.__('Likely wait'),
-        estimate ? `${say.likely(estimate)} (${estimate.why})` : trans.__('not known')
+        estimate ? `${say.likely(estimate)} (${estimate.basis})` : trans.__('not known')
       ]);
     }
     if (state === 'offered') {
@@ -61,7 +61,7 @@ export function panel({ trans, say }, actions) {
       }
     }
     if (view.state === 'gone') {
-      found.push([trans.__('State'), trans.__('taken back: %1', view.why)]);
+      found.push([trans.__('State'), trans.__('taken back: %1', view.reason)]);
     }
     return found;
   };
@@ -90,9 +90,9 @@ export function panel({ trans, say }, actions) {
       if (!extend.hidden) {
         setText(extend, say.extension(view.lease));
       }
-      const place = view.connected && !view.moving ? view.ticket?.state : undefined;
-      move.hidden = place !== 'offered';
-      cancel.hidden = place !== 'waiting' && place !== 'offered';
+      const ticketState = view.connected && !view.moving ? view.ticket?.state : undefined;
+      move.hidden = ticketState !== 'offered';
+      cancel.hidden = ticketState !== 'waiting' && ticketState !== 'offered';
     }
   };
 }

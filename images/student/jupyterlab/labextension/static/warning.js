@@ -40,13 +40,13 @@ export function warningCard({ trans, say }, actions, keys) {
     }
   };
 
-  const fill = (kind, { warning, lease, why }) => {
+  const fill = (kind, { warning, lease, reason }) => {
     const texts = {
       warned: [trans.__('Your GPU slice goes back in'), warning?.reason ?? '', say.lostAndKept],
-      ending: [trans.__('Your GPU slice is being given back'), why, trans.__('This server stops.')],
+      ending: [trans.__('Your GPU slice is being given back'), reason, trans.__('This server stops.')],
       gone: [
         trans.__('Your GPU slice was taken back'),
-        warning?.reason ?? why,
+        warning?.reason ?? reason,
         trans.__('Your files are kept. The hub page gets you a new server.')
       ]
     };

@@ -72,11 +72,11 @@ export function words(trans) {
     return least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
   };
 
-  const place = ({ position, waiting: all }) =>
+  const position = ({ position, waiting: all }) =>
     position === null ? trans.__('being made for you') : trans.__('%1 of %2 in line', position, all);
 
   /** What a server without a slice waits for, in one line. */
-  const ticket = ({ state, shape, left_s, estimate, ...line }) => {
+  const ticket = ({ state, shape, left_s, estimate, ...queued }) => {
     if (state === 'over') {
       return trans.__('%1 · no place in line any more', shape);
     }
@@ -85,7 +85,7 @@ export function words(trans) {
         ? trans.__('%1 · is here for you', shape)
         : trans.__('%1 · is here for you, for %2', shape, duration(left_s));
     }
-    return [shape, place(line), ...(estimate ? [likely(estimate)] : [])].join(' · ');
+    return [shape, position(queued), ...(estimate ? [likely(estimate)] : [])].join(' · ');
   };
 
   /** What measurements have borrowed, or how they wait: "no slice held · 3 ahead · about 20 s". */
@@ -132,7 +132,7 @@ export function words(trans) {
     time,
     problem,
     likely,
-    place,
+    position,
     ticket,
     borrow,
     offered,

@@ -130,10 +130,10 @@ def draw(
     """One GPU, with what is reserved on it."""
     memory = f"{round(gpu.memory_mib / 1024)} GiB"
     about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
-    trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.why}".strip()
+    trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.reason}".strip()
     notes = [f"draining: {gpu.draining}"] if gpu.draining else []
     notes += [f"for {gpu.course}"] if gpu.course else []
-    notes += [gpu.why] if gpu.state == "ok" and gpu.why else []
+    notes += [gpu.reason] if gpu.state == "ok" and gpu.reason else []
     return Drawing(
         gpu.index,
         gpu.memory_slices,
@@ -217,7 +217,7 @@ def _box(
     )
     if item.lease is None:
         is_reserved = drawn.mark is BoxMark.RESERVED and slot is not None
-        return replace(drawn, note=item.why, course=slot.course if is_reserved and slot else "")
+        return replace(drawn, note=item.reason, course=slot.course if is_reserved and slot else "")
     return replace(
         drawn,
         note=_next(item, gpu, slot),

@@ -146,7 +146,7 @@ def _extend(lease: LeaseView) -> Iterable[Action]:
         f"{lease.user} has more time.",
         f"leases/{lease.id}/extend",
         fields=(Field("by_s", "Minutes", "number", "30", times=60, most=7 * 24 * 60), MAY_REASON),
-        fixed={"seen": lease.state.value},
+        fixed={"expected": lease.state.value},
     )
 
 
@@ -162,7 +162,7 @@ def _reclaim(lease: LeaseView) -> Action:
         f"{lease.shape} is taken back from {lease.user}.",
         f"leases/{lease.id}/reclaim",
         fields=(Field("warning_s", "When", "choice", times=1, options=WARNINGS), REASON),
-        fixed={"seen": lease.state.value},
+        fixed={"expected": lease.state.value},
         is_grave=True,
     )
 
@@ -212,7 +212,7 @@ def _next(ticket: TicketView, who: str) -> Iterable[Action]:
             f"{who} is next.",
             path,
             fields=(REASON,),
-            fixed={"seen": ticket.state.value},
+            fixed={"expected": ticket.state.value},
         )
 
 
@@ -239,7 +239,7 @@ def _pause() -> Action:
         "Pause",
         "The pool is paused.",
         "pool/pause",
-        fields=(Field("why", "Why (students read it)"),),
+        fields=(Field("reason", "Why (students read it)"),),
     )
 
 

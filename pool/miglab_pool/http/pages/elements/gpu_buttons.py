@@ -77,7 +77,7 @@ def _to_slice(
         f"{_named(item)}: {title.lower()}, done.",
         f"slices/{item.slice_id}/{key}",
         fields=fields,
-        fixed={"seen": _state(item)},
+        fixed={"expected": _state(item)},
         is_grave=is_grave,
     )
 
@@ -106,6 +106,6 @@ def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
 
 
 def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, why: Field) -> Action:
-    fixed = {"seen": "draining" if gpu.draining else gpu.state}
+    fixed = {"expected": "draining" if gpu.draining else gpu.state}
     path = f"gpus/{gpu.uuid}/{key}"
     return Action(key, title, says, title, done, path, fields=(why,), fixed=fixed)
