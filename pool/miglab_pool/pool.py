@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
 from miglab_pool.decisions import offers, queue
-from miglab_pool.decisions.forecast import estimate, gather
+from miglab_pool.decisions.wait_simulation import estimate, gather
 from miglab_pool.door.pool_layouts import PoolLayouts
 from miglab_pool.door.pool_leases import PoolLeases
 from miglab_pool.door.pool_reservations import PoolReservations
@@ -246,15 +246,15 @@ class Pool:
         return reconcile.ask_after_holders(self.worker)
 
     def estimate(self) -> None:
-        """Work out anew how long those in line will wait; long, and off the lock.
+        """Work out anew how long those in the queue will wait; long, and off the lock.
 
         The dice are the same each time: figures move only when what they are made of has moved.
         """
         scene, newcomers = gather.look(self.view)
-        said = estimate.forecast(scene, random.Random(0))  # noqa: S311 -- no secret
-        now = gather.kept(scene, newcomers, said)
+        said = estimate.simulate(scene, random.Random(0))  # noqa: S311 -- no secret
+        now = gather.shown(scene, newcomers, said)
         with self.store.lock:
-            before, self.store.forecast = self.store.forecast, now
+            before, self.store.estimates = self.store.estimates, now
             if gather.is_news(before, now):
                 self.store.changed()
 

@@ -222,8 +222,8 @@ class Reclaim(Section):
     )
     timezone: str = Field(
         "UTC",
-        description="Time zone of `maintenance`, of the courses' `ends` and of the weeks in usage "
-        "reports, for example `Europe/Berlin`.",
+        description="Time zone of `maintenance`, of the courses' `class_ends` and of the weeks in "
+        "usage reports, for example `Europe/Berlin`.",
     )
     maintenance: tuple[str, ...] = Field(
         (),
@@ -304,7 +304,7 @@ class Course(Section):
         "No other course gets leases on them, and the course's instructors may drain and "
         "partition them.",
     )
-    ends: tuple[str, ...] = Field(
+    class_ends: tuple[str, ...] = Field(
         (),
         strict=False,
         description="When the course's classes end and its leases are reclaimed, for example "
@@ -333,7 +333,7 @@ class Course(Section):
             )
         if CPU in self.borrow:
             raise ValueError('"cpu" is no slice, so nobody can borrow it')
-        for text in self.ends:
+        for text in self.class_ends:
             class_end(text, "UTC")
         return self
 

@@ -2,7 +2,7 @@
 
 from miglab_api.leases import LeaseState
 from miglab_bench.acceptance.run import SHAPE, Run, expect, expect_own_slice
-from miglab_bench.acceptance.waiting import wait_in_line, waited
+from miglab_bench.acceptance.waiting import wait_in_queue, waited
 from miglab_bench.harness.student import wait_for
 
 LEAVING = 3  # who stops and makes room, by number
@@ -43,7 +43,7 @@ def one_comes_back(run: Run) -> str:
     """Who has left asks again, and waits again."""
     back = run.student(LEAVING)
     back.ask(SHAPE)
-    return wait_in_line(run, back, 1)
+    return wait_in_queue(run, back, 1)
 
 
 def _runs(run: Run, name: str) -> bool:

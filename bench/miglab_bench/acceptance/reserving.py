@@ -59,7 +59,7 @@ def class_is_served(run: Run) -> str:
     return f"{COUNT} kept, {member.name} has one at once; {run.places()}"
 
 
-def no_show_goes_to_the_line(run: Run) -> str:
+def no_show_goes_to_the_queue(run: Run) -> str:
     """When the grace is over, the slice that nobody has taken up goes to the first in line."""
     first, reserved = run.waiting.pop(0), run.reserved
     assert reserved is not None

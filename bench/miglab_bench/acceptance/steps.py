@@ -42,7 +42,7 @@ STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("one stops, who runs on CPU moves to the slice", moving.moves_to_the_slice),
     ("one comes back and waits", moving.one_comes_back),
     ("hub and pool killed: every lease and place is right", waiting.survives_kill),
-    ("a reservation goes before the line", reserving.class_is_served),
-    ("its no-show goes to the line", reserving.no_show_goes_to_the_line),
+    ("a reservation goes before the queue", reserving.class_is_served),
+    ("its no-show goes to the queue", reserving.no_show_goes_to_the_queue),
     ("all leave and the GPU is empty", waiting.all_leave),
 )

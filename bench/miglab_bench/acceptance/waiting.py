@@ -52,13 +52,13 @@ def two_wait(run: Run) -> str:
     said = []
     for place, student in enumerate(run.students[SLICES:], 1):
         student.ask(SHAPE)
-        said.append(wait_in_line(run, student, place))
+        said.append(wait_in_queue(run, student, place))
     expected = {student.name: place for place, student in enumerate(run.waiting, 1)}
     expect(run.lab.places() == expected, f"places: {run.lab.places()}")
     return "; ".join(said)
 
 
-def wait_in_line(run: Run, student: Student, place: int) -> str:
+def wait_in_queue(run: Run, student: Student, place: int) -> str:
     """Wait until somebody who has asked is in the line, and knows for how long; in words."""
     name = student.name
     wait_for(lambda: run.lab.places().get(name) == place, f"{name} in the line at {place}")

@@ -1,7 +1,7 @@
 """`./lab bench page`: what one update of the pool's page costs the server.
 
 A real pool over seven simulated A100, every one cut into seven slices that are held, and 200 who
-wait.  Then a change: a GPU's draining begins or ends, or somebody joins or leaves the line.  Then
+wait.  Then a change: a GPU's draining begins or ends, or somebody joins or leaves the queue.  Then
 the browser's question for the parts that it does not have, asked of the application itself: no
 socket, no proxy.  Measured are the wall clock from the question to the last byte of the answer,
 and the processor's time of the service's loop in it.  The snapshot of the changed pool is drawn
@@ -121,7 +121,10 @@ async def measure(settings: Settings, samples: int) -> list[PageCost]:
         loads = [await visitor.load(anew=True) for _ in range(samples)]
         pairs = {
             what: [await visitor.update(change, turn) for turn in range(samples)]
-            for what, change in (("update: a GPU", _change_gpu), ("update: the line", _change_line))
+            for what, change in (
+                ("update: a GPU", _change_gpu),
+                ("update: the queue", _change_queue),
+            )
         }
     finally:
         await parts.runner.stop()
@@ -248,14 +251,14 @@ def _change_gpu(pool: Pool, turn: int) -> str:
     return f"gpu-{gpu.index}"
 
 
-def _change_line(pool: Pool, turn: int) -> str:
-    """Let somebody join the line, or leave it again; returns the part that changes by it."""
+def _change_queue(pool: Pool, turn: int) -> str:
+    """Let somebody join the queue, or leave it again; returns the part that changes by it."""
     ticket = pool.tickets.request(
         TicketRequest(user=f"late{turn // 2}", course=COURSE, shape=SHAPE)
     )
     if turn % 2:
         pool.tickets.cancel(ticket.id, BY)
-    return "line"
+    return "queue"
 
 
 def _row(what: str, answers: list[TimedAnswer]) -> PageCost:

@@ -14,7 +14,7 @@ def rules_of(settings: Settings) -> Rules:
         closings=Closings(
             maintenance=tuple(window(text, tz) for text in settings.reclaim.maintenance),
             classes={
-                name: tuple(class_end(text, tz) for text in course.ends)
+                name: tuple(class_end(text, tz) for text in course.class_ends)
                 for name, course in settings.courses.items()
             },
         ),

@@ -6,7 +6,7 @@ tables themselves are in `settings_tables`.
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -32,7 +32,11 @@ ENV_PORT = "MIGLAB_PORT"
 ENV_BRIDGE = "MIGLAB_BRIDGE"
 SERVICE_NAME = "pool"
 OWN_LOGO = Path(__file__).parents[1] / "hub_templates" / "logo.svg"
-RENAMED = {"reclaim.stay_s": "keepalive_s", "reclaim.stays": "keepalives"}
+RENAMED = {
+    "reclaim.stay_s": "keepalive_s",
+    "reclaim.stays": "keepalives",
+    "courses.NAME.ends": "class_ends",
+}
 """What keys were called before, and are called now in the same table."""
 HIDDEN = frozenset({"file", "bridge", "tuning"})  # of the model, and never in a file
 
@@ -409,10 +413,16 @@ def _explain(file: Path, problem: dict[str, Any]) -> str:
 
 def _unknown(file: Path, loc: tuple[Any, ...]) -> str:
     key = ".".join(str(part) for part in loc)
-    if key in RENAMED:
-        return f"{file}: {key} is now called {RENAMED[key]}: write {RENAMED[key]} instead"
+    if name := RENAMED.get(".".join(_without_name(loc))):
+        return f"{file}: {key} is now called {name}: write {name} instead"
     allowed = ", ".join(_allowed(loc[:-1]))
     return f"{file}: unknown key {key}; allowed here: {allowed}"
+
+
+def _without_name(loc: tuple[Any, ...]) -> Iterator[str]:
+    """A key as the reference lists it: of every course alike."""
+    for above, part in zip(("", *loc), loc, strict=False):
+        yield "NAME" if above in ("courses", "quotas") else str(part)
 
 
 def _allowed(loc: tuple[Any, ...]) -> list[str]:

@@ -97,7 +97,7 @@ def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
 def why_not_now(
     view: PoolView, asked: TicketRequest, shape: str, replaced: TicketRow | None
 ) -> Refused | None:
-    """Why this user may not: the line is full, or a quota is used up."""
+    """Why this user may not: the queue is full, or a quota is used up."""
     if _is_full(view, replaced):
         return _queue_full(view)
     size = size_of(view, profiles(shape))

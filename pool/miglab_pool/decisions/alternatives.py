@@ -37,24 +37,24 @@ def _is_free(
         return bool(offer.free_now)
     if reserved_slots.ready(view, ticket.course, offer.shape):
         return True
-    line, gpus = left
+    queued, gpus = left
     one = replace(queue.as_waiting(view, ticket), profiles=reservations.profiles(offer.shape))
-    grant = first_that_fits([*line, one], gpus, view.at)
+    grant = first_that_fits([*queued, one], gpus, view.at)
     return grant is not None and grant.ticket == ticket.id
 
 
 def _after(
-    line: Sequence[Waiting], gpus: Sequence[GpuOccupancy], now: float
+    queued: Sequence[Waiting], gpus: Sequence[GpuOccupancy], now: float
 ) -> tuple[list[Waiting], list[GpuOccupancy]]:
     """Who still waits, and what is left, once those who then fit have been served."""
-    line, gpus = list(line), list(gpus)
+    queued, gpus = list(queued), list(gpus)
     for _ in range(MOST_SERVED):
-        grant = first_that_fits(line, gpus, now)
+        grant = first_that_fits(queued, gpus, now)
         if grant is None:
-            return line, gpus
-        line = [one for one in line if one.ticket != grant.ticket]
+            return queued, gpus
+        queued = [one for one in queued if one.ticket != grant.ticket]
         gpus = [_taken(occupancy, grant.choices) for occupancy in gpus]
-    return line, []
+    return queued, []
 
 
 def _taken(occupancy: GpuOccupancy, choices: Sequence[Choice]) -> GpuOccupancy:

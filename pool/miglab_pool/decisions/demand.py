@@ -29,7 +29,7 @@ class Demand:
     Attributes:
         wanted: who waits for it, how often.
         whole: who waits for a whole GPU.
-        first: who is the first in line.
+        first: who is the first in the queue.
         held: the memory slices of what is held for the first, by GPU, as bits.
         reserved: those of the reserved slots.
         gpus: the GPUs that are cut.
@@ -52,18 +52,18 @@ class Demand:
 def demand(view: PoolView) -> Demand:
     """What is waited for now."""
     everyone = () if view.paused else queue.served(view)
-    line = [one for one in everyone if one.profiles != (FULL,)]
+    queued = [one for one in everyone if one.profiles != (FULL,)]
     wanted: defaultdict[Wanted, Counter[str]] = defaultdict(Counter)
-    for one in line:
+    for one in queued:
         wanted[one.profiles, one.course][one.user] += 1
     is_reserving = bool(view.reservations)
-    gpus = view.occupancies if line or is_reserving else []
-    states = outside_hold(line[0].profiles, open_to(gpus, line[0].course)) if line else []
+    gpus = view.occupancies if queued or is_reserving else []
+    states = outside_hold(queued[0].profiles, open_to(gpus, queued[0].course)) if queued else []
     after = reserved_slots.open_gpus(view) if is_reserving else []
     return Demand(
         wanted=wanted,
         whole=Counter(one.user for one in everyone if one.profiles == (FULL,)),
-        first=line[0].user if line else "",
+        first=queued[0].user if queued else "",
         held=_more(gpus, states),
         reserved=_more(gpus, after),
         gpus={occupancy.gpu: occupancy for occupancy in gpus},

@@ -1,4 +1,4 @@
-"""What the forecast says to one ticket, or to one who has not asked yet."""
+"""What the wait estimates say to one ticket, or to one who has not asked yet."""
 
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.state.view import PoolView

@@ -108,7 +108,7 @@ def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
 
 @once
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
-    """The same without the place that is kept for the first in line."""
+    """The same without the place that is kept for the first in the queue."""
     return _without_held(_first(view), reserved_slots.open_gpus(view), course)
 
 
@@ -120,7 +120,7 @@ def _count_now(view: PoolView, shape: Shape, course: str) -> int:
 
 
 def _fits(view: PoolView, shape: Shape, course: str) -> bool:
-    """Whether there is room for it, were nothing kept for the first in line."""
+    """Whether there is room for it, were nothing kept for the first in the queue."""
     return not shape.is_full and count_free(shape.profiles, _states(view, course)) > 0
 
 
@@ -207,8 +207,8 @@ def _count_on(name: str, state: GpuOccupancy) -> int:
 def _next_end_s(view: PoolView, shape: Shape, course: str) -> float | None:
     """Seconds until the first lease end after which the shape fits; None if no such end is set.
 
-    It must fit beside the place kept for the first in line, unless that one wants the same shape:
-    then the end is the line's next, and the page says how many wait.
+    It must fit beside the hold of the first in the queue, unless that one wants the same shape:
+    then the end is the next of the queue, and the page says how many wait.
     """
     leases, first = _by_end(view), _first(view)
     if shape.is_full:

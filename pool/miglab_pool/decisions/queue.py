@@ -9,7 +9,7 @@ from miglab_pool.model.queue import FairShareUsage, Waiting
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import FULL, TicketRow
 from miglab_pool.rules.lease_length import lasts_s
-from miglab_pool.rules.queue_order import in_line
+from miglab_pool.rules.queue_order import in_order
 from miglab_pool.rules.reservations_in_force import left_of
 from miglab_pool.state.view import PoolView
 
@@ -22,29 +22,29 @@ def fair_share_usage(view: PoolView) -> FairShareUsage:
 
 
 @once
-def line(view: PoolView) -> tuple[Waiting, ...]:
+def ordered(view: PoolView) -> tuple[Waiting, ...]:
     """Everyone who waits, first in front: the order in which it is decided who is next."""
     waiting = _everyone(view)
     if len(waiting) < 2:  # no order to work out: most of the day
         return tuple(waiting)
-    return tuple(in_line(waiting, fair_share_usage(view)))
+    return tuple(in_order(waiting, fair_share_usage(view)))
 
 
 @once
 def positions(view: PoolView) -> dict[int, int]:
     """The position of everyone who waits, by ticket."""
-    return {one.ticket: position for position, one in enumerate(line(view), 1)}
+    return {one.ticket: position for position, one in enumerate(ordered(view), 1)}
 
 
 @once
 def served(view: PoolView) -> tuple[Waiting, ...]:
-    """Those in line who may be served now, first in front.
+    """Those in the queue who may be served now, first in front.
 
     A server whose last lease is not over waits for that first: it never holds two.  A course that
     holds all it may waits until it holds less.
     """
     held, tickets = view.held_servers, view.tickets
-    free = [one for one in line(view) if (one.user, tickets[one.ticket].server) not in held]
+    free = [one for one in ordered(view) if (one.user, tickets[one.ticket].server) not in held]
     return tuple(quota_checks.let_by(view, free))
 
 
@@ -71,7 +71,7 @@ def _everyone(view: PoolView) -> list[Waiting]:
 
 
 def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
-    """The ticket as the line sees it."""
+    """The ticket as the queue sees it."""
     names = profiles(ticket.shape)
     return Waiting(
         ticket.id,

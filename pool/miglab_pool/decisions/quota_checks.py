@@ -22,14 +22,14 @@ def why_not(view: PoolView, asked: Asked, waiting: Iterable[Waiting]) -> str | N
     return quotas.why_not(view.settings.quotas, asked, _uses(view, waiting), now)
 
 
-def let_by(view: PoolView, line: Iterable[Waiting]) -> Iterator[Waiting]:
-    """Those in line whom no course's quota holds back, if all of them are served in this order."""
+def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
+    """Those whom no course's quota holds back, if all of them are served in this order."""
     totals = _totals(view)
     if not totals:
-        yield from line
+        yield from queued
         return
     uses = list(view.usage.live)
-    for one in line:
+    for one in queued:
         if _held_by(view, one, totals, uses) is None:
             uses.append(_as_use(view, one))
             yield one

@@ -81,7 +81,7 @@ class PoolStaff:
     def quarantine(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
         """Set a slice aside that nobody holds: it stays as it is until `clear`."""
         with self._store.lock:
-            row = staff_gpus.set_aside(self._store, number, why, by, expected)
+            row = staff_gpus.quarantine(self._store, number, why, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
     def clear(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:

@@ -35,7 +35,7 @@ _POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning(
 T = TypeVar("T")
 HOLDER_JOBS = frozenset({JobKind.PROBE})
 MOST_GPU_THREADS = 256  # of which a GPU takes one while something is done to it, or read
-FORECAST_REST = 10  # times what a forecast took: so it costs at most a tenth of one core
+ESTIMATE_REST = 10  # times what an estimate took: so it costs at most a tenth of one core
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
 
 
@@ -49,7 +49,7 @@ class Times:
         holders_s: between two looks for servers that ended without anybody saying so.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
-        estimate_s: between two forecasts of the waits; more if one takes long.
+        estimate_s: between two estimates of the waits; more if one takes long.
         reclaim_s: between two looks for what is to be warned or taken back.
         archive_s: between two moves of old rows out of the ledger.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
@@ -75,7 +75,7 @@ class CachedSnapshot(NamedTuple):
 
     version: int
     snapshot: PoolSnapshot
-    line: Mapping[int, TicketView]
+    waiting: Mapping[int, TicketView]
 
 
 class PoolRunner:
@@ -106,7 +106,7 @@ class PoolRunner:
         self._decisions = ThreadPoolExecutor(1, "miglab-decide")
         self._gpu = ThreadPoolExecutor(MOST_GPU_THREADS, "miglab-gpu")
         self._holders = ThreadPoolExecutor(1, "miglab-holders")
-        self._forecasts = ThreadPoolExecutor(1, "miglab-forecast")
+        self._estimates = ThreadPoolExecutor(1, "miglab-estimates")
         self._reports = ThreadPoolExecutor(1, "miglab-report")
         self._looks = ThreadPoolExecutor(1, "miglab-look")
         self._drawn: CachedSnapshot | None = None
@@ -138,9 +138,9 @@ class PoolRunner:
         """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
         return (await self._now()).snapshot
 
-    async def line(self) -> Mapping[int, TicketView]:
+    async def waiting(self) -> Mapping[int, TicketView]:
         """Those who wait, by ticket, as the snapshot has them."""
-        return (await self._now()).line
+        return (await self._now()).waiting
 
     async def _now(self) -> CachedSnapshot:
         asked = self._pool.version
@@ -278,7 +278,7 @@ class PoolRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        beside = (self._holders, self._forecasts, self._reports, self._looks)
+        beside = (self._holders, self._estimates, self._reports, self._looks)
         threads = (self._gpu, *beside, self._decisions)
         loop = asyncio.get_running_loop()
         last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
@@ -351,10 +351,10 @@ class PoolRunner:
         task.add_done_callback(self._beside.discard)
 
     async def _estimate(self) -> None:
-        """Forecast the waits, on a thread of its own, and rest in proportion to what it cost."""
+        """Estimate the waits, on a thread of its own, and rest in proportion to what it cost."""
         began = perf_counter()
-        await self._on(self._forecasts, lambda pool: pool.estimate())
-        await asyncio.sleep(FORECAST_REST * (perf_counter() - began))
+        await self._on(self._estimates, lambda pool: pool.estimate())
+        await asyncio.sleep(ESTIMATE_REST * (perf_counter() - began))
 
     async def _end(self) -> None:
         if self._end_servers is not None:

@@ -69,7 +69,7 @@ class Grant:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class WaitEstimates:
     """The last estimates of the pool, and when they were made."""
 
     at: float = 0.0

@@ -14,38 +14,24 @@ from typing import NamedTuple
 
 from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.model.gpu import SOON, Choice, GpuOccupancy, clash, own_first
-from miglab_pool.model.queue import ALL_EQUAL, FairShareUsage, Grant, Waiting
+from miglab_pool.model.queue import Grant, Waiting
 from miglab_pool.rules.placement.placement import place
-from miglab_pool.rules.queue_order import in_line
 
 # -- the decision ---------------------------------------------------------------------------------
-
-
-def next_in_line(
-    waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], usage: FairShareUsage = ALL_EQUAL
-) -> Grant | None:
-    """Decide who gets slices now.
-
-    Args:
-        waiting: who waits, in any order.
-        gpus: every GPU.
-        usage: what everybody has used lately.
-
-    Returns:
-        The grant, or None when nobody can go now.
-    """
-    return first_that_fits(in_line(waiting, usage), gpus, usage.now)
 
 
 def first_that_fits(
     queue: Iterable[Waiting], gpus: Sequence[GpuOccupancy], now: float
 ) -> Grant | None:
-    """The decision for a queue whose order is known; as `next_in_line`.
+    """Decide who gets slices now.
 
     Args:
         queue: who waits, first in front.
         gpus: every GPU.
         now: the moment, by the clock of `GpuOccupancy.frees_at`.
+
+    Returns:
+        The grant, or None when nobody can go now.
     """
     decision = _Decision(gpus, now)
     for one in queue:

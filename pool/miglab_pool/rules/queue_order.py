@@ -19,7 +19,7 @@ GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: ar
 # -- the order ------------------------------------------------------------------------------------
 
 
-def in_line(waiting: Iterable[Waiting], usage: FairShareUsage = ALL_EQUAL) -> list[Waiting]:
+def in_order(waiting: Iterable[Waiting], usage: FairShareUsage = ALL_EQUAL) -> list[Waiting]:
     """The line, first in front; a ticket's position is its place here."""
     reserved: list[Waiting] = []
     fronts: list[tuple[float, int, Waiting]] = []

@@ -100,7 +100,7 @@ def undrained(row: Place, told: str) -> Place:
     return replace(row, draining="")
 
 
-def set_aside(row: SliceRow, why: str, told: str) -> SliceRow:
+def quarantine(row: SliceRow, why: str, told: str) -> SliceRow:
     """A slice that nobody holds is set aside, as it is, until a person has it tried again."""
     if row.state == SliceState.QUARANTINED:
         raise _done_already(row, f"is set aside already: {told or row.reason}")

@@ -19,7 +19,7 @@ from miglab_pool.ledger.ledger import Ledger, State, Transaction
 from miglab_pool.ledger.usage_history import Uses
 from miglab_pool.model.backoff import Backoff
 from miglab_pool.model.memory import Wellness
-from miglab_pool.model.queue import Forecast
+from miglab_pool.model.queue import WaitEstimates
 from miglab_pool.model.rows import GpuRow, ReservationRow, SliceRow
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.gpu_snapshot import GpuFacts, is_whole, placed_on, profile_on
@@ -66,7 +66,7 @@ class Store:
         self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
         self.gpu_usage: dict[str, Usage] = {}
         self.uses = Uses(ledger, settings.pool.fair_half_life_s)
-        self.forecast = Forecast()
+        self.estimates = WaitEstimates()
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
@@ -181,7 +181,7 @@ class Store:
             facts=self._facts,
             past=self._past,
             usage=self.uses.totals(at),
-            estimates=self.forecast,
+            estimates=self.estimates,
             **self._tables,
         )
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import Forecast
+from miglab_pool.model.queue import WaitEstimates
 from miglab_pool.model.rows import (
     GpuRow,
     LayoutRow,
@@ -67,7 +67,7 @@ class PoolView:
     layouts: Mapping[int, LayoutRow]
     past: tuple[ReservationRow, ...]
     usage: UsageTotals
-    estimates: Forecast
+    estimates: WaitEstimates
 
     # -- GPUs ---------------------------------------------------------------------------------
 

@@ -56,13 +56,13 @@ def undrain_slice(
         return record(store, tx, row, after, by, why, "undrain")
 
 
-def set_aside(
+def quarantine(
     store: Store, number: int, why: str, by: str, expected: str | None = None
 ) -> SliceRow:
     """Nobody gets it, and nothing touches it, until `clear`."""
     with store.write(durable=True) as tx:
         row = find_slice(store, number, expected)
-        after = staff_actions.set_aside(row, why, last_told(store, row))
+        after = staff_actions.quarantine(row, why, last_told(store, row))
         return record(store, tx, row, after, by, why, "quarantine")
 
 

@@ -98,7 +98,7 @@ def end(
     return ticket
 
 
-def back_in_line(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None:
+def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None:
     """The granted slices came to nothing: the ticket waits on, at its old place.
 
     One that was taken cannot: its spawner holds the lease's number and will be told by attach.
@@ -115,7 +115,7 @@ def drop_grants(store: Store, tx: Transaction, gpu: str, why: str) -> None:
     for row in list(store.state.on_gpu[gpu].values()):
         lease = store.state.leases.get(row.lease or 0)
         if row.state == SliceState.MAKING and lease is not None:
-            back_in_line(store, tx, lease, why)
+            requeue(store, tx, lease, why)
 
 
 def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
@@ -131,7 +131,7 @@ def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
         why = f"slice {row.id} cannot be made: something is in its way on {gpu}"
         lease = store.state.leases.get(row.lease or 0)
         if lease is not None:
-            back_in_line(store, tx, lease, why)
+            requeue(store, tx, lease, why)
         slices.scrub(tx, store.state.slices[row.id], why, remake=False)
 
 

@@ -103,8 +103,8 @@ def _why_not_now(gpu: GpuSnapshot) -> str:
 
 def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
     """A ticket with its position."""
-    line = queue.positions(view) if row.state == TicketState.WAITING else {}
-    position = line.get(row.id)
+    positions = queue.positions(view) if row.state == TicketState.WAITING else {}
+    position = positions.get(row.id)
     return TicketView(
         id=row.id,
         user=row.user,
@@ -113,7 +113,7 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
         shape=row.shape,
         state=TicketState(row.state),
         position=position,
-        waiting=len(line),
+        waiting=len(positions),
         created_at=row.created_at,
         expires_at=expires_at(view.settings, view.started_at, row),
         lease=None if row.state == TicketState.WAITING else row.lease,

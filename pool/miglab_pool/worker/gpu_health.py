@@ -76,7 +76,7 @@ def condition(worker: Worker, most: int = 100) -> Condition:
     """How the GPUs are and were; ``most`` happenings."""
     rows = worker.store.ledger.history("gpu", limit=most)
     history = (
-        Happening(row["at"], row["thing"], row["to_state"], row["by"], row["reason"])
+        Happening(row["at"], row["target"], row["to_state"], row["by"], row["reason"])
         for row in rows
     )
     return Condition(

@@ -207,7 +207,7 @@ def _settle_missing(
         return [Finding("slice", str(row.id), why, "noted as gone")]
     if lease.state == LeaseState.GRANTED:
         slices.scrub(tx, row, why, remake=False)
-        tickets.back_in_line(worker.store, tx, lease, f"slice {row.id} is gone")
+        tickets.requeue(worker.store, tx, lease, f"slice {row.id} is gone")
         return [Finding("slice", str(row.id), why, "its ticket waits on")]
     tx.put(replace(row, lost=True, reason=why), reason=why)
     tx.record(row, "pool", why)

@@ -268,7 +268,7 @@ def _create_failed_in(
     """As `_create_failed`; ``is_made``: something may lie there and must be cleaned up."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.back_in_line(worker.store, tx, lease, f"a slice could not be made: {error}")
+        tickets.requeue(worker.store, tx, lease, f"a slice could not be made: {error}")
     if lease is None:
         worker.store.cut_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]

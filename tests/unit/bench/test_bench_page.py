@@ -23,7 +23,7 @@ async def test_each_update_shows_its_change(
     rows = {row.what: row for row in await measure(load(file, {}), 2)}
     assert list(rows) == [
         "update: a GPU",
-        "update: the line",
+        "update: the queue",
         "snapshot, once for all",
         "first load",
     ]

@@ -28,6 +28,14 @@ WRONG = {
     "unknown table": ("gpu = 1\n" + COURSE, ["unknown key gpu", "gpus"]),
     "unknown key": ("[pool]\nqueue = 1\n" + COURSE, ["unknown key pool.queue", "queue_limit"]),
     "unknown key of a course": (COURSE + "shape = 1\n", ["courses.everyone.shape", "shapes"]),
+    "key of before": (
+        "[reclaim]\nstays = 1\n" + COURSE,
+        ["reclaim.stays is now called keepalives"],
+    ),
+    "key of a course of before": (
+        COURSE + 'ends = ["tue 12:00"]\n',
+        ["courses.everyone.ends is now called class_ends: write class_ends instead"],
+    ),
     "unknown key of limits": (
         COURSE + '[limits."1g.5gb"]\nram = 1\n',
         ["limits.1g.5gb.ram", "memory_gib"],

@@ -255,7 +255,7 @@ class ClassRoom(World):
             act = staff.undrain_slice if item.draining else staff.drain_slice
             act(item.id, "fan", "person:ina")
 
-    def set_aside(self, number: int) -> None:
+    def quarantine(self, number: int) -> None:
         """Set a slice aside, or try one again."""
         slices = list(self.ledger.state.slices.values())
         if slices:
@@ -430,7 +430,7 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         room.unlay_all,
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
-        lambda: room.set_aside(dice.randrange(20)),
+        lambda: room.quarantine(dice.randrange(20)),
         lambda: room.staff_reclaim(user, dice.choice((0.0, 60.0))),
         lambda: room.staff_help(user),
     ]

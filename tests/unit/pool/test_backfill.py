@@ -16,7 +16,7 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import SOON, GpuOccupancy
 from miglab_pool.model.queue import Waiting
 from miglab_pool.rules.backfill import NO_HOLD, first_that_fits, hold
-from miglab_pool.rules.queue_order import in_line
+from miglab_pool.rules.queue_order import in_order
 from miglab_pool.settings import Course, Quota
 
 from .conftest import SETTINGS, World
@@ -111,7 +111,7 @@ class BackfillWorld:
         self.dice, self.early = dice, early
         self.names = [str(n) for n in range(gpus)]
         self.now, self.number, self.went_ahead = 0.0, 0, 0
-        self.line: list[Waiting] = []
+        self.queued: list[Waiting] = []
         self.live: list[BackfillLease] = []
         self.promised: dict[int, float] = {}
 
@@ -123,18 +123,18 @@ class BackfillWorld:
             self.number += 1
             lasts_s = self.dice.choice((0.1, 0.25, 1.0)) * LONGEST_S
             shape = self.dice.choice(SHAPES)
-            self.line.append(Waiting(self.number, (shape,), self.now, lasts_s=lasts_s))
+            self.queued.append(Waiting(self.number, (shape,), self.now, lasts_s=lasts_s))
         while self._grant():
             pass
 
     def _grant(self) -> bool:
-        first = in_line(self.line)[0] if self.line else None
+        first = in_order(self.queued)[0] if self.queued else None
         before = self._promise(first)
-        grant = first_that_fits(in_line(self.line), self.gpus(), self.now)
+        grant = first_that_fits(in_order(self.queued), self.gpus(), self.now)
         if grant is None:
             return False
-        one = next(each for each in self.line if each.ticket == grant.ticket)
-        self.line.remove(one)
+        one = next(each for each in self.queued if each.ticket == grant.ticket)
+        self.queued.remove(one)
         assert self.now <= self.promised.get(one.ticket, inf), "served later than was promised"
         ends = self.now + one.lasts_s
         leaves = self.now + one.lasts_s * self.dice.uniform(1 - self.early, 1.0)
@@ -178,12 +178,12 @@ def test_nobody_starves_and_nobody_is_delayed(seed: int, gpus: int, early: float
     lab = BackfillWorld(random.Random(seed), gpus, early)
     for _ in range(40):
         lab.step()
-    watched = {one.ticket for one in lab.line}
+    watched = {one.ticket for one in lab.queued}
     for _ in range(len(watched) * int(LONGEST_S / EVERY_S + 2)):
         lab.step()
-        if watched.isdisjoint(one.ticket for one in lab.line):
+        if watched.isdisjoint(one.ticket for one in lab.queued):
             return
-    assert watched.isdisjoint(one.ticket for one in lab.line)
+    assert watched.isdisjoint(one.ticket for one in lab.queued)
 
 
 def test_short_ones_do_go_ahead() -> None:

@@ -10,15 +10,15 @@ from math import inf
 import pytest
 
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.decisions.forecast.estimate import forecast
-from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Scene
+from miglab_pool.decisions.wait_simulation.estimate import simulate
+from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, Lately, Scene
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import FairShareUsage, Waiting
-from miglab_pool.rules.backfill import next_in_line
-from miglab_pool.rules.queue_order import in_line
+from miglab_pool.rules.queue_order import in_order
 from miglab_pool.rules.slot_choice import SlotCandidate, choose_slots, without
 
+from .queueing import next_grant
 from .test_queue import gpu, placed
 
 HOUR_S = 3600.0
@@ -39,10 +39,10 @@ def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tup
     return gpu("x", *slices), tuple(found)
 
 
-def scene(*ends_s: float | None, line: int = 1, **more: object) -> Scene:
+def scene(*ends_s: float | None, queued: int = 1, **more: object) -> Scene:
     occupancy, holdings = full(*ends_s)
     values: dict[str, object] = {
-        "line": tuple(waiting(n) for n in range(1, line + 1)),
+        "queued": tuple(waiting(n) for n in range(1, queued + 1)),
         "gpus": (occupancy,),
         "holdings": holdings,
         "lately": Lately(),
@@ -53,7 +53,7 @@ def scene(*ends_s: float | None, line: int = 1, **more: object) -> Scene:
 
 
 def estimate(one: Scene, ticket: int = 1) -> WaitEstimate | None:
-    return forecast(one, random.Random(1)).get(ticket)
+    return simulate(one, random.Random(1)).get(ticket)
 
 
 def test_nothing_known_is_no_estimate() -> None:
@@ -80,13 +80,13 @@ def test_extensions_put_the_bound_off() -> None:
 
 def test_the_second_waits_for_the_second_end() -> None:
     """Each in line waits for an end of their own."""
-    one = scene(*[3000.0] * 5, 2000.0, 1000.0, line=2)
+    one = scene(*[3000.0] * 5, 2000.0, 1000.0, queued=2)
     assert [estimate(one, n).high_s for n in (1, 2)] == [1000.0, 2000.0]  # type: ignore[union-attr]
 
 
 def test_a_new_lease_ends_too() -> None:
     """Who is far behind waits for the leases of those in front, if these have an end."""
-    one = scene(*[600.0] * 7, line=8)
+    one = scene(*[600.0] * 7, queued=8)
     assert estimate(one, 8) is None
     found = estimate(replace(one, lease_s=1800.0), 8)
     assert found is not None
@@ -96,7 +96,7 @@ def test_a_new_lease_ends_too() -> None:
 def test_a_big_shape_waits_for_all_its_place() -> None:
     """Somebody who wants the whole GPU waits for the last end on it."""
     one = scene(*[600.0] * 6, 1800.0)
-    found = estimate(replace(one, line=(waiting(1, "7g.40gb"),)))
+    found = estimate(replace(one, queued=(waiting(1, "7g.40gb"),)))
     assert found is not None
     assert found.high_s == 1800.0
 
@@ -154,8 +154,8 @@ def test_lighter_newcomers_are_reckoned_with() -> None:
 
 def test_who_might_ask_is_told_too() -> None:
     """A shape that nobody asked for yet has an estimate: of whoever would ask now."""
-    one = scene(*[900.0] * 7, line=1, asking={-7: ("1g.5gb",), -8: ("7g.40gb",)})
-    found = forecast(replace(one, lease_s=600.0), random.Random(1))
+    one = scene(*[900.0] * 7, queued=1, asking={-7: ("1g.5gb",), -8: ("7g.40gb",)})
+    found = simulate(replace(one, lease_s=600.0), random.Random(1))
     assert (found[1].high_s, found[-7].high_s, found[-8].high_s) == (900.0, 900.0, 1500.0)
 
 
@@ -187,9 +187,9 @@ def test_what_ends_before_is_for_all() -> None:
 
 def test_the_class_waits_for_its_own_places() -> None:
     """Who draws on what is reserved is served as kept places empty, before who came earlier."""
-    line = (Waiting(1, ("1g.5gb",), 0.0, "ml", "u1"), Waiting(2, ("1g.5gb",), 0.0, "class", "u2"))
+    queued = (Waiting(1, ("1g.5gb",), 0.0, "ml", "u1"), Waiting(2, ("1g.5gb",), 0.0, "class", "u2"))
     one = scene(*[9000.0] * 6, 600.0, lease_s=1000.0, bookings=(booked(count=1),))
-    found = forecast(replace(one, line=line), random.Random(1))
+    found = simulate(replace(one, queued=queued), random.Random(1))
     assert (found[2].likely_s, found[2].high_s) == (600.0, 600.0)
     assert found[1].likely_s == 1600.0
 
@@ -223,7 +223,7 @@ class Class:
         self.dice = random.Random(seed)
         self.lasts_s, self.every_s = lasts_s, every_s
         self.now, self.number = 0.0, 0
-        self.line: list[Waiting] = []
+        self.queued: list[Waiting] = []
         self.live: list[tuple[float, int, float, Waiting, str, Placed]] = []
         self.lasted: list[float] = []
         self.came: list[Waiting] = []
@@ -256,7 +256,7 @@ class Class:
         shape, size = self.dice.choice([("1g.5gb", 1)] * 5 + [("2g.10gb", 2), ("3g.20gb", 4)])
         user = f"u{min(39, int(self.dice.expovariate(1 / 12)))}"
         one = Waiting(self.number, (shape,), self.now, "ml", user, size=size)
-        self.line.append(one)
+        self.queued.append(one)
         self.came.append(one)
 
     def _end(self) -> None:
@@ -265,11 +265,11 @@ class Class:
         self.users[one.user] = self.users.get(one.user, 0.0) + one.size * (ends - began) / HOUR_S
 
     def _grant(self) -> bool:
-        grant = next_in_line(self.line, [self._occupancy()], self._usage())
+        grant = next_grant(self.queued, [self._occupancy()], self._usage())
         if grant is None:
             return False
-        one = next(each for each in self.line if each.ticket == grant.ticket)
-        self.line.remove(one)
+        one = next(each for each in self.queued if each.ticket == grant.ticket)
+        self.queued.remove(one)
         if one.ticket in self.told:
             found, at = self.told.pop(one.ticket)
             self.kept.append((found, self.now - at))
@@ -280,10 +280,10 @@ class Class:
         return True
 
     def _tell(self) -> None:
-        new = [one for one in self.line if one.since == self.now and one.ticket % 3 == 0]
+        new = [one for one in self.queued if one.since == self.now and one.ticket % 3 == 0]
         if len(self.lasted) < 20 or not new:
             return
-        found = forecast(self._scene(), random.Random(self.number))
+        found = simulate(self._scene(), random.Random(self.number))
         for one in new:
             self.told[one.ticket] = found[one.ticket], self.now
 
@@ -297,10 +297,10 @@ class Class:
             Holding(((gpu_, made),), self.now - began, HOUR_S * 2 - (self.now - began), None)
             for _, _, began, _, gpu_, made in self.live
         )
-        line = tuple(in_line(self.line, self._usage()))
+        queued = tuple(in_order(self.queued, self._usage()))
         gpus = (self._occupancy(),)
         return Scene(
-            line,
+            queued,
             gpus,
             holdings,
             lately,

@@ -13,12 +13,12 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.ledger.usage_history import Uses
 from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import FairShareUsage, Waiting
-from miglab_pool.rules.backfill import next_in_line
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use, decayed
-from miglab_pool.rules.queue_order import GRAIN_H, in_line
+from miglab_pool.rules.queue_order import GRAIN_H, in_order
 from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, Crash, World
+from .queueing import next_grant
 from .test_queue import gpu
 
 MakeWorld = Callable[..., World]
@@ -31,7 +31,7 @@ def ticket(number: int, user: str = "", course: str = "a", **more: object) -> Wa
 
 
 def order(waiting: list[Waiting], **usage: object) -> list[int]:
-    return [one.ticket for one in in_line(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
+    return [one.ticket for one in in_order(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
 
 
 # -- the order ------------------------------------------------------------------------------------
@@ -39,48 +39,48 @@ def order(waiting: list[Waiting], **usage: object) -> list[int]:
 
 def test_light_user_goes_before_heavy() -> None:
     """Of two in one course who used less goes first, though later in line."""
-    line = [ticket(1, "heavy"), ticket(2, "light")]
-    assert order(line, users={"heavy": 9.0, "light": 1.0}) == [2, 1]
+    queued = [ticket(1, "heavy"), ticket(2, "light")]
+    assert order(queued, users={"heavy": 9.0, "light": 1.0}) == [2, 1]
 
 
 def test_small_differences_leave_arrival() -> None:
     """A few minutes more or less decide nothing: who came first goes first."""
-    line = [ticket(1, "one"), ticket(2, "other")]
-    assert order(line, users={"one": 2.2, "other": 2.1}) == [1, 2]
+    queued = [ticket(1, "one"), ticket(2, "other")]
+    assert order(queued, users={"one": 2.2, "other": 2.1}) == [1, 2]
 
 
 def test_course_before_user() -> None:
     """The course that used less goes first, whatever its user used."""
-    line = [ticket(1, "light", "busy"), ticket(2, "heavy", "idle")]
+    queued = [ticket(1, "light", "busy"), ticket(2, "heavy", "idle")]
     usage = {"users": {"heavy": 9.0}, "courses": {"busy": 5.0, "idle": 1.0}}
-    assert order(line, **usage) == [2, 1]
+    assert order(queued, **usage) == [2, 1]
 
 
 def test_equal_courses_take_turns() -> None:
     """Of two courses that used the same the earlier does not take all there is."""
-    line = [ticket(n, course="a") for n in (1, 2, 3)] + [ticket(n, course="b") for n in (4, 5, 6)]
-    assert order(line) == [1, 4, 2, 5, 3, 6]
+    queued = [ticket(n, course="a") for n in (1, 2, 3)] + [ticket(n, course="b") for n in (4, 5, 6)]
+    assert order(queued) == [1, 4, 2, 5, 3, 6]
 
 
 def test_weight_is_a_share() -> None:
     """A course of twice the weight gets two turns for the other's one."""
-    line = [ticket(n, course="a") for n in range(1, 7)]
-    line += [ticket(n, course="b") for n in range(11, 17)]
-    first = order(line, weights={"a": 2.0})[:6]
+    queued = [ticket(n, course="a") for n in range(1, 7)]
+    queued += [ticket(n, course="b") for n in range(11, 17)]
+    first = order(queued, weights={"a": 2.0})[:6]
     assert sum(number < 10 for number in first) == 4
 
 
 def test_big_shapes_cost_more() -> None:
     """A place is charged by its memory slices: after one of eight come eight of one."""
-    line = [ticket(1, course="a", size=8), ticket(2, course="a")]
-    line += [ticket(n, course="b") for n in range(3, 12)]
-    assert order(line) == [1, 3, 4, 5, 6, 7, 8, 9, 10, 2, 11]
+    queued = [ticket(1, course="a", size=8), ticket(2, course="a")]
+    queued += [ticket(n, course="b") for n in range(3, 12)]
+    assert order(queued) == [1, 3, 4, 5, 6, 7, 8, 9, 10, 2, 11]
 
 
 def test_second_server_waits_for_the_others_first() -> None:
     """Somebody's second ticket stands behind everybody's first."""
-    line = [ticket(1, "ada"), ticket(2, "ada"), ticket(3, "bob")]
-    assert order(line) == [1, 3, 2]
+    queued = [ticket(1, "ada"), ticket(2, "ada"), ticket(3, "bob")]
+    assert order(queued) == [1, 3, 2]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -117,16 +117,16 @@ def test_each_turn_is_the_least_share(seed: int) -> None:
 
 def test_aged_go_by_arrival() -> None:
     """Who has waited `ageing_s` goes before who has not, the earliest first, whatever was used."""
-    line = [ticket(n, since=t) for n, t in ((1, 0.0), (2, 10.0), (3, 95.0))]
+    queued = [ticket(n, since=t) for n, t in ((1, 0.0), (2, 10.0), (3, 95.0))]
     users = {"u1": 50.0, "u2": 5.0}
-    assert order(line, now=99.0, ageing_s=100.0, users=users) == [3, 2, 1]
-    assert order(line, now=115.0, ageing_s=100.0, users=users) == [1, 2, 3]
+    assert order(queued, now=99.0, ageing_s=100.0, users=users) == [3, 2, 1]
+    assert order(queued, now=115.0, ageing_s=100.0, users=users) == [1, 2, 3]
 
 
 def test_reserved_go_first() -> None:
     """A holder of a reservation goes before all, aged or not."""
-    line = [ticket(1, since=0.0), ticket(2, "heavy", since=90.0, reserved=True)]
-    assert order(line, now=100.0, ageing_s=50.0, users={"heavy": 9.0}) == [2, 1]
+    queued = [ticket(1, since=0.0), ticket(2, "heavy", since=90.0, reserved=True)]
+    assert order(queued, now=100.0, ageing_s=50.0, users={"heavy": 9.0}) == [2, 1]
 
 
 # -- nobody starves -------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class FairShareWorld:
     def __init__(self, dice: random.Random, ageing_s: float) -> None:
         self.dice, self.ageing_s = dice, ageing_s
         self.now, self.number = 0.0, 100
-        self.line: list[Waiting] = []
+        self.queued: list[Waiting] = []
         self.live: list[FairShareLease] = []
         self.used: list[Use] = []
         self.waited: dict[int, float] = {}
@@ -161,7 +161,7 @@ class FairShareWorld:
         while watched not in self.waited and self.now < until:
             self.now += EVERY_S
             self.number += 1
-            self.line.append(ticket(self.number, f"new{self.number}", since=self.now, size=1))
+            self.queued.append(ticket(self.number, f"new{self.number}", since=self.now, size=1))
             self._end()
             while self._grant():
                 pass
@@ -173,12 +173,12 @@ class FairShareWorld:
 
     def _grant(self) -> bool:
         gpus = [self._occupancy(name) for name in ("x", "y")]
-        grant = next_in_line(self.line, gpus, self._usage())
+        grant = next_grant(self.queued, gpus, self._usage())
         if grant is None:
             return False
         (choice,) = grant.choices
-        one = next(each for each in self.line if each.ticket == grant.ticket)
-        self.line.remove(one)
+        one = next(each for each in self.queued if each.ticket == grant.ticket)
+        self.queued.remove(one)
         self.waited[one.ticket] = self.now - one.since
         ends = self.now + self.dice.uniform(0.3, 1.0) * LONGEST_S
         made = Placed(choice.profile, choice.placement)
@@ -206,8 +206,8 @@ def test_heavy_user_and_big_shape_wait_a_bounded_time(seed: int, shape: str, siz
     for ageing_s in (AGEING_S, float("inf")):
         lab = FairShareWorld(random.Random(seed), ageing_s)
         lab.run(-1, 1.5 * HOUR_S)  # every slice is held, and a line has formed
-        earlier = len(lab.line)
-        lab.line.append(ticket(1, "heavy", profiles=(shape,), since=lab.now, size=size))
+        earlier = len(lab.queued)
+        lab.queued.append(ticket(1, "heavy", profiles=(shape,), since=lab.now, size=size))
         began = lab.now
         waits.append(lab.run(1, began + 5 * HOUR_S) - (began if 1 not in lab.waited else 0.0))
     rounds = 1 + earlier / 14

@@ -10,10 +10,11 @@ from miglab_pool.decisions import queue
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import Waiting
-from miglab_pool.rules.backfill import any_fits, first_that_fits, next_in_line, outside_hold
-from miglab_pool.rules.queue_order import in_line
+from miglab_pool.rules.backfill import any_fits, first_that_fits, outside_hold
+from miglab_pool.rules.queue_order import in_order
 
 from .conftest import World
+from .queueing import next_grant
 
 A100 = Geometry(
     8,
@@ -41,36 +42,36 @@ def one(number: int, *profiles: str) -> Waiting:
 
 def test_first_come() -> None:
     """Of two who fit the earlier goes."""
-    grant = next_in_line([one(2, "1g.5gb"), one(1, "1g.5gb")], [gpu("a")])
+    grant = next_grant([one(2, "1g.5gb"), one(1, "1g.5gb")], [gpu("a")])
     assert grant is not None
     assert grant.ticket == 1
 
 
 def test_ties_by_number() -> None:
     """Of two who came in the same moment the lower number goes."""
-    line = in_line([Waiting(5, (), 1.0), Waiting(4, (), 1.0)])
-    assert [each.ticket for each in line] == [4, 5]
+    queued = in_order([Waiting(5, (), 1.0), Waiting(4, (), 1.0)])
+    assert [each.ticket for each in queued] == [4, 5]
 
 
 def test_nobody() -> None:
     """Nobody waits, or there is no GPU: nobody goes."""
-    assert next_in_line([], [gpu("a")]) is None
-    assert next_in_line([one(1, "1g.5gb")], []) is None
+    assert next_grant([], [gpu("a")]) is None
+    assert next_grant([one(1, "1g.5gb")], []) is None
 
 
 def test_small_one_does_not_delay_the_first() -> None:
     """The place that empties for the first in line is not given to who came later."""
     half_full = gpu("a", placed("3g.20gb", 0))
-    line = [one(1, "7g.40gb"), one(2, "1g.5gb")]
-    assert next_in_line(line, [half_full]) is None
+    queued = [one(1, "7g.40gb"), one(2, "1g.5gb")]
+    assert next_grant(queued, [half_full]) is None
 
 
 def test_small_one_goes_elsewhere() -> None:
     """Who came later goes ahead where it does not delay the first."""
-    line = [one(1, "7g.40gb"), one(2, "1g.5gb")]
+    queued = [one(1, "7g.40gb"), one(2, "1g.5gb")]
     emptier = gpu("a", placed("1g.5gb", 0))
     fuller = gpu("b", placed("3g.20gb", 4), placed("1g.5gb", 0))
-    grant = next_in_line(line, [emptier, fuller])
+    grant = next_grant(queued, [emptier, fuller])
     assert grant is not None
     assert (grant.ticket, grant.choices[0].gpu) == (2, "b")
 
@@ -78,7 +79,7 @@ def test_small_one_goes_elsewhere() -> None:
 def test_rest_of_the_gpu_is_used() -> None:
     """Only the place kept is kept: beside it, on the same GPU, others go."""
     occupancy = gpu("a", placed("1g.5gb", 0), placed("2g.10gb", 4))
-    grant = next_in_line([one(1, "3g.20gb"), one(2, "1g.5gb")], [occupancy])
+    grant = next_grant([one(1, "3g.20gb"), one(2, "1g.5gb")], [occupancy])
     assert grant is not None
     assert grant.ticket == 2
     kept = 0 if grant.choices[0].placement.start >= 4 else 4
@@ -97,11 +98,11 @@ def test_foreign_place_is_not_waited_for() -> None:
 
 def test_impossible_first_blocks_nobody() -> None:
     """Who can be served by no usable GPU keeps the place in line, and delays nobody."""
-    line = [one(1, "7g.40gb"), one(2, "1g.5gb")]
+    queued = [one(1, "7g.40gb"), one(2, "1g.5gb")]
     broken = gpu("b", usable=False)
     foreign = placed("1g.5gb", 0)
     shared = GpuOccupancy("a", A100, (foreign,), fixed=(foreign,))
-    grant = next_in_line(line, [broken, shared])
+    grant = next_grant(queued, [broken, shared])
     assert grant is not None
     assert grant.ticket == 2
 
@@ -124,7 +125,7 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
         rounds += 1
         assert rounds < 60 * len(shapes)
         there = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
-        grant = next_in_line(waiting, there)
+        grant = next_grant(waiting, there)
         if grant is None:
             live.pop(ends.randrange(len(live)))  # type: ignore[attr-defined]
             waiting.append(one(next_number, "1g.5gb"))
@@ -138,7 +139,7 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
 def test_same_shape_never_passes(count: int) -> None:
     """Who wants the same as the first is never served before."""
     full = gpu("a", *(placed("1g.5gb", n) for n in range(count)), placed("1g.5gb", 6))
-    grant = next_in_line([one(1, "7g.40gb"), one(2, "7g.40gb")], [full])
+    grant = next_grant([one(1, "7g.40gb"), one(2, "7g.40gb")], [full])
     assert grant is None
 
 
@@ -158,13 +159,13 @@ def test_where_nothing_fits_nobody_goes(
     """Nothing has room exactly if nobody would go, were they the first and only one."""
     gpus = [gpu(str(n), *there) for n, there in enumerate(live)]
     gpus[0] = replace(gpus[0], course=whose)
-    line = [
+    queued = [
         Waiting(number, (shape,), 0.0, course="ab"[number % 2])
         for number, shape in enumerate(shapes)
     ]
-    alone = any(first_that_fits([each], gpus, 0.0) for each in line)
-    assert any_fits({(each.profiles, each.course) for each in line}, gpus) is alone
-    assert alone or first_that_fits(line, gpus, 0.0) is None
+    alone = any(first_that_fits([each], gpus, 0.0) for each in queued)
+    assert any_fits({(each.profiles, each.course) for each in queued}, gpus) is alone
+    assert alone or first_that_fits(queued, gpus, 0.0) is None
 
 
 def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.refusals import because
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketState
 from miglab_pool.decisions import reserved_slots
-from miglab_pool.decisions.forecast import gather
+from miglab_pool.decisions.wait_simulation import gather
 from miglab_pool.model.refused import Refused
 from miglab_pool.rules.placement.placement import packs
 from miglab_pool.settings import Course

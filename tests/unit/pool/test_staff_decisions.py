@@ -82,7 +82,7 @@ def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None
     )  # fmt: skip
     acts: list[tuple[Callable[[], SliceRow], bool]] = [
         (lambda: staff_actions.drained(row, "Fan.", ""), can_drain),
-        (lambda: staff_actions.set_aside(row, "Fan.", ""), state is SliceState.FREE),
+        (lambda: staff_actions.quarantine(row, "Fan.", ""), state is SliceState.FREE),
     ]
     for decide, can in acts:
         if can:
@@ -94,8 +94,12 @@ def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None
 
 def test_what_is_set_aside_stays_drained() -> None:
     """Whoever drained the place ends that: clearing it does not give it to all."""
-    aside = staff_actions.set_aside(replace(FREE, draining="Fan."), "Errors.", "")
-    assert (aside.state, aside.reason, aside.draining) == (SliceState.QUARANTINED, "Errors.", "Fan.")
+    aside = staff_actions.quarantine(replace(FREE, draining="Fan."), "Errors.", "")
+    assert (aside.state, aside.reason, aside.draining) == (
+        SliceState.QUARANTINED,
+        "Errors.",
+        "Fan.",
+    )
 
 
 @pytest.mark.parametrize("state", list(LeaseState))

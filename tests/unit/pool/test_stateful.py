@@ -108,7 +108,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 20), die_at=dying)
     def is_set_aside(self, number: int, die_at: int | None) -> None:
-        self.do(lambda room: room.set_aside(number), die_at)
+        self.do(lambda room: room.quarantine(number), die_at)
 
     @rule(user=users, warning_s=st.sampled_from((0.0, 60.0)), die_at=dying)
     def is_asked_back(self, user: str, warning_s: float, die_at: int | None) -> None:

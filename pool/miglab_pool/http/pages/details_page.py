@@ -35,7 +35,7 @@ class Details:
 
     title: str
     facts: Facts
-    acts: list[buttons.Action]
+    actions: list[buttons.Action]
 
 
 async def details(
@@ -52,7 +52,7 @@ async def details(
     thought = await _thoughts(runner, principal, look.lease_at(kind, target))
     facts = [*shown.facts, *thought]
     return HTMLResponse(
-        render_part("details.html", title=shown.title, facts=facts, acts=shown.acts)
+        render_part("details.html", title=shown.title, facts=facts, actions=shown.actions)
     )
 
 

@@ -93,9 +93,9 @@ async def layout_details(principal: Viewer, runner: Runner, name: str) -> Respon
         ("GPUs", ", ".join(f"{_index(found, gpu)}: {_cut(cut)}" for gpu, cut in one.gpus.items())),
     ]
     facts += [("Why", one.message)] if one.message and principal.is_staff else []
-    acts = [_remove(one)] if principal.has(Right.PARTITION) else []
+    actions = [_remove(one)] if principal.has(Right.PARTITION) else []
     title = f"Layout {one.name}"
-    return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
+    return HTMLResponse(render_part("details.html", title=title, facts=facts, actions=actions))
 
 
 def _index(found: Layouts, uuid: str) -> str:

@@ -160,9 +160,9 @@ async def message_details(
         ("Message", message.text),
         ("Time", left(message.until, time.time())),
     ]
-    acts = [_withdraw(message)] if message_routes.may_end(principal, message) else []
+    actions = [_withdraw(message)] if message_routes.may_end(principal, message) else []
     title = f"Message to {to_whom(message)}"
-    return HTMLResponse(render_part("details.html", title=title, facts=facts, acts=acts))
+    return HTMLResponse(render_part("details.html", title=title, facts=facts, actions=actions))
 
 
 def _withdraw(message: SentMessage) -> Action:

@@ -20,7 +20,7 @@ from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.drawing.gpu_drawing import WORDS, Doings, draw, reserved_on, sums
-from miglab_pool.http.pages.drawing.queue_table import head_of, line_of
+from miglab_pool.http.pages.drawing.queue_table import head_of, table_of
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.live_parts import Part, PartsCache, Shelves
 from miglab_pool.http.pool_runner import PoolRunner
@@ -120,6 +120,8 @@ def parts_of(
         for made_of in ((gpu, reserved_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
     ]
     waiting = snapshot.waiting
-    line = shelf.part("line", "part_queue.html", waiting, lambda: line_of(waiting, principal), now)
+    queue = shelf.part(
+        "queue", "part_queue.html", waiting, lambda: table_of(waiting, principal), now
+    )
     head = head_of(snapshot, own, principal, sums([part.drawn for part in gpus], len(waiting)))
-    return [shelf.part("head", "part_head.html", head, lambda: head, now), line, *gpus]
+    return [shelf.part("head", "part_head.html", head, lambda: head, now), queue, *gpus]

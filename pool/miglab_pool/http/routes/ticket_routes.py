@@ -101,7 +101,7 @@ async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> Tick
     began = loop.time()
     while True:
         seen = runner.notifier.version
-        now = (await runner.line()).get(first.id)
+        now = (await runner.waiting()).get(first.id)
         if now is None:  # being served, or over
             now = await runner.decide(lambda pool: pool.tickets.find(first.id))
         if now.state != first.state:

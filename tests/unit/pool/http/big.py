@@ -27,7 +27,7 @@ class BigPool(FakePool):
         self.now = time.time()
         self.held = {lease.id: lease for lease in map(self._lease, range(GPUS * SLICES)) if lease}
         self.gpus = tuple(map(self._gpu, range(GPUS)))
-        self.line = tuple(map(self._ticket, range(WAITING)))
+        self.queued = tuple(map(self._ticket, range(WAITING)))
 
     def snapshot(self) -> PoolSnapshot:
         kept = tuple(
@@ -35,7 +35,7 @@ class BigPool(FakePool):
             for n in (0, 1)
         )
         return PoolSnapshot(
-            at=self.now, simulated=True, gpus=self.gpus, waiting=self.line, reserved_slots=kept
+            at=self.now, simulated=True, gpus=self.gpus, waiting=self.queued, reserved_slots=kept
         )
 
     def _lease(self, number: int) -> LeaseView | None:
@@ -73,7 +73,10 @@ class BigPool(FakePool):
 
     def _ticket(self, number: int) -> TicketView:
         wait = WaitEstimate(
-            low_s=60 * number, likely_s=90 * number, high_s=200 * number + 60, basis="from 50 leases"
+            low_s=60 * number,
+            likely_s=90 * number,
+            high_s=200 * number + 60,
+            basis="from 50 leases",
         )
         return TicketView(
             id=number + 1, user=f"{NAMES[number % len(NAMES)]}{number}", server="",

@@ -157,7 +157,7 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, pool:
     assert (again.text, again.headers["x-parts"]) == ("", first.headers["x-parts"])
     pool.request_of_alice()
     then = await client.get("/fragment", params={"have": have}, headers=headers)
-    assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "line"]
+    assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "queue"]
 
 
 @pytest.mark.parametrize("name", ["frame.css", "pool.css", "pool.js", "details.js", "icon.svg"])

@@ -18,7 +18,7 @@ class Counter:
 
 
 def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> Part[object]:
-    return shelf.part("line", "part_queue.html", made_of, draw, now)
+    return shelf.part("queue", "part_queue.html", made_of, draw, now)
 
 
 def test_the_same_is_not_drawn_again() -> None:

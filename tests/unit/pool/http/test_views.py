@@ -34,7 +34,9 @@ def snapshot() -> PoolSnapshot:
     broken: dict[str, Any] = {"state": SliceState.QUARANTINED, "reason": "destroy failed 8 times"}
     slices = (
         slice_view(1, 0, "alice"),
-        slice_view(2, 1, "victor", course="vision", server="victors-lab", reason="a word to victor"),
+        slice_view(
+            2, 1, "victor", course="vision", server="victors-lab", reason="a word to victor"
+        ),
         slice_view(3, 2, **broken),
         slice_view(4, 3),
     )

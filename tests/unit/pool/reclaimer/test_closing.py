@@ -91,7 +91,7 @@ def test_a_wrong_window_is_explained(text: str) -> None:
         ({"reclaim": {"maintenance": ["now"]}}, "no window"),
         ({"reclaim": {"timezone": "Mars/Olympus"}}, "not known"),
         ({"reclaim": {"idle_wanted_s": 9000}}, "longer than idle_s"),
-        ({"courses": {"ml": {"shapes": ["cpu"], "ends": ["noon"]}}}, "no end of a class"),
+        ({"courses": {"ml": {"shapes": ["cpu"], "class_ends": ["noon"]}}}, "no end of a class"),
     ],
 )
 def test_settings_are_checked(table: dict[str, object], words: str) -> None:
@@ -111,7 +111,7 @@ def test_settings_become_rules() -> None:
                     "stale_s": 30, "warning_s": 10, "holding_factor": 3,
                     "timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"],
                 },
-                "courses": {"everyone": {"shapes": ["cpu"], "ends": ["tue 12:00"]}},
+                "courses": {"everyone": {"shapes": ["cpu"], "class_ends": ["tue 12:00"]}},
             }
         )
     )  # fmt: skip

@@ -61,13 +61,13 @@ class Head:
 
     paused: str
     own: list[LeaseView]
-    own_line: str
+    own_position: str
     is_told: bool
     sums: list[tuple[int, str]]
     pool_button: str
 
 
-def line_of(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
+def table_of(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
     """The line as the page shows it."""
     return QueueTable(rows(waiting, principal), by_shape(waiting))
 
@@ -83,7 +83,7 @@ def head_of(
     return Head(
         snapshot.paused,
         list(own),
-        own_line(snapshot, own, principal),
+        own_position(snapshot, own, principal),
         is_waiting or not principal.is_staff,
         sums,
         _pool_button(principal),
@@ -121,7 +121,7 @@ def by_shape(waiting: Sequence[TicketView]) -> list[tuple[str, int]]:
     return Counter(ticket.shape for ticket in waiting).most_common()
 
 
-def own_line(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal: Principal) -> str:
+def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal: Principal) -> str:
     """One sentence about the principal, which a screen reader is told when it changes."""
     own = [lease for lease in leases if principal.is_user(lease.user)]
     if own:

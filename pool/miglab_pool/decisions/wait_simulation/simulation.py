@@ -1,4 +1,4 @@
-"""One future of the line, by the pool's own decision.  Pure.
+"""One future of the queue, by the pool's own decision.  Pure.
 
 What is reserved takes its course too: when its places are first kept they are chosen and closed,
 its students who wait already get them as they empty, others take up theirs when the class begins
@@ -12,13 +12,13 @@ from itertools import count, groupby
 from math import inf
 from typing import Protocol
 
-from miglab_pool.decisions.forecast.inputs import Booking, Holding, Place, Scene
+from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, Place, Scene
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import Choice, GpuOccupancy, clash, open_to
 from miglab_pool.model.queue import Waiting
 from miglab_pool.rules.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.rules.placement.placement import place
-from miglab_pool.rules.queue_order import CHARGE_H, in_line
+from miglab_pool.rules.queue_order import CHARGE_H, in_order
 from miglab_pool.rules.slot_choice import SlotCandidate, choose_slots, without
 
 
@@ -39,7 +39,7 @@ class Chances(Protocol):
 
 
 class Future:
-    """One future of the line, until everybody is served or has waited too long."""
+    """One future of the queue, until everybody is served or has waited too long."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Future:
         self._scene, self._source, self._passing = scene, source, passing
         self._now = scene.usage.now
         self._courses, self._users = dict(scene.usage.courses), dict(scene.usage.users)
-        self._line = list(scene.line)
+        self._queued = list(scene.queued)
         self._gpus = {occupancy.gpu: occupancy for occupancy in scene.gpus}
         self._order = count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -60,7 +60,7 @@ class Future:
         self._owners = {one.course for one in scene.gpus}
         self._refused: set[tuple[tuple[str, ...], str]] = set()
         self._claims: list[tuple[Waiting, tuple[Place, ...]]] = []
-        self._left = {one.ticket for one in scene.line}
+        self._left = {one.ticket for one in scene.queued}
         self._waits: dict[int, float] = {}
         for holding in scene.holdings:
             self._free_at(source.end_s(holding), holding.places)
@@ -123,33 +123,33 @@ class Future:
         lease_s = self._scene.lease_s
         return inf if lease_s is None else self._now + at_s + lease_s
 
-    # -- the line -----------------------------------------------------------------------------
+    # -- the queue -----------------------------------------------------------------------------
 
     def _join(self, at_s: float, comer: Waiting) -> None:
         new = replace(comer, ticket=-1 - next(self._order), since=self._now + at_s)
         if (comer.course, comer.user) not in self._passing:
-            self._line.append(new)  # last, but may take room that the first leaves
+            self._queued.append(new)  # last, but may take room that the first leaves
         else:
             usage = replace(
                 self._scene.usage, now=self._now + at_s, courses=self._courses, users=self._users
             )
-            self._line = in_line([*self._line, new], usage)
-        is_same_first = self._line[0].ticket == self._first
+            self._queued = in_order([*self._queued, new], usage)
+        is_same_first = self._queued[0].ticket == self._first
         self._may_serve = not is_same_first or self._kind(new) not in self._refused
 
     def _serve(self, at_s: float) -> None:
         self._serve_claims(at_s)
         gpus = list(self._gpus.values())
         now = self._now + at_s
-        while (grant := first_that_fits(self._line, gpus, now)) is not None:
-            one = next(one for one in self._line if one.ticket == grant.ticket)
-            self._line.remove(one)
+        while (grant := first_that_fits(self._queued, gpus, now)) is not None:
+            one = next(one for one in self._queued if one.ticket == grant.ticket)
+            self._queued.remove(one)
             self._note(one, at_s)
             self._take(grant.choices, at_s)
             gpus = list(self._gpus.values())
         self._may_serve = False
-        self._first = self._line[0].ticket if self._line else None
-        self._refused = {self._kind(one) for one in self._line}
+        self._first = self._queued[0].ticket if self._queued else None
+        self._refused = {self._kind(one) for one in self._queued}
         self._serve_asking(at_s, gpus)
 
     def _kind(self, one: Waiting) -> tuple[tuple[str, ...], str]:
@@ -157,7 +157,7 @@ class Future:
         return one.profiles, one.course if one.course in self._owners else ""
 
     def _serve_asking(self, at_s: float, gpus: Sequence[GpuOccupancy]) -> None:
-        """Let those who might ask stand at the end; who wants what somebody in line wants waits.
+        """Let those who might ask stand at the end; who wants what a ticket wants waits with it.
 
         They are of no course: what is a course's own is not for them.
         """
@@ -165,7 +165,7 @@ class Future:
         asking = [one for one in self._asking if self._asking[one] not in refused]
         if not asking:
             return
-        first = self._line[0] if self._line else None
+        first = self._queued[0] if self._queued else None
         held = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
         states = held.closed(open_to(gpus, ""))
         for number in asking:
@@ -196,7 +196,7 @@ class Future:
         gpus = open_to(list(self._gpus.values()), booking.course)
         candidates = [SlotCandidate(occupancy, _leased(occupancy)) for occupancy in gpus]
         found = choose_slots([booking.profiles] * booking.count, candidates)
-        claims = [one for one in self._line if booking.is_for(one)]
+        claims = [one for one in self._queued if booking.is_for(one)]
         for request, slots in groupby(
             sorted(found, key=lambda slot: slot.request), lambda s: s.request
         ):
@@ -204,7 +204,7 @@ class Future:
             for gpu, placed in places:
                 self._gpus[gpu] = without(self._gpus[gpu], (placed,))
             if claims:
-                self._line.remove(claims[0])
+                self._queued.remove(claims[0])
                 self._claims.append((claims.pop(0), places))
             else:
                 self._take_up_at(booking, places, is_sure=request < booking.coming)

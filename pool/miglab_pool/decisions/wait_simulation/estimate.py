@@ -1,6 +1,6 @@
-"""How long a wait is likely to last.  Pure: line, GPUs and history in, ranges out.
+"""How long a wait is likely to last.  Pure: queue, GPUs and history in, ranges out.
 
-The line is simulated forward many times with the pool's own decision.  In each run every live
+The queue is simulated forward many times with the pool's own decision.  In each run every live
 lease ends at a time drawn from how long leases lasted lately, given how long it has lasted
 already, but not after its last possible end; who is granted slices in the run holds them for as
 long as some lease did; and others come as often as they came lately, with the chance of going
@@ -17,17 +17,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.decisions.forecast.inputs import Scene
-from miglab_pool.decisions.forecast.samples import Drawn, Set
-from miglab_pool.decisions.forecast.simulation import Future
+from miglab_pool.decisions.wait_simulation.inputs import Scene
+from miglab_pool.decisions.wait_simulation.samples import Drawn, Set
+from miglab_pool.decisions.wait_simulation.simulation import Future
 from miglab_pool.model.queue import Waiting
-from miglab_pool.rules.queue_order import in_line
+from miglab_pool.rules.queue_order import in_order
 
 RUNS = 60
 LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
 
 
-def forecast(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, WaitEstimate]:
+def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, WaitEstimate]:
     """How long everybody will wait.
 
     Args:
@@ -58,11 +58,11 @@ _BASIS_ENDS = (
 
 
 def _watched(scene: Scene) -> list[int]:
-    return [*(one.ticket for one in scene.line), *scene.asking]
+    return [*(one.ticket for one in scene.queued), *scene.asking]
 
 
 def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitEstimate:
-    since = {each.ticket: each.since for each in scene.line}.get(one, scene.usage.now)
+    since = {each.ticket: each.since for each in scene.queued}.get(one, scene.usage.now)
     most_s = max(0.0, since + scene.longest_wait_s - scene.usage.now)
     waits = sorted(min(run.get(one, most_s), most_s) for run in runs)
     return WaitEstimate(
@@ -88,6 +88,8 @@ def _who_may_pass(scene: Scene) -> frozenset[tuple[str, str]]:
 
 
 def _may_pass(comer: Waiting, scene: Scene) -> bool:
-    """Whether somebody who came now would not be the last in line."""
-    line = in_line([*scene.line, replace(comer, ticket=-1, since=scene.usage.now)], scene.usage)
-    return bool(scene.line) and line[-1].ticket != -1
+    """Whether somebody who came now would not be the last in the queue."""
+    queued = in_order(
+        [*scene.queued, replace(comer, ticket=-1, since=scene.usage.now)], scene.usage
+    )
+    return bool(scene.queued) and queued[-1].ticket != -1

@@ -1,10 +1,10 @@
-"""What a future of the line is drawn from: ends and newcomers by chance, or what is set alone."""
+"""What a future of the queue is drawn from: ends and newcomers by chance, or what is set alone."""
 
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from miglab_pool.decisions.forecast.inputs import Holding, Scene
+from miglab_pool.decisions.wait_simulation.inputs import Holding, Scene
 from miglab_pool.model.queue import Waiting
 
 

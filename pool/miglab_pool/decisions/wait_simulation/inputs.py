@@ -56,7 +56,7 @@ class Booking:
     coming: int = 0
 
     def is_for(self, one: Waiting) -> bool:
-        """Whether somebody in line draws on it."""
+        """Whether somebody in the queue draws on it."""
         return (one.course, one.profiles) == (self.course, self.profiles)
 
 
@@ -85,16 +85,16 @@ class Scene:
     """All that the future is worked out from.
 
     Attributes:
-        line: who waits, first in front.
+        queued: who waits, first in front.
         asking: shapes that a newcomer might ask for, with a number that stands for the newcomer.
         gpus: every GPU; the places of ``holdings`` are part of ``live``.
-        usage: what everybody has used lately; its ``now`` is the moment of the forecast.
+        usage: what everybody has used lately; its ``now`` is the moment of the estimate.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
         longest_wait_s: nobody waits longer: the ticket is then refused.
         bookings: what is reserved, as far ahead as anybody waits.
     """
 
-    line: tuple[Waiting, ...]
+    queued: tuple[Waiting, ...]
     gpus: tuple[GpuOccupancy, ...]
     holdings: tuple[Holding, ...]
     lately: Lately

@@ -9,19 +9,19 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.decisions import queue, reservations_ahead, reserved_slots
-from miglab_pool.decisions.forecast.inputs import Booking, Holding, Lately, Place, Scene
+from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, Lately, Place, Scene
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model import reservations
 from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import Forecast, Waiting
+from miglab_pool.model.queue import WaitEstimates, Waiting
 from miglab_pool.model.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use
 from miglab_pool.rules.lease_length import extensions_s, longest_s
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
 
-MOST_IN_LINE = 60  # who stands further back is told the place alone
+MOST_QUEUED = 60  # who stands further back is told the place alone
 LATELY = 200  # leases that history is made of
 SOON_S = 0.0  # what is being scrubbed or made anew is free in seconds
 
@@ -33,11 +33,11 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
     """What the next estimates are made from; and the shape of each of the scene's newcomers."""
     at = view.at
     claimants_with_slot = reserved_slots.claimants_with_slot(view)
-    line = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
-    shapes = {} if len(line) > MOST_IN_LINE else dict(enumerate(_shapes(view), 1))
+    queued = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
+    shapes = {} if len(queued) > MOST_QUEUED else dict(enumerate(_shapes(view), 1))
     newcomers = {-number: shape for number, shape in shapes.items()}
     scene = Scene(
-        line=line[:MOST_IN_LINE],
+        queued=queued[:MOST_QUEUED],
         gpus=(*reserved_slots.open_gpus(view), *_whole(view)),
         holdings=tuple(_holdings(view, at)),
         lately=_lately(view, at),
@@ -50,22 +50,24 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
     return scene, newcomers
 
 
-def kept(scene: Scene, newcomers: Mapping[int, str], found: Mapping[int, WaitEstimate]) -> Forecast:
+def shown(
+    scene: Scene, newcomers: Mapping[int, str], found: Mapping[int, WaitEstimate]
+) -> WaitEstimates:
     """What came of a scene, to be remembered."""
-    return Forecast(
+    return WaitEstimates(
         at=scene.usage.now,
         of_tickets={one: said for one, said in found.items() if one not in newcomers},
         of_shapes={newcomers[one]: said for one, said in found.items() if one in newcomers},
     )
 
 
-def is_news(before: Forecast, now: Forecast) -> bool:
+def is_news(before: WaitEstimates, now: WaitEstimates) -> bool:
     """Whether a reader would see another figure."""
     return _in_minutes(before) != _in_minutes(now)
 
 
-def _in_minutes(forecast: Forecast) -> dict[object, tuple[int, int]]:
-    said = [*forecast.of_tickets.items(), *forecast.of_shapes.items()]
+def _in_minutes(estimates: WaitEstimates) -> dict[object, tuple[int, int]]:
+    said = [*estimates.of_tickets.items(), *estimates.of_shapes.items()]
     return {one: (round(it.low_s / 60), round(it.high_s / 60)) for one, it in said}
 
 
@@ -107,7 +109,7 @@ def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
 
 
 def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
-    """What reservations keep while anybody in line might wait."""
+    """What reservations keep while anybody in the queue might wait."""
     kept = _kept_now(view)
     coming = {one.row.id: len(mine) for one, mine in reserved_slots.claimed_by(view)}
     for time in reservations_ahead.reserved_times(view, at, at + view.settings.pool.longest_wait_s):

@@ -114,7 +114,7 @@ def test_a_server_that_stops_frees_at_once(full: tuple[World, list[LeaseView]]) 
     assert found.high_s == 0.0
 
 
-def test_whole_gpus_are_forecast(make_world: MakeWorld) -> None:
+def test_whole_gpus_are_estimated(make_world: MakeWorld) -> None:
     """Who waits for a whole GPU with MIG off waits for the end of the lease on it."""
     world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=0), mig=False)
     world.pool.sample()

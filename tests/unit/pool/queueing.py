@@ -1,0 +1,15 @@
+"""Who of a queue goes next, as the pool decides it: the order, then the first that fits."""
+
+from collections.abc import Iterable, Sequence
+
+from miglab_pool.model.gpu import GpuOccupancy
+from miglab_pool.model.queue import ALL_EQUAL, FairShareUsage, Grant, Waiting
+from miglab_pool.rules.backfill import first_that_fits
+from miglab_pool.rules.queue_order import in_order
+
+
+def next_grant(
+    waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], usage: FairShareUsage = ALL_EQUAL
+) -> Grant | None:
+    """The grant to one of those who wait, given in any order; None when nobody can go now."""
+    return first_that_fits(in_order(waiting, usage), gpus, usage.now)
