@@ -20,7 +20,7 @@ from miglab_pool.model.rows import LIVE_TICKETS
 MOST = 1000  # rows at once: each round holds the pool up for some milliseconds
 DAY_S = 86_400.0
 RENAMED = {"act": "action", "thing": "target", "what": "kind"}
-"""Columns of transitions by the names that they had before version 0010 of the ledger."""
+"""Columns of transitions by the names that they had before version 0011 of the ledger."""
 BY_STAFF = ("person:%", "service:%", "spawner")
 """Who acts by hand, beside students' own servers: the spawner's secret is the operator's too."""
 

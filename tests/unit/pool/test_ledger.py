@@ -29,7 +29,7 @@ from miglab_pool.ledger.tables import metadata
 from miglab_pool.model.rows import TicketRow
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
-glossary = import_module("miglab_pool.ledger.migrations.versions.0010_glossary")
+glossary = import_module("miglab_pool.ledger.migrations.versions.0011_glossary")
 
 
 def ticket(number: int, user: str = "ada") -> TicketRow:
@@ -241,7 +241,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, version: str) -> None:
 
 def test_the_words_of_before_are_those_of_the_glossary(path: Path) -> None:
     """States, kinds and actions that have another name since are read by it."""
-    make_older(path, "0009")
+    make_older(path, "0010")
     noted = [
         ("reservation", "4", "planned", "kept", ""),
         ("note", "2", "", "shown", "message"),

@@ -116,8 +116,9 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
     Returns:
         ``state``: of the lease: ``none`` (no slice was asked for), ``unknown`` (nothing heard yet),
         ``held``, ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease``,
-        ``warning`` and ``ticket``, or None; ``messages``; ``reason`` why the lease went; ``borrow``: what
-        measurements have borrowed or wait for, None on a server that holds its slices.
+        ``warning`` and ``ticket``, or None; ``messages``; ``reason`` why the lease went;
+        ``borrow``: what measurements have borrowed or wait for, None on a server that holds its
+        slices.
     """
     view, has_heard = known.lease, known.heard_at is not None
     return {
