@@ -127,8 +127,8 @@ def fill(ledger: Path, transitions: int, now: float) -> None:
             ],
         )
         file.executemany(
-            "INSERT INTO transitions (at, what, thing, from_state, to_state, by, reason, course, "
-            'act) VALUES (?, ?, ?, ?, ?, ?, ?, "everyone", ?)',
+            "INSERT INTO transitions (at, kind, target, from_state, to_state, by, reason, course, "
+            'action) VALUES (?, ?, ?, ?, ?, ?, ?, "everyone", ?)',
             (row for n, at in spans for row in _transitions(first, n, at)),
         )
 
