@@ -1,8 +1,13 @@
 """The launcher's processes, in a process of their own: whoever ends them ends all descendants."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import psutil
+import pytest
 
 HALF_DEAD = """
 import ctypes, signal, threading, time
@@ -77,3 +82,29 @@ def test_a_log_that_grows_is_put_aside(tmp_path: Path) -> None:
     names, is_bounded = done.stdout.splitlines()
     assert names == str(["talker.log", *(f"talker.log.{number}" for number in (1, 2, 3))])
     assert is_bounded == "True"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from miglab_hub.launch import process_group as siblings
+one = siblings.Sibling("sleeper", [sys.executable, "-c", "import time; time.sleep(600)"])
+siblings.Siblings([one], Path(sys.argv[1]), print).start()
+print(one.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_launcher_leaves_nobody(tmp_path: Path) -> None:
+    """SIGKILL leaves the launcher no time to end its siblings: the kernel tells them to."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    sibling = int(done.stdout)
+    try:
+        psutil.Process(sibling).wait(timeout=60)
+    except psutil.NoSuchProcess:
+        return
+    except psutil.TimeoutExpired:
+        os.kill(sibling, signal.SIGKILL)
+        pytest.fail("the sibling runs on")

@@ -1,7 +1,8 @@
 """Processes that run side by side: started, watched, started again when they die, and ended.
 
 Knows nothing of hubs and pools.  Whatever a sibling leaves behind (a student's server of a hub that
-died) becomes a child of this process, so that `Siblings.end` misses none.
+died) becomes a child of this process, so that `Siblings.end` misses none.  If this process is
+killed and can end nobody, the kernel tells each sibling to end.
 """
 
 import ctypes
@@ -13,11 +14,12 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
 
-PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0  # one that ran this long begins again with the first pause
@@ -25,6 +27,8 @@ END_S = 10.0  # from SIGTERM to SIGKILL
 TAIL_BYTES = 4000
 LOG_BYTES = 10_000_000  # then it is put aside
 OLD_LOGS = 3
+
+libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
 @dataclass
@@ -120,6 +124,7 @@ class Siblings:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches this process alone
+                preexec_fn=partial(_end_with, os.getpid()),
             )
         sibling.started_at = self._now()
 
@@ -168,9 +173,18 @@ class Siblings:
 
 def adopt_orphans() -> None:
     """Make processes whose parent dies children of this one, not of PID 1."""
-    libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _end_with(parent: int) -> None:
+    """In a sibling, before its program: SIGTERM when the parent ends, however that comes about.
+
+    The kernel watches the thread that started the sibling: it must be one that stays.
+    """
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # it ended in between
+        os._exit(1)
 
 
 def bury(ours: set[int]) -> None:
