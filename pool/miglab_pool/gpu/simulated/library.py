@@ -65,14 +65,14 @@ class Library:
         self,
         folder: Path,
         sleep: Callable[[float], None] = time.sleep,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the machine in a folder.
 
         Args:
             folder: where ``SimulatedMachine.create`` made it.
             sleep: what delays and waits sleep with.
-            now: Unix time, s.
+            now: seconds since the host started; every process of it reads the same.
         """
         self.file = StateFile(folder)
         self.sleep = sleep

@@ -61,7 +61,7 @@ def error_code(name: str) -> int:
 class SimulatedMachine:
     """A simulated machine, from the outside: its operator, its students' processes, its faults."""
 
-    def __init__(self, folder: Path, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
         """Open the machine in a folder; ``create`` makes one."""
         self.folder = Path(folder)
         self._file = StateFile(self.folder)

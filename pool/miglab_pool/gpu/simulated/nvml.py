@@ -58,7 +58,7 @@ class SimulatedNvml:
         self,
         folder: Path,
         sleep: Callable[[float], None] = time.sleep,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the machine in a folder; as with the real one, ``nvmlInit`` comes first."""
         self.library = SimulatedLibrary(Path(folder), sleep, now)

@@ -30,6 +30,7 @@ GI_IDS_A30 = {4: (0,), 2: (2, 1), 1: (5, 3, 4, 6)}
 COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
 COMPUTE_ENUM_OF_ALL = {slices: enum for enum, slices in COMPUTE_SLICES.items()}
 MOST_EVENTS_KEPT = 256
+LONGEST_DELAY_S = 3600.0
 NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")
 
 
@@ -67,8 +68,8 @@ def _mig_uuid(gpu_uuid: str, gi_id: int, ci_id: int) -> str:
 def settle(gpu: Gpu, now: float) -> None:
     """Remove what has finished being destroyed."""
     for instance in gpu.instances:
-        instance.compute = [c for c in instance.compute if not _is_past(c.gone_at, now)]
-    gpu.instances = [i for i in gpu.instances if not _is_past(i.gone_at, now)]
+        instance.compute = [c for c in instance.compute if not is_past(c.gone_at, now)]
+    gpu.instances = [i for i in gpu.instances if not is_past(i.gone_at, now)]
 
 
 def placed(gpu: Gpu) -> list[Placed]:
@@ -244,7 +245,7 @@ def mig_devices(gpu: Gpu, now: float) -> Iterator[tuple[GpuInstance, ComputeInst
     """Every MIG device: a compute instance that is ready, with its GPU instance."""
     for instance in gpu.instances:
         for compute in instance.compute:
-            if compute.ready_at <= now:
+            if is_past(compute.ready_at, now):
                 yield instance, compute
 
 
@@ -265,8 +266,9 @@ def _lowest_free(taken: set[int]) -> int:
 
 
 def _is_busy(item: GpuInstance | ComputeInstance, now: float) -> bool:
-    return item.ready_at > now or item.gone_at is not None
+    return not is_past(item.ready_at, now) or item.gone_at is not None
 
 
-def _is_past(moment: float | None, now: float) -> bool:
-    return moment is not None and moment <= now
+def is_past(moment: float | None, now: float) -> bool:
+    """Whether a moment has come; one further ahead than any delay is of before a restart."""
+    return moment is not None and not now < moment <= now + LONGEST_DELAY_S

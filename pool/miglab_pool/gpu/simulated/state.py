@@ -26,8 +26,8 @@ HEAD, BETWEEN, TAIL = '{"gpus":[\n', ",\n", "\n],"
 class ComputeInstance:
     """A compute instance; ``mig_index`` is the index of its MIG device.
 
-    ``ready_at`` and ``gone_at`` (Unix time, s) bound the time in which it is being made or
-    destroyed.
+    ``ready_at`` and ``gone_at`` (seconds since the host started: no clock that is set moves them)
+    bound the time in which it is being made or destroyed.
     """
 
     ci_id: int

@@ -11,7 +11,7 @@ def describe(machine: MachineState, now: float) -> dict[str, Any]:
 
     Args:
         machine: its settled state (``SimulatedMachine.state()``).
-        now: Unix time, s.
+        now: seconds since the host started.
     """
     return {
         "driver_loaded": machine.driver_loaded,
@@ -67,6 +67,6 @@ def _state(instance: GpuInstance, compute: ComputeInstance | None, now: float) -
     parts: list[GpuInstance | ComputeInstance] = [instance, *([compute] if compute else [])]
     if any(part.gone_at is not None for part in parts):
         return "destroying"
-    if any(part.ready_at > now for part in parts):
+    if not all(rules.is_past(part.ready_at, now) for part in parts):
         return "making"
     return "half-made" if compute is None else "ready"

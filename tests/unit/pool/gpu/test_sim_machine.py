@@ -1,11 +1,14 @@
 """Modes, reboot, readings, delays, faults: behaviours 4, 5, 7, 8 of docs/explanation/mig.md."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
 
+from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.simulated.state import Delays
@@ -227,6 +230,29 @@ def test_act_whose_caller_died_ends_all_the_same(a100: Machine) -> None:
     assert a100.outside.view()["gpus"][0]["slices"][0]["state"] == "making"
     a100.clock.now_s += 10
     assert a100.outside.view()["gpus"][0]["slices"][0]["state"] == "half-made"
+
+
+def test_what_is_on_a_gpu_does_not_hang_on_a_clock_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice is there for every process, whatever wall clock each has; as on a real GPU."""
+    monkeypatch.setattr(time, "time", lambda: wall_clock)
+    wall_clock = 3600.0
+    machine = SimulatedMachine.create(tmp_path)
+    driver = open_gpus(simulated_state=tmp_path)
+    gpu = driver.gpus()[0]
+    made = driver.create(gpu.uuid, gpu.geometry.by_name["1g.5gb"], Placement(0, 1))
+    wall_clock = 0.0
+    assert [reading.uuid for reading in driver.slices(gpu.uuid)] == [made.uuid]
+    assert machine.view()["gpus"][0]["slices"][0]["state"] == "ready"
+
+
+def test_a_restart_of_the_host_leaves_nothing_in_the_making(a100: Machine) -> None:
+    """The clock of the delays begins anew with the host: what it says of before is over."""
+    a100.clock.now_s = 10_000_000.0
+    uuid = _slice(a100)
+    a100.clock.now_s = 10.0
+    assert [reading.uuid for reading in a100.driver.slices(a100.uuid)] == [uuid]
 
 
 # -- faults ---------------------------------------------------------------------------------------
