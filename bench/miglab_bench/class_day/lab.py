@@ -99,8 +99,11 @@ class Rack:
         """As the GPU's own driver says."""
         return self._drivers[gpu_uuid].gpu_usage(gpu_uuid)
 
-    def usage(self, reading: SliceReading) -> Usage:
+    def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
         """What the day's students run there."""
+        return {one: self._usage(one) for one in slices}
+
+    def _usage(self, reading: SliceReading) -> Usage:
         if reading.uuid not in self.busy:
             return Usage(EMPTY_MIB, ())
         return Usage(KERNEL_MIB, (ProcessReading(1, KERNEL_MIB),))
