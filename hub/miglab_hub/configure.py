@@ -18,6 +18,7 @@ from miglab_spawner.scopes import LEASE_SCOPE, custom_scopes
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
+ROSTER = "roster"  # the name at the hub under which `miglab roster` changes groups
 SERVICE_SCOPE = f"access:services!service={SERVICE_NAME}"
 NOTEBOOKS_URL = "/lab/tree/notebooks"  # where both spawners put the notebooks
 IMAGE_HOME = "/home/jovyan"  # of the student image
@@ -155,7 +156,8 @@ def update_service(c: Any, settings: Settings) -> None:
             "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE],
             "oauth_no_confirm": True,
             "display": True,
-        }
+        },
+        {"name": ROSTER, "api_token": lab_secrets.read(settings.roster_token), "display": False},
     ]
 
 
@@ -174,6 +176,7 @@ def update_roles(c: Any, settings: Settings) -> None:
             "scopes": ["read:servers", "delete:servers"],  # to stop a server at its lease's end
             "services": [SERVICE_NAME],
         },
+        {"name": "miglab-roster", "scopes": ["admin:users", "groups"], "services": [ROSTER]},
         {
             "name": "miglab-staff",
             "scopes": [STAFF_SCOPE, SERVICE_SCOPE],

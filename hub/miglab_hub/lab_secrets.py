@@ -29,7 +29,12 @@ def make_all(settings: Settings) -> None:
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o700)
     settings.proxy_token.parent.mkdir(mode=0o700, exist_ok=True)
-    for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
+    for file in (
+        settings.pool_secret,
+        settings.service_token,
+        settings.proxy_token,
+        settings.roster_token,
+    ):
         make_token(file)
     _once(settings.passwords, _passwords)
 

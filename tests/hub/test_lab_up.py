@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from miglab_bench.harness.student import Student, wait_for
-from miglab_bench.harness.temporary import free_ports, temporary_lab
+from miglab_bench.harness.temporary import TemporaryLab, free_ports, temporary_lab
 from miglab_hub.cli.root import main
 from miglab_hub.launch import up as launch
 from miglab_hub.service.gpus import make_simulated
@@ -40,9 +40,29 @@ def up(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=UP_S, env=environ)
 
 
+VISION = '[courses.vision]\ntitle = "Computer vision"\nshapes = ["1g.5gb"]\nroster = "vision.csv"\n'
+
+
+def apply_a_roster(lab: TemporaryLab) -> None:
+    """Who is added is offered the course without a restart; who was removed is not."""
+    (lab.settings.folder / "vision.csv").write_text("user\ndora\n")
+    command = [sys.executable, "-m", "miglab_hub.cli", "roster", "apply"]
+    file = ["--config", str(lab.settings.file)]
+    done = subprocess.run([*command, *file], capture_output=True, text=True, timeout=UP_S)
+    assert done.stdout == "vision: 1 added: dora; 1 removed: bob\n", done.stderr
+    again = subprocess.run([*command, *file], capture_output=True, text=True, timeout=UP_S)
+    assert again.stdout == "every group is as its roster says\n", again.stderr
+    for name, is_in in (("dora", True), ("bob", False)):
+        student = Student(lab.settings.public_url, name, lab.password)
+        student.sign_in()
+        assert ("Computer vision" in student.page(f"/hub/spawn/{name}")) is is_in
+        student.close()
+
+
 def test_a_lab_from_ready_to_its_end(log_folder: Path) -> None:
     """A student gets a slice, a killed pool is started again, SIGTERM ends every process."""
-    with temporary_lab(docker=False) as lab:
+    with temporary_lab(docker=False, more=VISION, files={"vision.csv": "user\nbob\n"}) as lab:
+        apply_a_roster(lab)
         student = Student(lab.settings.public_url, "ada", lab.password)
         student.sign_in()
         student.ask("1g.5gb")

@@ -184,6 +184,7 @@ def temporary_lab(
     pool: str = "",
     more: str = "",
     image: str = Students().image,
+    files: Mapping[str, str] | None = None,
 ) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails.
 
@@ -196,6 +197,7 @@ def temporary_lab(
         pool: more lines of [pool], such as shorter times.
         more: more tables of lab.toml.
         image: of the containers.
+        files: what lies beside lab.toml, such as a roster.
     """
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
     name = folder.name.lower().replace("_", "-")
@@ -208,6 +210,8 @@ def temporary_lab(
     )
     students = {"spawner": spawner, "image": image}
     file.write_text(TOML.format(name=name, port=port, lab=own, **students, **given))
+    for given_name, text in (files or {}).items():
+        (folder / given_name).write_text(text)
     settings = load(file, {})
     with ExitStack() as stack:
         if docker:

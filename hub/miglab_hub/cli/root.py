@@ -24,6 +24,7 @@ COMMANDS = {
     "pool": "miglab_hub.cli.pool.commands",
     "sim": "miglab_hub.cli.sim",
     "doctor": "miglab_hub.cli.doctor",
+    "roster": "miglab_hub.cli.roster",
     "backup": "miglab_hub.cli.backup",
     "restore": "miglab_hub.cli.restore",
     "forget": "miglab_hub.cli.forget",

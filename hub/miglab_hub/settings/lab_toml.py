@@ -165,6 +165,11 @@ class Settings(PoolSettings):
         return self.state / "service.token"
 
     @property
+    def roster_token(self) -> Path:
+        """The file with the hub token by which `miglab roster` changes groups."""
+        return self.state / "roster.token"
+
+    @property
     def proxy_token(self) -> Path:
         """The file by which the hub proves itself to the proxy.
 

@@ -64,7 +64,7 @@ def test_cookies_are_bound_to_their_host_with_domains_alone(tmp_path: Path, is_t
 def test_the_pool_is_an_external_service_behind_oauth(tmp_path: Path) -> None:
     """The hub neither starts the pool nor gives it more than stopping servers."""
     c = configured(tmp_path)
-    (service,) = c.JupyterHub.services
+    service, _ = c.JupyterHub.services
     assert service["name"] == "pool" and "command" not in service
     assert service["url"] == "http://127.0.0.1:8003"
     roles = {role["name"]: role for role in c.JupyterHub.load_roles}
@@ -90,7 +90,7 @@ def test_each_staff_role_has_those_of_lab_toml(tmp_path: Path) -> None:
 
 def test_a_browser_session_may_carry_every_staff_scope(tmp_path: Path) -> None:
     """What OAuth does not allow, no page could ever do."""
-    (service,) = configured(tmp_path).JupyterHub.services
+    service, _ = configured(tmp_path).JupyterHub.services
     assert set(service["oauth_client_allowed_scopes"]) == {SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
 
 

@@ -22,7 +22,7 @@ def launcher() -> ModuleType:
     [
         ([], ("lab",)),
         (["up", "--port", "8000"], ("lab", "notebooks")),
-        (["test", "tests/unit"], ("lab", "notebooks", "test")),
+        (["test", "tests/unit"], ("lab", "notebooks", "sign-in", "test")),
         (["bench", "labkit", "--json"], ("lab", "notebooks")),
         (["bench", "pool"], ("lab",)),
         (["pool", "status"], ("lab",)),

@@ -24,6 +24,7 @@ from miglab_api.layouts import (
     PlacedSlice,
 )
 from miglab_api.wording import in_words
+from miglab_hub.cli.pool import mig_parted
 from miglab_hub.cli.pool.output import AsJson, api, cell, shown, table, tell
 from miglab_hub.cli.pool.reserve import seconds
 from miglab_hub.errors import StartError
@@ -33,7 +34,9 @@ app = typer.Typer(help="How the GPUs are partitioned.", no_args_is_help=True)
 DIFFERS = 1
 POLL_S = 1.0
 
-LayoutFile = Annotated[Path, typer.Argument(help="A layout file (YAML); - for standard input.")]
+LayoutFile = Annotated[
+    Path, typer.Argument(help="A layout file (YAML), or one of mig-parted; - for standard input.")
+]
 Names = Annotated[
     list[str] | None,
     typer.Option("--only", help="Only the layout with this name; may be repeated."),
@@ -46,6 +49,9 @@ def show(
     as_file: Annotated[
         bool, typer.Option("--file", help="Print the applied layouts as a layout file.")
     ] = False,
+    as_mig_parted: Annotated[
+        bool, typer.Option("--mig-parted", help="Print them as a file of NVIDIA's mig-parted.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the applied layouts, and how each GPU compares with them."""
@@ -54,6 +60,9 @@ def show(
         tell(answer, as_json, lambda: answer["text"].rstrip("\n"))
         return
     answer = api(context).call("GET", "/layout")
+    if as_mig_parted:
+        tell(answer, as_json, lambda: mig_parted.from_layouts(Layouts.model_validate(answer)))
+        return
     tell(answer, as_json, lambda: _shown(Layouts.model_validate(answer)))
 
 
@@ -136,6 +145,10 @@ def _text(file: Path, only: Sequence[str] | None) -> dict[str, Any]:
     try:
         raw = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
         text = raw.decode("utf-8-sig")
+        if mig_parted.is_mig_parted(text):
+            text = mig_parted.to_layout_file(text, str(file))
+    except mig_parted.MigPartedError as error:
+        raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -1,0 +1,114 @@
+"""Brings the hub's groups in line with the rosters of lab.toml while the lab runs.
+
+Only courses with a roster are touched: the groups of the others belong to the authenticator, or to
+whoever fills them by hand.  Whoever leaves a course keeps account and files.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import httpx
+
+from miglab_hub import lab_secrets
+from miglab_hub.errors import RefusedError, SilentError
+from miglab_hub.settings.lab_toml import Settings
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """What is to be changed in one course's group.
+
+    Attributes:
+        course: its name, and the group's.
+        joins: who is in the roster and not in the group.
+        leaves: who is in the group and not in the roster.
+    """
+
+    course: str
+    joins: tuple[str, ...]
+    leaves: tuple[str, ...]
+
+
+def changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[GroupChange]:
+    """What the rosters ask for, course by course; pure.
+
+    Args:
+        settings: lab.toml with its rosters.
+        members: who is in each of the hub's groups now.
+    """
+    return [
+        GroupChange(
+            name,
+            tuple(sorted(wanted - there)),
+            tuple(sorted(there - wanted)),
+        )
+        for name, course in settings.courses.items()
+        if course.roster
+        for wanted in ({person.lower() for person in course.people},)  # as the hub writes them
+        for there in (set(members.get(name, ())),)
+        if wanted != there
+    ]
+
+
+class HubGroups:
+    """The hub's groups, over its API; a context manager that closes its connections."""
+
+    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+        token = lab_secrets.read(settings.roster_token)
+        self._url = settings.hub_api_url
+        self._http = httpx.Client(
+            base_url=self._url,
+            headers={"Authorization": f"token {token}"},
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            transport=transport,
+        )
+
+    def __enter__(self) -> "HubGroups":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def members(self, courses: Iterator[str]) -> dict[str, tuple[str, ...]]:
+        """Who is in each of these groups; a group that does not exist yet has nobody."""
+        found = {}
+        for name in courses:
+            answer = self._ask("GET", _path(name), missing_ok=True)
+            found[name] = tuple(answer.json()["users"]) if answer.is_success else ()
+        return found
+
+    def apply(self, change: GroupChange) -> None:
+        """Make one change; whoever has no account yet gets one.  It may be made again."""
+        if change.joins:
+            self._ask("POST", "/users", {"usernames": list(change.joins)}, missing_ok=True)
+            self._ask("POST", f"{_path(change.course)}/users", {"users": list(change.joins)})
+        if change.leaves:
+            self._ask("DELETE", f"{_path(change.course)}/users", {"users": list(change.leaves)})
+
+    def _ask(
+        self, method: str, path: str, body: object = None, *, missing_ok: bool = False
+    ) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise SilentError(
+                f"the hub at {self._url} does not answer ({error}): is the lab running?"
+            ) from error
+        if answer.is_error and not (missing_ok and answer.status_code in (404, 409)):
+            raise RefusedError(f"the hub refused: {_words(answer)}", "hub-refused")
+        return answer
+
+
+def _path(course: str) -> str:
+    return f"/groups/{quote(course, safe='')}"
+
+
+def _words(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code}"

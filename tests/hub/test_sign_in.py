@@ -1,0 +1,118 @@
+"""Sign-in by others: an OIDC provider with group claims.
+
+The provider is played here, over HTTP; hub, pool and spawn page are the lab's own.
+"""
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import httpx
+import pytest
+
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+
+pytestmark = pytest.mark.long
+
+COURSE = '[courses.vision]\ntitle = "Computer vision"\nshapes = ["1g.5gb", "cpu"]\n'
+ONE_ORIGIN = "students_can_act_as_staff = true"  # nobody publishes a page here
+
+
+class Elsewhere(ThreadingHTTPServer):
+    """The provider's server; ``person`` is who is signed in there."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Elsewhere)
+        self.person: dict[str, Any] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Elsewhere(BaseHTTPRequestHandler):
+    server: Elsewhere
+
+    def do_GET(self) -> None:
+        where = urlsplit(self.path)
+        if where.path == "/authorize":  # the person has consented
+            asked = {name: found[0] for name, found in parse_qs(where.query).items()}
+            back = urlencode({"code": secrets.token_hex(), "state": asked["state"]})
+            self.send_response(302)
+            self.send_header("Location", f"{asked['redirect_uri']}?{back}")
+            self.end_headers()
+            return
+        self._say(self.server.person)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._say({"access_token": "t", "token_type": "bearer"})
+
+    def _say(self, said: dict[str, Any]) -> None:
+        body = json.dumps(said).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    server = Elsewhere()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@contextmanager
+def browser(lab: TemporaryLab) -> Iterator[httpx.Client]:
+    with httpx.Client(
+        base_url=lab.settings.public_url, follow_redirects=True, timeout=60, trust_env=False
+    ) as client:
+        yield client
+
+
+OIDC = """
+[authentication]
+class = "oauthenticator.generic.GenericOAuthenticator"
+[authentication.config.GenericOAuthenticator]
+client_id = "miglab"
+client_secret = "secret"
+authorize_url = "{url}/authorize"
+token_url = "{url}/token"
+userdata_url = "{url}/userinfo"
+username_claim = "preferred_username"
+allow_all = true
+manage_groups = true
+auth_state_groups_key = "oauth_user.groups"
+"""
+
+
+def test_groups_of_an_oidc_provider(elsewhere: Elsewhere) -> None:
+    """Group claims say who is in a course and who teaches it, anew at each sign-in."""
+    with temporary_lab(
+        docker=False, lab=ONE_ORIGIN, more=COURSE + OIDC.format(url=elsewhere.url)
+    ) as lab:
+        for groups, is_in in ((["vision"], True), ([], False)):
+            elsewhere.person = {"preferred_username": "ada", "groups": groups}
+            with browser(lab) as client:
+                page = client.get("hub/oauth_login?next=/hub/spawn")
+                assert page.url.path == "/hub/spawn", page.text
+                assert ("Computer vision" in page.text) is is_in
+        elsewhere.person = {"preferred_username": "ina", "groups": ["vision-instructors"]}
+        with browser(lab) as client:
+            page = client.get("hub/oauth_login")
+            assert page.url.path == "/services/pool/"
+            assert "Reserve…" in client.get("services/pool/reservations").text
