@@ -41,10 +41,10 @@ def test_a_history_is_one_that_the_pool_could_have_written(tmp_path: Path) -> No
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine that has been measured already."""
 
-    class Settings:
+    class LedgerHere:
         ledger = tmp_path
 
-    monkeypatch.setattr(ledger, "temporary_settings", lambda: contextlib.nullcontext(Settings))
+    monkeypatch.setattr(ledger, "temporary_settings", lambda: contextlib.nullcontext(LedgerHere))
     monkeypatch.setattr(ledger, "fill", lambda *_: None)
     monkeypatch.setattr(ledger, "measure", lambda *_: ROW)
 
