@@ -127,6 +127,10 @@ class Pool:
         keep, store = self.settings.pool, self.store
         return move_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
 
+    def close_for_maintenance(self, why: str, by: str) -> None:
+        """Grant nothing for this reason; empty: grant again, unless a person has paused."""
+        self.staff.close_for_maintenance(why, by)
+
     @property
     def samples(self) -> int:
         """How often the slices were read; grows with every `sample` that came back."""

@@ -104,6 +104,16 @@ class PoolStaff:
         """Grant again."""
         self._set_pause("", by, None)
 
+    def close_for_maintenance(self, why: str, by: str) -> None:
+        """Grant nothing for this reason, empty: grant again; what a person paused stays paused."""
+        was, kind = self._store.state.paused, self._store.state.pause_kind
+        if why and not was:
+            self.pause(why, by, PauseKind.MAINTENANCE)
+        elif kind is PauseKind.MAINTENANCE and was != why:
+            self.resume(by)
+            if why:  # of two windows that overlap the other one is still open
+                self.pause(why, by, PauseKind.MAINTENANCE)
+
     def _set_pause(self, why: str, by: str, kind: PauseKind | None) -> None:
         with self._store.write(durable=True) as tx:
             staff_actions.check_pause(

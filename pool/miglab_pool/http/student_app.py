@@ -17,9 +17,8 @@ from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import HubTokens, bearer, server_of
 from miglab_pool.http.access.token_guesses import Guesses
 from miglab_pool.http.errors import REFUSED, DeniedError, install
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.student_door import StudentDoor, StudentRunner
 from miglab_pool.model.token_bucket import TokenBuckets, TooOften
-from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.signals import SignalBoard
 
 WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
@@ -29,7 +28,7 @@ api = APIRouter(prefix="/api", responses=REFUSED)
 
 
 def student_app(
-    runner: PoolRunner,
+    runner: StudentRunner,
     tokens: HubTokens,
     board: SignalBoard,
     *,
@@ -137,7 +136,7 @@ async def own_lease(me: Me, request: Request) -> LeaseView:
     Raises:
         Refused: as `own_server`; no lease (404).
     """
-    runner: PoolRunner = request.app.state.runner
+    runner: StudentRunner = request.app.state.runner
     lease = await runner.look(lambda pool: pool.leases.of_server(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
@@ -182,9 +181,9 @@ async def server_signals(
 
 
 async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
-    runner: PoolRunner = request.app.state.runner
+    runner: StudentRunner = request.app.state.runner
 
-    def look(pool: Pool) -> ServerStatus:
+    def look(pool: StudentDoor) -> ServerStatus:
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
         return pool.tickets.server_status(me.user, me.name, known).model_copy(
             update={"messages": messages}
@@ -208,14 +207,14 @@ def _note(request: Request, lease: LeaseView, said: Signals) -> None:
 @api.post("/ticket/cancel")
 async def cancel(me: Writer, request: Request) -> TicketView:
     """Give up the place in line, or what was offered."""
-    runner: PoolRunner = request.app.state.runner
+    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.by))
 
 
 @api.post("/ticket/requeue")
 async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketView:
     """Join the queue once more for what an own ticket, now over, had asked for."""
-    runner: PoolRunner = request.app.state.runner
+    runner: StudentRunner = request.app.state.runner
     courses = {*me.courses, request.app.state.default_course}
     return await runner.decide(
         lambda pool: pool.tickets.requeue(me.user, me.name, ask.ticket, courses)
@@ -225,21 +224,21 @@ async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketVi
 @api.post("/lease/keepalive")
 async def keepalive(own: Own, me: Writer, request: Request) -> LeaseView:
     """Say "I am still here": it ends a warning about an unused slice, so often without work."""
-    runner: PoolRunner = request.app.state.runner
+    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.leases.keepalive(own.id, me.by))
 
 
 @api.post("/lease/extend")
 async def extend(own: Own, me: Writer, ask: ExtendRequest, request: Request) -> LeaseView:
     """Ask for more time."""
-    runner: PoolRunner = request.app.state.runner
+    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.leases.extend(own.id, ask.by_s, me.by))
 
 
 @api.post("/lease/release")
 async def release(own: Own, me: Writer, ask: ReleaseRequest, request: Request) -> LeaseView:
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
-    runner: PoolRunner = request.app.state.runner
+    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.leases.release(own.id, me.by, ask.reason))
 
 

@@ -38,6 +38,8 @@ class Reading:
             were; None if unknown.
         is_the_holders: whether what is on the slice is its holder's, so that an empty one says
             something of the holder; never so on a simulated GPU.
+        is_readable: whether somebody reads the slices at all; where nobody does, something is taken
+            to be on them, and what the server says decides.
     """
 
     processes: int | None = None
@@ -47,6 +49,7 @@ class Reading:
     is_computing: bool = False
     computed_age_s: float | None = None
     is_the_holders: bool = True
+    is_readable: bool = True
 
     @property
     def is_free(self) -> bool:
@@ -87,7 +90,7 @@ def judge(known: Known | None, reading: Reading, held_s: float, limits: Reclaim)
     if known is None or known.age_s > limits.stale_s:
         return _by_gpu_alone(known, reading, held_s, limits)
     work_age_s, missing = _work(known, reading)
-    if reading.processes is None:
+    if reading.processes is None and reading.is_readable:
         missing = missing or "NVML does not tell what is on the slice"
     # Who has run nothing yet came with the lease: until then looking counts from its begin.
     since_s = min(work_age_s, max(0.0, held_s))

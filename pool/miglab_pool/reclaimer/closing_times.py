@@ -22,6 +22,7 @@ def ends_of(
     ends_at: float | None,
     closings: Closings,
     makes_way: MakesWay | None = None,
+    time_is_up: str = TIME_IS_UP,
 ) -> list[HardEnd]:
     """The hard ends of a lease: of each kind the first since it is held.
 
@@ -31,13 +32,14 @@ def ends_of(
         ends_at: its own end.
         closings: when classes end, and the lab is closed.
         makes_way: when its reserved time is up because others need its place.
+        time_is_up: why it ends at its own end.
     """
     ends = []
     if makes_way is not None:
         why = f"{makes_way.why} {KEPT}"
         ends.append(HardEnd(makes_way.at, WarningKind.CLASS_END, why))
     if ends_at is not None:
-        ends.append(HardEnd(ends_at, WarningKind.TIME, TIME_IS_UP))
+        ends.append(HardEnd(ends_at, WarningKind.TIME, time_is_up))
     for rule in closings.classes.get(course, ()):
         if (found := next_occurrence(rule, held_since)) is not None:
             why = f"The class ends at {_wall(found.ends_at, rule.tz)}. {KEPT}"

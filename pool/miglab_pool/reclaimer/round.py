@@ -15,11 +15,10 @@ from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
 from miglab_api.tickets import Purpose
 from miglab_pool.model.refused import Refused
-from miglab_pool.model.rows import PauseKind
-from miglab_pool.pool import Pool
 from miglab_pool.reclaimer.activity_states import Activity, Reading
 from miglab_pool.reclaimer.activity_totals import ActivityTotals
-from miglab_pool.reclaimer.closing_times import closed_now, ends_of
+from miglab_pool.reclaimer.closing_times import TIME_IS_UP, closed_now, ends_of
+from miglab_pool.reclaimer.lease_keeper import LeaseKeeper
 from miglab_pool.reclaimer.policy import Decision, Figure, LeaseFacts, LeaseVerdict, decide
 from miglab_pool.reclaimer.rules import Rules
 from miglab_pool.reclaimer.signals import NEVER, SignalBoard
@@ -107,7 +106,7 @@ class Reclaimer:
         """Whether verdicts are acted on."""
         return self.rules.limits.enabled and not self.rules.limits.dry_run
 
-    def round(self, pool: Pool) -> None:
+    def round(self, pool: LeaseKeeper) -> None:
         """Look at every lease in use once."""
         cases = {case.lease.id: case for case in pool.leases.cases()}
         self._board.keep(cases)
@@ -115,7 +114,7 @@ class Reclaimer:
             del self._watches[gone]
         self._see_samples(pool)
         if self.is_acting:
-            self._pause(pool)
+            pool.close_for_maintenance(closed_now(self.rules.closings, pool.now), BY)
         for case in cases.values():
             try:
                 self._look(pool, case)
@@ -124,7 +123,7 @@ class Reclaimer:
         if spent := self._tally.due():
             pool.leases.note_activity(spent)
 
-    def explain(self, pool: Pool, user: str | None = None) -> list[Explanation]:
+    def explain(self, pool: LeaseKeeper, user: str | None = None) -> list[Explanation]:
         """What the policy thinks now, of one user's leases or of all; changes nothing."""
         self._see_samples(pool)
         cases = [case for case in pool.leases.cases() if user in (None, case.lease.user)]
@@ -137,11 +136,11 @@ class Reclaimer:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def _see_samples(self, pool: Pool) -> None:
+    def _see_samples(self, pool: LeaseKeeper) -> None:
         if pool.samples != self._samples:
             self._samples, self._sampled_at = pool.samples, self._clock()
 
-    def _look(self, pool: Pool, case: Case) -> None:
+    def _look(self, pool: LeaseKeeper, case: Case) -> None:
         now = self._clock()
         watch = self._watches.setdefault(case.lease.id, _Watch(now))
         reading = self._reading(case)
@@ -163,7 +162,9 @@ class Reclaimer:
     def _reading(self, case: Case) -> Reading:
         watch = self._watches.get(case.lease.id)
         if self._clock() - self._sampled_at > READING_LIVES_S or watch is None:
-            return Reading(is_the_holders=self.rules.shows_holders)
+            return Reading(
+                is_the_holders=self.rules.shows_holders, is_readable=self.rules.reads_slices
+            )
         share = case.activity_pct
         is_computing = share is not None and share > self.rules.limits.gpu_busy_pct
         computed_age_s = 0.0 if is_computing else self._clock() - watch.computed_at
@@ -178,7 +179,7 @@ class Reclaimer:
             self.rules.shows_holders,
         )
 
-    def _verdict(self, pool: Pool, case: Case) -> LeaseVerdict:
+    def _verdict(self, pool: LeaseKeeper, case: Case) -> LeaseVerdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
         facts = LeaseFacts(
             held_since=case.held_since,
@@ -187,7 +188,14 @@ class Reclaimer:
             keepalive_until=case.keepalive_until,
             is_borrow=lease.purpose is Purpose.BORROW,
         )
-        ends = ends_of(lease.course, case.held_since, lease.ends_at, rules.closings, case.makes_way)
+        ends = ends_of(
+            lease.course,
+            case.held_since,
+            lease.ends_at,
+            rules.closings,
+            case.makes_way,
+            case.end_why or TIME_IS_UP,
+        )
         return decide(
             self._board.known(lease.id),
             self._reading(case),
@@ -200,7 +208,7 @@ class Reclaimer:
 
     # -- acting -------------------------------------------------------------------------------
 
-    def _keep_time(self, pool: Pool, case: Case, watch: _Watch) -> Case:
+    def _keep_time(self, pool: LeaseKeeper, case: Case, watch: _Watch) -> Case:
         """Hold an idle warning's end against the clock that never jumps.
 
         A warning that this process did not give could not be answered while nobody listened: it
@@ -221,14 +229,13 @@ class Reclaimer:
             return case
         return replace(case, lease=pool.leases.put_off(case.lease.id, now + left_s, why))
 
-    def _act(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _act(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         lease = case.lease
         if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
             self._hasten(pool, lease.id, lease.warning, verdict)
             return  # a person's: the desk takes it back, whatever the policy thinks of its use
         if not self.is_acting:
-            if lease.warning is not None:
-                pool.leases.end_warning(lease.id, BY, "the reclaimer does not act any more")
+            self._only_tell(pool, case, watch, verdict)
             return
         if verdict.has_worked and case.keepalives:
             pool.leases.worked(lease.id)
@@ -240,14 +247,27 @@ class Reclaimer:
         elif lease.warning is None and verdict.decision is Decision.WARN:
             self._warn(pool, case, watch, verdict)
 
-    def _hasten(self, pool: Pool, lease: int, warning: LeaseWarning, verdict: LeaseVerdict) -> None:
+    def _only_tell(
+        self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict
+    ) -> None:
+        """Take nothing back; but an end that comes without us is told before it comes."""
+        warning = case.lease.warning
+        is_coming = verdict.kind is WarningKind.TIME and self.rules.ends_come_anyway
+        if warning is not None and not is_coming:
+            pool.leases.end_warning(case.lease.id, BY, "the reclaimer does not act any more")
+        elif warning is None and is_coming and verdict.decision is Decision.WARN:
+            self._warn(pool, case, watch, verdict)
+
+    def _hasten(
+        self, pool: LeaseKeeper, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
+    ) -> None:
         """A person's warning ends no later than what nobody puts off: the lease, class or lab."""
         is_end = verdict.decision is Decision.WARN and verdict.kind is not WarningKind.IDLE
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
             pool.leases.bring_forward(lease, at, verdict.reason)
 
-    def _change(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _change(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         """The warning there is has no ground any more; perhaps another has."""
         warning = case.lease.warning
         is_idle = warning is not None and warning.kind is WarningKind.IDLE
@@ -256,23 +276,12 @@ class Reclaimer:
         if verdict.decision is Decision.WARN:
             self._warn(pool, case, watch, verdict)
 
-    def _warn(self, pool: Pool, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _warn(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
         pool.leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
         if verdict.kind is WarningKind.IDLE:
             watch.warned_for = self._clock() + self.rules.limits.warning_s
-
-    def _pause(self, pool: Pool) -> None:
-        """Grant nothing during maintenance; what a person paused stays paused."""
-        why = closed_now(self.rules.closings, pool.now)
-        was, kind = pool.view.paused, pool.store.state.pause_kind
-        if why and not was:
-            pool.staff.pause(why, BY, PauseKind.MAINTENANCE)
-        elif kind is PauseKind.MAINTENANCE and was != why:
-            pool.staff.resume(BY)
-            if why:  # of two windows that overlap the other one is still open
-                pool.staff.pause(why, BY, PauseKind.MAINTENANCE)
 
     # -- saying -------------------------------------------------------------------------------
 

@@ -13,9 +13,15 @@ class Rules:
     Attributes:
         limits: [reclaim] as lab.toml has it.
         shows_holders: whether the GPUs show what the holders run; simulated ones do not.
+        reads_slices: whether anybody reads what is on the slices; on a cluster's nodes nobody does,
+            and the servers' own reports decide.
+        ends_come_anyway: whether somebody else ends leases at their `ends_at`, so that their
+            holders are warned even where nothing is taken back.
         closings: when classes end and when the lab is closed.
     """
 
     limits: Reclaim = field(default_factory=Reclaim)
     shows_holders: bool = True
+    reads_slices: bool = True
+    ends_come_anyway: bool = False
     closings: Closings = field(default_factory=Closings)

@@ -8,7 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Sequence
 
-from miglab_api.leases import LeaseState, LeaseView, ServerStatus
+from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.slurm_site import SlurmShape, SlurmSite
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
@@ -18,9 +18,14 @@ from miglab_spawner.backends.slurm.estimate import estimate
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.reader import SlurmReader, as_account
 from miglab_spawner.backends.slurm.records import SlurmJob, Tag
-from miglab_spawner.backends.slurm.words import refusal_of, why_it_ended, why_it_waits
-
-_GONE = "Your job is no longer in Slurm's queue. Start again."
+from miglab_spawner.backends.slurm.views import (
+    GONE,
+    lease_of,
+    tag_of_ours,
+    ticket_gone,
+    ticket_of,
+)
+from miglab_spawner.backends.slurm.words import refusal_of
 
 
 class SlurmBackend:
@@ -66,7 +71,8 @@ class SlurmBackend:
             raise RefusedByBackend("not-free", f"No {request.shape} is free any more.", 409)
         others = []
         for job in self._own(picture, request.user, request.server):
-            if _tag(job).shape == request.shape and _tag(job).course == request.course:
+            tag = tag_of_ours(job)
+            if (tag.shape, tag.course) == (request.shape, request.course):
                 self._reader.claim(job.id)
                 return self._view(picture, job)
             others.append(job)
@@ -104,8 +110,8 @@ class SlurmBackend:
         picture = await self._reader.picture()
         job = picture.jobs.get(ticket)
         if job is None or job.tag is None or job.has_ended:
-            raise RefusedByBackend("expired", _GONE, 409)
-        return _lease(job)
+            raise RefusedByBackend("expired", GONE, 409)
+        return lease_of(job)
 
     # Readings.
 
@@ -219,40 +225,11 @@ class SlurmBackend:
     def _said(self, picture: ClusterPicture, job_id: int) -> TicketView:
         job = picture.jobs.get(job_id)
         if job is None or job.tag is None:
-            return _over(job_id, TicketState.EXPIRED, "job-gone", _GONE)
+            return ticket_gone(job_id)
         return self._view(picture, job)
 
     def _view(self, picture: ClusterPicture, job: SlurmJob) -> TicketView:
-        """A job as a ticket."""
-        tag = _tag(job)
-        shape = self.site.shapes.get(tag.shape)
-        words = why_it_waits(job.reason)
-        state, reason, message = _state(job, self.site.shapes.get(tag.shape))
-        position, waiting, wait = None, 0, None
-        if shape is not None and job.is_pending and state is TicketState.WAITING:
-            queue = picture.queue(shape)
-            waiting = len(queue)
-            ids = [each.id for each in queue]
-            position = ids.index(job.id) + 1 if job.id in ids else waiting + 1
-            waiting = max(waiting, position)
-            message = words.message
-            if not message:
-                wait = estimate(picture, shape, job.id, self._stays(shape))
-        return TicketView(
-            id=job.id,
-            user=tag.user,
-            server=tag.server,
-            course=tag.course,
-            shape=tag.shape,
-            state=state,
-            position=position,
-            waiting=waiting,
-            estimate=wait,
-            created_at=job.submitted_at,
-            reason=reason,
-            message=message,
-            lease=job.id if state is TicketState.OFFERED else None,
-        )
+        return ticket_of(picture, job, self._reader.stays_s)
 
     def _stays(self, shape: SlurmShape) -> Sequence[float]:
         return self._reader.stays_s.get(shape.gres_type, ())
@@ -287,46 +264,3 @@ def _never(why: str) -> tuple[str, str, int]:
     if "closed" in why:
         return ("partition-down", f"{why} Choose another shape, or try again later.", 503)
     return ("impossible-shape", f"{why} Choose another shape.", 400)
-
-
-def _tag(job: SlurmJob) -> Tag:
-    assert job.tag is not None
-    return job.tag
-
-
-def _state(job: SlurmJob, shape: SlurmShape | None) -> tuple[TicketState, str, str]:
-    """A job's state as a ticket's, with the reason and the words for one that is over."""
-    if job.is_running:
-        return TicketState.OFFERED, "", ""
-    if job.state == "CANCELLED":
-        return TicketState.CANCELLED, "cancelled", "Your job was cancelled. Start again."
-    if job.has_ended or job.state == "COMPLETING":
-        said = why_it_ended(job.state, shape.time_limit_min if shape else 0)
-        return TicketState.EXPIRED, "job-ended", said or "Your job ended before your server began."
-    if why_it_waits(job.reason).never:
-        return TicketState.REFUSED, "never-runs", why_it_waits(job.reason).message
-    return TicketState.WAITING, "", ""
-
-
-def _over(job: int, state: TicketState, reason: str, message: str) -> TicketView:
-    return TicketView(
-        id=job, user=None, server=None, course="", shape="", state=state, created_at=0,
-        reason=reason, message=message,
-    )  # fmt: skip
-
-
-def _lease(job: SlurmJob) -> LeaseView:
-    """A job that runs, as what a server holds; Slurm's cgroup is the fence, so it has no UUIDs."""
-    tag = _tag(job)
-    return LeaseView(
-        id=job.id,
-        ticket=job.id,
-        generation=0,
-        user=tag.user,
-        server=tag.server,
-        course=tag.course,
-        shape=tag.shape,
-        state=LeaseState.GRANTED,
-        granted_at=job.started_at or job.submitted_at,
-        ends_at=job.ends_at,
-    )
