@@ -104,6 +104,12 @@ class SlurmTables(SlurmTable):
         description="Folder of notebooks, as the nodes see it. New ones are copied into "
         "`notebooks` of the home at each start; an edited one is never overwritten. Empty: none.",
     )
+    operator: bool = Field(
+        False,
+        description="Whether the lab's own account may lengthen jobs and cancel any (Slurm's "
+        "AdminLevel Operator, or root). Staff can then extend servers, and students as often as "
+        "`pool.extensions` says.",
+    )
     every_s: Annotated[float, Field(ge=0.5, le=60)] = Field(
         3.0, description="One `squeue` and one `sinfo` every so many seconds, for all students."
     )

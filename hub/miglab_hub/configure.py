@@ -197,11 +197,11 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.pool_url = settings.pool_url
         spawner.pool_secret_file = str(settings.pool_secret)
         spawner.borrow_linger_s = settings.pool.borrow_linger_s
-        spawner.student_api_url = settings.student_api_url
         spawner.home_gib = settings.students.home_gib
         spawner.default_url = NOTEBOOKS_URL
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):
         spawner.lab_id = settings.lab_id
+        spawner.student_api_url = settings.student_api_url
         spawner.default_shape = settings.students.default_shape
         spawner.default_course = settings.students.default_course
         spawner.course_titles = {n: course.title for n, course in settings.courses.items()}
@@ -261,5 +261,7 @@ def update_slurm(c: Any, settings: Settings) -> None:
         return
     spawner = c.MIGSlurmSpawner
     spawner.slurm = settings.slurm_site.model_dump()
+    spawner.reclaimer_url = settings.pool_url
+    spawner.reclaimer_secret_file = str(settings.pool_secret)
     spawner.default_url = NOTEBOOKS_URL if settings.slurm.notebooks else "/lab"
     spawner.environment = _students_environment(settings)

@@ -18,19 +18,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from traitlets import Unicode
+
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
 from miglab_api.slurm_site import SlurmShape
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_spawner import handover
+from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.backends.slurm.backend import SlurmBackend
 from miglab_spawner.backends.slurm.records import SlurmJob, Tag
 from miglab_spawner.backends.slurm.words import why_it_ended
 from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.pages.choice import is_cpu
 from miglab_spawner.processes import notebooks_copy, slurm_handover
 from miglab_spawner.refusals import NotStarted
 from miglab_spawner.slurm_job import JobSpawner
 
+TAKING_S = 60.0
+"""Who takes an offer in its last second has this long until the new start asks for the job."""
 LOG_FILE = "jupyter-%j.log"
 _SCRIPT = """#!/bin/bash
 trap 'echo miglab: SIGTERM' TERM
@@ -50,12 +57,27 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         "If it stays so, tell your instructor."
     )
 
+    reclaimer_url = Unicode(
+        "",
+        help="""Address of the lab's reclaimer, with its prefix; empty where there is none.
+
+        It is asked why a server was stopped, for the next spawn page.
+        """,
+    ).tag(config=True)
+
+    reclaimer_secret_file = Unicode(
+        "", help="File (mode 0600) with the secret by which the reclaimer recognises the spawner."
+    ).tag(config=True)
+
     _ticket = 0
+    _kept = 0
 
     @property
     def backend(self) -> SlurmBackend:
         """Slurm, as this student."""
-        return SlurmBackend(self.reader, self.account, self._script, self._home, LOG_FILE)
+        return SlurmBackend(
+            self.reader, self.account, self._script, self._home, LOG_FILE, self._kept
+        )
 
     @property
     def patience_s(self) -> float:
@@ -64,8 +86,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
 
     @property
     def keeps_ticket(self) -> bool:
-        """No: a job would start, and find its student's other server running."""
-        return False
+        """Yes: the job that waits is attended for as long as the server without a GPU runs."""
+        return True
 
     def needs_grant(self, shape: str) -> bool:
         """Every server is a job, without a GPU as well."""
@@ -101,18 +123,50 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     async def give_back(self) -> None:
         """Cancel the job that this server was; one that only waits keeps its place for a while."""
         job, self._job = self._job, 0
+        kept, self._kept = self._kept, 0
         self._reports.clear()
+        self._is_given_back = True
+        self._ring()
+        if kept:
+            self.reader.let_go(kept)
         if job:
             self.reader.disown(job)
+            await self._hear_why(job)
             await self.reader.cancel(job, self.account)
 
     def held(self) -> dict[str, Any]:
-        """The job."""
-        return {"job": self._job} if self._job else {}
+        """The job, and the one that waits meanwhile."""
+        if not self._job:
+            return {}
+        return {"job": self._job, **({"kept": self._kept} if self._kept else {})}
 
     def restore(self, held: Mapping[str, Any]) -> None:
-        """The job, from before the hub's end."""
-        self._job = int(held.get("job", 0))
+        """The jobs, from before the hub's end."""
+        self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
+
+    def wants(self, job: int) -> bool:
+        """The server's own job; and the one that got the slice while its student works on CPU."""
+        return super().wants(job) or job == self._kept
+
+    async def poll(self) -> Any:
+        """As every job; who works without a GPU attends the place in the queue."""
+        if self._kept:
+            self.reader.hold(self._kept, self)
+        return await super().poll()
+
+    async def _hear_why(self, job: int) -> None:
+        """Tell the student, on the next spawn page, why the server was asked back."""
+        if not self.reclaimer_url or self._news:
+            return
+        try:
+            lease = await PoolClient(self.reclaimer_url, self.reclaimer_secret_file).lease(job)
+        except BackendError as error:
+            self.log.info("Why did job %d end? The reclaimer: %s", job, error)
+            return
+        if lease.release_requested_at is not None and lease.reason:
+            self.tell_next_time(
+                f"Your server was stopped, because its slice was asked back: {lease.reason}"
+            )
 
     def ended(self, job: SlurmJob | None) -> None:
         """Tell the student why, where it was not their own doing."""
@@ -125,7 +179,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     def get_env(self) -> dict[str, str]:
         """The environment of every server, and its job."""
         env: dict[str, str] = super().get_env()
-        if self._job:
+        if self._job and not is_cpu(self._shape):
             env["MIGLAB_LEASE"] = str(self._job)
         return env
 
@@ -148,14 +202,21 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     async def _get_slices(self) -> None:
         if self.site.home and not self.site.run_as:
             await asyncio.to_thread(Path(self._home).mkdir, mode=0o700, parents=True, exist_ok=True)
+        self._is_given_back = False
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
+            self._keep_place()
             request = TicketRequest(
                 user=self.user.name, server=self.name, course=self._course, shape=CPU
             )
             lease = await self._lease_for(await self.backend.request(request))
             if lease is not None:
                 await self.granted(lease)
+
+    def _keep_place(self) -> None:
+        self._kept = (self._wait.kept if self._wait else None) or 0
+        if self._kept:
+            self.reader.hold(self._kept, self)
 
     @property
     def _home(self) -> str:
@@ -171,7 +232,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         ticket = {
             "url": f"{self.hub.api_url.rstrip('/')}/{handover.PATH}",
             "report": {**tag.__dict__, "secret": handover.secret_of(key, tag)},
-            "patience_s": self.site.offer_s,
+            "patience_s": self.site.offer_s + TAKING_S,
         }
         launch, python = shape.launch or self.site.launch, self.site.python
         notebooks = ""

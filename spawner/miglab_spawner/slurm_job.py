@@ -22,6 +22,7 @@ from miglab_spawner.refusals import NotStarted
 PAUSE_S = 0.5
 LISTEN_PAUSE_S = 0.05
 STOP_S = 60.0
+POLL_S = 5
 
 
 class JobSpawner(Spawner):
@@ -38,6 +39,7 @@ class JobSpawner(Spawner):
     ).tag(config=True)
 
     _job = 0
+    _is_given_back = False
 
     def __init__(self, **kwargs: Any) -> None:
         self._reports: dict[int, JobReport] = {}
@@ -62,6 +64,11 @@ class JobSpawner(Spawner):
         """A node has its own PATH."""
         return []
 
+    @default("poll_interval")
+    def _often_because_it_costs_nothing(self) -> int:
+        """All look at one picture; a server that Slurm ended is seen soon."""
+        return POLL_S
+
     @default("args")
     def _root_if_it_must_be(self) -> list[str]:
         return ["--allow-root"] if not self.site.run_as and os.geteuid() == 0 else []
@@ -83,8 +90,10 @@ class JobSpawner(Spawner):
 
     # A start: the job runs, and asks.
 
-    async def handed_over(self, report: JobReport) -> dict[str, object]:
+    async def handed_over(self, report: JobReport) -> dict[str, object] | None:
         """For the job's own request: what it is to become, once `start` has come that far.
+
+        None once this server is over: another start of it may want the job.
 
         Raises:
             LookupError: this server is another job.
@@ -92,10 +101,16 @@ class JobSpawner(Spawner):
         self._reports[report.job] = report
         self._ring()
         while self._answer is None or report.job != self._job:
-            if self._job and report.job != self._job:
+            if self._is_given_back:
+                return None
+            if not self.wants(report.job):
                 raise LookupError("this server is another job")
             await self._changed.wait()
         return self._answer
+
+    def wants(self, job: int) -> bool:
+        """Whether a job that reports is, or may become, this server."""
+        return not self._job or job == self._job
 
     async def start(self) -> tuple[str, int]:
         """Hand the environment to the job that was granted, and wait for its server."""

@@ -81,6 +81,7 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
         while not (shown := await until_waiting(hub, "ada"))["alternatives"]:
             await fresh(hub.spawner("ada"))
     assert [one["shape"] for one in shown["alternatives"]] == ["3g.20gb"]
+    cys = max(jobs(slurm, "PENDING"))
     await hub.spawner("ada").switch_to("3g.20gb")
     await hub.settled("ada")
     assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "3g.20gb"
@@ -89,6 +90,11 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
     without = await hub.environment("bo")
     assert without["MIGLAB_SHAPE"] == "cpu"
     assert "SLURM_JOB_GPUS" not in without
+    assert "MIGLAB_LEASE" not in without
+    (kept,) = set(jobs(slurm, "PENDING")) - {cys}
+    assert hub.spawner("bo").get_state()["miglab"]["kept"] == kept
+    await hub.stop("bo")
+    slurm.command("scancel", str(kept))
     await hub.spawner("cy").switch_to("")
     with pytest.raises(NotStarted, match="gave up"):
         await hub.settled("cy")

@@ -12,8 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 from websocket import WebSocketException
 
+from miglab_bench.acceptance import on_slurm
 from miglab_bench.acceptance.run import Run
 from miglab_bench.acceptance.steps import MORE, POOL, STEPS
+from miglab_bench.harness.slurm_cluster import ClusterError, missing
+from miglab_bench.harness.slurm_lab import slurm_lab
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.temporary import temporary_lab
 
@@ -47,13 +50,13 @@ class Report:
         self._began = now
 
 
-def run_check(*, as_json: bool, docker: bool) -> int:
+def run_check(*, as_json: bool, docker: bool, slurm: bool = False) -> int:
     """Run all steps, and print them as a table or as JSON.
 
     Returns:
         0 only if all held.
     """
-    steps = run_steps(docker=docker)
+    steps = run_steps_on_slurm() if slurm else run_steps(docker=docker)
     is_ok = all(step.ok for step in steps)
     if as_json:
         print(json.dumps({"ok": is_ok, "steps": [asdict(step) for step in steps]}))
@@ -78,6 +81,22 @@ def run_steps(*, docker: bool) -> list[ReportLine]:
     return report.steps
 
 
+def run_steps_on_slurm() -> list[ReportLine]:
+    """The steps that apply on Slurm, over a cluster of two nodes on this machine."""
+    report, name = Report(), START
+    try:
+        with slurm_lab(gres=on_slurm.GRES, more=on_slurm.MORE) as lab:
+            report.add(START, True, lab.lab.settings.public_url)
+            run = on_slurm.SlurmRun(lab)
+            for name, step in on_slurm.STEPS:
+                report.add(name, True, step(run))
+            name = END
+        report.add(END, True, "none left")
+    except (*EXPECTED, ClusterError) as error:
+        report.add(name, False, str(error) or type(error).__name__)
+    return report.steps
+
+
 def _print_table(steps: list[ReportLine]) -> None:
     table = Table("step", "held", "seconds", "seen")
     for step in steps:
@@ -92,6 +111,13 @@ def check(
     docker: Annotated[
         bool, typer.Option("--docker", help="Start students' servers in containers.")
     ] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option("--slurm", help="Start them as jobs of a temporary Slurm; needs root."),
+    ] = False,
 ) -> None:
     """Check a temporary lab with nine students on one simulated GPU; status 0 if all is well."""
-    raise typer.Exit(run_check(as_json=as_json, docker=docker))
+    if slurm and (absent := missing()):
+        print(f"--slurm needs {absent}: apt-get install slurmctld slurmd munge slurm-client")
+        raise typer.Exit(2)
+    raise typer.Exit(run_check(as_json=as_json, docker=docker, slurm=slurm))

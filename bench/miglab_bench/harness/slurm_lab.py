@@ -1,7 +1,7 @@
 """A lab of miglab's own on a Slurm of its own, for the time of a check."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,21 +51,33 @@ class SlurmLab:
 
 @contextmanager
 def slurm_lab(
-    *, slurm: str = "", shape: str = "", more: str = "", notebooks: str = ""
+    *,
+    gres: Mapping[str, int] | None = None,
+    partitions: tuple[str, ...] = PARTITIONS,
+    settings: Mapping[str, str] | None = None,
+    first_path: str = "",
+    slurm: str = "",
+    shape: str = "",
+    more: str = "",
+    notebooks: str = "",
 ) -> Iterator[SlurmLab]:
-    """A lab whose students are jobs of two nodes, with four 1g.5gb and one 3g.20gb each.
+    """A lab whose students are jobs of two nodes.
 
     Args:
+        gres: the fake slices of each node; None for four 1g.5gb and one 3g.20gb.
+        partitions: lines of slurm.conf.
+        settings: more of slurm.conf.
+        first_path: a folder in which jobs look for programs first.
         slurm: more lines of [slurm].
         shape: more lines of the table of 1g.5gb.
         more: more tables of lab.toml.
         notebooks: a folder of notebooks for the students.
     """
     python = Path(sys.executable)
-    with SlurmCluster(partitions=PARTITIONS) as cluster:
+    with SlurmCluster(gres=gres, partitions=partitions, settings=settings) as cluster:
         site = SITE.format(
             python=python,
-            bin=python.parent,
+            bin=f"{first_path}:{python.parent}" if first_path else python.parent,
             folder=cluster.folder,
             notebooks=notebooks,
             more=slurm,

@@ -78,6 +78,11 @@ class Student:
             said = f"HTTP {answer.status_code}: {answer.text[:200]}"
             raise CheckFailed(f"{shape} instead of waiting gave {self.name} {said}")
 
+    def waiting(self) -> dict[str, Any]:
+        """What the waiting page is told; empty while the student's start waits for no slice."""
+        answer = self._api("GET", f"/hub/api/miglab/waiting/{self._quoted}/")
+        return dict(answer.json() or {}) if answer.is_success else {}
+
     def is_ready(self) -> bool:
         """Whether the hub says that the server runs."""
         answer = self._api("GET", f"/hub/api/users/{self._quoted}")
@@ -94,6 +99,10 @@ class Student:
         if not answer.is_success:
             raise CheckFailed(f"stopping the server of {self.name} gave HTTP {answer.status_code}")
         wait_for(self.has_no_server, f"the server of {self.name} to stop")
+
+    def stop(self) -> None:
+        """Ask the hub to stop the server, and do not wait."""
+        self._api("DELETE", f"/hub/api/users/{self._quoted}/server")
 
     def has_no_server(self) -> bool:
         """Whether the hub has none for this student, not even one that is stopping."""

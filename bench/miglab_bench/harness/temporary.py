@@ -59,7 +59,11 @@ default = "{default}"
 
 {more}
 """
-PARTS = {"hub": ["jupyterhub", "-f"], "pool": ["miglab_hub.service", "--config"]}
+PARTS = {
+    "hub": ["jupyterhub", "-f"],
+    "pool": ["miglab_hub.service", "--config"],
+    "reclaimer": ["miglab_hub.slurm_service", "--config"],
+}
 
 
 _LEASES = TypeAdapter(list[LeaseView])

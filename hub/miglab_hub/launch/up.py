@@ -84,7 +84,7 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
 
 
 def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]:
-    """The three processes of a lab; two where Slurm hands out the slices, and not a pool.
+    """The three processes of a lab: proxy, hub, and the pool, or what stands for it on Slurm.
 
     Args:
         settings: the lab's.
@@ -94,10 +94,11 @@ def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]
     # Students' servers and kernels are started by name, and the proxy's script asks for node.
     path = {"PATH": os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])}
     token = {"CONFIGPROXY_AUTH_TOKEN": lab_secrets.read(settings.proxy_token)}
-    pool = Sibling("pool", [python, "-m", "miglab_hub.service", "--config", file], path)
+    service = "miglab_hub.slurm_service" if settings.is_on_slurm else "miglab_hub.service"
+    name = "reclaimer" if settings.is_on_slurm else "pool"
     return [
         Sibling("proxy", proxy_command(settings), path | token),
-        *([] if settings.is_on_slurm else [pool]),
+        Sibling(name, [python, "-m", service, "--config", file], path),
         Sibling("hub", [python, "-m", "jupyterhub", "-f", str(config or hub_config())], path),
     ]
 
@@ -173,11 +174,11 @@ def probes(settings: Settings) -> dict[str, httpx.Request]:
     proxy = settings.bind_url
     hub, pool = settings.lab.subdomain_host or proxy, settings.service_origin or proxy
     ask = partial(httpx.Request, "GET")
-    asked = {"the hub": ask(f"{proxy}hub/health", headers={"Host": host_of(hub)})}
-    if settings.is_on_slurm:
-        return asked
-    health = ask(f"{proxy}services/pool/api/health", headers={"Host": host_of(pool)})
-    return {**asked, "the pool": health}
+    name = "the reclaimer" if settings.is_on_slurm else "the pool"
+    return {
+        "the hub": ask(f"{proxy}hub/health", headers={"Host": host_of(hub)}),
+        name: ask(f"{proxy}services/pool/api/health", headers={"Host": host_of(pool)}),
+    }
 
 
 def _answers(http: httpx.Client, ask: httpx.Request) -> bool:

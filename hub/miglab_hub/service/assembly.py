@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 from fastapi import FastAPI
@@ -15,11 +14,12 @@ from miglab_hub import lab_secrets
 from miglab_hub.backup import make_backup, name_of_backup
 from miglab_hub.doctor import examine_host
 from miglab_hub.service.gpus import make_simulated
+from miglab_hub.service.hub_side import access_of, hub_client, private
 from miglab_hub.service.reclaim_rules import rules_of
-from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
+from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.open import open_watched
 from miglab_pool.gpu.watched import WatchedDriver
-from miglab_pool.http.access.auth import HubAccess, SignIn
+from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.token_guesses import ServerTokens
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -39,7 +39,6 @@ from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders
 log = logging.getLogger(__name__)
 
 STUDENT_CACHE_S = 10
-HUB_TIMEOUT_S = 30.0
 GPUS_OPEN_S = 3.0
 
 
@@ -72,8 +71,8 @@ def assemble(settings: Settings) -> ServiceParts:
     make_simulated(settings)
     driver, ledger, locks = _open(settings)
     pool = Pool(settings, ledger, driver, _holders(settings), steady=time.monotonic)
-    access = _access(settings)
-    hub = _hub_client(access)
+    access = access_of(settings)
+    hub = hub_client(access)
     ender = ServerEnder(hub, time.time)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
@@ -107,7 +106,7 @@ def assemble(settings: Settings) -> ServiceParts:
         ),
         student_app(
             runner,
-            ServerTokens(_access(settings, STUDENT_CACHE_S)),
+            ServerTokens(access_of(settings, STUDENT_CACHE_S)),
             board,
             default_course=settings.students.default_course,
         ),
@@ -165,41 +164,6 @@ def release_what_is_due(
             pool.leases.release(lease.id, "pool", TIME_IS_UP)
             count(WarningKind.TIME.value)
     return pool.leases.brief()
-
-
-def private(path: Path) -> str:
-    """A secret, read from a file that only its owner may read.
-
-    Raises:
-        OSError: it cannot be read, or others may read it.
-    """
-    if path.stat().st_mode & 0o077:
-        raise PermissionError(
-            f"{path} can be read by others: delete it (it is made anew), or chmod 600"
-        )
-    return lab_secrets.read(path)
-
-
-def _access(settings: Settings, cache_s: int = 30) -> HubAccess:
-    return HubAccess(
-        api_url=settings.hub_api_url,
-        hub_prefix=f"{settings.lab.base_url}hub/",
-        prefix=settings.service_prefix,
-        service=SERVICE_NAME,
-        token=private(settings.service_token),
-        cache_s=cache_s,
-        hub_origin=settings.lab.subdomain_host,
-        origin=settings.service_origin,
-    )
-
-
-def _hub_client(access: HubAccess) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=access.api_url,
-        headers={"Authorization": f"token {access.token}"},
-        timeout=HUB_TIMEOUT_S,
-        trust_env=False,
-    )
 
 
 def _holders(settings: Settings) -> AnyHolders:

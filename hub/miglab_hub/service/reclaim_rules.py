@@ -10,7 +10,9 @@ def rules_of(settings: Settings) -> Rules:
     tz = settings.reclaim.timezone
     return Rules(
         limits=settings.reclaim,
-        shows_holders=not settings.gpus.simulated,
+        shows_holders=not settings.has_simulated_gpus,
+        reads_slices=not settings.is_on_slurm,
+        ends_come_anyway=settings.is_on_slurm,
         closings=Closings(
             maintenance=tuple(window(text, tz) for text in settings.reclaim.maintenance),
             classes={

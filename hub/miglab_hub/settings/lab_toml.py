@@ -125,6 +125,11 @@ class Settings(PoolSettings):
         return self.state / "ledger.sqlite"
 
     @property
+    def slurm_usage(self) -> Path:
+        """The stays on Slurm that are over, a line each."""
+        return self.state / "slurm-usage.jsonl"
+
+    @property
     def ledger_archive(self) -> Path:
         """Where the pool moves what is old in its ledger."""
         return self.ledger.with_name("ledger-archive.sqlite")

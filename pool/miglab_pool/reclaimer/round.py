@@ -177,6 +177,7 @@ class Reclaimer:
             is_computing,
             computed_age_s if is_told else None,
             self.rules.shows_holders,
+            self.rules.reads_slices,
         )
 
     def _verdict(self, pool: LeaseKeeper, case: Case) -> LeaseVerdict:

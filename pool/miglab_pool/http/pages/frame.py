@@ -143,12 +143,13 @@ async def callback(request: Request) -> Response:
 
 def _frame(request: Request, principal: Principal | None, here: str) -> dict[str, object]:
     access = request.app.state.sign_in.access
+    places = getattr(request.app.state, "places", PLACES)  # a lab on Slurm has its own
     return {
         "prefix": access.prefix,
         "hub_home": f"{access.hub_origin}{access.hub_prefix}home",
         "lab_title": request.app.state.title,
         "notices": request.app.state.notices,
         "xsrf": principal.xsrf if principal else "",
-        "places": [place for place in PLACES if principal and place.is_open(principal)],
+        "places": [place for place in places if principal and place.is_open(principal)],
         "here": here,
     }

@@ -38,6 +38,7 @@ class SlurmBackend:
         script: makes the job's script of its tag.
         home: the folder in which the job starts.
         log_file: where the job's own output goes, from there.
+        kept: the job that keeps this server's place in the queue while it runs without a GPU.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class SlurmBackend:
         script: Callable[[Tag, SlurmShape], str],
         home: str,
         log_file: str,
+        kept: int = 0,
     ) -> None:
         self._reader = reader
         self._account = account
         self._script = script
         self._home = home
         self._log_file = log_file
+        self._kept = kept
 
     @property
     def site(self) -> SlurmSite:
@@ -75,7 +78,8 @@ class SlurmBackend:
             if (tag.shape, tag.course) == (request.shape, request.course):
                 self._reader.claim(job.id)
                 return self._view(picture, job)
-            others.append(job)
+            if job.id != self._kept:
+                others.append(job)
         for job in others:
             await self._cancel(job.id)
         job_id = await self._submit(request, shape)
@@ -118,7 +122,8 @@ class SlurmBackend:
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for."""
         picture = await self._reader.picture()
-        waiting = [job for job in self._own(picture, user, server) if job.is_pending]
+        own = self._own(picture, user, server)
+        waiting = [job for job in own if job.is_pending or job.id == self._kept]
         return ServerStatus(ticket=self._view(picture, waiting[0]) if waiting else None)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:

@@ -36,12 +36,18 @@ log = logging.getLogger(__name__)
 class SlurmReader:
     """The pictures of one site, for one lab.
 
+    Args:
+        lab: its name.
+        site: its tables.
+        sweeps: whether jobs that nobody attends are cancelled: the hub's, which knows who attends.
+
     Attributes:
         readings: how often Slurm was asked.
         stays_s: how long slices of a type were held, the last ones.
     """
 
-    def __init__(self, lab: str, site: SlurmSite) -> None:
+    def __init__(self, lab: str, site: SlurmSite, *, sweeps: bool = True) -> None:
+        self._sweeps = sweeps
         self.lab = lab
         self.site = site
         self.readings = 0
@@ -82,6 +88,12 @@ class SlurmReader:
                     await arrived.wait()
         return self._picture or seen
 
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
     def refresh(self) -> None:
         """Ask anew now: something is known to have changed."""
         self._run()
@@ -96,6 +108,11 @@ class SlurmReader:
     def hold(self, job: int, server: object) -> None:
         """A job is this server's: it is attended for as long as the hub knows the server."""
         self._held[job] = server
+        self.claim(job)
+
+    def let_go(self, job: int) -> None:
+        """The server that attended this job is over; the job keeps its place for a while."""
+        self._held.pop(job, None)
         self.claim(job)
 
     def disown(self, job: int) -> None:
@@ -162,7 +179,8 @@ class SlurmReader:
         picture = ClusterPicture(asked_at, at, self.site, jobs_of(jobs), nodes_of(nodes))
         self._learn(picture)
         self._picture = picture
-        await self._sweep(picture)
+        if self._sweeps:
+            await self._sweep(picture)
 
     def _learn(self, picture: ClusterPicture) -> None:
         before = self._picture.jobs if self._picture else {}
@@ -216,6 +234,4 @@ def reader_of(lab: str, site: SlurmSite) -> SlurmReader:
 async def close_readers() -> None:
     """End the running loop's readers."""
     for reader in _readers.pop(asyncio.get_running_loop(), {}).values():
-        if reader._task is not None:
-            reader._task.cancel()
-            await asyncio.gather(reader._task, return_exceptions=True)
+        await reader.close()

@@ -1,0 +1,1 @@
+"""The service of a lab on Slurm: reports, warnings, reclaim, and the instructors' page."""

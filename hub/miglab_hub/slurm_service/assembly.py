@@ -1,0 +1,65 @@
+"""Puts the service of a lab on Slurm together: one reader, one reclaimer, two applications."""
+
+import time
+from dataclasses import dataclass
+
+import httpx
+from fastapi import FastAPI
+
+from miglab_hub import lab_secrets
+from miglab_hub.service.hub_side import access_of, hub_client, private
+from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.slurm_service.cluster_page import PLACES, page_router
+from miglab_hub.slurm_service.management import management_app
+from miglab_hub.slurm_service.runner import SlurmRunner
+from miglab_hub.slurm_service.usage_log import UsageLog
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.token_guesses import ServerTokens
+from miglab_pool.http.student_app import student_app
+from miglab_pool.reclaimer.round import Reclaimer
+from miglab_pool.reclaimer.server_stopper import ServerEnder
+from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_spawner.backends.slurm.reader import SlurmReader
+
+STUDENT_CACHE_S = 10
+
+
+@dataclass(frozen=True)
+class SlurmParts:
+    """What runs together in the service's process."""
+
+    runner: SlurmRunner
+    management: FastAPI
+    student: FastAPI
+    hub: httpx.AsyncClient
+
+
+def assemble_on_slurm(settings: Settings) -> SlurmParts:
+    """Make everything; nothing is asked yet.
+
+    Raises:
+        OSError: a secret cannot be read, or others may read it.
+    """
+    lab_secrets.make_all(settings)
+    access = access_of(settings)
+    hub = hub_client(access)
+    board = SignalBoard(settings.reclaim.cpu_busy_pct)
+    runner = SlurmRunner(
+        settings,
+        SlurmReader(settings.lab_id, settings.slurm_site, sweeps=False),
+        Reclaimer(rules_of(settings), board),
+        ServerEnder(hub, time.time),
+        UsageLog(settings.slurm_usage),
+    )
+    sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
+    student = student_app(
+        runner,
+        ServerTokens(access_of(settings, STUDENT_CACHE_S)),
+        board,
+        default_course=settings.students.default_course,
+    )
+    management = management_app(settings, runner, sign_in)
+    management.include_router(page_router(), prefix=sign_in.access.prefix)
+    management.state.places = PLACES
+    return SlurmParts(runner, management, student, hub)

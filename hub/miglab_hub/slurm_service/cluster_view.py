@@ -1,0 +1,152 @@
+"""The cluster as the instructors' page shows it.  Pure: a picture and memory in, rows out.
+
+Names are shown of one's own courses alone; everything of Slurm's own is read-only, with the command
+by which its operator would change it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from miglab_api.leases import LeaseView
+from miglab_hub.slurm_service.leases import SlurmLeases
+from miglab_hub.slurm_service.servers import all_servers
+from miglab_pool.reclaimer.activity_states import Activity
+from miglab_spawner.backends.slurm.picture import ClusterPicture
+from miglab_spawner.backends.slurm.records import Node
+from miglab_spawner.backends.slurm.views import tag_of_ours, ticket_of
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node.
+
+    Attributes:
+        gres: type, used, total.
+        why: what its operator wrote.
+        command: by which its operator would end the drain; empty where there is none.
+    """
+
+    name: str
+    state: str
+    gres: tuple[tuple[str, int, int], ...]
+    why: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class HolderRow:
+    """A server of one's own course."""
+
+    lease: LeaseView
+    node: str
+    activity: str
+    may_end: bool
+    may_extend: bool
+
+
+@dataclass(frozen=True)
+class WaitingRow:
+    """A place in the queue of one's own course."""
+
+    job: int
+    user: str
+    course: str
+    shape: str
+    position: int | None
+    why: str
+    may_end: bool
+
+
+@dataclass(frozen=True)
+class ShapeRow:
+    """One shape: how many could start now, how many there are, how many wait."""
+
+    name: str
+    free: int
+    total: int
+    waiting: int
+    never: str
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The page's data."""
+
+    nodes: tuple[NodeRow, ...]
+    shapes: tuple[ShapeRow, ...]
+    holders: tuple[HolderRow, ...]
+    waiting: tuple[WaitingRow, ...]
+    without_gpu: int
+    others: Mapping[str, int]
+
+
+def node_rows(nodes: Iterable[Node]) -> tuple[NodeRow, ...]:
+    """Every node, with its slices by type."""
+    return tuple(_node(node) for node in sorted(nodes, key=lambda node: node.name))
+
+
+def _node(node: Node) -> NodeRow:
+    gres = tuple(
+        (type_, node.used.get(type_, 0), total) for type_, total in sorted(node.total.items())
+    )
+    is_drained = bool({"drain", "drained", "draining"} & node.state)
+    resume = f"scontrol update nodename={node.name} state=resume"
+    drain = f"scontrol update nodename={node.name} state=drain reason=…"
+    command = resume if is_drained or "down" in node.state else drain
+    return NodeRow(node.name, ", ".join(sorted(node.state)), gres, node.why, command)
+
+
+def shape_rows(picture: ClusterPicture) -> tuple[ShapeRow, ...]:
+    """Every shape with a slice."""
+    return tuple(
+        ShapeRow(
+            name,
+            picture.free(shape),
+            picture.total(shape),
+            len(picture.queue(shape)),
+            picture.why_never(shape),
+        )
+        for name, shape in picture.site.shapes.items()
+        if shape.gres
+    )
+
+
+def waiting_rows(
+    picture: ClusterPicture, lab: str, stays_s: Mapping[str, Sequence[float]]
+) -> list[WaitingRow]:
+    """Every place in the queue, and every offer."""
+    found = []
+    for user, _, jobs in all_servers(picture, lab):
+        if (job := jobs.waiting) is None:
+            continue
+        ticket, tag = ticket_of(picture, job, stays_s), tag_of_ours(job)
+        why = ticket.message or ticket.state.value
+        found.append(
+            WaitingRow(job.id, user, tag.course, tag.shape, ticket.position, why, may_end=False)
+        )
+    return sorted(found, key=lambda row: (row.shape, row.position or 0, row.job))
+
+
+def holder_rows(leases: SlurmLeases, activities: Mapping[int, Activity]) -> list[HolderRow]:
+    """Every server with a slice."""
+    return [
+        HolderRow(
+            lease,
+            leases.records[lease.id].job.nodes,
+            activities.get(lease.id, Activity.UNKNOWN).value,
+            may_end=False,
+            may_extend=False,
+        )
+        for lease in leases.live()
+    ]
+
+
+def strangers(picture: ClusterPicture, lab: str, shown: Iterable[int]) -> Mapping[str, int]:
+    """Slices that others hold, by type: other labs, other courses, other users of the cluster."""
+    known = set(shown)
+    held: Counter[str] = Counter()
+    for job in picture.jobs.values():
+        if job.gres and not job.is_pending and not job.has_ended and job.id not in known:
+            held.update(job.gres)
+    return held

@@ -1,0 +1,94 @@
+"""What the service remembers of each server's job beside what Slurm says; memory only.
+
+A service that is started anew knows of no warning: each begins anew, and nothing is taken back
+before its server has reported again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from miglab_api.leases import LeaseState, LeaseView, LeaseWarning
+from miglab_spawner.backends.slurm.records import SlurmJob
+from miglab_spawner.backends.slurm.views import lease_of
+
+MOVED_S = 30.0
+"""Slurm itself corrects an end by a few seconds."""
+SOONER = (
+    "Slurm ends this server sooner than planned, because another job goes first or an operator "
+    "said so. Your files are kept; what is in memory is lost."
+)
+AT_LIMIT = (
+    "Your server reaches its time limit, and Slurm ends it. Your files are kept; start again for "
+    "a new one."
+)
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What is remembered of one server's job.
+
+    Attributes:
+        job: as Slurm said last.
+        seen_at: since when it is known to be this server's, by the service's clock.
+        end_why: why it ends when it does.
+        warning: what its student is warned of; None for nothing.
+        keepalives: how often "I am still here" was said since work was last seen.
+        stay_until: until when the last one counts.
+        release_at: when somebody asked for it back; None if nobody did.
+        reason: why, in words for its student.
+        active_s: how long it was seen at work.
+        idle_s: how long it was seen doing nothing.
+    """
+
+    job: SlurmJob
+    seen_at: float
+    end_why: str = AT_LIMIT
+    warning: LeaseWarning | None = None
+    keepalives: int = 0
+    stay_until: float | None = None
+    release_at: float | None = None
+    reason: str = ""
+    active_s: float = 0.0
+    idle_s: float = 0.0
+
+    @property
+    def state(self) -> LeaseState:
+        """As leases have it."""
+        if self.release_at is not None:
+            return LeaseState.RELEASING
+        return LeaseState.RUNNING if self.warning is None else LeaseState.WARNED
+
+    def seen(self, job: SlurmJob) -> "JobRecord":
+        """The same with Slurm's latest word; an end that came nearer has another reason."""
+        before, now = self.job.ends_at, job.ends_at
+        why = self.end_why
+        if before is not None and now is not None and abs(now - before) > MOVED_S:
+            why = SOONER if now < before else AT_LIMIT
+        return replace(self, job=job, end_why=why)
+
+    def view(self, others_wait: int, extensions_left: int, extension_s: float) -> LeaseView:
+        """As a lease."""
+        return lease_of(self.job).model_copy(
+            update={
+                "state": self.state,
+                "holder": f"slurm:{self.job.id}",
+                "attached_at": self.seen_at,
+                "release_requested_at": self.release_at,
+                "reason": self.reason,
+                "warning": self.warning,
+                "others_wait": others_wait,
+                "extensions_left": extensions_left,
+                "extension_s": extension_s if extensions_left else 0,
+            }
+        )
+
+
+def extensions_used(record: JobRecord, limit_s: float, extension_s: float) -> int:
+    """How often a job was lengthened, by its limit: the service need not remember it."""
+    if record.job.ends_at is None or record.job.started_at is None:
+        return 0
+    more_s = record.job.ends_at - record.job.started_at - limit_s
+    return max(0, round(more_s / extension_s))
+
+
+Records = Mapping[int, JobRecord]
