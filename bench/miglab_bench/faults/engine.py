@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
-from docker.errors import DockerException  # noqa: TID251 -- real containers
+from docker.errors import APIError, DockerException  # noqa: TID251 -- real containers
 
 import docker  # noqa: TID251 -- real containers
 from miglab_bench.harness.student import CheckFailed
@@ -67,8 +67,10 @@ class OwnEngine:
         """End the engine and every container of it; its folder can be removed afterwards."""
         self.start()
         with closing(self.client()) as api:
-            for found in api.containers(all=True):
-                api.remove_container(found["Id"], force=True)
+            while left := api.containers(all=True):  # one may still have been in the making
+                for found in left:
+                    with suppress(APIError):
+                        api.remove_container(found["Id"], force=True)
         self.stop()
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         for mount in reversed([one for one in mounts if one.startswith(f"{self.folder}/")]):
