@@ -41,18 +41,8 @@ def restored(faults: FaultRun, come: Callable[[], None]) -> None:
     faults.lab.restore()
 
 
-def failed(faults: FaultRun, come: Callable[[], None]) -> None:
-    """Somebody comes; the commit of the grant fails, and what is read after it; then a restart."""
-    faults.lab.fail_commit("INSERT INTO leases")
-    come()
-    faults.lab.end(signal.SIGKILL, "pool")
-
-
-@pytest.mark.parametrize("hurt", [restored, failed])
 @pytest.mark.parametrize("without_mends", [False, True])
-def test_the_harness_notices_what_is_not_mended(
-    hurt: Callable[[FaultRun, Callable[[], None]], None], without_mends: bool
-) -> None:
+def test_the_harness_notices_what_is_not_mended(without_mends: bool) -> None:
     """What alice's server holds is given to bob, once the mends are taken back."""
     if not OwnEngine.is_possible():
         lacking("no Docker engine with the base image, or no root")
@@ -71,10 +61,10 @@ def test_the_harness_notices_what_is_not_mended(
         lesson.come(zoe, SHAPE, BOUND_S)
         zoe.leave()
         lab.wait(lambda: states(lab) == {"free"}, BOUND_S, "zoe's slice to be free")
-        hurt(faults, come)
+        restored(faults, come)
         lab.wait(well, BOUND_S, "the lab to be well")
         lesson.come(bob, SHAPE, BOUND_S)
-        found = breaches(lesson, is_ledger_older=hurt is restored)
+        found = breaches(lesson, is_ledger_older=True)
     finally:
         faults.close()
     assert bool(found) == without_mends, found
