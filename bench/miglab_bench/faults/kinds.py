@@ -148,5 +148,5 @@ KINDS: dict[str, FaultKind] = {
     "engine restart": FaultKind(_stop_engine, _start_engine, needs_engine=True),
     "hub database lost": FaultKind(_lose_hub_database, _start_again),
     "ledger restored": FaultKind(_age, _restore, is_ledger_older=True, needs_engine=True),
-    "upgrade": FaultKind(_upgrade, _start_again, is_ledger_older=True, needs_engine=True),
+    "upgrade": FaultKind(_upgrade, _start_again),
 }

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ TIMEOUT_S = 2.0
 POLL_S = 0.05
 GPUS = 2
 PARTS = ("proxy", "pool", "hub")
+LAST_MIGRATION = "miglab_pool.ledger.migrations.versions.0011_glossary"
 TOML = """
 [lab]
 name = "{name}"
@@ -312,18 +314,21 @@ class FaultLab:
         self.settings.hub_database.unlink(missing_ok=True)
 
     def age_ledger(self) -> None:
-        """Make ledger and hub what the version before ledgers had an identity left behind.
-
-        The pool migrates it at its start; neither it nor the hub runs.
-        """
+        """Make the ledger what the version before `LAST_MIGRATION` left; the pool does not run."""
+        last = import_module(LAST_MIGRATION)
         with closing(sqlite3.connect(self.settings.ledger)) as ledger, ledger:
-            ledger.execute("DROP TABLE identity")
-            ledger.execute("UPDATE alembic_version SET version_num = '0008'")
-        with closing(sqlite3.connect(self.settings.hub_database)) as hub, hub:
-            hub.execute(
-                "UPDATE spawners SET state = json_set(state, '$.miglab.ledger', '') "
-                "WHERE json_extract(state, '$.miglab.lease') IS NOT NULL"
-            )
+            for index in ("messages_state", "transitions_target", "transitions_actions"):
+                ledger.execute(f"DROP INDEX {index}")
+            for table, columns in last.COLUMNS.items():
+                for old, new in columns.items():
+                    ledger.execute(f"ALTER TABLE {table} RENAME COLUMN {new} TO {old}")
+            for old, new in last.TABLES.items():
+                ledger.execute(f"ALTER TABLE {new} RENAME TO {old}")
+            ledger.execute("CREATE INDEX notes_state ON notes (state)")
+            ledger.execute("CREATE INDEX transitions_thing ON transitions (what, thing)")
+            ledger.execute("CREATE INDEX transitions_acts ON transitions (id) WHERE act != ''")
+            ledger.execute("UPDATE transitions SET what = 'note' WHERE what = 'message'")
+            ledger.execute("UPDATE alembic_version SET version_num = ?", (last.down_revision,))
 
     @property
     def copy(self) -> Path:

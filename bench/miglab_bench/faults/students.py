@@ -220,7 +220,7 @@ class FaultClass:
         if pool.get("paused"):
             self.lab.ask("POST", "/pool/resume")
         for reservation in self.lab.must_get("/reservations"):
-            if reservation["state"] in ("planned", "kept", "open"):
+            if reservation["state"] in ("planned", "reserved", "open"):
                 self.lab.ask("DELETE", f"/reservations/{reservation['id']}")
 
     def _forget(self, holder: str) -> None:
