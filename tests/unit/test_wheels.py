@@ -30,7 +30,8 @@ from importlib.metadata import entry_points
 package = importlib.import_module(sys.argv[1])
 missing = {}
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    if not module.name.endswith((".__main__", ".migrations.env")):  # Python and Alembic run these
+    # Python, Alembic and JupyterHub run these
+    if not module.name.endswith((".__main__", ".migrations.env", ".jupyterhub_config")):
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:

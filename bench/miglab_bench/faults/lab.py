@@ -26,7 +26,7 @@ import httpx
 from miglab_bench.faults import hub_config
 from miglab_bench.faults.engine import IMAGE, OwnEngine
 from miglab_bench.faults.network import OwnNetwork
-from miglab_bench.faults.nursery import Nursery, Part
+from miglab_bench.faults.nursery import ForkedPart, Nursery
 from miglab_bench.faults.service import FAILING, WITHOUT_MENDS
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.temporary import free_ports
@@ -85,7 +85,7 @@ class FaultLab:
 
     def __init__(self, *, docker: bool, without_mends: bool = False) -> None:
         self.offset_s = 0
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, ForkedPart] = {}
         self.engine: OwnEngine | None = None
         self._switch = [WITHOUT_MENDS] if without_mends else []
         with ExitStack() as opened:

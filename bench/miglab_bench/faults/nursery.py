@@ -18,7 +18,7 @@ from miglab_bench.faults import service
 from miglab_hub.launch.process_group import PR_SET_PDEATHSIG, adopt_orphans, libc
 
 
-class Part:
+class ForkedPart:
     """One process that the nursery forked: proxy, hub or pool."""
 
     def __init__(self, pid: int) -> None:
@@ -65,13 +65,13 @@ class Nursery:
             text=True,
         )
 
-    def fork(self, log: Path, **what: Any) -> Part:
+    def fork(self, log: Path, **what: Any) -> ForkedPart:
         """Start one: ``hub`` or ``pool`` with its arguments, or a ``command`` with its ``env``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"log": str(log), **what}) + "\n")
         self._process.stdin.flush()
-        return Part(int(self._process.stdout.readline()))
+        return ForkedPart(int(self._process.stdout.readline()))
 
     def close(self) -> None:
         """End it, and with it everything it forked."""

@@ -69,7 +69,7 @@ def test_authenticators_that_are_there(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["github", "oauthen.Nobody", "jupyterhub.auth.Nobody", "pathlib.Path", "é.x"]
+    "name", ["nobodys-own", "oauthen.Nobody", "jupyterhub.auth.Nobody", "pathlib.Path", "é.x"]
 )
 def test_authenticators_that_are_not(tmp_path: Path, name: str) -> None:
     """Not installed, not in its module, no authenticator: key and name are in the message."""

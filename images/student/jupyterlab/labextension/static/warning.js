@@ -11,7 +11,7 @@ const OVER_S = 5; // a line that breaks this close to the end was broken by the 
 export function warningCard({ trans, say }, actions, keys) {
   const heading = make('h2', { id: 'miglab-card-title' });
   const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
-  const reason = make('p');
+  const reasonLine = make('p');
   const fate = make('p');
   const hint = make('p', { class: 'miglab-hint' }, trans.__('From the keyboard: %1', keys));
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
@@ -25,7 +25,7 @@ export function warningCard({ trans, say }, actions, keys) {
     'section',
     { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
     make('div', { class: 'miglab-title' }, heading, clock),
-    reason,
+    reasonLine,
     fate,
     buttons,
     hint,
@@ -50,7 +50,7 @@ export function warningCard({ trans, say }, actions, keys) {
         trans.__('Your files are kept. The hub page gets you a new server.')
       ]
     };
-    [heading, reason, fate].forEach((element, i) => setText(element, texts[kind][i]));
+    [heading, reasonLine, fate].forEach((element, i) => setText(element, texts[kind][i]));
     setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
     keepalive.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.keepalives_left < 1;
     extend.hidden =
