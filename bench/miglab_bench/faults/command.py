@@ -1,9 +1,9 @@
-"""`./lab bench faults`: the lab under seeded faults, and whether its invariants hold after each.
+"""`./lab bench faults`: the pool under seeded faults, and whether its invariants hold after each.
 
-Proxy, hub and pool over two simulated A100s, with containers of an engine of the harness's own as
-students' servers where one can be had (processes elsewhere).  How long each kind takes to be well
-again is measured from the end of the fault until health is good, every server that ended is
-released, and every other answers through the proxy.
+A real pool service over two simulated A100s, with real containers as students' servers where an
+engine has the student's image (processes elsewhere).  The hub has no part in it: students speak to
+the pool as the spawner does.  How long each kind takes to be well again is measured from the end of
+the fault until health is good and every server that ended is released.
 """
 
 import json
@@ -24,7 +24,7 @@ def bench_faults(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """The lab under seeded faults: kills, clocks, disk, NVML, engine, lost and restored data."""
+    """The pool under seeded faults: kills, clocks, disk, NVML, a restored ledger."""
     run = FaultRun(seed, docker=docker, tell=lambda line: typer.echo(line, err=True))
     try:
         results = run.run(count)

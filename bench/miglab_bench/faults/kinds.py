@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from miglab_bench.faults.lab import PARTS, FaultLab
+from miglab_bench.faults.lab import FaultLab
 from miglab_pool.gpu.simulated.machine import Break, error_code
 
 Step = Callable[[FaultLab, Random], None]
@@ -20,7 +20,6 @@ CALLS = (
     "nvmlDeviceGetHandleByUUID",
 )
 ERRORS = ("UNKNOWN", "IN_USE", "INSUFFICIENT_RESOURCES", "NOT_FOUND", "TIMEOUT")
-STATEMENTS = ("INSERT INTO leases", "UPDATE leases", "UPDATE tickets", "UPDATE slices")
 
 
 @dataclass(frozen=True)
@@ -30,32 +29,20 @@ class FaultKind:
     Attributes:
         begin: the fault.
         end: what ends it, or repairs what an operator would have to.
-        is_ledger_older: whether the ledger then does not know of everything that came about.
-        needs_engine: whether it is only for servers in containers.
+        acts: how many more acts of students it takes for the fault to matter.
+        needs_labels: whether it is only for servers that say on labels what they hold.
         needs_disk: whether it needs a state folder on a disk of its own.
     """
 
     begin: Step
     end: Step
-    is_ledger_older: bool = False
-    needs_engine: bool = False
+    acts: int = 0
+    needs_labels: bool = False
     needs_disk: bool = False
-
-
-def _kill(*names: str) -> Step:
-    return lambda lab, _rng: lab.end(signal.SIGKILL, *names)
 
 
 def _start_again(lab: FaultLab, _rng: Random) -> None:
     lab.keep_running()
-
-
-def _stop(lab: FaultLab, rng: Random) -> None:
-    lab.send(signal.SIGSTOP, rng.choice(PARTS))
-
-
-def _resume(lab: FaultLab, _rng: Random) -> None:
-    lab.send(signal.SIGCONT, *PARTS)
 
 
 def _set_clock(by_s: int) -> Step:
@@ -83,25 +70,14 @@ def _repair(lab: FaultLab, _rng: Random) -> None:
 
 
 def _age(lab: FaultLab, rng: Random) -> None:
-    """The copy is from now, and an hour passes."""
     lab.back_up()
     _set_clock(HOUR_S)(lab, rng)
 
 
 def _restore(lab: FaultLab, _rng: Random) -> None:
-    lab.end(signal.SIGKILL, "pool")
+    lab.end(signal.SIGKILL)
     lab.restore()
     lab.keep_running()
-
-
-def _upgrade(lab: FaultLab, _rng: Random) -> None:
-    lab.end(signal.SIGTERM, *PARTS)
-    lab.age_ledger()
-
-
-def _lose_hub_database(lab: FaultLab, _rng: Random) -> None:
-    lab.end(signal.SIGKILL, "hub")
-    lab.lose_hub_database()
 
 
 def _limit_lifted(lab: FaultLab, _rng: Random) -> None:
@@ -114,39 +90,22 @@ def _room_again(lab: FaultLab, _rng: Random) -> None:
     lab.keep_running()
 
 
-def _disk_well(lab: FaultLab, _rng: Random) -> None:
-    lab.mend_disk()
-    lab.keep_running()
-
-
-def _stop_engine(lab: FaultLab, _rng: Random) -> None:
-    assert lab.engine is not None
-    lab.engine.stop()
-
-
-def _start_engine(lab: FaultLab, _rng: Random) -> None:
-    assert lab.engine is not None
-    lab.engine.start()
-
-
 KINDS: dict[str, FaultKind] = {
-    "pool killed": FaultKind(_kill("pool"), _start_again),
-    "hub and proxy killed": FaultKind(_kill("hub", "proxy"), _start_again),
-    "stop and resume": FaultKind(_stop, _resume),
+    "kill": FaultKind(lambda lab, _: lab.end(signal.SIGKILL), _start_again),
+    "stop and resume": FaultKind(
+        lambda lab, _: lab.send(signal.SIGSTOP), lambda lab, _: lab.send(signal.SIGCONT)
+    ),
     "clock forward": FaultKind(_set_clock(HOUR_S), _start_again),
     "clock back": FaultKind(_set_clock(-HOUR_S), _start_again),
     "full disk": FaultKind(lambda lab, _: lab.fill_disk(), _room_again, needs_disk=True),
-    "torn writes": FaultKind(
+    "torn and failing writes": FaultKind(
         lambda lab, rng: lab.limit_files(rng.randint(0, 20_000)), _limit_lifted
     ),
-    "failing disk": FaultKind(lambda lab, rng: lab.fail_commit(rng.choice(STATEMENTS)), _disk_well),
     "NVML error": FaultKind(_fail_call, _repair),
     "NVML hang": FaultKind(_hang, _repair),
     "lost GPU": FaultKind(
         lambda lab, rng: lab.machine.break_gpu(Break.LOST, rng.choice(lab.gpus)), _repair
     ),
-    "engine restart": FaultKind(_stop_engine, _start_engine, needs_engine=True),
-    "hub database lost": FaultKind(_lose_hub_database, _start_again),
-    "ledger restored": FaultKind(_age, _restore, is_ledger_older=True, needs_engine=True),
-    "upgrade": FaultKind(_upgrade, _start_again),
+    "ledger restored": FaultKind(_age, _restore, acts=24, needs_labels=True),
+    "upgrade": FaultKind(lambda lab, _: lab.end(signal.SIGTERM), _start_again),
 }

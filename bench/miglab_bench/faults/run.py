@@ -1,23 +1,22 @@
 """Runs faults, each with what comes before and after it, and counts what does not hold."""
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from statistics import quantiles
 
-from miglab_bench.faults.checks import breaches, unsettled
-from miglab_bench.faults.engine import OwnEngine
+from miglab_bench.faults.checks import breaches, is_settled
 from miglab_bench.faults.kinds import KINDS
-from miglab_bench.faults.lab import BOUND_S, FaultLab
-from miglab_bench.faults.plan import Act, FaultPlan, order_of, plan_of
+from miglab_bench.faults.lab import FaultLab
 from miglab_bench.faults.servers import Containers, Processes, StudentServers
 from miglab_bench.faults.students import FaultClass
 from miglab_bench.harness.student import CheckFailed
 
 STUDENTS = 8
-LAST_SHAPE = "3g.20gb"
+BEFORE, DURING, AFTER = 6, 6, 12
+LASTS_S = (0.0, 3.0)
+BOUND_S = 45.0
 
 
 @dataclass
@@ -26,7 +25,7 @@ class KindResult:
 
     Attributes:
         breaches: what did not hold, in words, each with the fault's number.
-        recoveries_s: how long the lab took to be well again after each.
+        recoveries_s: how long the pool took to be well again after each.
     """
 
     faults: int = 0
@@ -40,6 +39,15 @@ class KindResult:
         return quantiles(times, n=20)[-1] if len(times) > 1 else sum(times)
 
 
+def order_of(seed: int, kinds: tuple[str, ...], count: int) -> list[str]:
+    """So many kinds: each once before any comes again, in an order that the seed draws.  Pure."""
+    order: list[str] = []
+    shuffle = Random(seed)  # noqa: S311 -- no secret
+    while len(order) < count:
+        order += shuffle.sample(kinds, len(kinds))
+    return order[:count]
+
+
 class FaultRun:
     """A lab, its class, and one fault after another.
 
@@ -48,7 +56,7 @@ class FaultRun:
         docker: servers are containers, else processes; None: as the machine allows.
         kinds: only these; empty: all that the machine allows.
         without_mends: see service.py.
-        tell: is told of each fault: its number, its kind, how long the lab took, what was wrong.
+        tell: is told of each fault: its number, its kind, how long the pool took, what was wrong.
     """
 
     def __init__(
@@ -61,95 +69,73 @@ class FaultRun:
         tell: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._seed = seed
-        self._tell = tell
-        docker = OwnEngine.is_possible() if docker is None else docker
+        self._say = tell
+        docker = Containers.are_possible() if docker is None else docker
         self.lab = FaultLab(docker=docker, without_mends=without_mends)
-        settings, engine = self.lab.settings, self.lab.engine
         self.servers: StudentServers = (
-            Containers(engine, settings) if engine is not None else Processes(settings)
+            Containers(self.lab.settings.lab_id) if docker else Processes()
         )
         self.lesson = FaultClass(self.lab, self.servers, STUDENTS)
-        self._has_still = ""
-        self._acting = ThreadPoolExecutor(STUDENTS)
         self.results = {kind: KindResult() for kind in kinds or self._possible()}
 
     def run(self, count: int) -> dict[str, KindResult]:
-        """So many faults, evenly of all kinds; then one more student must be served."""
+        """So many faults, evenly of all kinds, in an order that the seed draws."""
         for number, kind in enumerate(order_of(self._seed, tuple(self.results), count)):
-            plan = plan_of(self._seed, number, kind, STUDENTS)
-            found = self.one(plan)
-            result = self.results[kind]
-            result.faults += 1
-            result.breaches += [
-                f"seed {self._seed}, fault {number}, {kind}: {one}" for one in found
-            ]
-            took = (
-                f"well again after {result.recoveries_s[-1]:.1f} s" if result.recoveries_s else ""
-            )
-            self._tell(f"fault {number}, {kind}: {'; '.join(found) or took}")
-        self.results[kind].breaches += self._serve_one_more()
+            rng = Random(f"{self._seed}:{number}")  # noqa: S311 -- no secret
+            found = self._one(rng, kind)
+            self._tell(number, kind, found)
+            self.results[kind].faults += 1
+            self.results[kind].breaches += [f"fault {number}, {kind}: {one}" for one in found]
         return self.results
 
     def close(self) -> None:
         """End everything."""
-        self._acting.shutdown()
-        self.lesson.close()
+        self.servers.close()
         self.lab.close()
+
+    def _tell(self, number: int, kind: str, found: list[str]) -> None:
+        took = self.results[kind].recoveries_s
+        words = "; ".join(found) or (f"well again after {took[-1]:.1f} s" if took else "")
+        self._say(f"fault {number}, {kind}: {words}")
 
     def _possible(self) -> tuple[str, ...]:
         return tuple(
             name
             for name, kind in KINDS.items()
-            if (self.servers.has_labels or not kind.needs_engine)
+            if (self.servers.has_labels or not kind.needs_labels)
             and (self.lab.has_own_disk or not kind.needs_disk)
         )
 
-    def one(self, plan: FaultPlan) -> list[str]:
-        """One fault; what does not hold after it."""
-        kind, lesson, rng = KINDS[plan.kind], self.lesson, Random(plan.seed)  # noqa: S311
-        lesson.without_words.clear()
-        acting = self._let(plan.before)
-        time.sleep(plan.at_s)  # the point at which it strikes
+    def _one(self, rng: Random, name: str) -> list[str]:
+        kind, lesson = KINDS[name], self.lesson
+        lesson.words.clear()
+        lesson.step(rng, BEFORE)
         kind.begin(self.lab, rng)
-        ends_at = time.monotonic() + plan.lasts_s
-        acting += self._let(plan.during)
-        if plan.steering:
-            lesson.steer(plan.steering, plan.seed)
-        time.sleep(max(0.0, ends_at - time.monotonic()))
+        until = time.monotonic() + rng.uniform(*LASTS_S)
+        does_steer = rng.random() < 0.3
+        for _ in range(DURING):
+            lesson.step(rng, 1)
+            if time.monotonic() > until:
+                break
+        lesson.step(rng, kind.acts)
+        if does_steer:
+            lesson.steer(rng)
+        time.sleep(max(0.0, until - time.monotonic()))
         kind.end(self.lab, rng)
-        ended_at = time.monotonic()
-        for act in acting:
-            act.result()
-        found = self._wait_until_well(plan.kind, ended_at)
-        lesson.look()
-        found += breaches(lesson, is_ledger_older=kind.is_ledger_older)
+        found = self._wait_until_well(name)
+        lesson.step(rng, AFTER)
+        found += breaches(lesson, is_restored=kind.needs_labels)
         lesson.tidy()
         return found
 
-    def _let(self, acts: Sequence[Act]) -> list[Future[None]]:
-        return [self._acting.submit(self.lesson.students[act.student].act, act) for act in acts]
-
-    def _wait_until_well(self, name: str, ended_at: float) -> list[str]:
+    def _wait_until_well(self, name: str) -> list[str]:
         try:
-            self.lab.wait(self._is_well, BOUND_S, "the lab to be well again")
+            took_s = self.lab.wait(self._is_well, BOUND_S, "the pool to be well again")
         except CheckFailed as error:
-            return [f"{error}; it has still {self._has_still}"]
-        self.results[name].recoveries_s.append(time.monotonic() - ended_at)
+            return [f"{error}: {self.lab.get('/health')}"]
+        self.results[name].recoveries_s.append(took_s)
         return []
 
     def _is_well(self) -> bool:
         self.lab.keep_running()
-        self._has_still = unsettled(self.lesson)
-        return not self._has_still
-
-    def _serve_one_more(self) -> list[str]:
-        """Nothing is lost for good: when all have left, the largest shape is to be had."""
-        for holder in self.servers.all():
-            self.servers.end(holder)
-        for student in self.lesson.students:
-            student.lose()
-        try:
-            self.lesson.come(self.lesson.students[0], LAST_SHAPE, BOUND_S)
-        except CheckFailed as error:
-            return [f"seed {self._seed}, after all faults: {error}"]
-        return []
+        return is_settled(self.lesson)

@@ -1,139 +1,145 @@
-"""Students' servers as the machine shows them: containers where there is an engine, else processes.
+"""Students' servers that hold slices: containers where there is an engine, processes elsewhere.
 
-What a server holds is what it was given, not what anybody has written down.
+Each is made and not started, as a spawner does; what it was given is on its labels, and its
+student's file lies in a home of its own.
 """
 
-import os
-import signal
-from contextlib import closing, suppress
-from dataclasses import dataclass
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-from docker.errors import APIError, NotFound  # noqa: TID251 -- real containers
+from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 -- real containers
 
-from miglab_api.holders import process_holder
-from miglab_bench.faults.engine import OwnEngine
-from miglab_hub.settings.lab_toml import Settings
-from miglab_spawner.containers.labels import LAB
-from miglab_spawner.local import home_name
+import docker  # noqa: TID251 -- real containers
+from miglab_api.holders import Liveness, probe_process, process_holder
+from miglab_hub.settings.tables import Students
+from miglab_spawner.containers.labels import to_labels
+from miglab_spawner.lease_session import SavedLease
 
-NOTES = "work.txt"
-
-
-@dataclass(frozen=True)
-class SeenServer:
-    """One that is there.
-
-    Attributes:
-        holder: its name in the ledger.
-        uuids: the slices it was given.
-        token: its own, for the pool's student listener.
-        is_running: whether it was started and has not ended.
-    """
-
-    holder: str
-    user: str
-    uuids: tuple[str, ...]
-    token: str
-    is_running: bool
+IMAGE = Students().image
+FOREVER = "86400"
 
 
 class StudentServers(Protocol):
-    """Looks at servers, and ends one as an accident would."""
+    """Makes and ends servers."""
 
     has_labels: bool
 
-    def all(self) -> dict[str, SeenServer]:
-        """Those that are there, by holder; also one that is not yet started."""
+    def make(self, lease: dict[str, Any], home: Path) -> str:
+        """A server that is not started; returns its holder's name."""
+
+    def start(self, holder: str) -> None:
+        """Let it run."""
 
     def end(self, holder: str) -> None:
-        """It is gone afterwards, and nobody was told."""
+        """It is gone afterwards."""
 
-    def notes(self, user: str) -> list[str]:
-        """The lines in the student's file."""
+    def is_alive(self, holder: str) -> bool:
+        """Whether it runs."""
+
+    def close(self) -> None:
+        """End all of them."""
 
 
 class Containers:
-    """Containers of the harness's own engine."""
+    """Real containers of the student's image, which do nothing."""
 
     has_labels = True
 
-    def __init__(self, engine: OwnEngine, settings: Settings) -> None:
-        self._engine = engine
-        self._lab = settings.lab_id
-        self._known: dict[str, SeenServer] = {}
+    def __init__(self, lab: str) -> None:
+        self._lab = lab
+        self._engine = docker.APIClient(base_url=Students().docker_url, version="auto")
 
-    def all(self) -> dict[str, SeenServer]:
+    @classmethod
+    def are_possible(cls) -> bool:
+        """Whether an engine answers and has the image."""
+        try:
+            engine = docker.APIClient(base_url=Students().docker_url, version="auto", timeout=5)
+            return bool(engine.images(name=IMAGE))
+        except DockerException:
+            return False
+
+    def make(self, lease: dict[str, Any], home: Path) -> str:
         """See `StudentServers`."""
-        with closing(self._engine.client()) as api:
-            listed = api.containers(all=True, filters={"label": [f"{LAB}={self._lab}"]})
-            found = [self._seen(api, item["Id"], item["State"] == "running") for item in listed]
-        return {server.holder: server for server in found if server is not None}
+        grant = SavedLease(
+            lease["id"],
+            lease["generation"],
+            lease["user"],
+            lease["server"],
+            tuple(lease["uuids"]),
+            lease["ledger"],
+        )
+        host = self._engine.create_host_config(
+            network_mode="none", binds=[f"{home}:/home/student"], init=True
+        )
+        labels = to_labels(self._lab, grant)
+        made = self._engine.create_container(
+            IMAGE, entrypoint=["sleep", FOREVER], labels=labels, host_config=host
+        )
+        return f"container:{made['Id']}"
+
+    def start(self, holder: str) -> None:
+        """See `StudentServers`."""
+        self._engine.start(holder.partition(":")[2])
 
     def end(self, holder: str) -> None:
         """See `StudentServers`."""
-        with closing(self._engine.client()) as api, suppress(APIError):
-            api.remove_container(holder.partition(":")[2], force=True)
+        try:
+            self._engine.remove_container(holder.partition(":")[2], force=True)
+        except (NotFound, APIError):
+            return
 
-    def notes(self, user: str) -> list[str]:
+    def is_alive(self, holder: str) -> bool:
         """See `StudentServers`."""
-        volume = self._engine.folder / "data" / "volumes" / f"{self._lab}-home-{user}"
-        return _lines(volume / "_data" / NOTES)
+        try:
+            found = self._engine.inspect_container(holder.partition(":")[2])
+        except NotFound:
+            return False
+        return bool(found["State"]["Running"])
 
-    def _seen(self, api: Any, number: str, is_running: bool) -> SeenServer | None:
-        key = f"{number} {is_running}"
-        if key not in self._known:
-            try:
-                details = api.inspect_container(number)
-            except NotFound:
-                return None
-            self._known[key] = _of_details(details, is_running)
-        return self._known[key]
-
-
-def _of_details(details: dict[str, Any], is_running: bool) -> SeenServer:
-    env = dict(line.partition("=")[::2] for line in details["Config"]["Env"])
-    given = details["HostConfig"]["DeviceRequests"] or ()
-    uuids = tuple(uuid for request in given for uuid in request["DeviceIDs"] or ())
-    holder = f"container:{details['Id']}"
-    return SeenServer(
-        holder, env["JUPYTERHUB_USER"], uuids, env["JUPYTERHUB_API_TOKEN"], is_running
-    )
+    def close(self) -> None:
+        """See `StudentServers`."""
+        mine = {"label": [f"miglab.lab={self._lab}"]}
+        for item in self._engine.containers(all=True, filters=mine):
+            self.end(f"container:{item['Id']}")
+        self._engine.close()
 
 
 class Processes:
-    """Local processes."""
+    """Processes that wait for a line, then do nothing."""
 
     has_labels = False
 
-    def __init__(self, settings: Settings) -> None:
-        self._homes = settings.homes
-        self._lab = settings.lab_id
+    def __init__(self) -> None:
+        self._made: dict[str, subprocess.Popen[bytes]] = {}
 
-    def all(self) -> dict[str, SeenServer]:
+    def make(self, lease: dict[str, Any], home: Path) -> str:
         """See `StudentServers`."""
-        found = {}
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                env = process.environ()
-                if env.get("MIGLAB_FAULTS_LAB") == self._lab:
-                    holder = process_holder(process.pid)
-                    uuids = tuple(uuid for uuid in env.get("MIGLAB_SLICES", "").split(",") if uuid)
-                    user, token = env["JUPYTERHUB_USER"], env["JUPYTERHUB_API_TOKEN"]
-                    found[holder] = SeenServer(holder, user, uuids, token, is_running=True)
-        return found
+        code = f"import time; input(); time.sleep({FOREVER})"
+        command = [sys.executable, "-I", "-S", "-c", code]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=home)
+        holder = process_holder(process.pid)
+        self._made[holder] = process
+        return holder
+
+    def start(self, holder: str) -> None:
+        """See `StudentServers`."""
+        gate = self._made[holder].stdin
+        assert gate is not None
+        gate.write(b"go\n")
+        gate.close()
 
     def end(self, holder: str) -> None:
         """See `StudentServers`."""
-        with suppress(ProcessLookupError):
-            os.kill(int(holder.partition(":")[2].partition(",")[0]), signal.SIGKILL)
+        self._made[holder].kill()
+        self._made[holder].wait()
 
-    def notes(self, user: str) -> list[str]:
+    def is_alive(self, holder: str) -> bool:
         """See `StudentServers`."""
-        return _lines(self._homes / home_name(user) / NOTES)
+        return probe_process(holder) is Liveness.ALIVE
 
-
-def _lines(file: Path) -> list[str]:
-    return file.read_text().splitlines() if file.exists() else []
+    def close(self) -> None:
+        """See `StudentServers`."""
+        for holder in self._made:
+            self.end(holder)

@@ -2,8 +2,7 @@
 
 from miglab_bench.faults.command import summary
 from miglab_bench.faults.kinds import KINDS
-from miglab_bench.faults.plan import BEFORE, DURING, order_of, plan_of
-from miglab_bench.faults.run import KindResult
+from miglab_bench.faults.run import KindResult, order_of
 
 
 def test_kinds_are_drawn_evenly_and_by_the_seed() -> None:
@@ -14,23 +13,15 @@ def test_kinds_are_drawn_evenly_and_by_the_seed() -> None:
     assert len(order_of(7, tuple(KINDS), 5)) == 5
 
 
-def test_a_plan_is_its_seeds_alone() -> None:
-    """What is drawn for a fault depends on nothing that happened: a seed replays."""
-    plan = plan_of(7, 3, "upgrade", 8)
-    assert plan == plan_of(7, 3, "upgrade", 8)
-    assert plan != plan_of(7, 4, "upgrade", 8)
-    assert len({act.student for act in (*plan.before, *plan.during)}) == BEFORE + DURING
-
-
 def test_the_summary_counts_and_says_what_did_not_hold() -> None:
     """Per kind the faults, the breaches and the recoveries; the breaches in words beside."""
     results = {
-        "pool killed": KindResult(2, ["fault 1, pool killed: two on one slice"], [1.0, 3.0]),
+        "kill": KindResult(2, ["fault 1, kill: two on one slice"], [1.0, 3.0]),
         "upgrade": KindResult(),
     }
     found = summary(results)
     assert (found["faults"], found["breaches"]) == (2, 1)
-    assert found["said"] == ["fault 1, pool killed: two on one slice"]
+    assert found["said"] == ["fault 1, kill: two on one slice"]
     rows = found["rows"]
     assert isinstance(rows, list)
     assert rows[1] == {"kind": "upgrade", "faults": 0, "breaches": 0, "recovery_p95_s": 0}
