@@ -11,6 +11,7 @@ import json
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from labkit.errors import ChildKilled, ChildTimeout, StudentError
@@ -53,6 +54,7 @@ class RemoteCode:
         self._watchdog = threading.Timer(max(0.0, ends - time.monotonic()), self._process.kill)
         self._watchdog.daemon = True
         self._lock = threading.Lock()
+        self._functions = Kept("function")  # a student's object may call them in a later call
         self._numbers = itertools.count()
         self._conversations: dict[int, queue.Queue[dict[str, Any] | None]] = {}
         self._is_over = False
@@ -79,22 +81,21 @@ class RemoteCode:
 
     def define(self, text: str, names: list[str]) -> dict[str, Any]:
         """Run the student's statements; what these names are then, where they are anything."""
-        found = self._converse({"do": "define", "text": text, "names": names}, Kept("function"))
+        found = self._converse({"do": "define", "text": text, "names": names})
         if not isinstance(found, dict):
             raise StudentError("the exercise's process gave no answer that can be read")
         return {name: found[name] for name in names if name in found}
 
     def call(self, number: int, given: tuple[Any, ...], do: str = "call") -> Any:
         """Call an object of the student's process."""
-        functions = Kept("function")
-        said = [encode(part, lambda thing: _named(thing, functions)) for part in given]
-        return self._converse({"do": do, "object": number, "given": said}, functions)
+        said = [encode(part, self._named) for part in given]
+        return self._converse({"do": do, "object": number, "given": said})
 
     def get(self, number: int, name: str) -> Any:
         """An attribute of an object of the student's process."""
-        return self._converse({"do": "get", "object": number, "name": name}, Kept("function"))
+        return self._converse({"do": "get", "object": number, "name": name})
 
-    def _converse(self, request: dict[str, Any], functions: Kept) -> Any:
+    def _converse(self, request: dict[str, Any]) -> Any:
         number, answers = next(self._numbers), queue.Queue[dict[str, Any] | None]()
         with self._lock:
             if self._is_over:
@@ -103,7 +104,7 @@ class RemoteCode:
         try:
             self._send({"id": number, **request})
             while "call" in (answer := answers.get() or {"gone": True}):
-                self._send({"id": number, **self._called(answer, functions)})
+                self._send({"id": number, **self._called(answer)})
         finally:
             with self._lock:
                 del self._conversations[number]
@@ -119,14 +120,23 @@ class RemoteCode:
         except Exception as error:  # outermost frame around what a stranger's process wrote
             raise StudentError(f"it returned what cannot be read ({error})") from error
 
-    def _called(self, answer: dict[str, Any], functions: Kept) -> dict[str, Any]:
-        """Call a function that this conversation handed out."""
+    def _called(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Call a function that was handed out."""
         try:
             given = [decode(part, self._find) for part in answer["given"]]
-            returned = functions[answer["call"]](*given)
-            return {"returned": encode(returned, lambda thing: _named(thing, functions))}
+            returned = self._functions[answer["call"]](*given)
+            return {"returned": encode(returned, self._named)}
         except Exception as error:  # outermost frame: the student's code may call it in any way
             return {"raised": f"{type(error).__name__}: {error}"}
+
+    def _named(self, thing: Any) -> dict[str, int]:
+        if isinstance(thing, RemoteObject):
+            return {"object": thing._number}
+        if callable(thing):
+            return self._functions.keep(thing)
+        if names := getattr(type(thing), "STUDENTS_MAY_READ", ()):
+            return {"attributes": self._functions.keep(_reader(thing, names))["function"]}
+        raise TypeError(f"{type(thing).__name__} cannot be handed to a student's code")
 
     def _find(self, kind: str, number: int) -> RemoteObject:
         if kind != "object":
@@ -174,12 +184,15 @@ class RemoteCode:
         return True
 
 
-def _named(thing: Any, functions: Kept) -> dict[str, int]:
-    if isinstance(thing, RemoteObject):
-        return {"object": thing._number}
-    if callable(thing):
-        return functions.keep(thing)
-    raise TypeError(f"{type(thing).__name__} cannot be handed to a student's code")
+def _reader(thing: Any, names: tuple[str, ...]) -> Callable[[str], Any]:
+    """What reads these attributes of an object of the grader's, and no others."""
+
+    def read(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"{type(thing).__name__} has {', '.join(names)}; no {name}")
+        return getattr(thing, name)
+
+    return read
 
 
 def _close(pipe: Any) -> None:

@@ -3,8 +3,9 @@
 One JSON line a message, on stdin and on what stdout was at the start. A request
 `{"id", "do": "define" | "call" | "products" | "get", …}` gets a thread of its own, which ends with
 `{"id", "returned"}` or `{"id", "raised"}`; on the way it may call the grader's functions with
-`{"id", "call", "given"}`. Nothing here judges, and nothing is here that says what is right: code
-that writes to the channel can only give answers, as it could by returning them.
+`{"id", "call", "given"}`, also those that an earlier request handed out. Nothing here judges, and
+nothing is here that says what is right: code that writes to the channel can only give answers, as
+it could by returning them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import resource
 import sys
 import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,18 @@ PROCESSES = 32  # threads count
 MODULE = "student"
 
 
+class GradersObject:
+    """An object that stays with the grader: each attribute is read there, when it is asked for."""
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self._read = read
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._read(name)
+
+
 class StudentProcess:
     """The exercises' names, and the conversations that are under way."""
 
@@ -40,6 +54,7 @@ class StudentProcess:
         self._lock = threading.Lock()
         self._waiting: dict[int, queue.Queue[Any]] = {}
         self._objects = Kept("object")
+        self._here = threading.local()
         module = sys.modules[MODULE] = types.ModuleType(MODULE)
         self._space = vars(module)
 
@@ -54,7 +69,7 @@ class StudentProcess:
                 self._waiting[message["id"]].put(message)
 
     def _answer(self, message: dict[str, Any]) -> None:
-        number = message["id"]
+        number = self._here.conversation = message["id"]
         try:
             returned = encode(self._do(message), self._objects.keep)
         except BaseException as error:  # outermost frame: the student's code may raise anything
@@ -81,12 +96,18 @@ class StudentProcess:
         def find(kind: str, number: int) -> Any:
             if kind == "object":
                 return self._objects[number]
-            return lambda *given: self._ask(conversation, number, given)
+
+            def ask(*given: Any) -> Any:
+                # An object may keep a function for a later request: this thread answers that one.
+                current = getattr(self._here, "conversation", conversation)
+                return self._ask(current, number, given)
+
+            return GradersObject(ask) if kind == "attributes" else ask
 
         return find
 
     def _ask(self, conversation: int, function: int, given: tuple[Any, ...]) -> Any:
-        """Call one of the grader's functions; nobody else answers on this conversation."""
+        """Call one of the grader's functions in a conversation that waits for an answer."""
         said = [encode(part, self._objects.keep) for part in given]
         self._say({"id": conversation, "call": function, "given": said})
         answer = self._waiting[conversation].get()

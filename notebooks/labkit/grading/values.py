@@ -1,7 +1,8 @@
 """Values as JSON, between the grader and a student's process: what is read can run nothing.
 
 Only plain values, containers and tensors travel. Everything else stays where it was made and is
-named by a number: a function of the grader, or an object of the student's.
+named by a number: a function of the grader, an object of the student's, or an object of the
+grader's by the function that reads its attributes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
+NAMED = ("function", "object", "attributes")
 DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 Keep = Callable[[Any], dict[str, int]]
 Find = Callable[[str, int], Any]
@@ -23,7 +25,8 @@ def encode(value: Any, keep: Keep) -> Any:
 
     Args:
         value: anything.
-        keep: takes what does not travel, and names it: {"function": 3} or {"object": 3}.
+        keep: takes what does not travel, and names it: {"function": 3}, {"object": 3} or
+            {"attributes": 3}.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return _plain(value)
@@ -65,7 +68,7 @@ def decode(data: Any, find: Find) -> Any:
 
     Args:
         data: from JSON.
-        find: the thing that a kind ("function" or "object") and a number name.
+        find: the thing that a kind (of `NAMED`) and a number name.
 
     Raises:
         ValueError: nothing that `encode` writes looks like this.
@@ -75,7 +78,7 @@ def decode(data: Any, find: Find) -> Any:
     if not isinstance(data, dict) or len(data) != 1:
         raise ValueError("this is no value")
     ((kind, content),) = data.items()
-    if kind in ("function", "object") and isinstance(content, int):
+    if kind in NAMED and isinstance(content, int):
         return find(kind, content)
     if not isinstance(content, list):
         raise ValueError(f"this is no {kind}")

@@ -171,6 +171,84 @@ def test_the_solutions_of_every_notebook_are_right(source):
     assert [one for one in found if not one.right] == []
 
 
+HANDED_OUT = """# %%
+class Keeping:
+    def __init__(self, ask, told):
+        # <solution>
+        self.ask, self.told = ask, told
+        # </solution>
+
+    def give(self):
+        return self.told.number + self.ask()()
+
+# %%
+class NumberOnly:
+    STUDENTS_MAY_READ = ("number",)
+    number, secret = 40, 42
+
+def check_answer(told):
+    answer = Keeping(lambda: lambda: 2, told)
+    told.number += 1
+    try:
+        found = answer.give()
+    except Exception as error:
+        return f"not yet right: {error}"
+    return "right" if found == 43 else f"not yet right: {found}"
+
+answer_verdict = check_answer(NumberOnly())
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("self.told.number + self.ask()()", "right"),
+        ("self.told.secret + 1", "NumberOnly has number; no secret"),
+        ("self.told._NumberOnly__secret", "AttributeError"),
+        ("self.told.__class__.secret", "AttributeError"),
+    ],
+)
+def test_an_object_of_the_grader_shows_only_what_it_may(tmp_path, asked, said):
+    """The student's object keeps it and a function from one call to the next."""
+    source = tmp_path / "source.py"
+    source.write_text(HANDED_OUT)
+    code = cells.with_solutions(HANDED_OUT).replace("self.told.number + self.ask()()", asked)
+    found = marked(grade_code.answer_key(source), code)
+    assert said in found.said
+    assert found.right == (said == "right")
+
+
+WRONG = [
+    ("3_mixed_precision", "scaled_step", "scaler.update(found_inf)", "True", "hear of each step"),
+    ("3_mixed_precision", "scaled_step", ".float() / scale", " / scale", "in fp32, not in fp16"),
+    (
+        "4_data_parallelism",
+        "Buckets",
+        "            self.leave()\n\n",
+        "            pass\n\n",
+        "before",
+    ),
+    ("4_data_parallelism", "Buckets", "(wait() / self.world)", "wait()", "sum, not their mean"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("source", "name", "old", "new", "said"), WRONG)
+def test_a_mistake_is_named_over_the_channel(source, name, old, new, said):
+    """The grader says of objects that stay on their side what the notebook says."""
+    key = grade_code.answer_key(SOURCES / f"{source}.py")
+    verdict = next(
+        one for one in key.verdicts if name in grade_code.program(one, key, {}).exercises
+    )
+    own = {one: key.defined[one] for one in key.exercises}
+    assert old in own[name]
+    code = "\n".join({**own, name: own[name].replace(old, new)}.values())
+    only = grade_code.Key(key.defined, key.exercises, (verdict,))
+    found = marked(only, code, limit_s=60.0)
+    assert not found.right
+    assert said in found.said
+
+
 @pytest.mark.parametrize(
     "value", [None, True, 3, 2.5, "é\ud800", [1, (2, [])], {"a": 1, (1, 2): [None]}], ids=repr
 )
