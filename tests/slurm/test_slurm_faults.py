@@ -80,7 +80,7 @@ async def test_a_server_that_dies_at_once_is_said_at_once(
     hub.spawner("ada").cmd = ["sleep", "1"]
     await hub.begin("ada", shape="1g.5gb")
     with pytest.raises(NotStarted, match="ended before it answered") as refused:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await hub.settled("ada")
     assert refused.value.reason == "job-ended"
     await until(lambda: jobs(slurm) == [], "no job is left")

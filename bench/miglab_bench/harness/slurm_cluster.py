@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "scontrol")
-START_S = 20.0
+START_S = 60.0
 STOP_S = 2.0
 PAUSE_S = 0.01
 DEVICE_MAJOR = 195  # of NVIDIA's files; no driver answers here
@@ -126,6 +126,16 @@ class SlurmCluster:
         self._end(part, signal.SIGKILL)
         if part == "munged":
             (self.folder / "munge" / "munge.sock").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def stopped(self, part: str) -> Iterator[None]:
+        """A part that is alive and does nothing; its jobs go on, and none of them can be ended."""
+        daemon = self._daemons[part]
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            daemon.send_signal(signal.SIGCONT)
 
     def until_saved(self) -> None:
         """Wait until slurmctld has saved its state, which it does every few seconds.
