@@ -126,7 +126,7 @@ def _record(asked: argparse.Namespace) -> int:
     )
     for one in made.rehearsals:
         print(one)
-    print(f"{len(made.shown)} experiments in {made.folder}")
+    print(f"Experiments drawn: {len(made.shown)}, in {made.folder}")
     if asked.recorded:
         print(f"{len(made.replayable)} to be replayed in {asked.recorded}")
     return 0 if made.is_whole else 1

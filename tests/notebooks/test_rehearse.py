@@ -66,7 +66,7 @@ def test_recording_keeps_evidence_figure_and_page(tmp_path, capsys):
     assert not recorded.exists()
     said = capsys.readouterr().out
     assert "min  T-9: how long" in said
-    assert "1 experiments in" in said
+    assert "Experiments drawn: 1, in" in said
 
 
 def test_a_failing_cell_is_named_and_ends_the_notebook(tmp_path, capsys):

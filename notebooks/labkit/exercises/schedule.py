@@ -28,7 +28,7 @@ def check_schedule(function: Callable[[int, int], Schedule]) -> CodeVerdict:
         except Exception as error:  # outermost frame around the student's function
             return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
         if fault:
-            return CodeVerdict(False, f"with {stages} stages and {batches} micro-batches: {fault}")
+            return CodeVerdict(False, f"{_sizes(stages, batches)}: {fault}")
     return CodeVerdict(True, "every micro-batch passes every stage in order, in m + p - 1 ticks")
 
 
@@ -61,6 +61,12 @@ def order_of(schedule: Schedule, stage: int) -> list[int]:
     return [batch for tick in schedule for owner, batch in tick if owner == stage]
 
 
+def _sizes(stages: int, batches: int) -> str:
+    """One of the cases that are tried, in words."""
+    plural = "" if batches == 1 else "es"
+    return f"with {stages} stage{'' if stages == 1 else 's'} and {batches} micro-batch{plural}"
+
+
 def gantt(schedule: Schedule, stages: int) -> str:
     """A schedule as text: a row per stage, a column per tick, a dot where a stage waits."""
     rows = []
@@ -89,7 +95,7 @@ def check_order(function: Callable[[int, int, int], str]) -> CodeVerdict:
         except Exception as error:  # outermost frame around the student's function
             return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
         if fault:
-            return CodeVerdict(False, f"with {stages} stages and {batches} micro-batches: {fault}")
+            return CodeVerdict(False, f"{_sizes(stages, batches)}: {fault}")
     return CodeVerdict(
         True, "each stage keeps as few as it can, and none waits longer than in GPipe"
     )

@@ -37,7 +37,10 @@ class HandIn:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        found = f"{len(self.experiments)} experiments and {len(self.notebooks)} notebooks"
+        found = " and ".join(
+            f"{len(names)} {kind}{'' if len(names) == 1 else 's'}"
+            for names, kind in ((self.experiments, "experiment"), (self.notebooks, "notebook"))
+        )
         return "\n".join([f"{self.file}: {found}", *self.notes])
 
     def _repr_html_(self) -> str:

@@ -69,6 +69,7 @@ class Experiment:
     Attributes:
         key: short and unique; names the evidence file and the check.
         unit: of the predicted number; None asks for rises, flat or falls.
+        points_unit: of the points' values, where the predicted number has another.
         asked: finds the point that the predicted number is compared with; the last one by default.
         height: how high a predicted number is drawn where it is no value of the y axis.
         data: turns the points into the series the check reads; None when nothing is judged.
@@ -91,6 +92,7 @@ class Experiment:
     x_label: str
     y_label: str
     unit: str | None = None
+    points_unit: str | None = None
     asked: Callable[[Points], Point | None] | None = None
     height: Callable[[Points, float], float] | None = None
     published: PublishedRow | None = None

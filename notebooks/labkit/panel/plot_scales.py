@@ -74,6 +74,14 @@ class Scales:
     slots: dict[int, int]
 
     @property
+    def beyond(self) -> str:
+        """Where a predicted number lies that this scale does not reach; empty for all others."""
+        said = self.plot.prediction
+        if said is None or self.y.low <= said <= self.y.high:
+            return ""
+        return "above" if said > self.y.high else "below"
+
+    @property
     def is_categorical(self) -> bool:
         """Whether the x axis has names in place of numbers."""
         return bool(self.plot.categories)

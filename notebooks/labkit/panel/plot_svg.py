@@ -89,7 +89,17 @@ def _prediction(plot: Plot, space: Scales) -> str:
         said = f"you predicted: {ARROWS.get(plot.prediction_text, '')} {plot.prediction_text}"
         return _text(WIDTH - RIGHT - 4, TOP - 8, said, "end", ITALIC)
     here = space.of(plot.prediction_at)
-    return "" if here is None else _cross(here, space.y.at(plot.prediction))
+    return "" if here is None else _prediction_marker(space, here, space.y.at(plot.prediction))
+
+
+def _prediction_marker(space: Scales, x: float, y: float) -> str:
+    """A cross; at the edge of the plot an arrow to where the prediction lies."""
+    if not (beyond := space.beyond):
+        return _cross(x, y)
+    wing = 9 if beyond == "above" else -9
+    style = 'stroke="currentColor" stroke-width="3"'
+    arms = ((x - 8, y + wing), (x + 8, y + wing), (x, y + 2 * wing))
+    return "".join(_line(x, y, *end, style) for end in arms)
 
 
 def _cross(x: float, y: float) -> str:
@@ -200,30 +210,33 @@ def _marker(x: float, y: float, index: int, colour: str, *, hollow: bool) -> str
     return shapes[index % len(shapes)]
 
 
-def _legend_names(plot: Plot) -> list[str]:
+def _legend_names(plot: Plot, space: Scales) -> list[str]:
     is_marked = plot.prediction is not None and plot.prediction_at is not None
-    said = [f"you predicted {plot.prediction_text}"] if is_marked else []
+    beyond = f" ({space.beyond} this scale)" if space.beyond else ""
+    said = [f"you predicted {plot.prediction_text}{beyond}"] if is_marked else []
     return [series.name for series in plot.series] + said
 
 
 def _legend(plot: Plot, space: Scales) -> str:
     parts = []
-    for index, entry in enumerate(plot_layout.legend(_legend_names(plot))):
+    for index, entry in enumerate(plot_layout.legend(_legend_names(plot, space))):
         left, height = space.left + entry.column * COLUMN, _legend_top(space) + entry.row * 20
-        parts.append(_legend_marker(plot, index, left, height - 5))
+        parts.append(_legend_marker(space, index, left, height - 5))
         for line, words in enumerate(entry.lines):
             below = height + line * LEGEND_ROW
             parts.append(_text(left + 16, below, words, "start", ' font-size="14"'))
     return "".join(parts)
 
 
-def _legend_marker(plot: Plot, index: int, x: float, y: float) -> str:
-    if index >= len(plot.series):
-        return f'<g transform="translate({x:.1f} {y:.1f}) scale(.7)">{_cross(0, 0)}</g>'
-    series, colour = plot.series[index], COLOURS[index % len(COLOURS)]
-    if series.kind is SeriesKind.CURVE:
+def _legend_marker(space: Scales, index: int, x: float, y: float) -> str:
+    series = space.plot.series
+    if index >= len(series):
+        place = f"translate({x:.1f} {y:.1f}) scale(.7)"
+        return f'<g transform="{place}">{_prediction_marker(space, 0, 0)}</g>'
+    one, colour = series[index], COLOURS[index % len(COLOURS)]
+    if one.kind is SeriesKind.CURVE:
         return _line(x - 9, y, x + 9, y, f'stroke="{colour}" stroke-width="2"')
-    return _marker(x, y, index, colour, hollow=series.is_hollow)
+    return _marker(x, y, index, colour, hollow=one.is_hollow)
 
 
 def _legend_top(space: Scales) -> int:
@@ -242,7 +255,7 @@ def _caption(plot: Plot, space: Scales) -> str:
 
 def _height(plot: Plot, space: Scales) -> int:
     """The picture's height; usual ones, of one row and two lines, are all the same."""
-    rows_taken = plot_layout.legend_rows(plot_layout.legend(_legend_names(plot)))
+    rows_taken = plot_layout.legend_rows(plot_layout.legend(_legend_names(plot, space)))
     lines = len(plot_layout.caption(plot.caption))
     needed = _legend_top(space) + LEGEND_ROW * rows_taken + CAPTION_ROW * lines + 2
     return max(HEIGHT, needed)

@@ -67,7 +67,7 @@ class Runner:
         return Evidence(
             experiment=self.experiment.key,
             title=self.experiment.title,
-            unit=self.experiment.unit or self.experiment.y_label,
+            unit=self.experiment.points_unit or self.experiment.unit or self.experiment.y_label,
             place="nothing measured yet",
             tier=Tier.CPU.value,
             started=now_text(),
@@ -225,7 +225,8 @@ class Runner:
                 emulated=self.evidence.emulated,
             )
             self.evidence = replace(self.evidence, judgement=self._with_budget(judgement))
-        said = f"Done: {self.evidence.samples} samples on {self.evidence.place}."
+        taken = f"{self.evidence.samples} samples on " if self.evidence.samples else ""
+        said = f"Done: {taken}{self.evidence.place}."
         if check is None or self.evidence.is_open_to_claims:
             self.message = " ".join([said, *self._outcome()])
         else:

@@ -199,7 +199,8 @@ def test_a_prediction_far_off_does_not_flatten_what_was_measured():
     """It is drawn at the edge."""
     far = replace(PLOT, prediction=1e9, prediction_text="a lot")
     assert scales(far).y.high < 50
-    assert "you predicted a lot" in render(far)
+    assert "you predicted a lot (above this scale)" in render(far)
+    assert "this scale" not in render(PLOT)
 
 
 def test_what_is_computed_is_not_drawn_as_measured():

@@ -124,6 +124,7 @@ EXPERIMENTS = (
         x_label="format",
         y_label="kept for backward (MiB)",
         gpu_y_label="peak of a step (MiB)",
+        points_unit="MiB",
         unit="%",
         asked=amp_share,
         height=lambda points, percent: points[0].value * percent / 100,
