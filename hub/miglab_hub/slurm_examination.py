@@ -137,8 +137,20 @@ def of_limits(config: Config) -> HealthFinding:
     return wrong("EnforcePartLimits", said, do)
 
 
+def of_accounts(config: Config) -> HealthFinding:
+    """Whether Slurm's accounts say whose a job was, for usage by course."""
+    kind, flags = config.get("AccountingStorageType", ""), config.get("AccountingStoreFlags", "")
+    if kind and "slurmdbd" not in kind:
+        return fine("accounts", "no slurmdbd: usage is from the lab's own log")
+    if "job_comment" in flags:
+        return fine("accounts", f"slurmdbd, AccountingStoreFlags={flags}")
+    do = "set AccountingStoreFlags=job_comment: sacct knows no course otherwise, and usage is from "
+    found = f"{kind or 'unknown'}, AccountingStoreFlags={flags or 'unknown'}"
+    return wrong("accounts", found, f"{do}the lab's own log")
+
+
 CHECKS: tuple[Check, ...] = (
-    of_version, of_tracking, of_devices, of_kill_wait, of_backfill, of_limits,
+    of_version, of_tracking, of_devices, of_kill_wait, of_backfill, of_limits, of_accounts,
 )  # fmt: skip
 
 

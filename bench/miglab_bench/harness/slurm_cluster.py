@@ -61,6 +61,9 @@ class SlurmCluster:
         environment: in which commands find this cluster.
     """
 
+    further_parts: tuple[str, ...] = ()
+    """What runs beside the daemons that every cluster has, in the order of its end."""
+
     def __init__(
         self,
         nodes: int = 2,
@@ -77,7 +80,7 @@ class SlurmCluster:
         self._partitions = partitions
         self._settings = dict(settings or {})
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self.ports = _free_ports(nodes + 1)
+        self.ports = free_ports(nodes + 1)
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
         self.environment["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -158,7 +161,7 @@ class SlurmCluster:
                 for partition in self._partition_names():
                     self.command("scancel", "--partition", partition, timeout=5, check=False)
                 self.until(lambda: not self.command("squeue", "-h", timeout=5), "jobs over", 8)
-        for part in (*self.nodes, "slurmctld", "munged"):
+        for part in (*self.nodes, "slurmctld", *self.further_parts, "munged"):
             self._end(part, signal.SIGTERM)
         self._end_jobs()
         for controller in V1_CONTROLLERS:
@@ -348,7 +351,7 @@ class SlurmCluster:
                     os.kill(int(process.name), signal.SIGKILL)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """As many ports in a row, free at this moment."""
     for _ in range(50):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):

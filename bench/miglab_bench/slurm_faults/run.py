@@ -16,6 +16,7 @@ from miglab_bench.harness import job_server
 from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
 from miglab_bench.slurm_faults.kinds import KINDS, FaultScene
 from miglab_bench.slurm_faults.lesson import SlurmLesson
+from miglab_spawner.slurm_job import POLL_S
 
 GRES = {"1g.5gb": 2}
 SITE = "attend_grace_s = 5.0\noffer_s = 10.0\ncommand_timeout_s = 4.0\n"
@@ -29,6 +30,8 @@ BEFORE, DURING = 4, 2
 LASTS_S = (0.2, 4.0)
 BOUND_S = 120.0
 """How long servers and jobs may take to agree again; generous, because a machine may be busy."""
+QUIET_S = POLL_S + 2.0
+"""So long after that they are looked at again: the hub has looked at every job meanwhile."""
 
 
 @dataclass
@@ -101,7 +104,11 @@ class SlurmFaultRun:
         self._acts(rng, DURING)
         time.sleep(rng.uniform(*LASTS_S))
         kind.end(scene)
-        return [*self._settled(name), *self._lost(scene, name, had)]
+        wrong = self._settled(name)
+        if not wrong:
+            time.sleep(QUIET_S)
+            wrong = self._agree()[0]
+        return [*wrong, *self._lost(scene, name, had)]
 
     def _acts(self, rng: Random, count: int) -> None:
         for _ in range(count):
@@ -111,13 +118,17 @@ class SlurmFaultRun:
                 continue  # what is down does not answer
 
     def _settled(self, name: str) -> list[str]:
+        wrong, took_s = self._agree()
+        if not wrong:
+            self.results[name].settled_s.append(took_s)
+        return wrong
+
+    def _agree(self) -> tuple[list[str], float]:
+        """What hub and Slurm do not agree on in time, and how long they took."""
         began = time.monotonic()
-        while wrong := self._wrong():
-            if time.monotonic() - began > BOUND_S:
-                return wrong
+        while (wrong := self._wrong()) and time.monotonic() - began < BOUND_S:
             time.sleep(0.5)
-        self.results[name].settled_s.append(time.monotonic() - began)
-        return []
+        return wrong, time.monotonic() - began
 
     def _wrong(self) -> list[str]:
         try:

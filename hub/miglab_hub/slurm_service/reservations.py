@@ -11,6 +11,8 @@ from miglab_spawner.backends.slurm.commands import CommandFailed, run
 from miglab_spawner.backends.slurm.records import tag_of
 
 DAYS = 30
+SACCT = "Slurm's accounts (sacct)"
+LOG = "the lab's own log, because Slurm keeps no accounts of this lab's jobs"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,10 @@ def reservations_in(text: str) -> list[SlurmReservation]:
 async def usage(
     site: SlurmSite, lab: str, log: Iterable[Mapping[str, object]]
 ) -> tuple[list[CourseUsage], str]:
-    """Usage by course of the last 30 days, and where it is from: sacct, or else our own log."""
+    """Usage by course of the last 30 days, and where it is from: sacct, or else our own log.
+
+    Accounts without comments (`AccountingStoreFlags`) know no course, and count as none.
+    """
     words = [
         "sacct", "-a", "-X", "-n", "-P", "-S", f"now-{DAYS}days", "-o",
         "ElapsedRaw,Comment", "-r", ",".join(site.partitions),
@@ -89,8 +94,10 @@ async def usage(
     try:
         said = await run(words, site.command_timeout_s)
     except (BackendError, CommandFailed):
-        return by_course(_logged(log)), "the lab's own log, because Slurm keeps no accounts here"
-    return by_course(_accounted(said, lab)), "Slurm's accounts (sacct)"
+        said = ""
+    if accounted := by_course(_accounted(said, lab)):
+        return accounted, SACCT
+    return by_course(_logged(log)), LOG
 
 
 def by_course(stays: Iterable[tuple[str, float]]) -> list[CourseUsage]:

@@ -5,6 +5,7 @@ import pytest
 from miglab_hub.slurm_examination import (
     CHECKS,
     minutes,
+    of_accounts,
     of_backfill,
     of_devices,
     of_kill_wait,
@@ -16,6 +17,8 @@ from miglab_hub.slurm_examination import (
 )
 
 GOOD = """
+AccountingStorageType   = accounting_storage/slurmdbd
+AccountingStoreFlags    = job_comment
 EnforcePartLimits       = ALL
 KillWait                = 10 sec
 ProctrackType           = proctrack/cgroup
@@ -27,6 +30,8 @@ Cgroup Support Configuration:
 ConstrainDevices        = yes
 """
 BAD = """
+AccountingStorageType   = accounting_storage/slurmdbd
+AccountingStoreFlags    = (null)
 EnforcePartLimits       = NO
 KillWait                = 30 sec
 ProctrackType           = proctrack/linuxproc
@@ -53,6 +58,7 @@ def test_a_good_site(version: str) -> None:
         (of_kill_wait, "30 s", "KillWait=10"),
         (of_backfill, "bf_interval=30", "bf_interval=10"),
         (of_limits, "NO", "EnforcePartLimits=ALL"),
+        (of_accounts, "slurmdbd, AccountingStoreFlags=(null)", "AccountingStoreFlags=job_comment"),
     ],
 )
 @pytest.mark.parametrize("text", [BAD, ""])

@@ -60,9 +60,14 @@ _REFUSALS = (
     ("does not exist", "account-refused", f"You have no account on the cluster. {_TELL}"),
     ("unknown user", "account-refused", f"You have no account on the cluster. {_TELL}"),
     (
-        "accounting/qos policy",
+        "submitjob",
         "over-quota",
         "You or your course already use all that you may. Stop another server, or wait.",
+    ),
+    (
+        "accounting/qos policy",
+        "over-limit",
+        f"This is more than one person may use here. Choose a smaller shape. {_TELL}",
     ),
     ("time limit", "bad-site-table", f"The site's time limit is longer than Slurm allows. {_TELL}"),
     ("invalid partition", "no-partition", f"The partition does not exist. {_TELL}"),

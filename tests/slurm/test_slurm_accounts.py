@@ -1,0 +1,143 @@
+"""A Slurm that keeps accounts: limits, associations, preemption by QOS, and usage from sacct."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from tests.hub.spawner.conftest import Hub
+from traitlets.config import Config
+
+from miglab_api.slurm_site import site_of
+from miglab_bench.harness.slurm_accounts import AccountedCluster, missing
+from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_hub.slurm_service.records import MOVED_S, JobRecord
+from miglab_hub.slurm_service.reservations import SACCT, usage
+from miglab_spawner.refusals import NotStarted
+
+from .conftest import SITE, STUDENT
+from .test_slurm_spawner import fresh
+
+pytestmark = pytest.mark.long
+ADA, BO, NOBODY = "games", "news", "daemon"
+"""Unix accounts that every Debian has; the last one has none in Slurm."""
+PYTHON = "/usr/bin/python3"
+SHAPES = {
+    "1g.5gb": {"gres": "gpu:1g.5gb:1", "qos": "one"},
+    "2x1g.5gb": {"gres": "gpu:1g.5gb:2", "qos": "one"},
+    "3g.20gb": {"gres": "gpu:3g.20gb:1", "account": "somebody-elses"},
+    "urgent": {"gres": "gpu:1g.5gb:4", "qos": "urgent"},
+    "cpu": {},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    """One slice at a time for each student; what is urgent ends others after a grace."""
+    if absent := missing():
+        pytest.skip(f"no slurmdbd here ({absent}): apt-get install slurmdbd mariadb-server-core")
+    with AccountedCluster() as cluster:
+        change = ("sacctmgr", "-i")
+        cluster.command(*change, "add", "qos", "one", "flags=DenyOnLimit", "gracetime=600")
+        cluster.command(*change, "modify", "qos", "one", "set", "MaxTRESPerUser=gres/gpu=1")
+        cluster.command(*change, "add", "qos", "urgent", "priority=100", "preempt=one")
+        cluster.allow("vision", "root", ADA, BO, qos="normal,one,urgent")
+        homes = cluster.folder / "homes"
+        homes.mkdir()
+        homes.chmod(0o1777)
+        yield cluster
+
+
+@pytest.fixture
+def hub_config(hub_config: Config, slurm: SlurmCluster) -> Config:
+    """Jobs are the students' own; each has an association, or has not."""
+    server = shutil.copy(STUDENT, slurm.folder)  # no student reads the checkout
+    hub_config.MIGSlurmSpawner.cmd = [PYTHON, "-S", str(server)]
+    hub_config.MIGSlurmSpawner.slurm = {
+        **SITE,
+        "python": f"{PYTHON} -S",
+        "run_as": "runuser -u {username} --",
+        "home": str(slurm.folder / "homes"),
+        "account": "vision",
+        "shapes": SHAPES,
+        "courses": {"everyone": {"title": "Open lab", "shapes": list(SHAPES)}},
+    }
+    return hub_config
+
+
+async def refused(hub: Hub, name: str, shape: str) -> NotStarted:
+    """How a start is refused."""
+    hub.user(name)
+    await hub.begin(name, shape=shape)
+    with pytest.raises(NotStarted) as said:
+        await hub.settled(name)
+    return said.value
+
+
+async def test_a_limit_an_account_and_more_than_one_may_use(hub: Hub, slurm: SlurmCluster):
+    """A second server waits and says for what; what can never be had is refused, with a reason."""
+    hub.user(ADA)
+    await hub.start(ADA, shape="1g.5gb")
+    await hub.begin(ADA, "second", shape="1g.5gb")
+    async with asyncio.timeout(60):
+        while "You already use all that one person may" not in (
+            shown := await until_waiting_of(hub, ADA, "second")
+        ):
+            await fresh(hub.spawner(ADA, "second"))
+    assert "when you stop another server" in shown
+    await hub.stop(ADA)
+    await hub.settled(ADA, "second")
+    await hub.stop(ADA, "second")
+    never = await refused(hub, BO, "2x1g.5gb")
+    assert never.reason == "over-limit"
+    assert "more than one person may use" in never.jupyterhub_message
+    foreign = await refused(hub, BO, "3g.20gb")
+    assert foreign.reason == "account-refused"
+    assert "may not use this partition" in foreign.jupyterhub_message
+    stranger = await refused(hub, NOBODY, "cpu")
+    assert stranger.reason == "account-refused"
+
+
+async def until_waiting_of(hub: Hub, name: str, server: str) -> str:
+    """What the waiting page of a server says, once it waits."""
+    async with asyncio.timeout(60):
+        while (shown := await hub.spawner(name, server).waiting()) is None:
+            await asyncio.sleep(0.05)
+    return str(shown["message"])
+
+
+async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: SlurmCluster):
+    """Slurm moves the end to the end of the grace; the reclaimer reads that, and says why."""
+    hub.user(ADA)
+    environment = await hub.start(ADA, shape="1g.5gb")
+    spawner, number = hub.spawner(ADA), int(environment["SLURM_JOB_ID"])
+    record = JobRecord((await spawner.reader.picture()).jobs[number], 0.0)
+    at_first = record.job.ends_at
+    held = [
+        slurm.submit(
+            "sleep 600", "--qos=urgent", "--account=vision", "--time=60", "--gres=gpu:1g.5gb:4"
+        )
+        for _ in slurm.nodes
+    ]
+    async with asyncio.timeout(60):
+        while record.job.ends_at > at_first - MOVED_S:
+            await fresh(spawner)
+            record = record.seen((await spawner.reader.picture()).jobs[number])
+    assert "another job goes first" in record.end_why
+    slurm.command("scancel", *map(str, held))
+    await hub.stop(ADA)
+
+
+async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster):
+    """Where slurmdbd is, the instructors' page adds up what Slurm itself has counted."""
+    hub.user(BO)
+    await hub.start(BO, shape="1g.5gb")
+    site, lab = site_of(hub.spawner(BO).slurm), hub.spawner(BO).lab_id
+    await hub.stop(BO)
+    async with asyncio.timeout(60):
+        while not (found := await usage(site, lab, []))[0]:
+            await asyncio.sleep(0.2)
+    (row,), source = found
+    assert (row.course, source) == ("everyone", SACCT)
+    assert row.servers >= 1
+    assert (await usage(site, "another lab", []))[0] == []
