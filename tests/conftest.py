@@ -79,9 +79,9 @@ def fail_if_required(node: pytest.Item | pytest.Collector, report: pytest.Collec
     required = REQUIRED & kinds(node)
     if report.outcome != "skipped" or not required or hasattr(report, "wasxfail"):
         return
-    why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"
-    report.longrepr = f"LAB_REQUIRE={','.join(sorted(required))}, but: {why}"
+    report.longrepr = f"LAB_REQUIRE={','.join(sorted(required))}, but: {reason}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 
-def needs(package: str, why: str) -> None:
+def needs(package: str, reason: str) -> None:
     """Skip the calling module where the package is not installed."""
     if find_spec(package) is None:
-        pytest.skip(f"no {package}: {why}", allow_module_level=True)
+        pytest.skip(f"no {package}: {reason}", allow_module_level=True)

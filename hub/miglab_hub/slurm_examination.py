@@ -210,9 +210,9 @@ def _limits(name: str, said: Mapping[str, str], shapes: Mapping[str, int]) -> He
 def of_shapes(picture: ClusterPicture) -> Iterator[HealthFinding]:
     """Each shape that some node has."""
     for name, shape in picture.site.shapes.items():
-        if why := picture.why_never(shape):
+        if reason := picture.why_never(shape):
             do = f"compare gres of [slurm.shapes.{name}] with `sinfo -N -o '%N %G'`"
-            yield wrong(f"shape {name}", why, do)
+            yield wrong(f"shape {name}", reason, do)
         elif shape.gres:
             yield fine(f"shape {name}", f"{picture.total(shape)} in {shape.gres_type}")
 

@@ -127,9 +127,9 @@ class Pool:
         keep, store = self.settings.pool, self.store
         return move_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
 
-    def close_for_maintenance(self, why: str, by: str) -> None:
+    def close_for_maintenance(self, reason: str, by: str) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
-        self.staff.close_for_maintenance(why, by)
+        self.staff.close_for_maintenance(reason, by)
 
     @property
     def samples(self) -> int:
@@ -181,7 +181,7 @@ class Pool:
             end_old_messages(self.store, tx)
             layouts.note_phases(self.store, tx)
             grants.grant_all(self.store, tx)
-            grants.cut_for_layouts(self.store, tx)
+            grants.prepare_for_layouts(self.store, tx)
         self._note_what_time_changed()
 
     def _follow(self, clock: PoolClock) -> None:

@@ -215,8 +215,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         if ticket is None:
             raise RefusedByBackend("not-offered", "This server waits for nothing.", 409)
         if ticket.course not in (*self._groups(), self.default_course):
-            why = f"You are not in the course {ticket.course} (any more)."
-            raise RefusedByBackend("not-in-course", why, 403)
+            reason = f"You are not in the course {ticket.course} (any more)."
+            raise RefusedByBackend("not-in-course", reason, 403)
         await self.backend.take(ticket.id)
         saved = self._last_choice().shape
         shape = saved if saved and needs_slice(saved) else ticket.shape
@@ -361,8 +361,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         found = [course for course in lending if asked in ("", course.course)]
         if not found:
             where = f"The course “{asked}”" if asked else "None of your courses"
-            why = f"{where} lends no slices. Choose another shape."
-            raise self._not_started(why, "shape-not-offered")
+            reason = f"{where} lends no slices. Choose another shape."
+            raise self._not_started(reason, "shape-not-offered")
         self._lent = found[0].borrow
         return SpawnChoice(BORROW, found[0].course)
 

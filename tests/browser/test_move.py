@@ -92,7 +92,7 @@ def in_jupyterlab(page: Page, name: str) -> None:
     expect(page.locator(".jp-Launcher, .jp-DirListing-content").first).to_be_visible()
 
 
-def test_from_the_line_by_way_of_the_cpu_to_the_slice(
+def test_from_the_queue_by_way_of_the_cpu_to_the_slice(
     new_page: Callable[[], Page], lab: TemporaryLab, classmate: Student
 ):
     """The place outlives a closed tab, hub and pool; the offer comes, and one key press moves."""
@@ -150,7 +150,7 @@ def later(lab: TemporaryLab, before: TicketView) -> bool:
     return (now.expires_at or 0.0) > (before.expires_at or 0.0)
 
 
-def test_a_place_that_ends_is_said_and_asked_for_again(
+def test_a_ticket_that_ends_is_said_and_asked_for_again(
     page: Page, lab: TemporaryLab, classmate: Student
 ):
     """Offered, given back by the operator: the card says so, and leads back into the line."""

@@ -76,7 +76,7 @@ def look(page: Page, name: str) -> None:
     assert serious_problems(page) == []
 
 
-def act(page: Page, title: str, **fields: str) -> None:
+def take_action(page: Page, title: str, **fields: str) -> None:
     """In the open dialog: choose what to do, fill in, do it."""
     dialog = page.get_by_role("dialog")
     form = dialog.locator("details", has=page.locator("summary", has_text=title))
@@ -98,7 +98,7 @@ def said(page: Page, words: str) -> None:
 
 def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -> None:
     """From the layout before it to the last slice given back."""
-    cut_a_layout(admin)
+    apply_a_layout(admin)
     reserve_change_and_cancel(instructor)
     go(instructor, "Pool")
     for name in ("ada", "bo"):
@@ -118,7 +118,7 @@ def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -
     assert lab.broken_invariants() == []
 
 
-def cut_a_layout(admin: Page) -> None:
+def apply_a_layout(admin: Page) -> None:
     """A file is tried out, its difference is shown, it is applied, and the GPU becomes so."""
     go(admin, "Layouts")
     admin.get_by_role("button", name="All small").click()
@@ -150,11 +150,11 @@ def reserve_change_and_cancel(instructor: Page) -> None:
     instructor.keyboard.press("Escape")
     expect(instructor.locator("tr.clash")).to_be_visible()
     instructor.get_by_role("row", name="5 × 1g.5gb").get_by_role("button").click()
-    act(instructor, "Change", How_many_students="3")
+    take_action(instructor, "Change", How_many_students="3")
     said(instructor, "The reservation is changed.")
     row = instructor.get_by_role("row", name="3 × 1g.5gb")
     row.get_by_role("button").click()
-    act(instructor, "Cancel it", Why="the term is over")
+    take_action(instructor, "Cancel it", Why="the term is over")
     said(instructor, "The reservation is cancelled.")
     expect(row).to_have_count(0)
 
@@ -173,7 +173,7 @@ def write_to_ada(instructor: Page, lab: TemporaryLab) -> None:
     instructor.locator(".cell", has_text="ada").get_by_role("button").click()
     expect(instructor.get_by_role("dialog").get_by_text("Held by")).to_be_visible()
     look(instructor, "slice-details")
-    act(instructor, "Message", Message="Save your work: we stop at noon.")
+    take_action(instructor, "Message", Message="Save your work: we stop at noon.")
     said(instructor, "The message is sent.")
 
 
@@ -183,7 +183,7 @@ def withdraw_it(instructor: Page) -> None:
     expect(instructor.get_by_role("row", name="the term is over")).to_be_visible()
     button = instructor.get_by_role("button", name="the message to ada")
     button.click()
-    act(instructor, "Withdraw", Why="it is later already")
+    take_action(instructor, "Withdraw", Why="it is later already")
     said(instructor, "The message is withdrawn.")
     expect(button).to_have_count(0)
     assert serious_problems(instructor) == []
@@ -208,7 +208,7 @@ def drain_with_the_keyboard(admin: Page) -> None:
 def put_in_front(instructor: Page, name: str) -> None:
     """Who waits is given the next slice."""
     instructor.get_by_role("region", name="Who waits").get_by_role("button", name=name).click()
-    act(instructor, "Give the next slice", Why="works on the thesis")
+    take_action(instructor, "Give the next slice", Why="works on the thesis")
     said(instructor, f"{name} is next.")
     expect(instructor.get_by_text("put in front")).to_be_visible()
 
@@ -216,7 +216,7 @@ def put_in_front(instructor: Page, name: str) -> None:
 def end_draining(admin: Page) -> None:
     """The GPU takes leases again."""
     admin.get_by_role("button", name="Steer GPU 0").click()
-    act(admin, "End draining")
+    take_action(admin, "End draining")
     said(admin, "GPU 0 takes leases again.")
 
 
@@ -225,9 +225,9 @@ def two_at_once(instructor: Page, admin: Page, lab: TemporaryLab) -> None:
     for page in (instructor, admin):
         page.locator(".cell", has_text="bo").get_by_role("button").click()
         expect(page.get_by_role("dialog").get_by_text("Take back")).to_be_visible()
-    act(instructor, "Take back", When="900", Why="others wait")
+    take_action(instructor, "Take back", When="900", Why="others wait")
     said(instructor, "is taken back from bo")
-    act(admin, "Take back", When="0", Why="it is late")
+    take_action(admin, "Take back", When="0", Why="it is late")
     refused = admin.get_by_role("alert").filter(has_text="instructor asked for it back")
     expect(refused).to_be_visible()
     expect(refused).to_contain_text("others wait")
@@ -240,7 +240,7 @@ def end_the_class(instructor: Page, lab: TemporaryLab) -> None:
     """Every lease is taken back at once; the servers stop, the slices are free."""
     for name in sorted(lab.leases()):
         instructor.locator(".cell", has_text=name).get_by_role("button").click()
-        act(instructor, "Take back", When="0", Why="the class is over")
+        take_action(instructor, "Take back", When="0", Why="the class is over")
         said(instructor, f"is taken back from {name}")
     wait_for(lambda: not lab.leases(), "all slices to be given back")
     expect(instructor.locator(".cell.s-free")).to_have_count(7)
@@ -250,6 +250,6 @@ def remove_the_layout(admin: Page) -> None:
     """From then on the GPU is cut on demand."""
     go(admin, "Layouts")
     admin.get_by_role("button", name="all small", exact=True).click()
-    act(admin, "Remove")
+    take_action(admin, "Remove")
     said(admin, "Layout all small is removed.")
     expect(admin.get_by_text("every GPU is cut on demand")).to_be_visible()

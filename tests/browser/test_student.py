@@ -65,7 +65,7 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
 
 
 @pytest.mark.long
-def test_who_comes_too_late_sees_the_place_and_is_served(
+def test_who_comes_too_late_sees_the_position_and_is_served(
     page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]
 ):
     """With the GPU full the page says the position; when somebody leaves, JupyterLab opens."""

@@ -56,15 +56,17 @@ def a_term(now: float) -> Facts:
 
 def a_fault(lab: PageLab, now: float) -> None:
     """A GPU with a fault and its history, a foreign slice, a server that nobody knows."""
-    why = "Xid 79: a fault of the GPU or its driver; drain it, look the number up, reset the GPU."
-    said = Health(False, 2, (31, 79), 91, 250.4, False, why)
+    reason = (
+        "Xid 79: a fault of the GPU or its driver; drain it, look the number up, reset the GPU."
+    )
+    said = Health(False, 2, (31, 79), 91, 250.4, False, reason)
     lab.pool.infos, lab.pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(now - 12, said)}
     lab.pool.history = (
         Happening(now - HOUR, "GPU-0", "ok", BY, "Xid 79"),
         Happening(now - DAY, "GPU-0", "ok", "person:ina", "drained: the fan is loud"),
     )
-    why = "miglab did not make it; it stays untouched until an admin adopts it"
-    lab.pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, reason=why))
+    reason = "miglab did not make it; it stays untouched until an admin adopts it"
+    lab.pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, reason=reason))
     orphan = Finding("holder", "container:" + "7f" * 32, "its label names lease 912, unknown here")
     lab.runner.findings = (orphan,)
 

@@ -30,11 +30,11 @@ BASE_IMAGE = "miglab-base"
 BUILD = "images/build all"
 
 
-def lacking(why: str) -> None:
+def lacking(reason: str) -> None:
     """Skip, or fail where the tests are told that Docker is there."""
     if "docker" in os.environ.get("LAB_REQUIRE", "").split(","):
-        pytest.fail(why, pytrace=False)
-    pytest.skip(why)
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 def engine_script(*words: str) -> subprocess.CompletedProcess[str]:

@@ -112,7 +112,7 @@ def test_health_of_a_good_gpu(driver: Driver) -> None:
     for gpu in driver.gpus():
         for _ in range(2):
             health = driver.health(gpu.uuid)
-            assert (health.ok, health.lost, health.why) == (True, False, "")
+            assert (health.ok, health.lost, health.reason) == (True, False, "")
             assert health.temperature_c is not None and 0 < health.temperature_c < 110
             assert health.power_w is not None and health.power_w > 0
 

@@ -86,7 +86,7 @@ async def test_a_server_that_dies_at_once_is_said_at_once(
     await until(lambda: jobs(slurm) == [], "no job is left")
 
 
-async def test_a_start_that_is_broken_off_keeps_its_place(hub: Hub, slurm: SlurmCluster):
+async def test_a_start_that_is_broken_off_keeps_its_position(hub: Hub, slurm: SlurmCluster):
     """The job waits on; the next start of the same server finds it and gets its slice."""
     held = hold(slurm, 8)
     hub.user("ada")

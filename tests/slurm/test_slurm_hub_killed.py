@@ -132,7 +132,7 @@ async def hub_process(slurm: SlurmCluster, log_folder: Path) -> AsyncIterator[Hu
     await hub.http.aclose()
 
 
-async def test_a_killed_hub_loses_neither_server_nor_place(
+async def test_a_killed_hub_loses_neither_server_nor_position(
     hub_process: HubProcess, slurm: SlurmCluster
 ):
     """Ada's server is found again; bo's job waits on, and his next start adopts it."""

@@ -239,9 +239,9 @@ class LoadedPool:
                 from_time="12:05", to_time="14:00", tz="UTC",
             )  # fmt: skip
             self._call("reservations", "make", "reserve")(asked, "bench")
-        cuts = {"a": ("1g.5gb",) * 7, "b": ("3g.20gb", "3g.20gb")}
-        for number, (name, cut) in enumerate(cuts.items()):
-            gpus = dict.fromkeys(self.gpus[8 * number : 8 * number + 8], cut)
+        partitions = {"a": ("1g.5gb",) * 7, "b": ("3g.20gb", "3g.20gb")}
+        for number, (name, partition) in enumerate(partitions.items()):
+            gpus = dict.fromkeys(self.gpus[8 * number : 8 * number + 8], partition)
             asked = [self.names.LayoutSpec(name=name, gpus=gpus)]
             self._call("layouts", "apply", "lay")(asked, "bench")
 

@@ -63,6 +63,6 @@ def doctor(
 def _print(findings: list[HealthFinding]) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for finding in findings:
-        console.print(f"{finding.level.value:<5} {finding.what}: {finding.found}")
+        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
         if finding.do:
             console.print(f"      → {finding.do}")

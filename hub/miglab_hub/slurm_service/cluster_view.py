@@ -23,14 +23,14 @@ class NodeRow:
 
     Attributes:
         gres: type, used, total.
-        why: what its operator wrote.
+        reason: what its operator wrote.
         command: by which its operator would end the drain; empty where there is none.
     """
 
     name: str
     state: str
     gres: tuple[tuple[str, int, int], ...]
-    why: str = ""
+    reason: str = ""
     command: str = ""
 
 
@@ -54,7 +54,7 @@ class WaitingRow:
     course: str
     shape: str
     position: int | None
-    why: str
+    reason: str
     may_end: bool
 
 
@@ -94,7 +94,7 @@ def _node(node: Node) -> NodeRow:
     resume = f"scontrol update nodename={node.name} state=resume"
     drain = f"scontrol update nodename={node.name} state=drain reason=…"
     command = resume if is_drained or "down" in node.state else drain
-    return NodeRow(node.name, ", ".join(sorted(node.state)), gres, node.why, command)
+    return NodeRow(node.name, ", ".join(sorted(node.state)), gres, node.reason, command)
 
 
 def shape_rows(picture: ClusterPicture) -> tuple[ShapeRow, ...]:
@@ -121,9 +121,9 @@ def waiting_rows(
         if (job := jobs.waiting) is None:
             continue
         ticket, tag = ticket_of(picture, job, stays_s), tag_of_ours(job)
-        why = ticket.message or ticket.state.value
+        reason = ticket.message or ticket.state.value
         found.append(
-            WaitingRow(job.id, user, tag.course, tag.shape, ticket.position, why, may_end=False)
+            WaitingRow(job.id, user, tag.course, tag.shape, ticket.position, reason, may_end=False)
         )
     return sorted(found, key=lambda row: (row.shape, row.position or 0, row.job))
 

@@ -1,7 +1,7 @@
 """The jobs of students' servers as leases: warned, kept, lengthened, asked back.
 
 Has the methods of the pool's own leases that the reclaimer and the student's listener use.  Decides
-by one picture and memory; what Slurm is to do is noted in `acts`, and done by the runner.
+by one picture and memory; what Slurm is to do is noted in `commands`, and done by the runner.
 """
 
 import time
@@ -23,7 +23,7 @@ REMEMBERED = 500
 
 
 @dataclass(frozen=True)
-class SlurmAct:
+class SlurmCommand:
     """A command that changes something.
 
     Attributes:
@@ -49,7 +49,7 @@ class SlurmLeases:
         self.picture: ClusterPicture | None = None
         self.records: dict[int, JobRecord] = {}
         self.over: dict[int, LeaseView] = {}
-        self.acts: list[SlurmAct] = []
+        self.commands: list[SlurmCommand] = []
 
     def update(self, picture: ClusterPicture) -> list[JobRecord]:
         """Take in a picture; returns the records of the servers that are over."""
@@ -81,7 +81,7 @@ class SlurmLeases:
                 record.job.started_at or record.seen_at,
                 record.keepalives,
                 record.stay_until,
-                end_why=record.end_why,
+                end_reason=record.end_reason,
             )
             for record in self.records.values()
             if record.job.gres and record.state is not LeaseState.RELEASING
@@ -118,14 +118,14 @@ class SlurmLeases:
         if warning is None:
             return self._view(record)
         if warning.kind is not WarningKind.IDLE:
-            why = f"That does not put this end off: {warning.reason} Save your work in time."
-            raise Refused("no-keepalive", why)
+            reason = f"That does not put this end off: {warning.reason} Save your work in time."
+            raise Refused("no-keepalive", reason)
         if record.keepalives >= limits.keepalives:
-            why = (
+            reason = (
                 f"You have said so {record.keepalives} times, and nothing has run since. Run "
                 "something on the slice, or save your work: somebody else may need it."
             )
-            raise Refused("no-keepalive", why)
+            raise Refused("no-keepalive", reason)
         until = self._now() + limits.keepalive_s
         return self._put(
             replace(record, warning=None, keepalives=record.keepalives + 1, stay_until=until)
@@ -140,8 +140,10 @@ class SlurmLeases:
         record = self._record(number)
         left = self._extensions_left(record)
         if not self._settings.slurm.operator:
-            why = "On this cluster only its operators can lengthen a running job. Save your work."
-            raise Refused("no-extension", why)
+            reason = (
+                "On this cluster only its operators can lengthen a running job. Save your work."
+            )
+            raise Refused("no-extension", reason)
         if not left:
             raise Refused("no-extension", "It has been extended as often as it may be.")
         return self.lengthen(number, min(by_s, self._settings.pool.extension_s), by)
@@ -154,11 +156,11 @@ class SlurmLeases:
         """
         record = self._record(number)
         if not self._settings.slurm.operator or record.job.ends_at is None:
-            why = "The lab's Slurm account is no Operator, so it can lengthen no job."
-            raise Refused("no-extension", why)
+            reason = "The lab's Slurm account is no Operator, so it can lengthen no job."
+            raise Refused("no-extension", reason)
         minutes = max(1, round(by_s / 60))
-        self.acts.append(
-            SlurmAct(("scontrol", "update", f"JobId={number}", f"TimeLimit=+{minutes}"))
+        self.commands.append(
+            SlurmCommand(("scontrol", "update", f"JobId={number}", f"TimeLimit=+{minutes}"))
         )
         job = replace(record.job, ends_at=record.job.ends_at + minutes * 60)
         return self._put(replace(record, job=job, warning=None))
@@ -208,10 +210,10 @@ class SlurmLeases:
                 active_s, idle_s = record.active_s + one.active_s, record.idle_s + one.idle_s
                 self._put(replace(record, active_s=active_s, idle_s=idle_s))
 
-    def take_acts(self) -> list[SlurmAct]:
+    def take_commands(self) -> list[SlurmCommand]:
         """What is to be done, once."""
-        acts, self.acts = self.acts, []
-        return acts
+        commands, self.commands = self.commands, []
+        return commands
 
     # -- how it is done ------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class JobRecord:
     Attributes:
         job: as Slurm said last.
         seen_at: since when it is known to be this server's, by the service's clock.
-        end_why: why it ends when it does.
+        end_reason: why it ends when it does.
         warning: what its student is warned of; None for nothing.
         keepalives: how often "I am still here" was said since work was last seen.
         stay_until: until when the last one counts.
@@ -42,7 +42,7 @@ class JobRecord:
 
     job: SlurmJob
     seen_at: float
-    end_why: str = AT_LIMIT
+    end_reason: str = AT_LIMIT
     warning: LeaseWarning | None = None
     keepalives: int = 0
     stay_until: float | None = None
@@ -61,10 +61,10 @@ class JobRecord:
     def seen(self, job: SlurmJob) -> "JobRecord":
         """The same with Slurm's latest word; an end that came nearer has another reason."""
         before, now = self.job.ends_at, job.ends_at
-        why = self.end_why
+        reason = self.end_reason
         if before is not None and now is not None and abs(now - before) > MOVED_S:
-            why = SOONER if now < before else AT_LIMIT
-        return replace(self, job=job, end_why=why)
+            reason = SOONER if now < before else AT_LIMIT
+        return replace(self, job=job, end_reason=reason)
 
     def view(self, others_wait: int, extensions_left: int, extension_s: float) -> LeaseView:
         """As a lease."""

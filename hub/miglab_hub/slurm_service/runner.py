@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.slurm_service.leases import SlurmAct, SlurmLeases
+from miglab_hub.slurm_service.leases import SlurmCommand, SlurmLeases
 from miglab_hub.slurm_service.tickets import SlurmMessages, SlurmTickets
 from miglab_hub.slurm_service.usage_log import UsageLog
 from miglab_pool.http.errors import DeniedError
@@ -51,7 +51,7 @@ class SlurmDoor:
         """Seconds since the epoch."""
         return self._now()
 
-    def close_for_maintenance(self, why: str, by: str) -> None:
+    def close_for_maintenance(self, reason: str, by: str) -> None:
         """Nothing: maintenance is a reservation of Slurm's own."""
 
 
@@ -108,8 +108,8 @@ class SlurmRunner:
             DeniedError: Slurm does not answer.
         """
         answer = decision(self.door)
-        for act in self.door.leases.take_acts():
-            await self._do(act)
+        for command in self.door.leases.take_commands():
+            await self._do(command)
         return answer
 
     async def round(self) -> None:
@@ -136,9 +136,9 @@ class SlurmRunner:
                 log.exception("a round failed")
             await asyncio.sleep(self._settings.reclaim.every_s)
 
-    async def _do(self, act: SlurmAct) -> None:
+    async def _do(self, command: SlurmCommand) -> None:
         site = self._settings.slurm_site
-        words = [*(as_account(site, act.account) if act.account else ()), *act.words]
+        words = [*(as_account(site, command.account) if command.account else ()), *command.words]
         log.info("doing: %s", " ".join(words))
         try:
             await run(words, site.command_timeout_s)

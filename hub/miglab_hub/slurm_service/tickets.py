@@ -8,7 +8,7 @@ from miglab_api.leases import ServerStatus
 from miglab_api.staff import MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketState, TicketView
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.slurm_service.leases import SlurmAct, SlurmLeases
+from miglab_hub.slurm_service.leases import SlurmCommand, SlurmLeases
 from miglab_hub.slurm_service.servers import ServerJobs, jobs_of_server
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.policy import LEAD
@@ -41,7 +41,7 @@ class SlurmTickets:
         waiting = self._jobs(user, server).waiting
         if ticket is None or waiting is None:
             raise Refused("unknown-ticket", "This server waits for nothing.", 404)
-        self._leases.acts.append(SlurmAct(("scancel", str(waiting.id)), waiting.account))
+        self._leases.commands.append(SlurmCommand(("scancel", str(waiting.id)), waiting.account))
         return ticket.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
@@ -125,7 +125,7 @@ class SlurmMessages:
             if job.ends_at is None or job.ends_at - self._now() > lead_s:
                 return []
             at = datetime.fromtimestamp(job.ends_at, ZoneInfo(self._settings.reclaim.timezone))
-            text = f"{at:%H:%M}: {record.end_why}"
+            text = f"{at:%H:%M}: {record.end_reason}"
             return [
                 StaffMessage(id=job.id, at=self._now(), by="Slurm", text=text, until=job.ends_at)
             ]

@@ -2,7 +2,7 @@
 
 from miglab_api.tickets import Purpose, TicketRequest
 from miglab_pool.decisions import quota_checks
-from miglab_pool.decisions.not_yet import when_cut
+from miglab_pool.decisions.not_yet import when_partitioned
 from miglab_pool.decisions.queue import as_waiting, size_of
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model.gpu import GpuOccupancy
@@ -10,7 +10,7 @@ from miglab_pool.model.once import once
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import TicketRow
-from miglab_pool.rules.placement.placement import could_ever_place
+from miglab_pool.rules.placement.placement import could_ever_fit
 from miglab_pool.rules.quotas import Asked
 from miglab_pool.settings import Course
 from miglab_pool.state.view import PoolView
@@ -23,8 +23,8 @@ def judge(view: PoolView, asked: TicketRequest) -> tuple[str, Refused | None]:
     rules = view.settings.courses.get(asked.course)
     if rules is None:
         names = ", ".join(sorted(view.settings.courses)) or "none"
-        why = f"There is no course {asked.course!r} here. Courses: {names}."
-        return asked.shape, Refused("not-in-course", why, 403)
+        reason = f"There is no course {asked.course!r} here. Courses: {names}."
+        return asked.shape, Refused("not-in-course", reason, 403)
     try:
         shape = resolve(asked.shape, view.geometries)
     except ShapeError as error:
@@ -44,8 +44,8 @@ def _judge_shape(
     offered, verb = (rules.borrow, "lend") if lends else (rules.shapes, "offer")
     if not {str(shape), asked.shape} & {*offered, *(in_profiles(view, text) for text in offered)}:
         listed = ", ".join(offered) or "nothing"
-        why = f"{title} does not {verb} {shape}; it {verb}s {listed}."
-        return Refused("shape-not-offered", why, 403)
+        reason = f"{title} does not {verb} {shape}; it {verb}s {listed}."
+        return Refused("shape-not-offered", reason, 403)
     if view.paused:
         return Refused("paused", f"New leases are paused: {view.paused}", 503)
     if not view.geometries:
@@ -56,10 +56,10 @@ def _judge_shape(
 
 def _impossible(view: PoolView, shape: Shape, course: str, title: str) -> Refused:
     none = f"No GPU that {title or course} may use can"
-    when = when_cut(view, shape, course)
+    when = when_partitioned(view, shape, course)
     if when:
-        why = f"{none} hold {shape} now. It can {when}: ask again then, or choose another shape."
-        return Refused("not-yet", why)
+        reason = f"{none} hold {shape} now. It can {when}: ask again then, or choose another shape."
+        return Refused("not-yet", reason)
     return Refused("impossible-shape", f"{none} ever hold {shape}. Choose a smaller shape.", 422)
 
 
@@ -91,7 +91,7 @@ def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     ]
     lent = (one for one in view.occupancies if one.course == course)
     gpus += [one for one in lent if one.gpu not in mine]
-    return could_ever_place(shape.profiles, gpus)
+    return could_ever_fit(shape.profiles, gpus)
 
 
 def why_not_now(

@@ -108,7 +108,7 @@ class _Room(NamedTuple):
     geometry: Geometry
     occupied: int
     has_media: bool
-    place: int
+    mask: int
     course: str
 
 
@@ -118,13 +118,13 @@ def _helps(profiles: tuple[str, ...], room: _Room) -> bool:
     return any(
         profile is not None
         and not (profile.has_media and room.has_media)
-        and _fits(profile, room.occupied, room.place)
+        and _fits(profile, room.occupied, room.mask)
         for profile in names
     )
 
 
-def _fits(profile: Profile, occupied: int, place: int) -> bool:
-    return any(mask & place and not mask & occupied for mask in _masks(profile))
+def _fits(profile: Profile, occupied: int, room: int) -> bool:
+    return any(mask & room and not mask & occupied for mask in _masks(profile))
 
 
 @lru_cache(maxsize=1024)

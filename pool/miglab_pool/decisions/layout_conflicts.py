@@ -81,11 +81,14 @@ def broken(
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
     """When it can come to be that places are missing: a class begins, or a layout's time turns."""
     classes = [schedule_of(row) for row in rows]
-    cuts = [rule for plan in plans for rule in plan.rules]
+    layout_times = [rule for plan in plans for rule in plan.rules]
     found: set[float] = set()
-    for mine, others in (*((one, cuts) for one in classes), *((one, classes) for one in cuts)):
+    for mine, others in (
+        *((one, layout_times) for one in classes),
+        *((one, classes) for one in layout_times),
+    ):
         found |= _turns(mine, others, at)
-    once = [time.ends_at for rule in cuts if not rule.weekdays for time in _soon(rule, at)]
+    once = [time.ends_at for rule in layout_times if not rule.weekdays for time in _soon(rule, at)]
     after = (next_occurrence(rule, over_at) for rule in classes for over_at in once)
     found |= {one.starts_at for one in after if one}
     return sorted({max(at, moment) for moment in found})
@@ -122,6 +125,6 @@ def _room(gpus: Iterable[GpuSnapshot], course: str) -> Room:
     """The GPUs that are a course's own; of no course: nobody's own."""
     own = [gpu for gpu in gpus if gpu.facts.hardware and gpu.course == course]
     sliced = [gpu for gpu in own if not gpu.is_whole]
-    layout_slices = Counter(name for gpu in sliced if gpu.layout for name in gpu.layout.cut)
+    layout_slices = Counter(name for gpu in sliced if gpu.layout for name in gpu.layout.partition)
     free = [gpu.facts.hardware for gpu in sliced if not gpu.layout and gpu.facts.hardware]
     return Room(tuple(free), len(own) - len(sliced), layout_slices)

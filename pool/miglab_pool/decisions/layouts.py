@@ -10,13 +10,13 @@ from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LayoutRow, ReservationRow
 from miglab_pool.rules import layout_plan
-from miglab_pool.rules.layout_plan import CutError
+from miglab_pool.rules.layout_plan import PartitionError
 from miglab_pool.rules.layout_times import Planned, clashes, planned, why_no_time
 from miglab_pool.state.view import PoolView
 
 
 @dataclass(frozen=True)
-class Cuttable:
+class PartitionableGpu:
     """A GPU that a layout may name."""
 
     uuid: str
@@ -25,12 +25,12 @@ class Cuttable:
     geometry: Geometry
 
 
-def cuttable(view: PoolView) -> list[Cuttable]:
+def partitionable(view: PoolView) -> list[PartitionableGpu]:
     """Every GPU that can be cut now, by index."""
     gpus = [
-        Cuttable(one.row.uuid, one.row.idx, one.row.name, one.hardware)
+        PartitionableGpu(one.row.uuid, one.row.idx, one.row.name, one.hardware)
         for one in view.facts.values()
-        if one.is_cut and one.hardware is not None
+        if one.is_partitionable and one.hardware is not None
     ]
     return sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))
 
@@ -41,32 +41,34 @@ def resolved(view: PoolView, asked: Iterable[LayoutSpec]) -> list[LayoutSpec]:
     Raises:
         Refused: ``bad-layout``, with what would go.
     """
-    return [one.model_copy(update={"gpus": _cuts(view, one, view.at)}) for one in asked]
+    return [one.model_copy(update={"gpus": _partitions(view, one, view.at)}) for one in asked]
 
 
-def _cuts(view: PoolView, asked: LayoutSpec, at: float) -> dict[str, tuple[str, ...]]:
+def _partitions(view: PoolView, asked: LayoutSpec, at: float) -> dict[str, tuple[str, ...]]:
     if asked.course and asked.course not in view.settings.courses:
         names = ", ".join(sorted(view.settings.courses)) or "none"
         raise _bad(asked, f"there is no course {asked.course!r} here. Courses: {names}.")
     if not asked.gpus:
         raise _bad(asked, "it names no GPU.")
     for time in asked.when:
-        if why := why_no_time(time, at):
-            raise _bad(asked, why)
+        if reason := why_no_time(time, at):
+            raise _bad(asked, reason)
     return {gpu: _resolved(view, asked, gpu, names) for gpu, names in asked.gpus.items()}
 
 
 def _resolved(view: PoolView, asked: LayoutSpec, gpu: str, names: Iterable[str]) -> tuple[str, ...]:
     one = view.facts.get(gpu)
-    if one is None or one.hardware is None or not one.is_cut:
-        raise _bad(asked, f"GPU {gpu} is not one that can be cut now: {_why_uncut(view, gpu)}.")
+    if one is None or one.hardware is None or not one.is_partitionable:
+        raise _bad(
+            asked, f"GPU {gpu} is not one that can be cut now: {_why_not_partitionable(view, gpu)}."
+        )
     try:
         return layout_plan.resolve(names, one.hardware)
-    except CutError as error:
+    except PartitionError as error:
         raise _bad(asked, f"GPU {one.row.idx} ({one.row.name}): {error}.") from error
 
 
-def _why_uncut(view: PoolView, gpu: str) -> str:
+def _why_not_partitionable(view: PoolView, gpu: str) -> str:
     one = view.facts.get(gpu)
     if one is None:
         return "the lab has no such GPU"
@@ -75,8 +77,8 @@ def _why_uncut(view: PoolView, gpu: str) -> str:
     return "its MIG mode is off" if one.row.mig is False else "it has no MIG"
 
 
-def _bad(asked: LayoutSpec, why: str) -> Refused:
-    return Refused("bad-layout", f"Layout {asked.name}: {why}", 422)
+def _bad(asked: LayoutSpec, reason: str) -> Refused:
+    return Refused("bad-layout", f"Layout {asked.name}: {reason}", 422)
 
 
 def check_together(view: PoolView, rows: Sequence[LayoutRow]) -> None:
@@ -107,7 +109,7 @@ def check_reserved(view: PoolView, row: ReservationRow) -> None:
 
 def in_one_clash(one: Planned, other: Planned, at: float) -> str:
     """Why two layouts do not go together, for people."""
-    gpus = ", ".join(sorted(one.cuts.keys() & other.cuts.keys()))
+    gpus = ", ".join(sorted(one.partitions.keys() & other.partitions.keys()))
     when = layout_conflicts.local(at, one.rules[0].tz) if one.rules else "any time"
     return (
         f"Layouts {one.name} and {other.name} both cut {gpus} at {when}: leave it out of one, or "
@@ -117,8 +119,8 @@ def in_one_clash(one: Planned, other: Planned, at: float) -> str:
 
 def in_words(row: LayoutRow) -> str:
     """What a layout makes of each GPU, for the ledger."""
-    cuts = planned(row).cuts
-    return "; ".join(f"{gpu}: {wording.in_words(names)}" for gpu, names in cuts.items())
+    partitions = planned(row).partitions
+    return "; ".join(f"{gpu}: {wording.in_words(names)}" for gpu, names in partitions.items())
 
 
 # -- removing -----------------------------------------------------------------------------------

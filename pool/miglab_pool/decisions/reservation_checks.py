@@ -48,9 +48,9 @@ def shape_of(view: PoolView, asked: ReservationRequest) -> str:
 
 def check_times(asked: ReservationRequest, at: float) -> None:
     """Its times must make sense."""
-    why = why_not(asked.weekdays, asked.date, asked.from_time, asked.to_time, asked.tz, at)
-    if why:
-        raise _bad_time(why)
+    reason = why_not(asked.weekdays, asked.date, asked.from_time, asked.to_time, asked.tz, at)
+    if reason:
+        raise _bad_time(reason)
     if asked.until is None:
         return
     if not asked.weekdays:
@@ -75,8 +75,8 @@ def check_ahead(row: ReservationRow, at: float) -> None:
         )
 
 
-def _bad_time(why: str) -> Refused:
-    return Refused("bad-time", why, 422)
+def _bad_time(reason: str) -> Refused:
+    return Refused("bad-time", reason, 422)
 
 
 def check_room(view: PoolView, row: ReservationRow) -> None:
@@ -166,13 +166,15 @@ def _room(view: PoolView, course: str) -> Room:
         for uuid, one in view.facts.items()
         if one.hardware is not None and (one.assigned == course or uuid in lent)
     ]
-    cut = tuple(one.hardware for one in gpus if one.hardware and not one.is_whole)
-    return Room(cut, len(gpus) - len(cut))
+    partitionable = tuple(one.hardware for one in gpus if one.hardware and not one.is_whole)
+    return Room(partitionable, len(gpus) - len(partitionable))
 
 
 def _lent(view: PoolView, course: str) -> set[str]:
     """Other courses' own GPUs that layouts give to this one, now or at their times."""
-    named = {gpu for plan in view.plans if course and plan.course == course for gpu in plan.cuts}
+    named = {
+        gpu for plan in view.plans if course and plan.course == course for gpu in plan.partitions
+    }
     return {gpu for gpu in named if gpu in view.facts and view.facts[gpu].assigned}
 
 

@@ -33,7 +33,7 @@ class Preparation:
 def for_slot(view: PoolView, slot: Slot, what: str) -> Preparation | None:
     """The slice on a reserved slot that has emptied, so that nobody waits for it."""
     gpu = view.gpus[slot.gpu]
-    if view.at < gpu.facts.uncut_until or not _may_be_made(gpu, slot):
+    if view.at < gpu.facts.unprepared_until or not _may_be_made(gpu, slot):
         return None
     choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
     return Preparation(tuple(_in_the_way(gpu, slot)), (choice,), what)
@@ -59,7 +59,7 @@ def for_layouts(view: PoolView) -> Iterator[Preparation]:
     for gpu in view.gpus.values():
         if gpu.layout is None or gpu.occupancy is None or not gpu.occupancy.usable:
             continue
-        preparation = _for_layout(gpu) if view.at >= gpu.facts.uncut_until else None
+        preparation = _for_layout(gpu) if view.at >= gpu.facts.unprepared_until else None
         if preparation is not None:
             yield preparation
 

@@ -49,10 +49,10 @@ class WaitReasons:
     @cached_property
     def _why_drained(self) -> str:
         """What to tell everybody while no GPU takes a lease, by acts of staff."""
-        whys = {gpu.draining for gpu in self._view.rows}
-        if not whys or "" in whys:
+        drainings = {gpu.draining for gpu in self._view.rows}
+        if not drainings or "" in drainings:
             return ""
-        said = "; ".join(f"“{why}”" for why in sorted(whys))
+        said = "; ".join(f"“{reason}”" for reason in sorted(drainings))
         return f"No GPU takes new leases for now ({said}); you keep your place."
 
     def _why_reserved(self, row: TicketRow) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from miglab_api.layouts import LayoutDiff, Layouts, LayoutSpec
-from miglab_pool.decisions.layouts import Cuttable, cuttable, resolved
+from miglab_pool.decisions.layouts import PartitionableGpu, partitionable, resolved
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import layouts
 from miglab_pool.views import layout_views
@@ -15,9 +15,9 @@ class PoolLayouts:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def cuttable(self) -> list[Cuttable]:
+    def partitionable(self) -> list[PartitionableGpu]:
         """The GPUs that a layout may name, and how each can be cut."""
-        return cuttable(self._store.current)
+        return partitionable(self._store.current)
 
     def all(self) -> Layouts:
         """What was applied, and how each GPU stands to what is in force on it."""

@@ -1,7 +1,7 @@
 """What staff do to the pool: each method is one transaction, answered with a wire model.
 
-``by`` is how the ledger names who does it; ``why`` is in the ledger too; ``expected`` is what that
-person saw of the thing, and if it stands otherwise by now nothing is done.
+``by`` is how the ledger names who does it; ``reason`` is in the ledger too; ``expected`` is what
+that person saw of the thing, and if it stands otherwise by now nothing is done.
 """
 
 from collections.abc import Collection
@@ -54,81 +54,89 @@ class PoolStaff:
             row = self._store.ledger.find_slice(number) or find_slice(self._store, number)
             return self.gpu(row.gpu)
 
-    def drain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
+    def drain_gpu(self, uuid: str, reason: str, by: str, expected: str | None = None) -> GpuView:
         """No new lease on this GPU; who runs there runs on."""
         with self._store.lock:
-            return self._gpu(staff_gpus.drain_gpu(self._store, uuid, why, by, expected).uuid)
+            return self._gpu(staff_gpus.drain_gpu(self._store, uuid, reason, by, expected).uuid)
 
-    def undrain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
+    def undrain_gpu(self, uuid: str, reason: str, by: str, expected: str | None = None) -> GpuView:
         """The GPU takes leases again."""
         with self._store.lock:
-            return self._gpu(staff_gpus.undrain_gpu(self._store, uuid, why, by, expected).uuid)
+            return self._gpu(staff_gpus.undrain_gpu(self._store, uuid, reason, by, expected).uuid)
 
-    def drain_slice(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
+    def drain_slice(
+        self, number: int, reason: str, by: str, expected: str | None = None
+    ) -> SliceView:
         """No new lease on this slice's place; who runs there runs on."""
         with self._store.lock:
-            row = staff_gpus.drain_slice(self._store, number, why, by, expected)
+            row = staff_gpus.drain_slice(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
     def undrain_slice(
-        self, number: int, why: str, by: str, expected: str | None = None
+        self, number: int, reason: str, by: str, expected: str | None = None
     ) -> SliceView:
         """The slice's place takes leases again."""
         with self._store.lock:
-            row = staff_gpus.undrain_slice(self._store, number, why, by, expected)
+            row = staff_gpus.undrain_slice(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def quarantine(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
+    def quarantine(
+        self, number: int, reason: str, by: str, expected: str | None = None
+    ) -> SliceView:
         """Set a slice aside that nobody holds: it stays as it is until `clear`."""
         with self._store.lock:
-            row = staff_gpus.quarantine(self._store, number, why, by, expected)
+            row = staff_gpus.quarantine(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def clear(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
+    def clear(
+        self, number: int, by: str, reason: str = "", expected: str | None = None
+    ) -> SliceView:
         """Try again to destroy a slice that is set aside."""
         with self._store.lock:
-            row = staff_gpus.clear(self._store, number, why, by, expected)
+            row = staff_gpus.clear(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def adopt(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
+    def adopt(
+        self, number: int, by: str, reason: str = "", expected: str | None = None
+    ) -> SliceView:
         """Take over a foreign slice: it is destroyed, and its place is the pool's."""
         with self._store.lock:
-            row = staff_gpus.adopt(self._store, number, why, by, expected)
+            row = staff_gpus.adopt(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
 
-    def pause(self, why: str, by: str, kind: PauseKind = PauseKind.STAFF) -> None:
+    def pause(self, reason: str, by: str, kind: PauseKind = PauseKind.STAFF) -> None:
         """No new leases until `resume`, also after a restart; what runs, runs on."""
-        self._set_pause(why, by, kind)
+        self._set_pause(reason, by, kind)
 
     def resume(self, by: str) -> None:
         """Grant again."""
         self._set_pause("", by, None)
 
-    def close_for_maintenance(self, why: str, by: str) -> None:
+    def close_for_maintenance(self, reason: str, by: str) -> None:
         """Grant nothing for this reason, empty: grant again; what a person paused stays paused."""
         was, kind = self._store.state.paused, self._store.state.pause_kind
-        if why and not was:
-            self.pause(why, by, PauseKind.MAINTENANCE)
-        elif kind is PauseKind.MAINTENANCE and was != why:
+        if reason and not was:
+            self.pause(reason, by, PauseKind.MAINTENANCE)
+        elif kind is PauseKind.MAINTENANCE and was != reason:
             self.resume(by)
-            if why:  # of two windows that overlap the other one is still open
-                self.pause(why, by, PauseKind.MAINTENANCE)
+            if reason:  # of two windows that overlap the other one is still open
+                self.pause(reason, by, PauseKind.MAINTENANCE)
 
-    def _set_pause(self, why: str, by: str, kind: PauseKind | None) -> None:
+    def _set_pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
         with self._store.write(durable=True) as tx:
             staff_actions.check_pause(
-                self._store.state.paused, why, told_of(self._store, "pool", "")
+                self._store.state.paused, reason, told_of(self._store, "pool", "")
             )
-            tx.pause(why, by, kind)
+            tx.pause(reason, by, kind)
 
     # -- leases and tickets -------------------------------------------------------------------
 
     def reclaim(
-        self, number: int, why: str, by: str, warning_s: float, expected: str | None = None
+        self, number: int, reason: str, by: str, warning_s: float, expected: str | None = None
     ) -> LeaseView:
         """Take a lease back, after a warning of so many seconds; with 0 at once."""
         with self._store.lock:
-            row = staff_leases.reclaim(self._store, number, why, by, warning_s, expected)
+            row = staff_leases.reclaim(self._store, number, reason, by, warning_s, expected)
             return self._lease_view(row)
 
     def release_reclaimed(self) -> list[LeaseView]:
@@ -137,28 +145,28 @@ class PoolStaff:
             return [self._lease_view(row) for row in staff_leases.release_reclaimed(self._store)]
 
     def extend(
-        self, number: int, by_s: float, by: str, why: str = "", expected: str | None = None
+        self, number: int, by_s: float, by: str, reason: str = "", expected: str | None = None
     ) -> LeaseView:
         """Give a lease more time than its holder may take; ends a warning by staff, too."""
         with self._store.lock:
             return self._lease_view(
-                staff_leases.extend(self._store, number, by_s, why, by, expected)
+                staff_leases.extend(self._store, number, by_s, reason, by, expected)
             )
 
     def put_in_front(
-        self, number: int, why: str, by: str, expected: str | None = None
+        self, number: int, reason: str, by: str, expected: str | None = None
     ) -> TicketView:
         """Give a ticket the next slices that fit."""
         with self._store.lock:
-            staff_leases.put_in_front(self._store, number, why, by, expected)
+            staff_leases.put_in_front(self._store, number, reason, by, expected)
             return self._ticket(number)
 
     def put_back(
-        self, number: int, by: str, why: str = "", expected: str | None = None
+        self, number: int, by: str, reason: str = "", expected: str | None = None
     ) -> TicketView:
         """Give a ticket its own place in line again."""
         with self._store.lock:
-            staff_leases.put_back(self._store, number, why, by, expected)
+            staff_leases.put_back(self._store, number, reason, by, expected)
             return self._ticket(number)
 
     def _ticket(self, number: int) -> TicketView:
@@ -176,10 +184,10 @@ class PoolStaff:
         with self._store.lock:
             return _sent(messages.find(self._store, number))
 
-    def end_message(self, number: int, by: str, why: str = "") -> SentMessage:
+    def end_message(self, number: int, by: str, reason: str = "") -> SentMessage:
         """Show a message no longer."""
         with self._store.lock:
-            return _sent(messages.end(self._store, number, by, why))
+            return _sent(messages.end(self._store, number, by, reason))
 
     def messages(self) -> list[SentMessage]:
         """The messages that are shown, the newest first."""

@@ -93,10 +93,10 @@ class Geometry:
         return {profile.profile_id: profile for profile in self.profiles}
 
     @cached_property
-    def places(self) -> dict[str, tuple[tuple[int, "Placed"], ...]]:
+    def placements(self) -> dict[str, tuple[tuple[int, "Placed"], ...]]:
         """Each profile's places on an empty GPU with their `Placed.bits`, highest start first."""
         return {
-            profile.name: tuple((item.bits, item) for item in _places(profile))
+            profile.name: tuple((item.bits, item) for item in _placed(profile))
             for profile in self.profiles
         }
 
@@ -122,7 +122,7 @@ class Placed:
         return self.placement.mask | (MEDIA if self.profile.has_media else 0)
 
 
-def _places(profile: Profile) -> list[Placed]:
+def _placed(profile: Profile) -> list[Placed]:
     placements = sorted(profile.placements, reverse=True)
     return [Placed(profile, placement) for placement in placements]
 

@@ -98,7 +98,7 @@ class Health:
         temperature_c: of the GPU, °C.
         power_w: drawn by the GPU, W.
         lost: the GPU has fallen off the bus or needs a reset.
-        why: what is wrong and what to do; empty when all is well.
+        reason: what is wrong and what to do; empty when all is well.
     """
 
     ok: bool | None
@@ -107,4 +107,4 @@ class Health:
     temperature_c: int | None
     power_w: float | None
     lost: bool
-    why: str
+    reason: str

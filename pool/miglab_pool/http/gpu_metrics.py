@@ -80,9 +80,9 @@ class Gauges:
         gpus = Tally(gpu.state for gpu in snapshot.gpus)
         for name in GPU_STATES:
             self._gpus.labels(name).set(gpus[name])
-        cut = Tally(item.state for gpu in snapshot.gpus for item in gpu.slices)
+        states = Tally(item.state for gpu in snapshot.gpus for item in gpu.slices)
         for state in SliceState:
-            self._slices.labels(state.value).set(cut[state])
+            self._slices.labels(state.value).set(states[state])
         well = [gpu for gpu in snapshot.gpus if gpu.state == "ok"]
         self._all.set(sum(gpu.memory_slices for gpu in well))
         self._free.set(sum(free_of(gpu) for gpu in well))

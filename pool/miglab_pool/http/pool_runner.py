@@ -45,7 +45,7 @@ class Times:
 
     Attributes:
         turn_s: between two turns when nothing else causes one.
-        act_s: between two looks for jobs that become due by time alone.
+        jobs_s: between two looks for jobs that become due by time alone.
         holders_s: between two looks for servers that ended without anybody saying so.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
@@ -58,7 +58,7 @@ class Times:
     """
 
     turn_s: float = 1.0
-    act_s: float = 0.25
+    jobs_s: float = 0.25
     holders_s: float = _POOL.holders_s
     reconcile_s: float = _POOL.reconcile_s
     sample_s: float = 5.0
@@ -175,7 +175,7 @@ class PoolRunner:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reports, question, self._pool)
 
-    async def act(self, kinds: frozenset[JobKind]) -> bool:
+    async def run_jobs(self, kinds: frozenset[JobKind]) -> bool:
         """Do the next job of these kinds, if there is one, on the thread it belongs to.
 
         What is done to a GPU goes on while other GPUs' jobs are begun.
@@ -302,8 +302,8 @@ class PoolRunner:
     async def _job_loop(self, what: str, kinds: frozenset[JobKind]) -> None:
         while not self.notifier.closed:
             seen = self.notifier.version
-            if not await self._guard(what, lambda: self.act(kinds)):
-                await self.notifier.beyond(seen, self._times.act_s)
+            if not await self._guard(what, lambda: self.run_jobs(kinds)):
+                await self.notifier.beyond(seen, self._times.jobs_s)
 
     async def _reconcile(self) -> None:
         findings = await self._on(self._holders, lambda pool: pool.begin_reconcile())

@@ -129,9 +129,9 @@ def _check_free(path: Path) -> None:
         connection.close()
 
 
-def _damaged(path: Path, why: str) -> str:
+def _damaged(path: Path, reason: str) -> str:
     return (
-        f"The ledger {path} cannot be read as a ledger ({why}). Nothing was changed. Stop the "
+        f"The ledger {path} cannot be read as a ledger ({reason}). Nothing was changed. Stop the "
         "students' servers, move the file aside (keep it, with its -wal and -shm), and put a "
         "backup in its place or start with an empty one: what lies on the GPUs then shows as "
         "foreign until an admin adopts it."

@@ -91,12 +91,12 @@ class LedgerMismatch(RuntimeError):
         super().__init__(f"The ledger has no {kind} {key}, which memory has; it is read anew.")
 
 
-def end_process(why: str) -> NoReturn:
+def end_process(reason: str) -> NoReturn:
     """End this process at once: what its memory holds was never decided.  A restart reads it anew.
 
     Nothing is lost by it: what is not in the file was announced to nobody.
     """
-    log.critical("%s The pool service ends; its next start reads the ledger anew.", why)
+    log.critical("%s The pool service ends; its next start reads the ledger anew.", reason)
     logging.shutdown()
     os._exit(EXIT_STATUS)
 
@@ -302,15 +302,15 @@ class Transaction:
         self._begin()
         self._record(row, row.state, by, reason, action, course)
 
-    def pause(self, why: str, by: str, kind: PauseKind | None) -> None:
+    def pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
         """Why nothing is granted from now on; empty, and of no kind: it is granted."""
         self._begin()
-        states = (_granting(self._ledger.state.paused), _granting(why))
-        self._write_down("pool", "", states, by, why, "pause" if why else "resume")
+        states = (_granting(self._ledger.state.paused), _granting(reason))
+        self._write_down("pool", "", states, by, reason, "pause" if reason else "resume")
         self._connection.execute(
-            update(tables.pool_state).values(paused=why, pause_kind=kind or "")
+            update(tables.pool_state).values(paused=reason, pause_kind=kind or "")
         )
-        self._ledger.state.paused, self._ledger.state.pause_kind = why, kind
+        self._ledger.state.paused, self._ledger.state.pause_kind = reason, kind
         self._ledger.state.writes += 1
 
     def add(self, statement: Any, values: Sequence[Any]) -> None:
@@ -403,8 +403,8 @@ class Ledger:
         except BaseException as error:
             if transaction.has_begun:
                 self._roll_back()
-            if (why := self._disk_trouble(error)) is not None:
-                raise why from error
+            if (refusal := self._disk_trouble(error)) is not None:
+                raise refusal from error
             raise
         for call in transaction.afterwards:
             call()

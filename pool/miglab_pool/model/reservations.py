@@ -29,7 +29,7 @@ class MakesWay(NamedTuple):
     """The end of a lease whose class is over, with the reason for its holder."""
 
     at: float
-    why: str
+    reason: str
 
 
 Phase = tuple[ReservationState, Occurrence | None]

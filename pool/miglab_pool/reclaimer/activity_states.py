@@ -116,8 +116,8 @@ def _by_gpu_alone(known: Known | None, reading: Reading, held_s: float, limits: 
     age_s = reading.computed_age_s
     if age_s is not None and age_s <= limits.stale_s:
         return Judged(Activity.ACTIVE, min(age_s, max(0.0, held_s)), age_s)
-    why = "has not reported" if known is None else f"last reported {known.age_s:.0f} s ago"
-    return Judged(Activity.UNKNOWN, unknown=f"its server {why}")
+    reason = "has not reported" if known is None else f"last reported {known.age_s:.0f} s ago"
+    return Judged(Activity.UNKNOWN, unknown=f"its server {reason}")
 
 
 def _work(known: Known, reading: Reading) -> tuple[float, str]:

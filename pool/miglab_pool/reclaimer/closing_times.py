@@ -36,14 +36,14 @@ def ends_of(
     """
     ends = []
     if makes_way is not None:
-        why = f"{makes_way.why} {KEPT}"
-        ends.append(HardEnd(makes_way.at, WarningKind.CLASS_END, why))
+        reason = f"{makes_way.reason} {KEPT}"
+        ends.append(HardEnd(makes_way.at, WarningKind.CLASS_END, reason))
     if ends_at is not None:
         ends.append(HardEnd(ends_at, WarningKind.TIME, time_is_up))
     for rule in closings.classes.get(course, ()):
         if (found := next_occurrence(rule, held_since)) is not None:
-            why = f"The class ends at {_wall(found.ends_at, rule.tz)}. {KEPT}"
-            ends.append(HardEnd(found.ends_at, WarningKind.CLASS_END, why))
+            reason = f"The class ends at {_wall(found.ends_at, rule.tz)}. {KEPT}"
+            ends.append(HardEnd(found.ends_at, WarningKind.CLASS_END, reason))
     for rule in closings.maintenance:
         if (found := next_occurrence(rule, held_since)) is not None:
             ends.append(

@@ -51,5 +51,5 @@ class LeaseKeeper(Protocol):
     def samples(self) -> int:
         """How often the slices were read."""
 
-    def close_for_maintenance(self, why: str, by: str) -> Any:
+    def close_for_maintenance(self, reason: str, by: str) -> Any:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""

@@ -118,8 +118,8 @@ class Reclaimer:
         for case in cases.values():
             try:
                 self._look(pool, case)
-            except Refused as why:  # it changed meanwhile; the others are looked at all the same
-                log.info("lease %s was left as it is: %s", case.lease.id, why)
+            except Refused as reason:  # it changed meanwhile; the others are looked at all the same
+                log.info("lease %s was left as it is: %s", case.lease.id, reason)
         if spent := self._tally.due():
             pool.leases.note_activity(spent)
 
@@ -195,7 +195,7 @@ class Reclaimer:
             lease.ends_at,
             rules.closings,
             case.makes_way,
-            case.end_why or TIME_IS_UP,
+            case.end_reason or TIME_IS_UP,
         )
         return decide(
             self._board.known(lease.id),
@@ -222,13 +222,13 @@ class Reclaimer:
         if watch.warned_for is None:
             left_s = max(warning.reclaim_at - now, self.rules.limits.warning_s)
             watch.warned_for = self._clock() + left_s
-            why = "the pool was restarted: the warning begins anew"
+            reason = "the pool was restarted: the warning begins anew"
         else:
             left_s = watch.warned_for - self._clock()
-            why = "the clock was set: the time left stays the same"
+            reason = "the clock was set: the time left stays the same"
         if abs(warning.reclaim_at - (now + left_s)) <= JUMP_S:
             return case
-        return replace(case, lease=pool.leases.put_off(case.lease.id, now + left_s, why))
+        return replace(case, lease=pool.leases.put_off(case.lease.id, now + left_s, reason))
 
     def _act(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         lease = case.lease

@@ -71,8 +71,8 @@ def told(step: Step | None, now: float) -> str:
     """Who did what last, as a clause; empty if nobody did anything."""
     if step is None:
         return ""
-    why = f" (“{step.reason}”)" if step.reason else ""
-    return f"{called(step.by)} {did(step.action, step.to_state)} {ago(now - step.at)}{why}"
+    reason = f" (“{step.reason}”)" if step.reason else ""
+    return f"{called(step.by)} {did(step.action, step.to_state)} {ago(now - step.at)}{reason}"
 
 
 def did(action: str, to_state: str) -> str:

@@ -24,7 +24,7 @@ _PART = re.compile(r"(?:(\d{1,3}) ?[x×] ?)?([0-9]+g(?:\.[0-9]+gb(?:[+-][a-z.]+)
 _BETWEEN = re.compile(r"\s*(?:,|\+(?=\s*\d))\s*")  # the + of "1g.5gb+me" is part of a name
 
 
-class CutError(ValueError):
+class PartitionError(ValueError):
     """A cut that cannot be read, or that a GPU cannot have; says what would fit."""
 
 
@@ -41,13 +41,15 @@ def parse(text: str) -> tuple[str, ...]:
     for part in _BETWEEN.split(text.strip().lower()):
         match = _PART.fullmatch(part)
         if match is None:
-            raise CutError(f"{_brief(part)} is no profile: write {FORMS}.")
+            raise PartitionError(f"{_brief(part)} is no profile: write {FORMS}.")
         count = int(match[1] or 1)
         if not 1 <= count <= MOST_SLICES:
-            raise CutError(f"{_brief(part)} asks for {count} slices; 1 to {MOST_SLICES} can be.")
+            raise PartitionError(
+                f"{_brief(part)} asks for {count} slices; 1 to {MOST_SLICES} can be."
+            )
         names += [match[2]] * count
     if len(names) > MOST_SLICES:
-        raise CutError(f"{_brief(text)} asks for more than {MOST_SLICES} slices of one GPU.")
+        raise PartitionError(f"{_brief(text)} asks for more than {MOST_SLICES} slices of one GPU.")
     return tuple(names)
 
 
@@ -64,7 +66,7 @@ def resolve(names: Iterable[str], geometry: Geometry) -> tuple[str, ...]:
     """
     found = [_profile(name, geometry).name for name in names]
     if not is_possible(found, geometry):
-        raise CutError(_what_fits(found, geometry))
+        raise PartitionError(_what_fits(found, geometry))
     return tuple(sorted(found))
 
 
@@ -74,7 +76,7 @@ def _profile(name: str, geometry: Geometry) -> Profile:
     size = int(name.partition("g")[0]) if "." not in name else None
     plain = [p for p in geometry.profiles if p.compute_slices == size and not p.has_media]
     if not plain:
-        raise CutError(f"it has no {name}; it can be cut into {_names(geometry)}")
+        raise PartitionError(f"it has no {name}; it can be cut into {_names(geometry)}")
     return min(plain, key=lambda profile: (profile.size, profile.memory_mib))
 
 

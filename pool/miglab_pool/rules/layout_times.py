@@ -29,7 +29,7 @@ from miglab_pool.model.schedule import (
 )
 
 YEAR_S = 366 * DAY_S
-_CUTS: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(dict[str, tuple[str, ...]])
+_PARTITIONS: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(dict[str, tuple[str, ...]])
 _TIMES: TypeAdapter[tuple[LayoutTime, ...]] = TypeAdapter(tuple[LayoutTime, ...])
 
 
@@ -40,14 +40,14 @@ class Planned:
     Attributes:
         number: grows with each that is applied.
         course: whose slices they are while it is in force; empty: everybody's.
-        cuts: the profiles of each GPU, by its UUID.
+        partitions: the profiles of each GPU, by its UUID.
         rules: its times; none: always.
     """
 
     number: int
     name: str
     course: str
-    cuts: Mapping[str, tuple[str, ...]]
+    partitions: Mapping[str, tuple[str, ...]]
     rules: tuple[Schedule, ...] = ()
 
 
@@ -70,16 +70,16 @@ class InForce:
     number: int
     name: str
     course: str
-    cut: tuple[str, ...]
+    partition: tuple[str, ...]
     until: float | None = None
 
 
 # -- the row ------------------------------------------------------------------------------------
 
 
-def cuts_text(cuts: Mapping[str, Iterable[str]]) -> str:
+def partitions_text(partitions: Mapping[str, Iterable[str]]) -> str:
     """The cuts as the ledger keeps them."""
-    return _CUTS.dump_json({gpu: tuple(names) for gpu, names in cuts.items()}).decode()
+    return _PARTITIONS.dump_json({gpu: tuple(names) for gpu, names in partitions.items()}).decode()
 
 
 def times_text(times: Sequence[LayoutTime]) -> str:
@@ -97,7 +97,7 @@ def times_of(text: str) -> tuple[LayoutTime, ...]:
 def planned(row: LayoutRow) -> Planned:
     """The row's layout."""
     rules = tuple(map(schedule_of, times_of(row.times)))
-    return Planned(row.id, row.name, row.course, _CUTS.validate_json(row.partitions), rules)
+    return Planned(row.id, row.name, row.course, _PARTITIONS.validate_json(row.partitions), rules)
 
 
 def schedule_of(time: LayoutTime) -> Schedule:
@@ -108,10 +108,10 @@ def schedule_of(time: LayoutTime) -> Schedule:
 
 def why_no_time(time: LayoutTime, at: float) -> str:
     """What is wrong with a time, in words; empty: it makes sense, and has not ended."""
-    why = why_not(time.weekdays, time.date, time.from_time, time.to_time, time.tz, at)
-    if not why and next_occurrence(schedule_of(time), at) is None:
+    reason = why_not(time.weekdays, time.date, time.from_time, time.to_time, time.tz, at)
+    if not reason and next_occurrence(schedule_of(time), at) is None:
         return f"{time.date} {time.from_time}-{time.to_time} is over. Choose a time ahead."
-    return why
+    return reason
 
 
 # -- what is in force ---------------------------------------------------------------------------
@@ -134,16 +134,18 @@ def in_force(plans: Iterable[Planned], at: float, lead_s: float) -> dict[str, In
     found = [(phase(plan, at, lead_s), plan) for plan in plans]
     found.sort(key=lambda one: (one[0].rank, one[1].number))
     return {
-        gpu: InForce(plan.number, plan.name, plan.course, cut, time.ends_at if time else None)
+        gpu: InForce(plan.number, plan.name, plan.course, partition, time.ends_at if time else None)
         for (rank, time), plan in found
         if rank
-        for gpu, cut in plan.cuts.items()
+        for gpu, partition in plan.partitions.items()
     }
 
 
 def overlap(one: Planned, other: Planned, at: float) -> Occurrence | None:
     """The first time within a year at which both claim a GPU with equal right; None if never."""
-    if not one.cuts.keys() & other.cuts.keys() or bool(one.rules) is not bool(other.rules):
+    if not one.partitions.keys() & other.partitions.keys() or bool(one.rules) is not bool(
+        other.rules
+    ):
         return None
     if not one.rules:
         return Occurrence(at, at)
@@ -182,7 +184,7 @@ def hidden(plans: Sequence[Planned]) -> list[Planned]:
         plan
         for plan in always
         if all(
-            any(gpu in other.cuts for other in always if other.number > plan.number)
-            for gpu in plan.cuts
+            any(gpu in other.partitions for other in always if other.number > plan.number)
+            for gpu in plan.partitions
         )
     ]

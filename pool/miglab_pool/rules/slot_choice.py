@@ -105,7 +105,7 @@ class _Board:
         for index, candidate in enumerate(self._candidates):
             gpu = candidate.occupancy
             if gpu.usable:
-                for bits, placed in gpu.geometry.places.get(name, ()):
+                for bits, placed in gpu.geometry.placements.get(name, ()):
                     yield _Choice(index, bits, placed)
 
 

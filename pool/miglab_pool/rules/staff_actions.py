@@ -12,7 +12,7 @@ from miglab_pool.rules.audit_wording import called
 
 DRAINING = "draining"
 NEXT = "next"
-Place = TypeVar("Place", GpuRow, SliceRow)
+Drainable = TypeVar("Drainable", GpuRow, SliceRow)
 
 DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
@@ -58,15 +58,15 @@ def changed(row: Row, expected: str | None, told: str) -> Refused:
 # -- all of it ------------------------------------------------------------------------------------
 
 
-def check_pause(was: str, why: str, told: str) -> None:
+def check_pause(was: str, reason: str, told: str) -> None:
     """Refuse to pause what is paused, and to resume what is not: nobody's reason is written over.
 
     Args:
         was: why nothing is granted; empty while it is.
-        why: why nothing is to be granted; empty to grant again.
+        reason: why nothing is to be granted; empty to grant again.
         told: who did what last.
     """
-    if bool(was) == bool(why):
+    if bool(was) == bool(reason):
         how = f"is paused already: {told or was}" if was else "grants leases already"
         since = f": {told}" if told and not was else ""
         raise Refused("already-done", f"The pool {how}{since}. Nothing was done.")
@@ -75,12 +75,12 @@ def check_pause(was: str, why: str, told: str) -> None:
 # -- places ---------------------------------------------------------------------------------------
 
 
-def drained(row: Place, why: str, told: str) -> Place:
+def drained(row: Drainable, reason: str, told: str) -> Drainable:
     """Nobody new gets it; who is on it runs on.
 
     Args:
         row: a GPU or a slice.
-        why: in the words of whoever drains it.
+        reason: in the words of whoever drains it.
         told: who did what to it last.
     """
     if row.draining:
@@ -90,17 +90,17 @@ def drained(row: Place, why: str, told: str) -> Place:
             raise Refused("whole-gpu", f"{label(row)} is a whole GPU: drain the GPU instead.")
         if row.state not in DRAINABLE:
             raise _done_already(row, f"is {row.state}: nobody gets it anyway")
-    return replace(row, draining=why)
+    return replace(row, draining=reason)
 
 
-def undrained(row: Place, told: str) -> Place:
+def undrained(row: Drainable, told: str) -> Drainable:
     """Whoever is next may have it again."""
     if not row.draining:
         raise _done_already(row, f"is not drained{f' any more: {told}' if told else ''}")
     return replace(row, draining="")
 
 
-def quarantine(row: SliceRow, why: str, told: str) -> SliceRow:
+def quarantine(row: SliceRow, reason: str, told: str) -> SliceRow:
     """A slice that nobody holds is set aside, as it is, until a person has it tried again."""
     if row.state == SliceState.QUARANTINED:
         raise _done_already(row, f"is set aside already: {told or row.reason}")
@@ -117,7 +117,7 @@ def quarantine(row: SliceRow, why: str, told: str) -> SliceRow:
             "still-held",
             f"{label(row)} is {row.state}: the driver is at work on it. Try again in a moment.",
         )
-    return replace(row, state=SliceState.QUARANTINED, reason=why)
+    return replace(row, state=SliceState.QUARANTINED, reason=reason)
 
 
 def check_is(row: SliceRow, state: SliceState, reason: str) -> None:
@@ -133,7 +133,7 @@ def _done_already(row: Row, how: str) -> Refused:
 # -- leases ---------------------------------------------------------------------------------------
 
 
-def reclaimed(row: LeaseRow, by: str, why: str, warning_s: float, at: float) -> LeaseRow | None:
+def reclaimed(row: LeaseRow, by: str, reason: str, warning_s: float, at: float) -> LeaseRow | None:
     """The lease, warned by staff; None if it is to be released now.
 
     Whoever holds it can do nothing against it but save; only staff can let them keep it.  A warning
@@ -156,14 +156,14 @@ def reclaimed(row: LeaseRow, by: str, why: str, warning_s: float, at: float) -> 
         warned_at=at,
         reclaim_at=until,
         warn_kind=WarningKind.STAFF.value,
-        warn_reason=asked_back(by, why),
+        warn_reason=asked_back(by, reason),
         warn_by=by,
     )
 
 
-def asked_back(by: str, why: str) -> str:
+def asked_back(by: str, reason: str) -> str:
     """What the holder reads."""
-    return f"{called(by)} takes this slice back: “{why}”. Your files are kept."
+    return f"{called(by)} takes this slice back: “{reason}”. Your files are kept."
 
 
 def is_due(row: LeaseRow, at: float) -> bool:

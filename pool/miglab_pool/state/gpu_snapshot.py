@@ -41,7 +41,7 @@ class GpuFacts:
         usage: what was read of its slices last, by slice.
         whole_usage: what was read last of the GPU itself.
         rests_until: nothing is granted on it before then, as what was granted could not be made.
-        uncut_until: nothing is made for nobody before then, for the same reason.
+        unprepared_until: nothing is made for nobody before then, for the same reason.
         settings: the site's.
     """
 
@@ -52,7 +52,7 @@ class GpuFacts:
     usage: Mapping[int, Usage]
     whole_usage: Usage | None
     rests_until: float
-    uncut_until: float
+    unprepared_until: float
     settings: PoolSettings
 
     @property
@@ -61,7 +61,7 @@ class GpuFacts:
         return self.info.geometry if self.info else None
 
     @property
-    def is_cut(self) -> bool:
+    def is_partitionable(self) -> bool:
         """Whether it is cut on demand."""
         return self.row.mig is True and self.info is not None
 
@@ -95,10 +95,10 @@ class GpuFacts:
 
     def can_be(self, layout: InForce | None) -> InForce | None:
         """A layout if the GPU can (still) be cut so; else None."""
-        if layout is None or self.hardware is None or not self.is_cut:
+        if layout is None or self.hardware is None or not self.is_partitionable:
             return None
-        has_all = all(name in self.hardware.by_name for name in layout.cut)
-        return layout if has_all and is_possible(layout.cut, self.hardware) else None
+        has_all = all(name in self.hardware.by_name for name in layout.partition)
+        return layout if has_all and is_possible(layout.partition, self.hardware) else None
 
     def now(self, layout: InForce | None, at: float) -> "GpuSnapshot":
         """The GPU at the moment that these facts are of."""
@@ -161,9 +161,9 @@ class GpuSnapshot:
         return self.facts.is_whole
 
     @property
-    def is_cut(self) -> bool:
+    def is_partitionable(self) -> bool:
         """Whether it is cut on demand."""
-        return self.facts.is_cut
+        return self.facts.is_partitionable
 
     @cached_property
     def course(self) -> str:
@@ -174,9 +174,9 @@ class GpuSnapshot:
     def geometry(self) -> Geometry | None:
         """How it may be cut: anyhow, or as the layout says; None: not at all."""
         hardware = self.facts.hardware
-        if hardware is None or not self.is_cut or self.layout is None:
-            return hardware if self.is_cut else None
-        return only(hardware, arrange(hardware, self.layout.cut, self.present))
+        if hardware is None or not self.is_partitionable or self.layout is None:
+            return hardware if self.is_partitionable else None
+        return only(hardware, arrange(hardware, self.layout.partition, self.present))
 
     @property
     def is_open(self) -> bool:
@@ -209,14 +209,14 @@ class GpuSnapshot:
         return SOON if lease is None else frees_at(self.facts.settings, lease)
 
     @once
-    def change(self, cut: tuple[str, ...] | None = None) -> Change:
-        """What is to be done to it; without ``cut`` for the layout in force."""
+    def change(self, partition: tuple[str, ...] | None = None) -> Change:
+        """What is to be done to it; without ``partition`` for the layout in force."""
         hardware = self.facts.hardware
         assert hardware is not None
-        if cut is None:
+        if partition is None:
             assert self.layout is not None
-            cut = self.layout.cut
-        return change(hardware, cut, self.facts.present)
+            partition = self.layout.partition
+        return change(hardware, partition, self.facts.present)
 
 
 def is_whole(row: GpuRow, info: GpuInfo | None) -> bool:

@@ -70,7 +70,7 @@ class Store:
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
-        self.cut_backoff = Backoff(
+        self.creation_backoff = Backoff(
             settings.tuning.retry_s, settings.tuning.retry_max_s
         )  # of what nobody asked
         self.grant_backoff = Backoff(
@@ -96,7 +96,7 @@ class Store:
             step_s: by how much the clock was set.
         """
         self.started_at = self.now()
-        self.cut_backoff.move(step_s)
+        self.creation_backoff.move(step_s)
         self.grant_backoff.move(step_s)
         self.changed(self.state.gpus)
 
@@ -208,7 +208,7 @@ class Store:
             usage={row.id: self.usage[row.id] for row in slices if row.id in self.usage},
             whole_usage=self.gpu_usage.get(gpu),
             rests_until=self.grant_backoff.until(gpu) or NEVER,
-            uncut_until=self.cut_backoff.until(gpu) or NEVER,
+            unprepared_until=self.creation_backoff.until(gpu) or NEVER,
             settings=self.settings,
         )
 
@@ -256,9 +256,9 @@ class Store:
         self.changed([gpu])
 
     def mark_gpu(
-        self, tx: Transaction, gpu: str, state: str, why: str = "", by: str = "pool"
+        self, tx: Transaction, gpu: str, state: str, reason: str = "", by: str = "pool"
     ) -> None:
         """Note how a GPU is; what is so already costs nothing."""
         row = self.state.gpus.get(gpu)
-        if row is not None and (row.state, row.reason) != (state, why):
-            tx.put(replace(row, state=state, reason=why), by, why)
+        if row is not None and (row.state, row.reason) != (state, reason):
+            tx.put(replace(row, state=state, reason=reason), by, reason)

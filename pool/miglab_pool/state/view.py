@@ -74,8 +74,8 @@ class PoolView:
     @cached_property
     def gpus(self) -> dict[str, GpuSnapshot]:
         """Every GPU under the layout in force, by UUID."""
-        laid = self.layouts_in_force
-        return {uuid: one.now(laid.get(uuid), self.at) for uuid, one in self.facts.items()}
+        in_force = self.layouts_in_force
+        return {uuid: one.now(in_force.get(uuid), self.at) for uuid, one in self.facts.items()}
 
     @cached_property
     def occupancies(self) -> list[GpuOccupancy]:
@@ -152,5 +152,5 @@ def gpus_at(
         plans: the layouts that there are; None: the pool's.
     """
     of_pool = view.plans if plans is None else plans
-    laid = layout_times.in_force(of_pool, moment, view.settings.pool.reserve_lead_s)
-    return {uuid: one.then(laid.get(uuid), there) for uuid, one in view.facts.items()}
+    in_force = layout_times.in_force(of_pool, moment, view.settings.pool.reserve_lead_s)
+    return {uuid: one.then(in_force.get(uuid), there) for uuid, one in view.facts.items()}

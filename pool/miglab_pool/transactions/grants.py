@@ -26,7 +26,7 @@ def grant_all(store: Store, tx: Transaction) -> None:
     _prepare_reserved_slots(store, tx)
 
 
-def cut_for_layouts(store: Store, tx: Transaction) -> None:
+def prepare_for_layouts(store: Store, tx: Transaction) -> None:
     """Make the slices that the layouts in force ask for."""
     for one in slices_to_prepare.for_layouts(store.view(tx.at)):
         _prepare(store, tx, one)

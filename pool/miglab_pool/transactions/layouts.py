@@ -16,8 +16,8 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LayoutRow
 from miglab_pool.rules.layout_times import (
     Planned,
-    cuts_text,
     hidden,
+    partitions_text,
     phase,
     planned,
     times_text,
@@ -65,23 +65,26 @@ def apply(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") 
     """
     with store.write(durable=True) as tx:
         rows = [_row(store, tx, one, by, reason) for one in asked]
-        why = None
+        refusal = None
         try:
-            cuts = [cuts_text(one.gpus) for one in resolved(store.view(tx.at), asked)]
-            rows = [replace(row, partitions=cut) for row, cut in zip(rows, cuts, strict=True)]
+            partitions = [partitions_text(one.gpus) for one in resolved(store.view(tx.at), asked)]
+            rows = [
+                replace(row, partitions=partition)
+                for row, partition in zip(rows, partitions, strict=True)
+            ]
             check_together(store.view(tx.at), rows)
         except Refused as error:
-            why = error
-            rows = [replace(r, state=LayoutState.REFUSED, message=why.message) for r in rows]
+            refusal = error
+            rows = [replace(r, state=LayoutState.REFUSED, message=refusal.message) for r in rows]
         else:
             _replace(store, tx, rows, by)
         for row in rows:
             tx.put(row, by, row.message or in_words(row), action="cut")
-        if why is None:
+        if refusal is None:
             _retire(store, tx, by)
             note_phases(store, tx)
-    if why is not None:
-        raise why
+    if refusal is not None:
+        raise refusal
     return [store.state.layouts.get(row.id, row) for row in rows]
 
 
@@ -90,7 +93,7 @@ def _row(store: Store, tx: Transaction, asked: LayoutSpec, by: str, reason: str)
         id=store.ledger.new_id("layout"),
         name=asked.name,
         course=asked.course,
-        partitions=cuts_text(asked.gpus),
+        partitions=partitions_text(asked.gpus),
         times=times_text(asked.when),
         made_by=by,
         made_at=tx.at,
@@ -108,12 +111,12 @@ def _replace(store: Store, tx: Transaction, rows: Sequence[LayoutRow], by: str) 
 def _retire(store: Store, tx: Transaction, by: str) -> None:
     """End what nothing is left of: without times, and a later one on each of its GPUs."""
     for plan in hidden(store.view(tx.at).plans):
-        why = "a later layout holds on each of its GPUs"
-        _end(tx, store.state.layouts[plan.number], LayoutState.REPLACED, by, why)
+        reason = "a later layout holds on each of its GPUs"
+        _end(tx, store.state.layouts[plan.number], LayoutState.REPLACED, by, reason)
 
 
-def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, why: str) -> None:
-    tx.put(replace(row, state=state, message=why), by, why, action="cut")
+def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, reason: str) -> None:
+    tx.put(replace(row, state=state, message=reason), by, reason, action="cut")
 
 
 def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
@@ -122,7 +125,7 @@ def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
     Raises:
         Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
     """
-    why = None
+    refusal = None
     with store.write(durable=True) as tx:
         view = store.view(tx.at)
         row = find(view, name)
@@ -130,11 +133,11 @@ def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
             after = [one for one in view.plans if one.number != row.id]
             layout_conflicts.check(view, view.plans, after)
         except Refused as error:
-            why = error
+            refusal = error
             tx.record(row, by, f"not removed: {error.message}", "refused")
         else:
             _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
             note_phases(store, tx)
-    if why is not None:
-        raise why
+    if refusal is not None:
+        raise refusal
     return replace(row, state=LayoutState.REMOVED)

@@ -35,15 +35,15 @@ def attach(store: Store, number: int, generation: int, holder: str, ledger: str 
     """The fence: bind the lease to the one holder that may use its slices."""
     with store.write(durable=True) as tx:
         lease = find(store, number)
-        why = _why_not_attach(store, lease, Fence(generation=generation, ledger=ledger), holder)
-        if why is None and lease.holder == holder:
+        refusal = _why_not_attach(store, lease, Fence(generation=generation, ledger=ledger), holder)
+        if refusal is None and lease.holder == holder:
             return lease
-        if why is None:
+        if refusal is None:
             lease = _attached(store, tx, lease, holder)
         else:
-            tx.record(lease, "spawner", f"attach of {holder} refused: {why}")
-    if why is not None:
-        raise why
+            tx.record(lease, "spawner", f"attach of {holder} refused: {refusal}")
+    if refusal is not None:
+        raise refusal
     return lease
 
 
@@ -67,9 +67,9 @@ def _why_not_attach(store: Store, lease: LeaseRow, fence: Fence, holder: str) ->
         check_holder(holder)
     except BadHolder as error:
         return Refused("bad-holder", str(error), 422)
-    why = _why_stale(store, lease, fence, holder)
-    if why:
-        return _stale(lease, why)
+    reason = _why_stale(store, lease, fence, holder)
+    if reason:
+        return _stale(lease, reason)
     others = (other for other in store.state.leases.values() if other.id != lease.id)
     other = next((one for one in others if one.holder == holder), None)
     if other is not None:
@@ -88,9 +88,9 @@ def _why_other(store: Store, lease: LeaseRow, fence: Fence) -> str:
 
 def _why_stale(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> str:
     """Why the lease is not this holder's to attach; empty if it is."""
-    why = _why_other(store, lease, fence)
-    if why:
-        return why
+    reason = _why_other(store, lease, fence)
+    if reason:
+        return reason
     if lease.holder:
         is_again = lease.is_live and lease.state != LeaseState.RELEASING
         return "" if is_again and lease.holder == holder else "it has or had a holder"
@@ -100,10 +100,10 @@ def _why_stale(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> str:
     return "" if is_ready else "its slices are not ready"
 
 
-def _stale(lease: LeaseRow, why: str) -> Refused:
+def _stale(lease: LeaseRow, reason: str) -> Refused:
     return Refused(
         "stale-lease",
-        f"Lease {lease.id} cannot be attached: {why}. Start the server again for a new one.",
+        f"Lease {lease.id} cannot be attached: {reason}. Start the server again for a new one.",
     )
 
 
@@ -121,11 +121,11 @@ def running(store: Store, number: int, fence: Fence | None = None) -> LeaseRow:
 
 
 def _check_fence(store: Store, lease: LeaseRow, fence: Fence | None) -> None:
-    why = _why_other(store, lease, fence) if fence is not None else ""
-    if why:
+    reason = _why_other(store, lease, fence) if fence is not None else ""
+    if reason:
         raise Refused(
             "stale-lease",
-            f"Lease {lease.id} is another than the one meant: {why}. Nothing was changed.",
+            f"Lease {lease.id} is another than the one meant: {reason}. Nothing was changed.",
         )
 
 
@@ -151,11 +151,11 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state}; there is no more to it.")
     if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
-        why = f"That does not put this end off: {lease.warn_reason} Save your work in time."
-        raise Refused("no-extension", why)
+        reason = f"That does not put this end off: {lease.warn_reason} Save your work in time."
+        raise Refused("no-extension", reason)
     if lease.is_borrow:
-        why = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
-        raise Refused("no-extension", why)
+        reason = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
+        raise Refused("no-extension", reason)
     if lease.ends_at is None:
         raise Refused("no-extension", "This lease has no end: there is nothing to extend.")
     if lease.extensions >= settings.pool.extensions:

@@ -55,11 +55,11 @@ def find(store: Store, number: int) -> MessageRow:
     return row
 
 
-def end(store: Store, number: int, by: str, why: str) -> MessageRow:
+def end(store: Store, number: int, by: str, reason: str) -> MessageRow:
     """Show it no longer."""
     with store.write(durable=True) as tx:
         row = replace(find(store, number), state=OVER)
-        tx.put(row, by, why, "end")
+        tx.put(row, by, reason, "end")
     return row
 
 

@@ -31,13 +31,13 @@ def request(store: Store, asked: TicketRequest) -> TicketRow:
         Refused: with the reason, which is in the ledger too; the server's ticket is as it was.
     """
     with store.lock:
-        ticket, why = _at_once(store, asked) if asked.only_if_free else _in_line(store, asked)
-    if why is not None:
-        raise why
+        ticket, refusal = _at_once(store, asked) if asked.only_if_free else _enqueue(store, asked)
+    if refusal is not None:
+        raise refusal
     return ticket
 
 
-def _in_line(store: Store, asked: TicketRequest) -> Answer:
+def _enqueue(store: Store, asked: TicketRequest) -> Answer:
     with store.write() as tx:
         return _asked(store, tx, asked)
 
@@ -46,17 +46,17 @@ def _at_once(store: Store, asked: TicketRequest) -> Answer:
     """Asked for, and granted by the rule for all, in one step; else everything stays as it was."""
     try:
         with store.write(durable=True) as tx:
-            ticket, why = _asked(store, tx, asked)
-            if why is None:
+            ticket, refusal = _asked(store, tx, asked)
+            if refusal is None:
                 grants.grant_all(store, tx)
                 ticket = store.state.tickets[ticket.id]
             if ticket.is_queued:
                 raise _NotFreeError
-            return ticket, why
+            return ticket, refusal
     except _NotFreeError:
         with store.write() as tx:
-            why = _not_free(ticket.shape, tickets.of_server(store, asked.user, asked.server))
-            return _new(store, tx, asked, ticket.shape, why), why
+            refusal = _not_free(ticket.shape, tickets.of_server(store, asked.user, asked.server))
+            return _new(store, tx, asked, ticket.shape, refusal), refusal
 
 
 def _not_free(shape: str, kept: TicketRow | None) -> Refused:
@@ -68,15 +68,15 @@ def _not_free(shape: str, kept: TicketRow | None) -> Refused:
 
 def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
     view = store.view(tx.at)
-    shape, why = admission.judge(view, asked)
+    shape, refusal = admission.judge(view, asked)
     ticket = tickets.of_server(store, asked.user, asked.server)
-    may_stay = why is None or why.reason in NO_NEW_ONES
+    may_stay = refusal is None or refusal.reason in NO_NEW_ONES
     if may_stay and ticket is not None and _is_same(ticket, asked, shape):
         return store.state.attend(ticket, tx.at), None
-    why = why or admission.why_not_now(view, asked, shape, ticket)
-    if why is None and ticket is not None:
+    refusal = refusal or admission.why_not_now(view, asked, shape, ticket)
+    if refusal is None and ticket is not None:
         _replace(store, tx, ticket)
-    return _new(store, tx, asked, shape, why), why
+    return _new(store, tx, asked, shape, refusal), refusal
 
 
 def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
@@ -90,7 +90,7 @@ def _replace(store: Store, tx: Transaction, ticket: TicketRow) -> None:
 
 
 def _new(
-    store: Store, tx: Transaction, asked: TicketRequest, shape: str, why: Refused | None
+    store: Store, tx: Transaction, asked: TicketRequest, shape: str, refusal: Refused | None
 ) -> TicketRow:
     ticket = TicketRow(
         id=store.ledger.new_id("ticket"),
@@ -99,11 +99,11 @@ def _new(
         course=asked.course,
         shape=shape,
         asked=asked.shape,
-        state=TicketState.WAITING if why is None else TicketState.REFUSED,
+        state=TicketState.WAITING if refusal is None else TicketState.REFUSED,
         created_at=tx.at,
         attended_at=tx.at,
-        reason="" if why is None else why.reason,
-        message="" if why is None else why.message,
+        reason="" if refusal is None else refusal.reason,
+        message="" if refusal is None else refusal.message,
         purpose=asked.purpose.value,
     )
     tx.put(ticket, asked.user, ticket.message)

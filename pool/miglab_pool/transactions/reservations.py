@@ -41,14 +41,14 @@ def make(
     """
     with store.write(durable=True) as tx:
         row = _row(store.ledger.new_id("reservation"), tx.at, asked, by)
-        row, why = _judged(store.view(tx.at), row, asked)
-        if why is not None:
+        row, refusal = _judged(store.view(tx.at), row, asked)
+        if refusal is not None:
             row = replace(
-                row, state=ReservationState.REFUSED, reason=why.reason, message=why.message
+                row, state=ReservationState.REFUSED, reason=refusal.reason, message=refusal.message
             )
         tx.put(row, by, row.message or in_words(row))
-    if why is not None:
-        raise why
+    if refusal is not None:
+        raise refusal
     return row
 
 
@@ -67,14 +67,14 @@ def change(
         if before.state not in LIVE_RESERVATIONS:
             raise Refused("reservation-over", f"Reservation {number} is {before.state} already.")
         row = replace(_row(number, before.made_at, asked, by), state=before.state)
-        row, why = _judged(store.view(tx.at), row, asked)
-        if why is None:
+        row, refusal = _judged(store.view(tx.at), row, asked)
+        if refusal is None:
             tx.put(row, by)
             tx.record(row, by, row.message or in_words(row), "change")
         else:
-            tx.record(before, by, f"not changed: {why.message}", "refused")
-    if why is not None:
-        raise why
+            tx.record(before, by, f"not changed: {refusal.message}", "refused")
+    if refusal is not None:
+        raise refusal
     return row
 
 

@@ -18,62 +18,64 @@ from miglab_pool.transactions.staff_common import (
 )
 
 
-def drain_gpu(store: Store, uuid: str, why: str, by: str, expected: str | None = None) -> GpuRow:
+def drain_gpu(store: Store, uuid: str, reason: str, by: str, expected: str | None = None) -> GpuRow:
     """No new lease on this GPU."""
     with store.write(durable=True) as tx:
         row = find_gpu(store, uuid)
         check_expected(store, row, expected)
-        after = staff_actions.drained(row, why, last_told(store, row))
-        return record(store, tx, row, after, by, why, "drain")
+        after = staff_actions.drained(row, reason, last_told(store, row))
+        return record(store, tx, row, after, by, reason, "drain")
 
 
-def undrain_gpu(store: Store, uuid: str, why: str, by: str, expected: str | None = None) -> GpuRow:
+def undrain_gpu(
+    store: Store, uuid: str, reason: str, by: str, expected: str | None = None
+) -> GpuRow:
     """The GPU takes leases again."""
     with store.write(durable=True) as tx:
         row = find_gpu(store, uuid)
         check_expected(store, row, expected)
         after = staff_actions.undrained(row, last_told(store, row))
-        return record(store, tx, row, after, by, why, "undrain")
+        return record(store, tx, row, after, by, reason, "undrain")
 
 
 def drain_slice(
-    store: Store, number: int, why: str, by: str, expected: str | None = None
+    store: Store, number: int, reason: str, by: str, expected: str | None = None
 ) -> SliceRow:
     """No new lease on this slice, nor on what is made anew in its place."""
     with store.write(durable=True) as tx:
         row = find_slice(store, number, expected)
-        after = staff_actions.drained(row, why, last_told(store, row))
-        return record(store, tx, row, after, by, why, "drain")
+        after = staff_actions.drained(row, reason, last_told(store, row))
+        return record(store, tx, row, after, by, reason, "drain")
 
 
 def undrain_slice(
-    store: Store, number: int, why: str, by: str, expected: str | None = None
+    store: Store, number: int, reason: str, by: str, expected: str | None = None
 ) -> SliceRow:
     """The slice's place takes leases again."""
     with store.write(durable=True) as tx:
         row = find_slice(store, number, expected)
         after = staff_actions.undrained(row, last_told(store, row))
-        return record(store, tx, row, after, by, why, "undrain")
+        return record(store, tx, row, after, by, reason, "undrain")
 
 
 def quarantine(
-    store: Store, number: int, why: str, by: str, expected: str | None = None
+    store: Store, number: int, reason: str, by: str, expected: str | None = None
 ) -> SliceRow:
     """Nobody gets it, and nothing touches it, until `clear`."""
     with store.write(durable=True) as tx:
         row = find_slice(store, number, expected)
-        after = staff_actions.quarantine(row, why, last_told(store, row))
-        return record(store, tx, row, after, by, why, "quarantine")
+        after = staff_actions.quarantine(row, reason, last_told(store, row))
+        return record(store, tx, row, after, by, reason, "quarantine")
 
 
-def clear(store: Store, number: int, why: str, by: str, expected: str | None = None) -> SliceRow:
+def clear(store: Store, number: int, reason: str, by: str, expected: str | None = None) -> SliceRow:
     """Announce another try at destroying what is set aside."""
-    return _scrub(store, number, SliceState.QUARANTINED, why, by, expected)
+    return _scrub(store, number, SliceState.QUARANTINED, reason, by, expected)
 
 
-def adopt(store: Store, number: int, why: str, by: str, expected: str | None = None) -> SliceRow:
+def adopt(store: Store, number: int, reason: str, by: str, expected: str | None = None) -> SliceRow:
     """Announce the destruction of what miglab did not make."""
-    return _scrub(store, number, SliceState.FOREIGN, why, by, expected)
+    return _scrub(store, number, SliceState.FOREIGN, reason, by, expected)
 
 
 OF = {
@@ -83,11 +85,11 @@ OF = {
 
 
 def _scrub(
-    store: Store, number: int, state: SliceState, why: str, by: str, expected: str | None
+    store: Store, number: int, state: SliceState, reason: str, by: str, expected: str | None
 ) -> SliceRow:
-    action, reason = OF[state]
+    action, code = OF[state]
     with store.write(durable=True) as tx:
-        row = find_slice(store, number, expected, reason)
-        staff_actions.check_is(row, state, reason)
-        slices.scrub(tx, row, why or f"by hand, by {by}", remake=False, by=by, action=action)
+        row = find_slice(store, number, expected, code)
+        staff_actions.check_is(row, state, code)
+        slices.scrub(tx, row, reason or f"by hand, by {by}", remake=False, by=by, action=action)
         return store.state.slices[number]

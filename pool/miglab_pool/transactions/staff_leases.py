@@ -9,16 +9,18 @@ from miglab_pool.transactions.staff_common import check_expected, last_told, rec
 
 
 def reclaim(
-    store: Store, number: int, why: str, by: str, warning_s: float, expected: str | None = None
+    store: Store, number: int, reason: str, by: str, warning_s: float, expected: str | None = None
 ) -> LeaseRow:
     """Take a lease back, after a warning or at once; free once its holder is gone."""
     with store.write(durable=True) as tx:
         row = leases.find(store, number)
         check_expected(store, row, expected)
-        warned = staff_actions.reclaimed(row, by, why, warning_s, tx.at)
+        warned = staff_actions.reclaimed(row, by, reason, warning_s, tx.at)
         if warned is not None:
-            return record(store, tx, row, warned, by, why, "reclaim")
-        return leases.release_in(store, tx, row, by, staff_actions.asked_back(by, why), "reclaim")
+            return record(store, tx, row, warned, by, reason, "reclaim")
+        return leases.release_in(
+            store, tx, row, by, staff_actions.asked_back(by, reason), "reclaim"
+        )
 
 
 def release_reclaimed(store: Store) -> list[LeaseRow]:
@@ -29,7 +31,7 @@ def release_reclaimed(store: Store) -> list[LeaseRow]:
 
 
 def extend(
-    store: Store, number: int, by_s: float, why: str, by: str, expected: str | None = None
+    store: Store, number: int, by_s: float, reason: str, by: str, expected: str | None = None
 ) -> LeaseRow:
     """Put off a lease's end, into nothing that is reserved; or let its holder keep it."""
     with store.write() as tx:
@@ -39,26 +41,26 @@ def extend(
         if after.ends_at is not None:
             reservations_ahead.check_end(store.view(tx.at), row, after.ends_at)
         action = "keep" if after.ends_at == row.ends_at else "extend"
-        return record(store, tx, row, after, by, why or f"extended by {by_s:.0f} s", action)
+        return record(store, tx, row, after, by, reason or f"extended by {by_s:.0f} s", action)
 
 
 def put_in_front(
-    store: Store, number: int, why: str, by: str, expected: str | None = None
+    store: Store, number: int, reason: str, by: str, expected: str | None = None
 ) -> TicketRow:
     """The next slices that fit are this ticket's, behind reservations in force only."""
     with store.write(durable=True) as tx:
         row = tickets.find(store, number)
         check_expected(store, row, expected)
         after = staff_actions.put_in_front(row, tx.at, last_told(store, row))
-        return record(store, tx, row, after, by, why, "next")
+        return record(store, tx, row, after, by, reason, "next")
 
 
 def put_back(
-    store: Store, number: int, why: str, by: str, expected: str | None = None
+    store: Store, number: int, reason: str, by: str, expected: str | None = None
 ) -> TicketRow:
     """The ticket waits at the place that the rule gives it."""
     with store.write(durable=True) as tx:
         row = tickets.find(store, number)
         check_expected(store, row, expected)
         after = staff_actions.put_back(row, last_told(store, row))
-        return record(store, tx, row, after, by, why, "back")
+        return record(store, tx, row, after, by, reason, "back")

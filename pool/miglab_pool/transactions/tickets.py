@@ -110,12 +110,12 @@ def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None
     leases.withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
 
-def drop_grants(store: Store, tx: Transaction, gpu: str, why: str) -> None:
+def drop_grants(store: Store, tx: Transaction, gpu: str, reason: str) -> None:
     """A GPU does not answer: whoever was to get a slice that is not made yet waits on."""
     for row in list(store.state.on_gpu[gpu].values()):
         lease = store.state.leases.get(row.lease or 0)
         if row.state == SliceState.MAKING and lease is not None:
-            requeue(store, tx, lease, why)
+            requeue(store, tx, lease, reason)
 
 
 def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
@@ -128,11 +128,11 @@ def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
         is_blocked = any(clash(store.placed(row), store.placed(other)) for other in fixed)
         if not is_blocked and not store.has_lost(gpu):
             continue
-        why = f"slice {row.id} cannot be made: something is in its way on {gpu}"
+        reason = f"slice {row.id} cannot be made: something is in its way on {gpu}"
         lease = store.state.leases.get(row.lease or 0)
         if lease is not None:
-            requeue(store, tx, lease, why)
-        slices.scrub(tx, store.state.slices[row.id], why, remake=False)
+            requeue(store, tx, lease, reason)
+        slices.scrub(tx, store.state.slices[row.id], reason, remake=False)
 
 
 # -- turn ---------------------------------------------------------------------------------------

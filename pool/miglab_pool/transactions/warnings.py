@@ -91,8 +91,8 @@ def bring_forward(store: Store, number: int, reclaim_at: float, reason: str) -> 
         is_staffs = lease.state == LeaseState.WARNED and lease.warn_kind == WarningKind.STAFF
         until = lease.reclaim_at if is_staffs else None
         if until is not None and reclaim_at < until:
-            why = f"Sooner than said before: {reason} {lease.warn_reason}"
-            lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_reason=why)
+            said = f"Sooner than said before: {reason} {lease.warn_reason}"
+            lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_reason=said)
             tx.put(lease)
             tx.record(lease, "reclaimer", f"ends sooner: {reason}")
     return lease
@@ -106,17 +106,17 @@ def stay(store: Store, number: int, by: str) -> LeaseRow:
     """
     with store.write(durable=True) as tx:
         lease = leases.find(store, number)
-        why = _why_no_stay(store, lease)
-        if why is not None:
-            tx.record(lease, by, f"still here: {why.message}", "refused")
+        refusal = _why_no_stay(store, lease)
+        if refusal is not None:
+            tx.record(lease, by, f"still here: {refusal.message}", "refused")
         elif lease.state == LeaseState.WARNED:
             until = tx.at + store.settings.reclaim.keepalive_s
             lease = replace(
                 lease.without_warning(), keepalives=lease.keepalives + 1, keepalive_until=until
             )
             tx.put(lease, by, "I am still here", action="keepalive")
-    if why is not None:
-        raise why
+    if refusal is not None:
+        raise refusal
     return lease
 
 
@@ -132,8 +132,8 @@ def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     if lease.state != LeaseState.WARNED:
         return None
     if lease.warn_kind != WarningKind.IDLE:
-        why = f"That does not put this end off: {lease.warn_reason} Save your work in time."
-        return Refused("no-keepalive", why)
+        reason = f"That does not put this end off: {lease.warn_reason} Save your work in time."
+        return Refused("no-keepalive", reason)
     if keepalives_left(store.settings, lease):
         return None
     return Refused(

@@ -28,12 +28,12 @@ class HealthFinding:
     """One thing that was looked at.
 
     Attributes:
-        what: which part of the lab.
+        subject: which part of the lab.
         found: how it is.
         do: what to do about it; empty if it is fine.
     """
 
-    what: str
+    subject: str
     level: Level
     found: str
     do: str = ""
@@ -58,11 +58,11 @@ def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[HealthFinding]:
     """What a GPU says of itself."""
     name = f"GPU {gpu.index}"
     if health.lost:
-        yield wrong(name, health.why, GPU_IS_LOST)
+        yield wrong(name, health.reason, GPU_IS_LOST)
     elif health.ok is False:
-        yield wrong(name, health.why, "drain it, then reset it (or remove it from gpus.uuids)")
+        yield wrong(name, health.reason, "drain it, then reset it (or remove it from gpus.uuids)")
     elif health.ok is None:
-        yield wrong(name, f"health unknown: {health.why}", "see `nvidia-smi -q`")
+        yield wrong(name, f"health unknown: {health.reason}", "see `nvidia-smi -q`")
     if health.temperature_c is not None and health.temperature_c > HOT_C:
         found = f"its temperature is {health.temperature_c} °C, and it slows down to protect itself"
         yield wrong(name, found, "check the fans and the room")

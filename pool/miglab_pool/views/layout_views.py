@@ -43,7 +43,7 @@ def layout_view(view: PoolView, row: LayoutRow) -> LayoutView:
         id=row.id,
         name=row.name,
         course=row.course,
-        gpus=dict(plan.cuts),
+        gpus=dict(plan.partitions),
         when=times_of(row.times),
         state=LayoutState(row.state),
         starts_at=time.starts_at if time else None,
@@ -64,7 +64,11 @@ def diffs_now(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
     plans = [_planned(number, one) for number, one in enumerate(asked)]
     found = in_force(plans, view.at, view.settings.pool.reserve_lead_s)
     mine = [
-        {gpu: cut for gpu, cut in one.gpus.items() if gpu in found and found[gpu].number == number}
+        {
+            gpu: partition
+            for gpu, partition in one.gpus.items()
+            if gpu in found and found[gpu].number == number
+        }
         for number, one in enumerate(asked)
     ]
     return [
@@ -92,13 +96,13 @@ def _diff(view: PoolView, asked: LayoutSpec) -> LayoutDiff:
 
 
 def _gpus(view: PoolView) -> list[GpuSnapshot]:
-    cut = [gpu for gpu in view.gpus.values() if gpu.is_cut]
-    return sorted(cut, key=lambda gpu: (gpu.row.idx, gpu.uuid))
+    gpus = [gpu for gpu in view.gpus.values() if gpu.is_partitionable]
+    return sorted(gpus, key=lambda gpu: (gpu.row.idx, gpu.uuid))
 
 
 def _against(view: PoolView, gpu: GpuSnapshot, asked: LayoutSpec) -> GpuLayout:
-    cut = tuple(asked.gpus[gpu.uuid])
-    layout = _gpu_layout(view, gpu, cut, gpu.change(cut))
+    partition = tuple(asked.gpus[gpu.uuid])
+    layout = _gpu_layout(view, gpu, partition, gpu.change(partition))
     return layout.model_copy(update={"layout": asked.name, "course": asked.course})
 
 
@@ -106,12 +110,14 @@ def _gpu_now(view: PoolView, gpu: GpuSnapshot) -> GpuLayout:
     laid = gpu.layout
     if laid is None:
         return GpuLayout(gpu=gpu.uuid, index=gpu.row.idx, conforms=True)
-    layout = _gpu_layout(view, gpu, laid.cut, gpu.change())
+    layout = _gpu_layout(view, gpu, laid.partition, gpu.change())
     update = {"layout": laid.name, "course": laid.course, "until": laid.until}
     return layout.model_copy(update=update)
 
 
-def _gpu_layout(view: PoolView, gpu: GpuSnapshot, cut: Sequence[str], todo: Change) -> GpuLayout:
+def _gpu_layout(
+    view: PoolView, gpu: GpuSnapshot, partition: Sequence[str], todo: Change
+) -> GpuLayout:
     row = gpu.row
     drains = tuple(_drain(view, item) for item in todo.drains)
     ends = [drain.ends_at for drain in drains]
@@ -119,11 +125,11 @@ def _gpu_layout(view: PoolView, gpu: GpuSnapshot, cut: Sequence[str], todo: Chan
     return GpuLayout(
         gpu=row.uuid,
         index=row.idx,
-        partition=tuple(cut),
+        partition=tuple(partition),
         conforms=todo.is_done and not blocked,
-        keeps=_places(item.placed for item in todo.keeps),
-        makes=_places([*todo.makes, *(item.placed for item in todo.comes)]),
-        removes=_places(item.placed for item in (*todo.removes, *todo.goes)),
+        keeps=_placed_slices(item.placed for item in todo.keeps),
+        makes=_placed_slices([*todo.makes, *(item.placed for item in todo.comes)]),
+        removes=_placed_slices(item.placed for item in (*todo.removes, *todo.goes)),
         drains=drains,
         blocked=blocked,
         ready_at=None if row.draining and not todo.is_done else _latest(view, ends),
@@ -184,7 +190,7 @@ def _ends_at(lease: LeaseRow) -> float | None:
     return min(ends, default=None)
 
 
-def _places(placed: Iterable[Placed]) -> tuple[PlacedSlice, ...]:
+def _placed_slices(placed: Iterable[Placed]) -> tuple[PlacedSlice, ...]:
     found = [
         PlacedSlice(profile=item.profile.name, start=item.placement.start, size=item.placement.size)
         for item in placed

@@ -23,7 +23,7 @@ class Case:
         held_since: when its server was attached, seconds since the epoch.
         keepalives: how often "I am still here" was said since work was last seen.
         keepalive_until: until when the last of these counts.
-        end_why: why it ends at its own end, where that is not its length.
+        end_reason: why it ends at its own end, where that is not its length.
         makes_way: its end, if the class it was drawn for is over and others need its place.
     """
 
@@ -32,7 +32,7 @@ class Case:
     keepalives: int
     keepalive_until: float | None
     makes_way: MakesWay | None = None
-    end_why: str = ""
+    end_reason: str = ""
 
     @property
     def processes(self) -> int | None:

@@ -202,16 +202,16 @@ def _add(
 
 
 def pieces(
-    began: float, ended: float | None, period: Period, cuts: Sequence[float]
+    began: float, ended: float | None, period: Period, boundaries: Sequence[float]
 ) -> Iterator[tuple[float, float]]:
     """What of a stretch lies in the period, cut where a week begins."""
     begin = max(began, period.since)
     end = period.until if ended is None else min(ended, period.until)
-    for cut in cuts[bisect_right(cuts, begin) :]:
-        if cut >= end:
+    for boundary in boundaries[bisect_right(boundaries, begin) :]:
+        if boundary >= end:
             break
-        yield begin, cut
-        begin = cut
+        yield begin, boundary
+        begin = boundary
     if begin < end:
         yield begin, end
 

@@ -77,7 +77,7 @@ def read_versions(worker: Worker) -> None:
         worker.store.versions = worker.driver.versions()
 
 
-def look(worker: Worker, gpu: str) -> list[Finding]:
+def inspect(worker: Worker, gpu: str) -> list[Finding]:
     """Read what a GPU is and its slices, and settle the differences.
 
     The caller has marked it as acting.
@@ -105,7 +105,7 @@ def _read(worker: Worker, info: GpuInfo) -> list[SliceReading]:
     gpu = info.uuid
     health = gpu_health.keep(worker, gpu, worker.driver.health(gpu))
     if health.lost:
-        raise GpuLost(health.why or f"GPU {gpu} is lost; reset it or reboot the host.")
+        raise GpuLost(health.reason or f"GPU {gpu} is lost; reset it or reboot the host.")
     with worker.store.lock:
         known = worker.store.state.gpus.get(gpu)
     if not is_whole(_row_of(info, known), info):
@@ -198,19 +198,19 @@ def _settle_missing(
     lease = worker.store.state.leases.get(row.lease or 0)
     if not is_half_there:
         row = _not_there(row)
-    why = "NVML does not show it any more; was the host rebooted?"
+    reason = "NVML does not show it any more; was the host rebooted?"
     if lease is None and row.draining:
-        slices.scrub(tx, row, why, remake=True)
-        return [Finding("slice", str(row.id), why, "is made anew, drained")]
+        slices.scrub(tx, row, reason, remake=True)
+        return [Finding("slice", str(row.id), reason, "is made anew, drained")]
     if lease is None:
-        tx.put(replace(row, state=GONE, lease=None), reason=why)
-        return [Finding("slice", str(row.id), why, "noted as gone")]
+        tx.put(replace(row, state=GONE, lease=None), reason=reason)
+        return [Finding("slice", str(row.id), reason, "noted as gone")]
     if lease.state == LeaseState.GRANTED:
-        slices.scrub(tx, row, why, remake=False)
+        slices.scrub(tx, row, reason, remake=False)
         tickets.requeue(worker.store, tx, lease, f"slice {row.id} is gone")
-        return [Finding("slice", str(row.id), why, "its ticket waits on")]
-    tx.put(replace(row, lost=True, reason=why), reason=why)
-    tx.record(row, "pool", why)
+        return [Finding("slice", str(row.id), reason, "its ticket waits on")]
+    tx.put(replace(row, lost=True, reason=reason), reason=reason)
+    tx.record(row, "pool", reason)
     _lose(worker, tx, lease)
     return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
 
@@ -222,8 +222,8 @@ def _not_there(row: SliceRow) -> SliceRow:
 
 def _lose(worker: Worker, tx: Transaction, lease: LeaseRow) -> None:
     if lease.state != LeaseState.RELEASING:
-        why = "The slice is gone (was the host rebooted?). Your files are safe; start again."
-        leases.start_release(worker.store, tx, lease, "pool", why)
+        reason = "The slice is gone (was the host rebooted?). Your files are safe; start again."
+        leases.start_release(worker.store, tx, lease, "pool", reason)
 
 
 def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:

@@ -29,7 +29,7 @@ class JobKind(StrEnum):
     DESTROY = "destroy"
     CREATE = "create"
     PROBE = "probe"
-    LOOK = "inspect"
+    INSPECT = "inspect"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
     for gpu in worker.store.state.gpus.values():
         is_silent = gpu.state in (GPU_UNKNOWN, GPU_LOST)
         if is_silent and worker.gpu_backoff.is_due(gpu.uuid, now):
-            yield Job(JobKind.LOOK, gpu.uuid)
+            yield Job(JobKind.INSPECT, gpu.uuid)
 
 
 def _answers(worker: Worker, gpu: str) -> bool:
@@ -102,8 +102,8 @@ def perform(worker: Worker, job: Job) -> None:
     with worker.alone_on(job.gpu) as is_alone:
         if not is_alone:
             return
-        if job.kind is JobKind.LOOK:
-            inspect_gpu.look(worker, job.gpu)
+        if job.kind is JobKind.INSPECT:
+            inspect_gpu.inspect(worker, job.gpu)
         elif job.kind is JobKind.CREATE:
             _create(worker, job)
         else:
@@ -136,7 +136,7 @@ def _create(worker: Worker, job: Job) -> None:
         else:
             _record_made(worker, tx, row, reading)
     if is_stale:
-        inspect_gpu.look(worker, row.gpu)
+        inspect_gpu.inspect(worker, row.gpu)
 
 
 def _is_clear(worker: Worker, job: Job) -> bool:
@@ -159,7 +159,7 @@ def _is_clear(worker: Worker, job: Job) -> bool:
             inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         return False
     if not is_clear:
-        inspect_gpu.look(worker, row.gpu)
+        inspect_gpu.inspect(worker, row.gpu)
     return is_clear
 
 
@@ -238,7 +238,7 @@ def _record_made(
     if worker.store.state.gpus[row.gpu].state == GPU_UNKNOWN:
         worker.store.mark_gpu(tx, row.gpu, GPU_OK)
     if lease is None:
-        worker.store.cut_backoff.clear(row.gpu)
+        worker.store.creation_backoff.clear(row.gpu)
     else:
         worker.store.grant_backoff.clear(row.gpu)
         lease_grants.offer_if_ready(worker.store, tx, lease)
@@ -270,7 +270,7 @@ def _create_failed_in(
     if lease is not None and lease.state == LeaseState.GRANTED:
         tickets.requeue(worker.store, tx, lease, f"a slice could not be made: {error}")
     if lease is None:
-        worker.store.cut_backoff.fail(row.gpu, tx.at)
+        worker.store.creation_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]
     if row.profile != FULL and is_made:
         slices.scrub(tx, row, str(error), remake=False)
@@ -309,11 +309,11 @@ def quarantine_claimed(worker: Worker) -> None:
         for row in list(worker.store.state.slices.values()):
             holder = worker.claimed.get(row.uuid or "")
             if holder is not None and row.state in unheld:
-                why = (
+                reason = (
                     f"{holder} uses it, of which this ledger does not know: end that container, "
                     f"then `miglab pool clear {row.id}`"
                 )
-                tx.put(replace(row, state=SliceState.QUARANTINED, reason=why), reason=why)
+                tx.put(replace(row, state=SliceState.QUARANTINED, reason=reason), reason=reason)
 
 
 def _unmade(worker: Worker, row: SliceRow) -> None:
@@ -362,7 +362,7 @@ def _keep_drained(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     """
     choice = Choice(gone.gpu, worker.store.profile(gone), Placement(gone.start, gone.size))
     row = slices.new_slice(worker.store, tx, gone.gpu, choice, None, "")
-    not_before = worker.store.cut_backoff.until(gone.gpu) or 0.0
+    not_before = worker.store.creation_backoff.until(gone.gpu) or 0.0
     if not slices.is_in_the_way(worker.store, row):
         row = replace(row, draining=gone.draining, retry_at=not_before)
         tx.put(row, reason="made anew, drained")
@@ -418,9 +418,9 @@ def _is_abandoned(worker: Worker, lease: LeaseRow) -> bool:
 
 def _end_abandoned(worker: Worker, lease: LeaseRow) -> Liveness:
     """End the lease's own holder, which the hub has said for a while that it does not have."""
-    why = "it is borrowed" if lease.is_borrow else "the hub has no such server"
+    reason = "it is borrowed" if lease.is_borrow else "the hub has no such server"
     with worker.store.write(durable=True) as tx:
-        tx.record(lease, "pool", f"{why}: the pool ends {lease.holder} itself")
+        tx.record(lease, "pool", f"{reason}: the pool ends {lease.holder} itself")
     return Liveness.GONE if worker.holders.end(lease.holder) else Liveness.ALIVE
 
 

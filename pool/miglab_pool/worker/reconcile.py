@@ -33,7 +33,7 @@ def begin(worker: Worker) -> list[Finding]:
 def inspect(worker: Worker, gpu: str) -> list[Finding]:
     """Compare one GPU with the ledger, unless something is done to it."""
     with worker.alone_on(gpu) as is_alone:
-        return inspect_gpu.look(worker, gpu) if is_alone else []
+        return inspect_gpu.inspect(worker, gpu) if is_alone else []
 
 
 def check_engine(worker: Worker) -> list[Finding]:
@@ -95,9 +95,9 @@ def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
         lease = worker.store.ledger.find_lease(stray.lease)
         if any(stray.holder == one.holder for one in worker.store.state.leases.values()):
             return []
-    why = why_left_alone(worker.store.ledger.identity, lease, stray)
-    if why or lease is None:
-        return [Finding("holder", stray.holder, f"{why}; it is left alone")]
+    reason = why_left_alone(worker.store.ledger.identity, lease, stray)
+    if reason or lease is None:
+        return [Finding("holder", stray.holder, f"{reason}; it is left alone")]
     if lease.is_live:
         return _attach_again(worker, lease, stray) if stray.is_running else []
     is_gone = worker.holders.remove(stray.holder, force=True)

@@ -119,8 +119,8 @@ class Borrower:
             await say(RunRefused("bad-order", "This job cannot be sent: it is too large.").line)
             return
         if self._orders >= MOST_AT_ONCE:
-            why = "Several measurements of yours wait already. Let one of them finish first."
-            await say(RunRefused("too-many-runs", why).line)
+            reason = "Several measurements of yours wait already. Let one of them finish first."
+            await say(RunRefused("too-many-runs", reason).line)
             return
         self._orders += 1
         try:
@@ -166,11 +166,11 @@ class Borrower:
             return RunRefused(error.reason, error.message)
         log.warning("%s's measurement: %s %s", self._user, type(error).__name__, error)
         if isinstance(error, BackendError):
-            why = "The GPU pool does not answer. Try again in a minute."
-            return RunRefused("pool-unreachable", why)
+            reason = "The GPU pool does not answer. Try again in a minute."
+            return RunRefused("pool-unreachable", reason)
         if isinstance(error, TooMuchSaid):
-            why = "The result is larger than 16 MiB: return less, a sum or a sample of it."
-            return RunRefused("too-much", why)
+            reason = "The result is larger than 16 MiB: return less, a sum or a sample of it."
+            return RunRefused("too-much", reason)
         said = await self._what_the_pool_says()
         return RunRefused(
             "runner-ended", said or "The runner ended without a word. Run the cell again."
@@ -257,12 +257,12 @@ class Borrower:
         self._next.clear()
         self._lingering = self._ending = None
 
-    async def _end_loan(self, why: str) -> None:
+    async def _end_loan(self, reason: str) -> None:
         """Give back to the end, also where whoever waits for it goes."""
-        self._ending = asyncio.create_task(self._give_back(why))
+        self._ending = asyncio.create_task(self._give_back(reason))
         await asyncio.shield(self._ending)
 
-    async def _give_back(self, why: str) -> None:
+    async def _give_back(self, reason: str) -> None:
         """End the runner, give up the place in the queue, release what was granted."""
         loan, self._loan = self._loan, None
         if loan is not None:
@@ -273,13 +273,13 @@ class Borrower:
                 await self._backend.cancel(status.ticket.id)
             for lease in await self._backend.leases(self._user):
                 if lease.server == self._name and lease.state not in OVER:
-                    await self._release(lease, why)
+                    await self._release(lease, reason)
         except BackendError as error:
             log.warning("%s's borrowed slices lapse by themselves: %s", self._user, error)
 
-    async def _release(self, lease: LeaseView, why: str) -> None:
+    async def _release(self, lease: LeaseView, reason: str) -> None:
         with contextlib.suppress(RefusedByBackend):  # it is over
-            await self._backend.release(lease.id, why[:500], lease.generation, lease.ledger)
+            await self._backend.release(lease.id, reason[:500], lease.generation, lease.ledger)
 
 
 def _queue(ticket: TicketView) -> bytes:

@@ -114,12 +114,12 @@ class PoolLab:
     def waiting(self) -> list[TicketView]:
         return list(self.pool.snapshot().waiting)
 
-    async def until(self, true: Callable[[], object], why: str) -> None:
+    async def until(self, true: Callable[[], object], reason: str) -> None:
         """Until something is true of the pool; it wakes us at each change, so nothing sleeps."""
         async with asyncio.timeout(60):
             while not true():
                 await self.runner.notifier.beyond(self.runner.notifier.version, 0.2)
-        assert true(), why
+        assert true(), reason
 
     async def until_empty(self) -> None:
         """Until nobody holds anything."""

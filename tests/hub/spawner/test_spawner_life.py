@@ -69,7 +69,7 @@ async def test_stop_gives_the_slice_back(hub: Hub, lab: PoolLab):
     assert lab.pool.check_invariants() == []
 
 
-async def test_a_slice_asked_back_says_why_to_its_student(hub: Hub, lab: PoolLab):
+async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab):
     """The reason stands on the next spawn page, until the next server starts."""
     hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
@@ -150,7 +150,7 @@ async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
     assert environment["MIGLAB_SLICES"] == lease.uuids[0]
 
 
-async def test_a_restart_of_the_pool_disturbs_nobody_in_line(hub: Hub, lab: PoolLab):
+async def test_a_restart_of_the_pool_disturbs_nobody_in_the_queue(hub: Hub, lab: PoolLab):
     """The pool service goes and comes back; who waited still waits at the same place."""
     hub.user("ada")
     hub.user("bo")
@@ -215,7 +215,7 @@ async def test_new_notebooks_come_at_each_start(hub: Hub, lab: PoolLab, tmp_path
     assert (home / "second.ipynb").read_text() == "second"
 
 
-async def test_a_place_in_line_outlives_the_page(hub: Hub, lab: PoolLab):
+async def test_a_ticket_outlives_the_page(hub: Hub, lab: PoolLab):
     """Who stops waiting keeps the place, and coming back finds the very ticket."""
     hub.user("ada")
     hub.user("bo")

@@ -118,7 +118,7 @@ async def test_trap_4_a_stop_while_waiting_signals_nobody(
     assert signalled == []
 
 
-async def test_trap_4_a_cancelled_start_keeps_its_place(hub: Hub, lab: PoolLab):
+async def test_trap_4_a_cancelled_start_keeps_its_position(hub: Hub, lab: PoolLab):
     """A start that is cancelled stops attending; the ticket stays in line."""
     ticket = await _waiting(hub, lab)
     future = hub.spawner("bo")._spawn_future
@@ -130,7 +130,7 @@ async def test_trap_4_a_cancelled_start_keeps_its_place(hub: Hub, lab: PoolLab):
     assert all(f"/api/tickets/{ticket}" not in call for call in lab.way.calls[attends:])
 
 
-async def test_trap_4_those_in_line_lock_nobody_out(hub: Hub, lab: PoolLab):
+async def test_trap_4_those_in_the_queue_lock_nobody_out(hub: Hub, lab: PoolLab):
     """The hub's limit of starts at once would count those who wait; it is off."""
     assert hub.app.concurrent_spawn_limit == 0
     await _waiting(hub, lab)

@@ -87,7 +87,7 @@ def _state(lab: PoolLab, server: str = "") -> TicketState | None:
     return ticket.state if ticket else None
 
 
-async def test_the_page_says_what_is_free_instead(hub: Hub, lab: PoolLab):
+async def test_the_page_says_which_alternatives_are_free(hub: Hub, lab: PoolLab):
     """Of one's own course, with sizes; nobody else is told, and nothing once nobody waits."""
     await line_up(hub, lab)
     view = (await waiting(hub)).json()
@@ -102,7 +102,7 @@ async def test_the_page_says_what_is_free_instead(hub: Hub, lab: PoolLab):
     assert (await hub.http.get("api/miglab/waiting/ada/")).status_code == 403
 
 
-async def test_on_cpu_now_and_the_place_is_kept(hub: Hub, lab: PoolLab):
+async def test_on_cpu_now_and_the_position_is_kept(hub: Hub, lab: PoolLab):
     """The start that waits goes on without a GPU; the ticket stays where it is."""
     ticket = await line_up(hub, lab)
     assert (await choose(hub, "cpu")).status_code == 202
@@ -114,7 +114,7 @@ async def test_on_cpu_now_and_the_place_is_kept(hub: Hub, lab: PoolLab):
     assert hub.spawner("ada").user_options["shape"] == "7g.40gb"  # still what is wanted
 
 
-async def test_the_place_is_attended_until_the_server_can(
+async def test_the_ticket_is_attended_until_the_server_can(
     hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
 ):
     """While a server without a GPU is being made, which may take longer than a place is kept."""
@@ -238,7 +238,7 @@ async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
     assert held is not None and held.id == lease.id
 
 
-async def test_a_place_that_outlived_its_start_is_found_again(hub: Hub, lab: PoolLab):
+async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: PoolLab):
     """As after a restart of the hub: the spawn page says the place, and chooses the shape."""
     ticket = await line_up(hub, lab)
     await choose(hub, "cpu")
@@ -334,7 +334,7 @@ async def test_giving_up(hub: Hub, lab: PoolLab):
     await ada.aclose()
 
 
-async def test_a_server_that_cannot_keep_its_place_gives_it_up(
+async def test_a_server_that_cannot_keep_its_ticket_gives_it_up(
     hub: Hub, lab: PoolLab, hub_config: Config
 ):
     """Where servers do not know the pool, the page says so and nobody's place is a ghost's."""

@@ -93,7 +93,7 @@ def test_an_empty_lab_refuses_nothing(policy: str) -> None:
         lab.give_back(held)
 
 
-def test_ours_keeps_slices_warm_and_recuts_them() -> None:
+def test_ours_keeps_slices_warm_and_remakes_them() -> None:
     """What is given back stays warm: reused as it is, or recut for another shape."""
     lab = MiglabPacking(A100, 1)
     held = lab.take("3g.20gb")

@@ -10,7 +10,7 @@ from miglab_bench.measures import reclaim
 from miglab_bench.measures.reclaim import ReclaimTimes, measure
 from miglab_pool.http.pool_runner import Times
 
-FAST = Times(turn_s=0.01, act_s=0.01, holders_s=0.05)
+FAST = Times(turn_s=0.01, jobs_s=0.01, holders_s=0.05)
 
 
 async def test_the_drivers_own_time_is_taken_off() -> None:

@@ -277,7 +277,7 @@ def findings(lab: Path, status: int) -> dict[str, Any]:
 def test_doctor_finds_nothing(service: Service, lab: Path) -> None:
     """A sound lab: status 0."""
     said = findings(lab, 0)
-    assert said["ok"] and {one["what"] for one in said["findings"]} >= {"pool", "GPU 0", "disk"}
+    assert said["ok"] and {one["subject"] for one in said["findings"]} >= {"pool", "GPU 0", "disk"}
 
 
 def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
@@ -289,7 +289,7 @@ def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
         slice_view(2, 1, state=SliceState.FOREIGN, reason="not ours"),
     ]
     said = findings(lab, 1)
-    wrong = {one["what"]: one["do"] for one in said["findings"] if one["level"] == "WRONG"}
+    wrong = {one["subject"]: one["do"] for one in said["findings"] if one["level"] == "WRONG"}
     assert wrong.keys() == {"invariant", "GPU 0", "slice 1", "slice 2"}
     assert "miglab pool clear 1" in wrong["slice 1"] and "miglab pool adopt 2" in wrong["slice 2"]
 
@@ -341,7 +341,7 @@ def test_doctor_says_what_to_do_about_a_lost_gpu(
 def test_doctor_without_a_running_pool(lab: Path) -> None:
     """A pool that does not answer is a finding, not a crash."""
     said = findings(lab, 1)
-    assert [one["what"] for one in said["findings"] if one["level"] == "WRONG"] == ["pool"]
+    assert [one["subject"] for one in said["findings"] if one["level"] == "WRONG"] == ["pool"]
 
 
 def test_an_open_secret_is_found(settings: Settings) -> None:

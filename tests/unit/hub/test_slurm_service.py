@@ -203,7 +203,7 @@ def test_report_only_takes_nothing_back(tmp_path: Path) -> None:
     assert lab.lease().warning is None
 
 
-def test_a_place_is_kept_while_its_student_works_without_a_gpu(lab: ReclaimerLab) -> None:
+def test_a_ticket_is_kept_while_its_student_works_without_a_gpu(lab: ReclaimerLab) -> None:
     """The job that waits is the ticket; when it runs, it is the offer, and the server stays."""
     lab.look(without_gpu(1), job(2, "PENDING"))
     status = lab.door.tickets.server_status("ada", "")
@@ -229,7 +229,7 @@ def test_another_accounts_job_is_nobodys(lab: ReclaimerLab) -> None:
     assert lab.door.leases.live() == []
 
 
-def test_only_an_operator_lengthens(tmp_path: Path, lab: ReclaimerLab) -> None:
+def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
     """Without the right it is refused in words; with it, as often as lab.toml says."""
     lab.look(job(1))
     with pytest.raises(Refused, match="only its operators"):
@@ -239,8 +239,8 @@ def test_only_an_operator_lengthens(tmp_path: Path, lab: ReclaimerLab) -> None:
     lab.look(job(1))
     assert lab.lease().extensions_left == 2
     assert lab.door.leases.extend(1, 99_999, "ada").ends_at == NOW + 6600 + 1800
-    (act,) = lab.door.leases.take_acts()
-    assert act.words == ("scontrol", "update", "JobId=1", "TimeLimit=+30")
+    (command,) = lab.door.leases.take_commands()
+    assert command.words == ("scontrol", "update", "JobId=1", "TimeLimit=+30")
     lab.look(job(1, ends_at=NOW + 6600 + 3600))
     assert lab.lease().extensions_left == 0
     with pytest.raises(Refused, match="as often as it may be"):
@@ -287,4 +287,4 @@ def test_reservations_and_drains_name_the_operators_command() -> None:
     for state, command in states.items():
         node = Node("n1", "n1", frozenset(state.split()), {}, {}, {}, "broken fan")
         (row,) = node_rows([node])
-        assert command in row.command and row.why == "broken fan"
+        assert command in row.command and row.reason == "broken fan"

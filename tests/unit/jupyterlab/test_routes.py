@@ -317,7 +317,7 @@ def offered(pool: StandIn) -> None:
     pool.ticket = ticket_view(TicketState.OFFERED)
 
 
-async def test_the_place_is_shown_and_kept(waiting: JupyterServer, pool: StandIn):
+async def test_the_position_is_shown_and_kept(waiting: JupyterServer, pool: StandIn):
     """Each report attends the ticket, and brings the place and the likely wait."""
     shown = waiting.keeper.shown()
     assert (shown["state"], shown["lease"]) == ("none", None)
@@ -420,7 +420,7 @@ async def test_a_hub_that_could_not_end_the_server(
     assert waiting.keeper.shown()["moving"] == ""
 
 
-async def test_a_place_given_up(waiting: JupyterServer, pool: StandIn):
+async def test_a_ticket_given_up(waiting: JupyterServer, pool: StandIn):
     """Nothing is left of it, and nothing is said of how it ended: the person knows."""
     answer = await waiting.client.post("miglab/api/cancel", json={}, headers=MINE)
     assert answer.json()["ticket"] is None
@@ -429,7 +429,7 @@ async def test_a_place_given_up(waiting: JupyterServer, pool: StandIn):
     assert waiting.keeper.shown()["ticket"] is None
 
 
-async def test_a_place_that_ended_is_told_until_read(waiting: JupyterServer, pool: StandIn):
+async def test_a_ticket_that_ended_is_told_until_read(waiting: JupyterServer, pool: StandIn):
     """Why, in the pool's words; and one may ask again."""
     pool.ticket = ticket_view(TicketState.EXPIRED, message="Not taken in time.")
     await waiting.keeper.round()

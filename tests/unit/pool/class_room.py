@@ -110,7 +110,7 @@ class ClassRoom(World):
             for row in self.ledger.state.on_gpu[gpu].values():
                 is_new = number == laid.number and row.id not in slices
                 if is_new and row.is_ours and not row.draining:
-                    assert row.profile in laid.cut, "made against the layout"
+                    assert row.profile in laid.partition, "made against the layout"
 
     def _closed(self) -> dict[str, frozenset[int]]:
         """What leases there are on drained GPUs and slices."""
@@ -146,13 +146,13 @@ class ClassRoom(World):
     def someone_borrows(self, user: str, shape: str) -> None:
         self.ask(user, shape, server=borrower_of(""), purpose=Purpose.BORROW)
 
-    def some_work(self, acts: int) -> None:
+    def some_work(self, jobs: int) -> None:
         self.pool.turn()
-        for _ in range(acts):
-            act = self.pool.next_job()
-            if act is None:
+        for _ in range(jobs):
+            job = self.pool.next_job()
+            if job is None:
                 return
-            self.pool.perform(act)
+            self.pool.perform(job)
             self.pool.turn()
 
     def spawn(self, user: str, is_started: bool = True) -> None:
@@ -252,8 +252,8 @@ class ClassRoom(World):
             do(gpu.uuid, "fan", "person:ina")
         elif state.slices:
             item = list(state.slices.values())[number % len(state.slices)]
-            act = staff.undrain_slice if item.draining else staff.drain_slice
-            act(item.id, "fan", "person:ina")
+            job = staff.undrain_slice if item.draining else staff.drain_slice
+            job(item.id, "fan", "person:ina")
 
     def quarantine(self, number: int) -> None:
         """Set a slice aside, or try one again."""
@@ -279,11 +279,11 @@ class ClassRoom(World):
             if ticket.user == user:
                 self.pool.staff.put_in_front(ticket.id, "presents", "person:ina")
 
-    def lay(self, cut: str, number: int) -> None:
+    def lay(self, partition: str, number: int) -> None:
         """Somebody says how one GPU is to be cut, or all."""
-        gpus = [gpu.uuid for gpu in self.pool.layouts.cuttable()]
+        gpus = [gpu.uuid for gpu in self.pool.layouts.partitionable()]
         chosen = gpus[number % len(gpus) :][:1] if gpus and number % 3 else gpus
-        spec = LayoutSpec(name=str(number % 2), gpus=dict.fromkeys(chosen, parse(cut)))
+        spec = LayoutSpec(name=str(number % 2), gpus=dict.fromkeys(chosen, parse(partition)))
         self.pool.layouts.apply([spec], "person:ina")
 
     def unlay_all(self) -> None:
@@ -307,7 +307,7 @@ class ClassRoom(World):
         for server in self.running.values():
             server.has_slices = False
 
-    def admin_cuts(self, start: int) -> None:
+    def admin_partitions(self, start: int) -> None:
         """Somebody makes a slice with nvidia-smi.
 
         After a driver reload NVML may give it the very id and UUID of one of ours that is gone and
@@ -417,7 +417,7 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         room.pool.reconcile,
         room.reboot,
         room.driver_reload,
-        lambda: room.admin_cuts(dice.randrange(14)),
+        lambda: room.admin_partitions(dice.randrange(14)),
         lambda: room.fault(dice.randrange(5)),
         lambda: setattr(room.holders, "is_silent", not room.holders.is_silent),
         room.attend_all,

@@ -187,10 +187,10 @@ class World:
         """Turn, and do what is due until nothing is."""
         self.pool.turn()
         for count in range(most):
-            act = self.pool.next_job()
-            if act is None:
+            job = self.pool.next_job()
+            if job is None:
                 return count
-            self.pool.perform(act)
+            self.pool.perform(job)
             self.pool.turn()
         raise AssertionError("the work list never ends")
 

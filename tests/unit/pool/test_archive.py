@@ -60,7 +60,7 @@ def test_what_is_old_moves(ledger: Ledger) -> None:
     assert move_old(ledger, NOW, 400, 1200) == 0
 
 
-def test_staffs_acts_have_an_age_of_their_own(ledger: Ledger) -> None:
+def test_staffs_actions_have_an_age_of_their_own(ledger: Ledger) -> None:
     """They may go sooner, later, or never; 0 keeps all."""
     assert move_old(ledger, NOW, 0, 0) == 0
     assert not archive_of(ledger.path).exists()

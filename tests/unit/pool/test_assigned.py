@@ -62,7 +62,7 @@ def test_a_course_may_use_what_is_for_all_too() -> None:
     assert served([waiting(1, "vision")], [occupancy("a"), own]) == (1, "a")
 
 
-def test_of_equal_places_its_own_is_taken() -> None:
+def test_of_equal_placements_its_own_is_taken() -> None:
     """Room for all is left to others, unless it suits better; a place set aside, too."""
     both = [occupancy("a"), occupancy("b", "vision")]
     assert served([waiting(1, "vision")], both) == (1, "b")
@@ -74,7 +74,7 @@ def test_of_equal_places_its_own_is_taken() -> None:
     assert served(shapes, half) == (2, "c")
 
 
-def test_a_place_is_set_aside_only_where_the_first_may_go() -> None:
+def test_room_is_held_only_where_the_first_may_go() -> None:
     """A big shape of one course keeps no place on another's GPU, and loses none to it."""
     held = occupancy("a", "", *ONE * 6)  # no room for a 3g.20gb yet
     own = occupancy("b", "vision")
@@ -174,7 +174,7 @@ def test_reservations_are_judged_by_what_the_course_may_use(lab: World) -> None:
         reserve(lab, "vision", 1)
 
 
-def test_a_class_is_kept_places_on_its_own_gpu_first(lab: World) -> None:
+def test_a_class_has_its_slots_on_its_own_gpu_first(lab: World) -> None:
     """So that both classes find theirs, in whichever order they reserved."""
     reserve(lab, "vision", 7)
     reserve(lab, "deep", 7)

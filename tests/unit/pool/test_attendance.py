@@ -15,7 +15,7 @@ def full(world: World) -> None:
         world.run(f"student{n}")
 
 
-def test_asking_keeps_the_place_through_a_restart(world: World) -> None:
+def test_asking_keeps_the_position_through_a_restart(world: World) -> None:
     """The ticket outlives many grace times and a restart of the pool while its server asks."""
     full(world)
     ticket = world.ask("ada", server="lab 2")
@@ -99,7 +99,7 @@ def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
             world.pool.tickets.requeue(user, server, ticket.id, ["vision"])
 
 
-def test_who_holds_a_slice_stands_in_no_line(world: World) -> None:
+def test_who_holds_a_slice_waits_in_no_queue(world: World) -> None:
     """Else the place would age while the slice is used, and the next one come before all others."""
     lease = world.run("ada")
     with pytest.raises(Refused, check=because("already-done")):
@@ -107,7 +107,7 @@ def test_who_holds_a_slice_stands_in_no_line(world: World) -> None:
     assert world.pool.tickets.server_status("ada", "").ticket is None
 
 
-def test_a_place_is_given_up(world: World) -> None:
+def test_a_ticket_is_given_up(world: World) -> None:
     """In line or offered; afterwards there is nothing to give up."""
     ticket = world.ask("ada")
     world.work()
@@ -127,7 +127,7 @@ def instead(world: World, ticket: int) -> list[str]:
     return [offer.shape for offer in world.pool.tickets.alternatives(ticket)]
 
 
-def test_what_is_set_aside_for_oneself_is_free_instead(world: World) -> None:
+def test_what_is_held_for_oneself_is_an_alternative(world: World) -> None:
     """Who waits for the whole GPU may have any part of it that is free; and gets it."""
     world.run("bo", "3g.20gb")
     ticket = world.ask("ada", "7g.40gb")
@@ -149,7 +149,7 @@ def test_who_stood_behind_goes_first(world: World) -> None:
     assert instead(world, ticket.id) == []
 
 
-def test_nothing_is_free_instead(world: World) -> None:
+def test_no_alternatives_are_free(world: World) -> None:
     """On a full GPU, and for a ticket that does not wait."""
     full(world)
     ticket = world.ask("ada", "3g.20gb")
@@ -169,7 +169,7 @@ def test_what_is_free_is_granted_in_the_same_step(world: World) -> None:
     assert world.ask("ada", "4g.20gb", only_if_free=True).id == after.id  # asked for already
 
 
-def test_what_somebody_took_meanwhile_costs_nobody_the_place(world: World) -> None:
+def test_what_somebody_took_meanwhile_costs_nobody_the_position(world: World) -> None:
     """Seen free, then given to another: refused in words and in the ledger, the place is kept."""
     world.run("bo", "3g.20gb")
     ticket = world.ask("ada", "7g.40gb")

@@ -5,7 +5,7 @@ from miglab_pool.views.audit import Question, read
 from .conftest import World
 
 
-def test_students_acts_are_told_by_name_or_with_everything(world: World) -> None:
+def test_students_actions_are_told_by_name_or_with_everything(world: World) -> None:
     """440 newest entries of which 438 were one student's were no audit."""
     world.pool.staff.pause("Repairs.", "person:ina")
     world.pool.staff.resume("person:ina")

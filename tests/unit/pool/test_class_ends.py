@@ -45,7 +45,7 @@ def test_a_class_makes_way_for_another(lab: World) -> None:
     go_to(lab, 1.5 * HOUR_S)
     assert ends(lab) == {lease.id: OVER for lease in leases}
     found = class_ends.ends(lab.pool.view, HOUR_S)
-    assert found[leases[0].id].why == (
+    assert found[leases[0].id].reason == (
         "The class that reserved this slice is over at 12:00, and others need it."
     )
 
@@ -69,9 +69,9 @@ def test_two_reservations_at_one_time(lab: World) -> None:
     assert ends(lab) == {lease.id: OVER for lease in leases}
 
 
-def test_for_what_will_be_cut(lab: World) -> None:
+def test_for_what_will_be_created(lab: World) -> None:
     """Today's cut has no place for the next class; it ends with this one, and so do the leases."""
-    gpus = {gpu.uuid: ("1g",) * 7 for gpu in lab.pool.layouts.cuttable()}
+    gpus = {gpu.uuid: ("1g",) * 7 for gpu in lab.pool.layouts.partitionable()}
     when = LayoutTime(weekdays=("tue",), from_time="10:00", to_time="12:00", tz="Europe/Berlin")
     lab.pool.layouts.apply([LayoutSpec(name="small", gpus=gpus, when=(when,))], "root")
     leases = class_of(lab)
@@ -80,7 +80,7 @@ def test_for_what_will_be_cut(lab: World) -> None:
     assert ends(lab) == {lease.id: OVER for lease in leases}
 
 
-def test_free_places_are_taken_first(lab: World) -> None:
+def test_free_slots_are_taken_first(lab: World) -> None:
     """Nobody makes way where there is room beside them."""
     class_of(lab, count=3)
     reserve(lab, **NEXT, count=4)
@@ -122,7 +122,7 @@ def test_what_runs_on_makes_way_later(lab: World) -> None:
     go_to(lab, 2.5 * HOUR_S)
     kept = TUESDAY + 3 * HOUR_S - LEAD_S
     assert ends(lab) == {lease.id: kept for lease in leases}
-    assert "from 12:45 on" in class_ends.ends(lab.pool.view, HOUR_S)[leases[0].id].why
+    assert "from 12:45 on" in class_ends.ends(lab.pool.view, HOUR_S)[leases[0].id].reason
 
 
 def test_a_class_held_once_is_not_forgotten(lab: World) -> None:

@@ -146,7 +146,7 @@ def restart_a_day_back(world: World) -> None:
     world.crash()
 
 
-def test_a_restart_on_a_clock_set_back_keeps_nobodys_place_for_longer(
+def test_a_restart_on_a_clock_set_back_keeps_nobodys_ticket_for_longer(
     clocks: tuple[World, list[float]],
 ) -> None:
     """What is ahead of the clock counts from the restart."""

@@ -93,7 +93,7 @@ def test_a_new_lease_ends_too() -> None:
     assert found.high_s == 2400.0
 
 
-def test_a_big_shape_waits_for_all_its_place() -> None:
+def test_a_big_shape_waits_for_all_its_slices() -> None:
     """Somebody who wants the whole GPU waits for the last end on it."""
     one = scene(*[600.0] * 6, 1800.0)
     found = estimate(replace(one, queued=(waiting(1, "7g.40gb"),)))
@@ -185,7 +185,7 @@ def test_what_ends_before_is_for_all() -> None:
     assert estimate(one).high_s == 200.0  # type: ignore[union-attr]
 
 
-def test_the_class_waits_for_its_own_places() -> None:
+def test_the_class_waits_for_its_own_slots() -> None:
     """Who draws on what is reserved is served as kept places empty, before who came earlier."""
     queued = (Waiting(1, ("1g.5gb",), 0.0, "ml", "u1"), Waiting(2, ("1g.5gb",), 0.0, "class", "u2"))
     one = scene(*[9000.0] * 6, 600.0, lease_s=1000.0, bookings=(booked(count=1),))
@@ -194,7 +194,7 @@ def test_the_class_waits_for_its_own_places() -> None:
     assert found[1].likely_s == 1600.0
 
 
-def test_places_kept_now_open_at_the_end_of_the_grace() -> None:
+def test_slots_reserved_now_open_at_the_end_of_the_grace() -> None:
     """What is kept now and not taken up is free for all then; who is there takes it for sure."""
     item = placed("1g.5gb", 6)
     closed = without(full(*[9000.0] * 6)[0], [item])

@@ -156,7 +156,7 @@ def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
     assert again.high_s == 3000
 
 
-def test_places_kept_now_are_told_as_well(make_world: MakeWorld) -> None:
+def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:
     """While a class keeps all that is free, strangers are told the end of its grace at best."""
     world = make_world(changed(RULES, lease_s=3000.0, extensions=0))
     world.at = TUESDAY - 60

@@ -52,15 +52,15 @@ def test_no_extension_into_a_class(lab: World) -> None:
     """
     stranger = lab.run("bob")
     reserve(lab)
-    why = refusal(lab, stranger)
-    assert "reserved from 09:45 on for reservation 1" in why
-    assert "by 15 minutes" in why
+    reason = refusal(lab, stranger)
+    assert "reserved from 09:45 on for reservation 1" in reason
+    assert "by 15 minutes" in reason
     longer = lab.pool.leases.extend(stranger.id, 900.0, "bob")
     assert longer.ends_at == TUESDAY - LEAD_S
     assert "cannot be extended" in refusal(lab, longer, 60.0)
 
 
-def test_who_is_in_nobodys_way_may_stay(lab: World) -> None:
+def test_who_blocks_nobody_may_stay(lab: World) -> None:
     """Where the class finds its places beside it a lease is extended as ever."""
     stranger = lab.run("bob")
     reserve(lab, count=6)
@@ -140,10 +140,10 @@ def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> 
     assert "reservation 1" in refusal(lab, stranger)
 
 
-def lay(lab: World, cut: tuple[str, ...], *, course: str = "", **times: str) -> None:
+def lay(lab: World, partition: tuple[str, ...], *, course: str = "", **times: str) -> None:
     """Cut the GPU so, on Tuesdays from and to a time of the wall clock."""
     when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **times)
-    gpus = {gpu.uuid: cut for gpu in lab.pool.layouts.cuttable()}
+    gpus = {gpu.uuid: partition for gpu in lab.pool.layouts.partitionable()}
     lab.pool.layouts.apply([LayoutSpec(name="cut", course=course, gpus=gpus, when=(when,))], "root")
     lab.work()
 
@@ -185,7 +185,7 @@ def test_a_gpu_that_will_be_another_courses(make_world: Callable[..., World]) ->
     lab.pool.reconcile()
     stranger = lab.run("bob", "3g.20gb")
     reserve(lab, shape="3g.20gb", count=2)
-    gpu = lab.pool.layouts.cuttable()[1 - stranger.slices[0].gpu].uuid
+    gpu = lab.pool.layouts.partitionable()[1 - stranger.slices[0].gpu].uuid
     when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **DURING)
     spec = LayoutSpec(name="cut", course="vision", gpus={gpu: ("3g", "3g")}, when=(when,))
     lab.pool.layouts.apply([spec], "root")
@@ -290,13 +290,15 @@ def busy(lab: World, dice: random.Random) -> None:
 
 def lay_some(lab: World, dice: random.Random) -> None:
     """Layouts of GPUs on which leases lie already, those that leave room for the classes."""
-    cuts = [("3g", "3g"), ("3g", "2g", "1g"), ("2g", "2g", "1g"), ("1g",) * 7]
-    for number, gpu in enumerate(list(lab.pool.layouts.cuttable()) * 4):
+    partitions = [("3g", "3g"), ("3g", "2g", "1g"), ("2g", "2g", "1g"), ("1g",) * 7]
+    for number, gpu in enumerate(list(lab.pool.layouts.partitionable()) * 4):
         hour = dice.choice((8, 9, 10))
         when = LayoutTime(
             weekdays=("tue",), tz="Europe/Berlin", from_time=f"{hour:02}:00", to_time="12:30"
         )
-        one = LayoutSpec(name=f"cut {number}", gpus={gpu.uuid: dice.choice(cuts)}, when=(when,))
+        one = LayoutSpec(
+            name=f"cut {number}", gpus={gpu.uuid: dice.choice(partitions)}, when=(when,)
+        )
         with suppress(Refused):
             lab.pool.layouts.apply([one], "root")
 

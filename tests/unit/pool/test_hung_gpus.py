@@ -150,7 +150,7 @@ def test_an_empty_gpu_that_hangs_is_noticed(make_lab: MakeLab) -> None:
     assert lab.states() == ["unknown"]
 
 
-def test_a_call_that_cuts_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
+def test_a_call_that_creates_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
     """Its ticket is served elsewhere, nothing else is asked of that GPU, and it heals after."""
     lab = make_lab(2)
     lab.pool.reconcile()

@@ -13,8 +13,8 @@ from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, maxim
 from miglab_pool.model.gpu import GpuOccupancy, clash
 from miglab_pool.rules.layout_plan import (
     Change,
-    CutError,
     Kind,
+    PartitionError,
     PresentSlice,
     arrange,
     arrangements,
@@ -62,8 +62,8 @@ def subsets() -> list[tuple[Placed, ...]]:
 
 
 EVERY_STATE = subsets()
-CUTS = sorted({tuple(sorted(item.profile.name for item in part)) for part in EVERY_STATE})
-cuts = st.sampled_from(CUTS)
+PARTITIONS = sorted({tuple(sorted(item.profile.name for item in part)) for part in EVERY_STATE})
+partitions = st.sampled_from(PARTITIONS)
 states = st.sampled_from(EVERY_STATE)
 kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.GOING))
 
@@ -106,15 +106,15 @@ def test_parsed(text: str, found: tuple[str, ...]) -> None:
 )  # fmt: skip
 def test_not_parsed(text: str) -> None:
     """What is no cut says how one is written, and repeats little of what was sent."""
-    with pytest.raises(CutError, match=r"write '1g\.5gb'|1 to 64|more than 64") as error:
+    with pytest.raises(PartitionError, match=r"write '1g\.5gb'|1 to 64|more than 64") as error:
         parse(text)
     assert len(str(error.value)) < 200
 
 
-@given(cuts)
-def test_words_and_back(cut: tuple[str, ...]) -> None:
+@given(partitions)
+def test_words_and_back(partition: tuple[str, ...]) -> None:
     """What is written of a cut is read as that cut."""
-    assert not cut or Counter(parse(in_words(cut))) == Counter(cut)
+    assert not partition or Counter(parse(in_words(partition))) == Counter(partition)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_short_names(geometry: Geometry, short: str, full: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("geometry", "cut", "says"),
+    ("geometry", "partition", "says"),
     [
         (A100, ("5g",), "can be cut into 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb"),
         (A100, ("1g.6gb",), "it has no 1g.6gb; it can be cut into 1g.5gb"),
@@ -151,10 +151,10 @@ def test_short_names(geometry: Geometry, short: str, full: str) -> None:
         (Geometry(8, ()), ("1g",), "can be cut into nothing"),
     ],
 )
-def test_what_would_fit(geometry: Geometry, cut: tuple[str, ...], says: str) -> None:
+def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], says: str) -> None:
     """A cut that cannot be says what could."""
-    with pytest.raises(CutError) as error:
-        resolve(cut, geometry)
+    with pytest.raises(PartitionError) as error:
+        resolve(partition, geometry)
     assert says in str(error.value)
 
 
@@ -165,22 +165,22 @@ def test_the_known_number_of_layouts() -> None:
     """The cuts tried below are all there are: 19 layouts without double memory and media."""
     plain = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]
     assert len(list(maximal_layouts(A100, plain))) == 19
-    assert len(CUTS) > 100
+    assert len(PARTITIONS) > 100
 
 
-def test_every_cut_is_possible_and_exact() -> None:
+def test_every_partition_is_possible_and_exact() -> None:
     """Each cut that some layout contains is possible, and is laid without any overlap."""
-    for cut in CUTS:
-        assert resolve(cut, A100) == cut
-        for layout in arrangements(A100, cut):
-            assert names(layout) == cut
+    for partition in PARTITIONS:
+        assert resolve(partition, A100) == partition
+        for layout in arrangements(A100, partition):
+            assert names(layout) == partition
             assert not any(clash(one, other) for one, other in combinations(layout, 2))
 
 
 @given(st.lists(st.sampled_from(NAMES), max_size=8).map(lambda some: tuple(sorted(some))))
-def test_possible_means_in_some_layout(cut: tuple[str, ...]) -> None:
+def test_possible_means_in_some_layout(partition: tuple[str, ...]) -> None:
     """A cut is possible exactly if some layout of the GPU contains it."""
-    assert is_possible(cut, A100) == (cut in CUTS)
+    assert is_possible(partition, A100) == (partition in PARTITIONS)
 
 
 @given(states)
@@ -192,25 +192,27 @@ def test_a_conforming_gpu_needs_nothing(part: tuple[Placed, ...]) -> None:
     assert found == Change(wanted=found.wanted, keeps=present)
 
 
-@given(states, cuts)
-def test_done_is_exactly_the_cut(part: tuple[Placed, ...], cut: tuple[str, ...]) -> None:
+@given(states, partitions)
+def test_done_is_exactly_the_partition(
+    part: tuple[Placed, ...], partition: tuple[str, ...]
+) -> None:
     """A GPU with other slices is not done."""
     present = tuple(PresentSlice(n, placed, Kind.HELD) for n, placed in enumerate(part, 1))
-    assert change(A100, cut, present).is_done == (names(part) == cut)
+    assert change(A100, partition, present).is_done == (names(part) == partition)
 
 
-@given(gpus(fixed=True), cuts)
+@given(gpus(fixed=True), partitions)
 @settings(max_examples=5 * settings.default.max_examples)
-def test_a_change_is_whole_and_cuts_nobody_off(
-    present: tuple[PresentSlice, ...], cut: tuple[str, ...]
+def test_a_change_is_whole_and_interrupts_nobody(
+    present: tuple[PresentSlice, ...], partition: tuple[str, ...]
 ) -> None:
     """Every slice is accounted for once, no leased one is removed, what is made has room."""
-    found = change(A100, cut, present)
+    found = change(A100, partition, present)
     parts = (found.keeps, found.comes, found.removes, found.drains, found.goes, found.fixed)
     assert sorted(item.number for part in parts for item in part) == [i.number for i in present]
     assert {item.kind for item in found.removes} <= {Kind.FREE}
     assert {item.kind for item in found.fixed} <= {Kind.FIXED}
-    assert names(found.wanted) == cut
+    assert names(found.wanted) == partition
     stays = [item.placed for item in present if item not in found.removes]
     for placed in found.ready:
         assert not any(clash(placed, other) for other in stays)
@@ -224,15 +226,15 @@ def step(present: tuple[PresentSlice, ...], found: Change) -> tuple[PresentSlice
     return (*left, *made)
 
 
-@given(gpus(), cuts, st.randoms(use_true_random=False))
+@given(gpus(), partitions, st.randoms(use_true_random=False))
 @settings(max_examples=5 * settings.default.max_examples)
 def test_applying_ends_conforming(
-    present: tuple[PresentSlice, ...], cut: tuple[str, ...], dice
+    present: tuple[PresentSlice, ...], partition: tuple[str, ...], dice
 ) -> None:  # type: ignore[no-untyped-def]
     """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
     held: list[tuple[PresentSlice, ...]] = []
     for _ in range(40):
-        found = change(A100, cut, present)
+        found = change(A100, partition, present)
         if found.is_done:
             break
         now = step(present, found)
@@ -242,8 +244,8 @@ def test_applying_ends_conforming(
             assert now not in held  # no going in circles
             held.append(present)
             present = now
-    assert change(A100, cut, present).is_done
-    assert step(present, change(A100, cut, present)) == present
+    assert change(A100, partition, present).is_done
+    assert step(present, change(A100, partition, present)) == present
 
 
 def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]:  # type: ignore[no-untyped-def]
@@ -254,10 +256,12 @@ def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]
     return rest if arrives is None else (*rest, replace(one, kind=arrives))
 
 
-@given(gpus(fixed=True), cuts)
-def test_seats_disturb_the_fewest(present: tuple[PresentSlice, ...], cut: tuple[str, ...]) -> None:
+@given(gpus(fixed=True), partitions)
+def test_placements_disturb_the_fewest(
+    present: tuple[PresentSlice, ...], partition: tuple[str, ...]
+) -> None:
     """No other arrangement has fewer seats under a fixed slice, nor then fewer leases to drain."""
-    wanted = arrange(A100, cut, present)
+    wanted = arrange(A100, partition, present)
 
     def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
         fixed = [item.placed for item in present if item.kind is Kind.FIXED]
@@ -266,19 +270,19 @@ def test_seats_disturb_the_fewest(present: tuple[PresentSlice, ...], cut: tuple[
         under = sum(any(clash(placed, other) for other in fixed) for placed in layout)
         return under, sum(item.where not in mine for item in held)
 
-    assert cost(wanted) == min(map(cost, arrangements(A100, cut)))
+    assert cost(wanted) == min(map(cost, arrangements(A100, partition)))
 
 
 # -- grants meanwhile -----------------------------------------------------------------------------
 
 
-@given(gpus(), cuts, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
+@given(gpus(), partitions, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
 @settings(max_examples=3 * settings.default.max_examples)
 def test_only_its_shapes_on_its_placements(
-    present: tuple[PresentSlice, ...], cut: tuple[str, ...], asked: list[str]
+    present: tuple[PresentSlice, ...], partition: tuple[str, ...], asked: list[str]
 ) -> None:
     """While a layout is in force nothing is granted that it would have to drain."""
-    wanted = arrange(A100, cut, present)
+    wanted = arrange(A100, partition, present)
     live = tuple(item.placed for item in present if item.kind is not Kind.FREE)
     choices = place(asked, [GpuOccupancy("a", only(A100, wanted), live)])
     for choice in choices or ():

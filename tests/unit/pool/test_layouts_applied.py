@@ -56,16 +56,16 @@ def pair(make_world: Callable[..., World]) -> World:
 
 
 def gpus(lab: World) -> list[str]:
-    return [gpu.uuid for gpu in lab.pool.layouts.cuttable()]
+    return [gpu.uuid for gpu in lab.pool.layouts.partitionable()]
 
 
-def spec(lab: World, *cut: str, name: str = "practical", **more: Any) -> LayoutSpec:
+def spec(lab: World, *partition: str, name: str = "practical", **more: Any) -> LayoutSpec:
     """A layout that cuts all GPUs alike."""
-    return LayoutSpec(name=name, gpus=more.pop("gpus", dict.fromkeys(gpus(lab), cut)), **more)
+    return LayoutSpec(name=name, gpus=more.pop("gpus", dict.fromkeys(gpus(lab), partition)), **more)
 
 
-def lay(lab: World, *cut: str, **more: Any) -> None:
-    lab.pool.layouts.apply([spec(lab, *cut, **more)], "person:root", "week 1")
+def lay(lab: World, *partition: str, **more: Any) -> None:
+    lab.pool.layouts.apply([spec(lab, *partition, **more)], "person:root", "week 1")
     lab.work()
 
 
@@ -79,8 +79,8 @@ def now(lab: World, gpu: int = 0) -> GpuLayout:
     return lab.pool.layouts.all().gpus[gpu]
 
 
-def diff(lab: World, *cut: str, **more: Any) -> LayoutDiff:
-    (found,) = lab.pool.layouts.diffs([spec(lab, *cut, **more)])
+def diff(lab: World, *partition: str, **more: Any) -> LayoutDiff:
+    (found,) = lab.pool.layouts.diffs([spec(lab, *partition, **more)])
     return found
 
 
@@ -97,7 +97,7 @@ def state_of(lab: World, ticket: int) -> TicketState:
 # -- cut ahead ------------------------------------------------------------------------------------
 
 
-def test_cut_ahead(lab: World) -> None:
+def test_partitioned_ahead(lab: World) -> None:
     """What is applied to an empty GPU is made at once, before anybody asks."""
     lay(lab, "4g", "1g", "1g", "1g")
     assert made(lab) == {"4g.20gb": 1, "1g.5gb": 3}
@@ -105,7 +105,7 @@ def test_cut_ahead(lab: World) -> None:
     assert set(lab.states()) == {"free"}
 
 
-def test_what_lies_elsewhere_is_recut(lab: World) -> None:
+def test_what_lies_elsewhere_is_remade(lab: World) -> None:
     """Free slices of another layout make way; those that fit stay as they are."""
     lay(lab, *["1g"] * 7)
     before = {row.generation for row in lab.ledger.state.slices.values()}
@@ -272,14 +272,14 @@ def test_a_conforming_gpu_has_no_diff(lab: World) -> None:
 def test_foreign_is_never_touched(lab: World) -> None:
     """A foreign slice stands in the way, and is named; what has room beside it is cut."""
     uuid = gpus(lab)[0]
-    geometry = lab.pool.layouts.cuttable()[0].geometry
+    geometry = lab.pool.layouts.partitionable()[0].geometry
     profile = geometry.by_name["1g.5gb"]
     lab.driver.create(uuid, profile, profile.placements[5])
     lab.pool.reconcile()
     lay(lab, "3g", "3g")
     assert made(lab) == {"1g.5gb": 1, "3g.20gb": 1}
-    (why,) = now(lab).blocked
-    assert "is foreign: adopt it" in why
+    (reason,) = now(lab).blocked
+    assert "is foreign: adopt it" in reason
     assert not now(lab).conforms
     (foreign,) = [row for row in lab.ledger.state.slices.values() if row.state == "foreign"]
     lab.pool.staff.adopt(foreign.id, "person:root")
@@ -293,7 +293,7 @@ def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
 
     Also if the driver then fails without saying what it did.
     """
-    uuid, profile = gpus(lab)[0], lab.pool.layouts.cuttable()[0].geometry.by_name["1g.5gb"]
+    uuid, profile = gpus(lab)[0], lab.pool.layouts.partitionable()[0].geometry.by_name["1g.5gb"]
     lab.driver.create(uuid, profile, profile.placements[0])
     (theirs,) = [item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]]
     lab.fail(f"nvmlDevice{function}", pynvml.NVML_ERROR_UNKNOWN)
@@ -542,7 +542,7 @@ def test_the_snapshot_says_what_holds(lab: World) -> None:
 
 # -- over all -------------------------------------------------------------------------------------
 
-CUTS = (
+PARTITIONS = (
     "7g", "4g + 3g", "4g + 3x1g", "3g + 3g", "3g + 4x1g", "2g + 2g + 3g", "3x2g + 1g", "7x1g",
     "1g.10gb + 3g + 2x1g", "1g.5gb+me + 6x1g", "2g", "4x1g.10gb",
 )  # fmt: skip
@@ -557,18 +557,20 @@ ASKED = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
 )
 @given(
     asked=st.lists(st.sampled_from(ASKED), max_size=7),
-    cuts=st.lists(st.sampled_from(CUTS), min_size=1, max_size=3),
+    partitions=st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3),
     dice=st.randoms(use_true_random=False),
 )
-def test_applying_ends_conforming(asked: list[str], cuts: list[str], dice: random.Random) -> None:
+def test_applying_ends_conforming(
+    asked: list[str], partitions: list[str], dice: random.Random
+) -> None:
     """Whatever runs, whichever layouts follow each other, in whatever order leases end, after a
     restart in between: nobody is cut off, nothing is granted in the way, and it ends conforming.
     """
     with tempfile.TemporaryDirectory(prefix="layout-") as folder:
         room = World(Path(folder), RULES)
         running = [room.run(f"u{n}", shape) for n, shape in enumerate(asked) if fits(room, shape)]
-        for cut in cuts:
-            lay(room, *parse(cut))
+        for partition in partitions:
+            lay(room, *parse(partition))
         dice.shuffle(running)
         for number, lease in enumerate(running):
             assert room.pool.leases.find(lease.id).state == "running"
@@ -582,7 +584,7 @@ def test_applying_ends_conforming(asked: list[str], cuts: list[str], dice: rando
         leave(room)
         assert now(room).conforms
         assert made(room) == Counter(
-            resolve(parse(cuts[-1]), room.pool.layouts.cuttable()[0].geometry)
+            resolve(parse(partitions[-1]), room.pool.layouts.partitionable()[0].geometry)
         )
         room.close()
 

@@ -30,12 +30,16 @@ def lab(make_world: Callable[..., World]) -> World:
 
 
 def lend(
-    lab: World, *when: LayoutTime, course: str = "deep", gpu: int = 1, cut: tuple[str, ...] = SEVEN
+    lab: World,
+    *when: LayoutTime,
+    course: str = "deep",
+    gpu: int = 1,
+    partition: tuple[str, ...] = SEVEN,
 ) -> None:
     """Cut a GPU for a course."""
-    uuid = lab.pool.layouts.cuttable()[gpu].uuid
+    uuid = lab.pool.layouts.partitionable()[gpu].uuid
     lab.pool.layouts.apply(
-        [LayoutSpec(name="lent", course=course, gpus={uuid: cut}, when=when)], "root"
+        [LayoutSpec(name="lent", course=course, gpus={uuid: partition}, when=when)], "root"
     )
     lab.work()
 
@@ -192,9 +196,9 @@ def pair(make_world: Callable[..., World]) -> World:
 
 def test_a_strangers_class_counts_on_no_gpu_that_is_not_its_own(pair: World) -> None:
     """A layout that takes the room for all leaves a stranger's class nothing, the owner's all."""
-    lend(pair, course="", gpu=0, cut=("3g", "3g"))
+    lend(pair, course="", gpu=0, partition=("3g", "3g"))
     assert refusal(lambda: reserve(pair)) == "layout-clash"
     reserve(pair, 7, "vision")
     pair.pool.layouts.remove("lent", "root")
     reserve(pair)
-    assert refusal(lambda: lend(pair, course="", gpu=0, cut=("3g", "3g"))) == "layout-clash"
+    assert refusal(lambda: lend(pair, course="", gpu=0, partition=("3g", "3g"))) == "layout-clash"

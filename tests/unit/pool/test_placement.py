@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
 from miglab_pool.model.gpu import Choice, GpuOccupancy
-from miglab_pool.rules.placement.placement import _empty, could_ever_place, packs, place
+from miglab_pool.rules.placement.placement import _empty, could_ever_fit, packs, place
 
 
 def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:
@@ -208,14 +208,14 @@ def test_warmth_is_no_more_than_a_tie_break() -> None:
     assert (choice.placement.start, choice.reuse) == (4, False)
 
 
-def test_wrong_warm_slices_are_recut() -> None:
+def test_wrong_warm_slices_are_remade() -> None:
     """Warm slices of another shape are destroyed where the room is needed."""
     warm = tuple(_at("1g.5gb", start) for start in range(7))
     (choice,) = place(["4g.20gb"], [GpuOccupancy("a", A100, warm=warm)]) or ()
     assert choice.destroy == warm[:4]
 
 
-def test_a_warm_media_slice_elsewhere_is_recut() -> None:
+def test_a_warm_media_slice_elsewhere_is_remade() -> None:
     """A GPU has one +me slice: a warm one that cannot be reused goes, though nothing overlaps."""
     gpu = GpuOccupancy("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
     (choice,) = place(["2g.12gb+me"], [gpu]) or ()
@@ -278,19 +278,19 @@ def test_nothing_wanted_and_nothing_there() -> None:
 def test_could_ever_place_ignores_what_is_there_now() -> None:
     """A shape that fits once everything is free is not refused; one that never fits is."""
     gpus = [GpuOccupancy("a", A100, (_at("7g.40gb", 0),)), GpuOccupancy("b", A100, usable=False)]
-    assert could_ever_place(["7g.40gb", "7g.40gb"], gpus)
-    assert not could_ever_place(["7g.40gb"] * 3, gpus)
-    assert could_ever_place(["1g.5gb+me"] * 2, gpus)
-    assert not could_ever_place(["1g.5gb+me"] * 3, gpus)
+    assert could_ever_fit(["7g.40gb", "7g.40gb"], gpus)
+    assert not could_ever_fit(["7g.40gb"] * 3, gpus)
+    assert could_ever_fit(["1g.5gb+me"] * 2, gpus)
+    assert not could_ever_fit(["1g.5gb+me"] * 3, gpus)
 
 
 def test_of_many_gpus_alike_only_as_many_count_as_the_shape_has_slices() -> None:
     """Each ticket asks; with 64 equal GPUs that was a sixth of the pool's work."""
     many = [GpuOccupancy(str(n), A100) for n in range(64)] + [GpuOccupancy("b", A30)]
     assert [gpu.gpu for gpu in _empty(many, 2)] == ["0", "1", "b"]
-    assert could_ever_place(["7g.40gb"] * 2 + ["1g.6gb"], many)
-    assert could_ever_place(["7g.40gb"] * 64, many)
-    assert not could_ever_place(["7g.40gb"] * 65, many)
+    assert could_ever_fit(["7g.40gb"] * 2 + ["1g.6gb"], many)
+    assert could_ever_fit(["7g.40gb"] * 64, many)
+    assert not could_ever_fit(["7g.40gb"] * 65, many)
 
 
 def test_mixed_models() -> None:

@@ -141,7 +141,7 @@ def test_cancel(world: World) -> None:
     assert refusal(lambda: world.pool.tickets.take(ticket.id)).reason == "not-offered"
 
 
-def test_unattended_keeps_place_for_grace(world: World) -> None:
+def test_unattended_keeps_position_for_grace(world: World) -> None:
     """A ticket that nobody asks after keeps its place for the grace time, and then ends."""
     for n in range(7):
         world.run(f"student{n}")
@@ -222,7 +222,7 @@ def test_refusal_keeps_old_ticket(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
 
 
-def test_restart_keeps_places(world: World) -> None:
+def test_restart_keeps_positions(world: World) -> None:
     """After a restart, however late, everyone who waits still has their place and a new grace."""
     for n in range(7):
         world.run(f"student{n}")
@@ -387,7 +387,7 @@ def test_a_silent_engine_misses_nobody(world: World) -> None:
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
 
-def test_places_follow_the_line(world: World) -> None:
+def test_positions_follow_the_queue(world: World) -> None:
     """Whatever happens to the line, a ticket's place is the one the snapshot shows."""
     world.run("eve", "7g.40gb")
     asked = [world.ask(user) for user in ("ada", "bob", "cy")]
@@ -433,7 +433,7 @@ def test_scrub_between_users(world: World) -> None:
     assert (new.profile, new.start) == (old.profile, old.start)
 
 
-def test_recut_when_needed(world: World) -> None:
+def test_remade_when_needed(world: World) -> None:
     """Warm slices of the wrong shape are destroyed when the room is needed."""
     for lease in [world.run(f"student{n}") for n in range(7)]:
         world.end(lease)
@@ -492,18 +492,20 @@ def test_create_fails_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("lists", [9, 1], ids=["looked at once", "silent until a restart"])
-def test_a_place_where_our_try_left_nothing_is_not_ours(make_world: MakeWorld, lists: int) -> None:
+def test_a_placement_where_our_try_left_nothing_is_not_ours(
+    make_world: MakeWorld, lists: int
+) -> None:
     """What somebody makes by hand there after our create failed is foreign, and stays."""
     world = make_world(gpus=1)
     world.ask("ada")
     world.pool.turn()
     world.fail("nvmlDeviceCreateGpuInstanceWithPlacement")
-    act = world.pool.next_job()
-    assert act is not None
-    row = world.ledger.state.slices[act.slice_id]
+    job = world.pool.next_job()
+    assert job is not None
+    row = world.ledger.state.slices[job.slice_id]
     answers = repeat(world.driver.slices, lists)
     world.driver.slices = lambda gpu: next(answers, _no_answer)(gpu)  # type: ignore[method-assign]
-    world.pool.perform(act)
+    world.pool.perform(job)
     world.crash()
     info = world.driver.gpus()[0]
     profile = info.geometry.by_name["1g.5gb"]
@@ -837,9 +839,9 @@ def test_probe_kind_alone(world: World) -> None:
     """A service may ask for acts of one kind only."""
     lease = world.run("ada")
     world.pool.leases.release(lease.id, "hub", "stopped")
-    act = world.pool.next_job({JobKind.PROBE})
-    assert act is not None
-    assert act.kind is JobKind.PROBE
+    job = world.pool.next_job({JobKind.PROBE})
+    assert job is not None
+    assert job.kind is JobKind.PROBE
     assert world.pool.next_job({JobKind.CREATE}) is None
 
 

@@ -86,7 +86,7 @@ def test_rest_of_the_gpu_is_used() -> None:
     assert abs(grant.choices[0].placement.start - kept) >= 1
 
 
-def test_foreign_place_is_not_waited_for() -> None:
+def test_foreign_placement_is_not_waited_for() -> None:
     """Where something foreign lies nothing is set aside: it will not become free."""
     foreign = placed("1g.5gb", 0)
     occupancy = GpuOccupancy("a", A100, (foreign,), fixed=(foreign,))

@@ -202,7 +202,7 @@ def offered(lab: World, course: str, shape: str = "1g.5gb") -> Any:
     return next(one for one in found.shapes if one.shape == shape)
 
 
-def test_offers_while_places_are_kept(lab: World) -> None:
+def test_offers_while_slots_are_reserved(lab: World) -> None:
     """The class sees its places as free; others see that a class keeps them, and until when."""
     reserve(lab, count=5)
     assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 7
@@ -309,7 +309,7 @@ def test_drained_from_the_lead_on(lab: World) -> None:
     assert state_of(lab, late.id) == "waiting"
 
 
-def test_the_snapshot_says_which_places_are_kept(lab: World) -> None:
+def test_the_snapshot_says_which_slots_are_reserved(lab: World) -> None:
     """From the lead on each reserved place is named, with its course; one that is drawn is not."""
     made = reserve(lab, shape="2g.10gb", count=3)
     go_to(lab, -LEAD_S - 1)
@@ -338,7 +338,7 @@ def test_beside_what_is_kept_life_goes_on(lab: World) -> None:
     assert state_of(lab, student.id) == "offered"
 
 
-def test_cut_before_the_start(lab: World) -> None:
+def test_created_before_the_start(lab: World) -> None:
     """When the class begins its slices exist, whatever lay there, and nobody holds them."""
     lab.end(lab.run("s1", "7g.40gb"))
     assert [row.profile for row in lab.ledger.state.slices.values()] == ["7g.40gb"]
@@ -361,7 +361,7 @@ def test_its_own_course_only(lab: World) -> None:
     assert (state_of(lab, other.id), state_of(lab, own.id)) == ("waiting", "offered")
 
 
-def test_each_who_waits_takes_one_place(lab: World) -> None:
+def test_each_who_waits_takes_one_slot(lab: World) -> None:
     """Of two reservations of one course and shape at one time: both are counted on by nobody."""
     reserve(lab, count=3)
     reserve(lab, count=4)
@@ -555,7 +555,7 @@ def test_whole_gpus(make_world: Callable[..., World]) -> None:
     assert [state_of(lab, one.id) for one in (student, strangers[1])] == ["offered", "waiting"]
 
 
-def test_a_slice_that_cannot_be_cut(lab: World) -> None:
+def test_a_slice_that_cannot_be_created(lab: World) -> None:
     """What fails is tried again after a pause, not for ever at once; then the class has it.
 
     NVML gives what is cut the id of a slice that is gone, but is still to be cleared.
@@ -583,7 +583,7 @@ def test_another_courses_gpu_is_nothing_kept(make_world: Callable[..., World]) -
     assert world.pool.tickets.find(waiting.id).message == ""
 
 
-def test_what_is_borrowed_is_back_before_a_place_is_kept(lab: World) -> None:
+def test_what_is_borrowed_is_back_before_a_slot_is_reserved(lab: World) -> None:
     """A measurement that begins shortly before its place is kept ends when that begins."""
     reserve(lab)
     lab.at = TUESDAY - LEAD_S - 100

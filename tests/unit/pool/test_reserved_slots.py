@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.model.gpu import GpuOccupancy, Slot, clash
-from miglab_pool.rules.placement.placement import could_ever_place, place
+from miglab_pool.rules.placement.placement import could_ever_fit, place
 from miglab_pool.rules.reservation_room import Room, times
 from miglab_pool.rules.slot_choice import FEW, SlotCandidate, choose_slots, without
 
@@ -69,7 +69,7 @@ def test_it_does_not_wait_for_its_own() -> None:
     ]
 
 
-def test_a_good_first_seat_is_given_up_for_all() -> None:
+def test_a_good_first_slot_is_given_up_for_all() -> None:
     """The 1g.10gb at 0 empties first, but only at 6 do six 1g.5gb fit beside it."""
     leased = (placed("1g.10gb", 6), *(placed("1g.5gb", n) for n in (2, 3, 4, 5)))
     slots = choose_slots([("1g.10gb",), *[("1g.5gb",)] * 6], [candidate("a", leased=leased)])
@@ -147,7 +147,7 @@ def test_all_that_fit_and_none_over_another(
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(requests=_lists(PLAIN, 8), candidates=candidates())
-def test_each_seat_is_the_best_that_is_left(
+def test_each_slot_is_the_best_that_is_left(
     requests: list[tuple[str, ...]], candidates: list[SlotCandidate]
 ) -> None:
     """Large slices first, each where the fewest leases lie, looked for among all places anew."""
@@ -185,7 +185,7 @@ def _lying_on(candidate: SlotCandidate, item: Placed) -> tuple[int, ...]:
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(requests=requests, candidates=candidates())
-def test_cutting_moves_no_seat(
+def test_creating_moves_no_slot(
     requests: list[tuple[str, ...]], candidates: list[SlotCandidate]
 ) -> None:
     """The seats are the same whichever free slices there are: cutting one comes to an end."""
@@ -202,7 +202,7 @@ def test_closed_form_is_what_can_be_placed(wanted: list[tuple[str, int]], gpus: 
     """Accepted exactly if the slices can be placed on the empty GPUs."""
     total = sum((times([name], count) for name, count in wanted), Counter[str]())
     states = [GpuOccupancy(str(n), A100) for n in range(gpus)]
-    expected = could_ever_place(list(total.elements()), states)
+    expected = could_ever_fit(list(total.elements()), states)
     assert Room((A100,) * gpus).holds(total) == expected
 
 

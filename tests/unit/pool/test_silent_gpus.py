@@ -63,7 +63,7 @@ def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
     assert world.pool.tickets.find(ticket.id).reason == "waited-too-long"
 
 
-def test_a_slice_that_fails_to_go_is_set_aside(world: World) -> None:
+def test_a_slice_that_fails_to_go_is_quarantined(world: World) -> None:
     """However NVML fails at it: after as many tries as one in use it is a person's to look at."""
     world.end(world.run("ada"))
     for function in ("nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"):
@@ -102,15 +102,15 @@ def test_drained_while_it_is_made(world: World) -> None:
     """The create fails, and the place is nobody's all the same until somebody ends that."""
     world.ask("ada")
     world.pool.turn()
-    act = world.pool.next_job()
-    assert act is not None
+    job = world.pool.next_job()
+    assert job is not None
 
     def fails(*_: object) -> object:
-        world.pool.staff.drain_slice(act.slice_id, "Broken.", "person:ina")
+        world.pool.staff.drain_slice(job.slice_id, "Broken.", "person:ina")
         raise UnknownGpuError("It failed.")
 
     world.driver.create = fails  # type: ignore[method-assign,assignment]
-    world.pool.perform(act)
+    world.pool.perform(job)
     del world.driver.create
     world.settle()
     assert "Broken." in {row.draining for row in world.ledger.state.slices.values()}

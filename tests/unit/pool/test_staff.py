@@ -133,7 +133,7 @@ def test_a_drained_slice_stays_drained_when_its_lease_ends(world: World) -> None
     assert world.pool.leases.of_server("bob", "") is not None
 
 
-def test_nobody_gets_the_place_of_a_free_slice_that_is_drained(world: World) -> None:
+def test_nobody_gets_the_placement_of_a_free_slice_that_is_drained(world: World) -> None:
     """Neither the slice nor its memory: other places are given as ever."""
     world.end(world.run("ada"))
     (free,) = slices(world)
@@ -178,7 +178,7 @@ def test_what_is_nobodys_to_have_is_not_drained(world: World, action: str) -> No
     assert (refused.reason, "foreign" in refused.message) == ("already-done", True)
 
 
-def test_set_aside_and_tried_again(world: World) -> None:
+def test_quarantined_and_tried_again(world: World) -> None:
     """A free slice that is set aside stays as it is, with name and reason, until it is cleared."""
     world.end(world.run("ada"))
     (free,) = slices(world)
@@ -194,7 +194,7 @@ def test_set_aside_and_tried_again(world: World) -> None:
     assert world.pool.leases.of_server("bob", "") is not None
 
 
-def test_a_slice_in_use_is_not_set_aside(world: World) -> None:
+def test_a_slice_in_use_is_not_quarantined(world: World) -> None:
     """The refusal names the lease, and what can be done instead."""
     lease = world.run("ada")
     number = lease.slices[0].slice_id
@@ -488,7 +488,7 @@ def test_a_class_that_has_reserved_goes_before(make_world: MakeWorld) -> None:
     assert served_next(world, lease) == "cy"
 
 
-def test_who_is_not_in_line_is_not_put_in_front(world: World) -> None:
+def test_who_is_not_in_the_queue_is_not_put_in_front(world: World) -> None:
     """Neither who has the slices already, nor who gave up."""
     served, gone = world.ask("ada"), world.ask("bob")
     world.pool.tickets.cancel(gone.id, "bob")
@@ -541,7 +541,7 @@ def test_staff_do_not_put_off_maintenance(world: World) -> None:
     assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, world.at + 60)
 
 
-def test_a_drained_place_stays_drained_when_it_was_set_aside(world: World) -> None:
+def test_a_drained_slice_stays_drained_when_it_was_quarantined(world: World) -> None:
     """Cleared, it is made anew and nobody's still."""
     number = free_slice(world)
     start = world.ledger.state.slices[number].start

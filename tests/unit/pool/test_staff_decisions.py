@@ -74,7 +74,7 @@ def test_who_comes_second_is_told(row: Row, expected: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("state", list(SliceState))
-def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None:
+def test_which_slices_are_drained_and_which_quarantined(state: SliceState) -> None:
     """Drained is what somebody may yet get; set aside what is free; a refusal names the slice."""
     row = replace(FREE, state=state, lease=5 if state is SliceState.LEASED else None)
     can_drain = state in (
@@ -92,7 +92,7 @@ def test_which_slices_are_drained_and_which_set_aside(state: SliceState) -> None
                 decide()
 
 
-def test_what_is_set_aside_stays_drained() -> None:
+def test_what_is_quarantined_stays_drained() -> None:
     """Whoever drained the place ends that: clearing it does not give it to all."""
     aside = staff_actions.quarantine(replace(FREE, draining="Fan."), "Errors.", "")
     assert (aside.state, aside.reason, aside.draining) == (

@@ -94,9 +94,9 @@ class PoolMachine(RuleBasedStateMachine):
     def unreserves(self, die_at: int | None) -> None:
         self.do(lambda room: room.unreserve_all(), die_at)
 
-    @rule(cut=st.sampled_from(LAYOUTS), number=st.integers(0, 5), die_at=dying)
-    def lays(self, cut: str, number: int, die_at: int | None) -> None:
-        self.do(lambda room: room.lay(cut, number), die_at)
+    @rule(partition=st.sampled_from(LAYOUTS), number=st.integers(0, 5), die_at=dying)
+    def lays(self, partition: str, number: int, die_at: int | None) -> None:
+        self.do(lambda room: room.lay(partition, number), die_at)
 
     @rule(die_at=dying)
     def unlays(self, die_at: int | None) -> None:
@@ -135,8 +135,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.do(lambda room: room.driver_reload())
 
     @rule(start=st.integers(0, 13))
-    def admin_cuts(self, start: int) -> None:
-        self.do(lambda room: room.admin_cuts(start))
+    def admin_partitions(self, start: int) -> None:
+        self.do(lambda room: room.admin_partitions(start))
 
     @rule(number=st.integers(0, len(FAULTS) - 1))
     def breaks(self, number: int) -> None:

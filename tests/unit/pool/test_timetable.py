@@ -39,8 +39,8 @@ def times(draw: st.DrawFn, tz: str = "UTC") -> LayoutTime:
 
 
 def plan(number: int, *when: LayoutTime, gpus: str = "a") -> Planned:
-    cuts = {gpu: (f"{number}g",) for gpu in gpus}
-    return Planned(number, f"layout {number}", "", cuts, tuple(map(schedule_of, when)))
+    partitions = {gpu: (f"{number}g",) for gpu in gpus}
+    return Planned(number, f"layout {number}", "", partitions, tuple(map(schedule_of, when)))
 
 
 @given(times(), times())

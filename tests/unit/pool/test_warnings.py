@@ -153,7 +153,7 @@ def test_others_wait(world: World) -> None:
     assert {waits_for(world, lease) for lease in leases} == {3}
 
 
-def test_a_big_shape_waits_for_its_place_only(world: World) -> None:
+def test_a_big_shape_waits_for_its_placements_only(world: World) -> None:
     """Of the small leases those count that lie in the place kept for the first in line."""
     leases = [world.run(f"student{n}") for n in range(7)]
     world.ask("big", "3g.20gb")

@@ -112,7 +112,7 @@ def ticket(position: int | None, waiting: int) -> TicketView:
     )
 
 
-def test_the_line_is_said_in_words():
+def test_the_queue_is_said_in_words():
     """Position and length of the queue; nearer the front, more of the bar is full."""
     event = progress.queued(ticket(2, 5))
     assert event.message.startswith("You are 2nd of 5 in line for 1g.5gb.")
@@ -203,7 +203,7 @@ def test_a_range_in_words(low_s, high_s, words):
     assert wording.estimated_wait(estimate) == words
 
 
-def test_the_line_says_how_long_and_from_what():
+def test_the_estimate_says_how_long_and_from_what():
     """The likely wait stands beside the place, with what it was made from; unknown: nothing."""
     estimate = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
     waits = ticket(2, 5).model_copy(update={"estimate": estimate})

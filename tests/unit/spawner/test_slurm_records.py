@@ -113,7 +113,7 @@ def test_which_nodes_take_jobs(state: str, takes: bool):
     """Only those that are up, answer, are not drained, and complete nothing."""
     (node,) = nodes_of(node_line("n1", state, 0)).values()
     assert node.takes_jobs is takes
-    assert node.why == "a|b"
+    assert node.reason == "a|b"
 
 
 def test_free_and_total_leave_out_what_cannot_be_had():

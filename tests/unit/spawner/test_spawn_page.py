@@ -216,7 +216,7 @@ def test_a_card_says_the_likely_wait():
         (TicketState.TAKEN, None, "A 3g.20gb is kept for you"),  # for a start that broke off
     ],
 )
-def test_a_place_that_outlived_its_start(state: TicketState, position: int | None, words: str):
+def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | None, words: str):
     """It is said, its shape is chosen whatever was chosen last, and one button goes on with it."""
     ticket = TicketView(
         id=1, user="ada", server="", course="everyone", shape="3g.20gb", state=state,

@@ -190,7 +190,7 @@ def _on(one: LayoutView, gpus: Iterable[GpuLayout]) -> str:
     there = [(str(gpu.index), one.gpus[gpu.gpu]) for gpu in gpus if gpu.gpu in one.gpus]
     gone = one.gpus.keys() - {gpu.gpu for gpu in gpus}
     found = [*there, *((gpu, one.gpus[gpu]) for gpu in sorted(gone))]
-    return ", ".join(f"{gpu}: {_partition(cut)}" for gpu, cut in found)
+    return ", ".join(f"{gpu}: {_partition(partition)}" for gpu, partition in found)
 
 
 def _partition(partition: Sequence[str]) -> str:
@@ -212,8 +212,8 @@ def _table(gpus: Sequence[GpuLayout]) -> Table:
             gpu.layout or "(on demand)",
             _conforms(gpu),
             _partition(gpu.partition) if gpu.layout else "",
-            _places(gpu.makes),
-            _places(gpu.removes),
+            _placed_slices(gpu.makes),
+            _placed_slices(gpu.removes),
             "; ".join((*map(_drain, gpu.drains), *gpu.blocked)),
             _ready(gpu),
         )
@@ -227,8 +227,8 @@ def _conforms(gpu: GpuLayout) -> str:
     return "conforms" if gpu.conforms else "differs"
 
 
-def _places(places: Iterable[PlacedSlice]) -> str:
-    return ", ".join(f"{one.profile} at {one.start}" for one in places)
+def _placed_slices(placed: Iterable[PlacedSlice]) -> str:
+    return ", ".join(f"{one.profile} at {one.start}" for one in placed)
 
 
 def _drain(one: LayoutDrain) -> str:

@@ -75,10 +75,10 @@ def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitE
 
 def _at(waits: Sequence[float], share: float) -> float:
     """A quantile, between the two nearest."""
-    place = share * (len(waits) - 1)
-    below = int(place)
+    rank = share * (len(waits) - 1)
+    below = int(rank)
     above = min(below + 1, len(waits) - 1)
-    return waits[below] + (waits[above] - waits[below]) * (place - below)
+    return waits[below] + (waits[above] - waits[below]) * (rank - below)
 
 
 def _who_may_pass(scene: Scene) -> frozenset[tuple[str, str]]:

@@ -9,7 +9,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.decisions import queue, reservations_ahead, reserved_slots
-from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, Lately, Place, Scene
+from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, Lately, PlacedOn, Scene
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model import reservations
@@ -132,15 +132,15 @@ def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
                 )
 
 
-def _kept_now(view: PoolView) -> dict[int, tuple[tuple[Place, ...], ...]]:
+def _kept_now(view: PoolView) -> dict[int, tuple[tuple[PlacedOn, ...], ...]]:
     """The places of each lease that is kept now, by reservation."""
-    requests: dict[tuple[int, int], tuple[Place, ...]] = {}
+    requests: dict[tuple[int, int], tuple[PlacedOn, ...]] = {}
     for row, slot in reserved_slots.slots_with_reservation(view):
         key = (row.id, slot.request)
         requests[key] = (*requests.get(key, ()), (slot.gpu, slot.placed))
-    found: dict[int, tuple[tuple[Place, ...], ...]] = {}
-    for (number, _), places in requests.items():
-        found[number] = (*found.get(number, ()), places)
+    found: dict[int, tuple[tuple[PlacedOn, ...], ...]] = {}
+    for (number, _), slices in requests.items():
+        found[number] = (*found.get(number, ()), slices)
     return found
 
 
@@ -150,33 +150,33 @@ def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
         yield _holding(view, lease, at)
     for row in view.slices.values():
         if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
-            yield Holding(tuple(_places(view, [row])), 0.0, SOON_S, SOON_S)
+            yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S, SOON_S)
 
 
 def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
-    places = tuple(_places(view, view.slices_of(lease)))
+    slices = tuple(_slices(view, view.slices_of(lease)))
     if lease.state == LeaseState.RELEASING:
-        return Holding(places, 0.0, SOON_S, SOON_S)
+        return Holding(slices, 0.0, SOON_S, SOON_S)
     age_s = 0.0 if lease.attached_at is None else at - lease.attached_at
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
-        return Holding(places, age_s, left_s, left_s)
+        return Holding(slices, age_s, left_s, left_s)
     end_s = (
         longest_s(view.settings, lease) if lease.attached_at is None else _left_s(lease.ends_at, at)
     )
     last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
-    return Holding(places, age_s, end_s, last_end_s, _left_s(lease.reclaim_at, at))
+    return Holding(slices, age_s, end_s, last_end_s, _left_s(lease.reclaim_at, at))
 
 
 def _left_s(ends_at: float | None, at: float) -> float | None:
     return None if ends_at is None else max(0.0, ends_at - at)
 
 
-def _places(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
+def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
     for row in rows:
         if row.profile == FULL:
             yield row.gpu, Placed(WHOLE, Placement(0, 1))
-        elif view.facts[row.gpu].is_cut:
+        elif view.facts[row.gpu].is_partitionable:
             yield row.gpu, view.placed(row)
 
 

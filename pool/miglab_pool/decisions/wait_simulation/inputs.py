@@ -7,7 +7,7 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import FairShareUsage, Waiting
 
-Place = tuple[str, Placed]  # a slice's place, and on which GPU
+PlacedOn = tuple[str, Placed]  # the GPU, and what lies there
 
 LEAST_KNOWN = 5  # leases over; fewer are no history
 
@@ -17,14 +17,14 @@ class Holding:
     """What lies on the GPUs and will become free.
 
     Attributes:
-        places: its slices, each with its GPU.
+        slices: its slices, each with its GPU.
         age_s: how long it has lasted.
         end_s: until its end as it is set now; None for no end.
         last_end_s: until the end if every extension is used; None for no end.
         idle_end_s: until it is taken back as idle, unless somebody says "I am still here".
     """
 
-    places: tuple[Place, ...]
+    slices: tuple[PlacedOn, ...]
     age_s: float = 0.0
     end_s: float | None = None
     last_end_s: float | None = None
@@ -52,7 +52,7 @@ class Booking:
     begins_s: float
     starts_s: float
     ends_s: float
-    slots: tuple[tuple[Place, ...], ...] = ()
+    slots: tuple[tuple[PlacedOn, ...], ...] = ()
     coming: int = 0
 
     def is_for(self, one: Waiting) -> bool:

@@ -37,9 +37,9 @@ class Lengths:
         """
         known = bisect_right(self._lasted_s, beyond_s)
         below = self._shares[known - 1] if known else 0.0
-        place = bisect_left(self._shares, self._dice.uniform(below, 1.0), known)
-        if place < len(self._lasted_s):
-            return self._lasted_s[place]
+        index = bisect_left(self._shares, self._dice.uniform(below, 1.0), known)
+        if index < len(self._lasted_s):
+            return self._lasted_s[index]
         longest_s = max(beyond_s, *self._lasted_s[-1:], 0.0)
         return longest_s + (self._dice.choice(self._lasted_s) if self._lasted_s else 0.0)
 

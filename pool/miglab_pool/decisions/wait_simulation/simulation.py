@@ -12,7 +12,7 @@ from itertools import count, groupby
 from math import inf
 from typing import Protocol
 
-from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, Place, Scene
+from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, PlacedOn, Scene
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import Choice, GpuOccupancy, clash, open_to
 from miglab_pool.model.queue import Waiting
@@ -59,11 +59,11 @@ class Future:
         self._first: int | None = None
         self._owners = {one.course for one in scene.gpus}
         self._refused: set[tuple[tuple[str, ...], str]] = set()
-        self._claims: list[tuple[Waiting, tuple[Place, ...]]] = []
+        self._claims: list[tuple[Waiting, tuple[PlacedOn, ...]]] = []
         self._left = {one.ticket for one in scene.queued}
         self._waits: dict[int, float] = {}
         for holding in scene.holdings:
-            self._free_at(source.end_s(holding), holding.places)
+            self._free_at(source.end_s(holding), holding.slices)
         for booking in scene.bookings:
             self._book(booking)
 
@@ -94,24 +94,24 @@ class Future:
 
     # -- leases -------------------------------------------------------------------------------
 
-    def _free_at(self, at_s: float | None, places: Iterable[Place]) -> None:
-        self._at(at_s, lambda _: self._free(places))
+    def _free_at(self, at_s: float | None, slices: Iterable[PlacedOn]) -> None:
+        self._at(at_s, lambda _: self._free(slices))
 
-    def _free(self, places: Iterable[Place]) -> None:
+    def _free(self, slices: Iterable[PlacedOn]) -> None:
         self._may_serve = True
-        for gpu, placed in places:
+        for gpu, placed in slices:
             occupancy = self._gpus[gpu]
             live = _less(occupancy.live, placed)  # once: a place kept by a reservation stays
             self._gpus[gpu] = replace(occupancy, live=live)
 
     def _take(self, choices: Sequence[Choice], at_s: float) -> None:
-        places = tuple((one.gpu, Placed(one.profile, one.placement)) for one in choices)
-        for gpu, placed in places:
+        slices = tuple((one.gpu, Placed(one.profile, one.placement)) for one in choices)
+        for gpu, placed in slices:
             occupancy = self._gpus[gpu]
             live = (*occupancy.live, placed)
             free = {**occupancy.frees_at, placed.placement.mask: self._set_end(at_s)}
             self._gpus[gpu] = replace(occupancy, live=live, warm=(), frees_at=free)
-        self._free_at(self._over_s(at_s), places)
+        self._free_at(self._over_s(at_s), slices)
 
     def _over_s(self, at_s: float) -> float | None:
         """When a lease that begins then is over."""
@@ -200,41 +200,41 @@ class Future:
         for request, slots in groupby(
             sorted(found, key=lambda slot: slot.request), lambda s: s.request
         ):
-            places = tuple((slot.gpu, slot.placed) for slot in slots)
-            for gpu, placed in places:
+            slices = tuple((slot.gpu, slot.placed) for slot in slots)
+            for gpu, placed in slices:
                 self._gpus[gpu] = without(self._gpus[gpu], (placed,))
             if claims:
                 self._queued.remove(claims[0])
-                self._claims.append((claims.pop(0), places))
+                self._claims.append((claims.pop(0), slices))
             else:
-                self._take_up_at(booking, places, is_sure=request < booking.coming)
+                self._take_up_at(booking, slices, is_sure=request < booking.coming)
         self._may_serve = True
 
-    def _take_up_at(self, booking: Booking, places: tuple[Place, ...], *, is_sure: bool) -> None:
+    def _take_up_at(self, booking: Booking, slices: tuple[PlacedOn, ...], *, is_sure: bool) -> None:
         """Somebody comes when the class begins, or nobody until the end of the grace."""
         if is_sure or self._source.comes():
-            self._open_at(self._over_s(max(0.0, booking.starts_s)), places)
+            self._open_at(self._over_s(max(0.0, booking.starts_s)), slices)
         else:
-            self._open_at(booking.ends_s, places)
+            self._open_at(booking.ends_s, slices)
 
     def _serve_claims(self, at_s: float) -> None:
         for claim in list(self._claims):
-            one, places = claim
-            if all(self._is_empty(gpu, placed) for gpu, placed in places):
+            one, slices = claim
+            if all(self._is_empty(gpu, placed) for gpu, placed in slices):
                 self._claims.remove(claim)
                 self._note(one, at_s)
-                self._open_at(self._over_s(at_s), places)
+                self._open_at(self._over_s(at_s), slices)
 
     def _is_empty(self, gpu: str, held: Placed) -> bool:
         """Whether nothing lies on a kept place but that it is kept."""
         return sum(clash(item, held) for item in self._gpus[gpu].live) == 1
 
-    def _open_at(self, at_s: float | None, places: Iterable[Place]) -> None:
-        self._at(at_s, lambda _: self._open(places))
+    def _open_at(self, at_s: float | None, slices: Iterable[PlacedOn]) -> None:
+        self._at(at_s, lambda _: self._open(slices))
 
-    def _open(self, places: Iterable[Place]) -> None:
-        self._free(places)
-        for gpu, placed in places:
+    def _open(self, slices: Iterable[PlacedOn]) -> None:
+        self._free(slices)
+        for gpu, placed in slices:
             occupancy = self._gpus[gpu]
             self._gpus[gpu] = replace(occupancy, fixed=_less(occupancy.fixed, placed))
 

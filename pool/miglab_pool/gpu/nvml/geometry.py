@@ -99,9 +99,9 @@ def _placements(nvml: Any, gpu: Any, profile_id: int, where: str) -> tuple[tuple
     count = ctypes.c_uint()
     ask = nvml.nvmlDeviceGetGpuInstancePossiblePlacements
     call(what, ask, gpu, profile_id, None, ctypes.byref(count))
-    places = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
-    call(what, ask, gpu, profile_id, places, ctypes.byref(count))
-    found = sorted((place.start, place.size) for place in places[: count.value])
+    placements = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
+    call(what, ask, gpu, profile_id, placements, ctypes.byref(count))
+    found = sorted((placement.start, placement.size) for placement in placements[: count.value])
     if not found:
         raise errors.NotSupported(f"{where} has no placement for profile {profile_id}.")
     return tuple(start for start, _ in found), found[0][1]

@@ -145,6 +145,6 @@ def _read(nvml: Any, watch: XidWatch, gpu: Any, gpu_uuid: str) -> Health:
     )
     power_mw = read(f"read the power of {gpu_uuid}", nvml.nvmlDeviceGetPowerUsage, gpu)
     xids = watch.xids(gpu, gpu_uuid)
-    ok, why = judge(ecc_errors, xids)
+    ok, reason = judge(ecc_errors, xids)
     power_w = None if power_mw is None else power_mw / 1000
-    return Health(ok, ecc_errors, xids, temperature_c, power_w, False, why)
+    return Health(ok, ecc_errors, xids, temperature_c, power_w, False, reason)

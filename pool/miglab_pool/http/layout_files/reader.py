@@ -50,17 +50,17 @@ class FilePosition:
 class LayoutError(Exception):
     """A layout file cannot be used; says where, why, and what would do."""
 
-    def __init__(self, spot: FilePosition, why: str) -> None:
-        super().__init__(f"{spot}{why}")
-        self.spot = spot
-        self.why = why
+    def __init__(self, position: FilePosition, reason: str) -> None:
+        super().__init__(f"{position}{reason}")
+        self.position = position
+        self.reason = reason
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartitionDraft:
     """What a file says of some GPUs: which, and into what."""
 
-    spot: FilePosition
+    position: FilePosition
     gpus: str
     names: tuple[str, ...]
 
@@ -69,10 +69,10 @@ class Cut:
 class LayoutDraft:
     """A layout as the file has it, before it is known which GPUs there are."""
 
-    spot: FilePosition
+    position: FilePosition
     name: str
     course: str
-    cuts: tuple[Cut, ...]
+    partitions: tuple[PartitionDraft, ...]
     when: tuple[tuple[FilePosition, LayoutTime], ...] = ()
 
 
@@ -91,57 +91,63 @@ def read(text: str, file: str) -> list[LayoutDraft]:
     """
     top = FilePosition(file, 1, "")
     found = _mapping(_document(text, top), top, ("version", "layouts"), ("version", "layouts"))
-    spot, node = found["version"]
-    if _text(node, spot) != VERSION:
-        raise LayoutError(spot, f"this miglab reads version {VERSION} of layout files.")
-    spot, node = found["layouts"]
-    layouts = _mapping(node, spot)
+    position, node = found["version"]
+    if _text(node, position) != VERSION:
+        raise LayoutError(position, f"this miglab reads version {VERSION} of layout files.")
+    position, node = found["layouts"]
+    layouts = _mapping(node, position)
     if not 1 <= len(layouts) <= MOST_LAYOUTS:
-        raise LayoutError(spot, f"a file has 1 to {MOST_LAYOUTS} layouts, this has {len(layouts)}.")
-    return [_wish(name, spot, node) for name, (spot, node) in layouts.items()]
+        raise LayoutError(
+            position, f"a file has 1 to {MOST_LAYOUTS} layouts, this has {len(layouts)}."
+        )
+    return [_draft(name, position, node) for name, (position, node) in layouts.items()]
 
 
-def _wish(name: str, spot: FilePosition, node: yaml.Node) -> LayoutDraft:
-    found = _mapping(node, spot, LAYOUT_KEYS, ("gpus",))
+def _draft(name: str, position: FilePosition, node: yaml.Node) -> LayoutDraft:
+    found = _mapping(node, position, LAYOUT_KEYS, ("gpus",))
     where, gpus = found["gpus"]
-    cuts = [_cut(key, at, below) for key, (at, below) in _mapping(gpus, where).items()]
-    if not cuts:
+    partitions = [_partition(key, at, below) for key, (at, below) in _mapping(gpus, where).items()]
+    if not partitions:
         raise LayoutError(where, "name a GPU by index or UUID, or write all.")
     return LayoutDraft(
-        spot=spot,
+        position=position,
         name=name,
         course=_text(found["course"][1], found["course"][0]) if "course" in found else "",
-        cuts=tuple(cuts),
+        partitions=tuple(partitions),
         when=tuple(_times(*found["when"])) if "when" in found else (),
     )
 
 
-def _cut(key: str, spot: FilePosition, node: yaml.Node) -> Cut:
+def _partition(key: str, position: FilePosition, node: yaml.Node) -> PartitionDraft:
     if isinstance(node, yaml.ScalarNode):
-        return Cut(spot, key, _said(layout_plan.parse, node.value, spot))
+        return PartitionDraft(position, key, _said(layout_plan.parse, node.value, position))
     names: tuple[str, ...] = ()
-    for number, item in enumerate(_list(node, spot, "profiles, such as 4g + 3x1g or [4g, 3x1g]")):
-        at = spot.below(item, str(number))
+    for number, item in enumerate(
+        _list(node, position, "profiles, such as 4g + 3x1g or [4g, 3x1g]")
+    ):
+        at = position.below(item, str(number))
         names += _said(layout_plan.parse, _text(item, at), at)
-    return Cut(spot, key, names)
+    return PartitionDraft(position, key, names)
 
 
-def _times(spot: FilePosition, node: yaml.Node) -> Iterator[tuple[FilePosition, LayoutTime]]:
-    items = _list(node, spot, "times, each with weekdays or date, from, to and tz")
+def _times(position: FilePosition, node: yaml.Node) -> Iterator[tuple[FilePosition, LayoutTime]]:
+    items = _list(node, position, "times, each with weekdays or date, from, to and tz")
     if not 1 <= len(items) <= LAYOUT_TIMES_MAX:
         raise LayoutError(
-            spot,
+            position,
             f"it has {len(items)} times; 1 to {LAYOUT_TIMES_MAX} can be, leave it out for always.",
         )
     for number, item in enumerate(items):
-        at = spot.below(item, str(number))
+        at = position.below(item, str(number))
         yield at, _time(at, _mapping(item, at, TIME_KEYS, ("from", "to", "tz")))
 
 
-def _time(spot: FilePosition, found: Mapping[str, tuple[FilePosition, yaml.Node]]) -> LayoutTime:
+def _time(
+    position: FilePosition, found: Mapping[str, tuple[FilePosition, yaml.Node]]
+) -> LayoutTime:
     if ("weekdays" in found) is ("date" in found):
         raise LayoutError(
-            spot, "say either weekdays (mon-fri, or [tue, thu]) or date (2026-12-24)."
+            position, "say either weekdays (mon-fri, or [tue, thu]) or date (2026-12-24)."
         )
     values = {key: _text(node, at) for key, (at, node) in found.items() if key != "weekdays"}
     days = _weekdays(*found["weekdays"]) if "weekdays" in found else ()
@@ -157,18 +163,20 @@ def _time(spot: FilePosition, found: Mapping[str, tuple[FilePosition, yaml.Node]
         )
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0]).removesuffix("_time")
-        why = "a date such as 2026-12-24" if key == "date" else "a time such as 09:30"
-        raise LayoutError(found[key][0], f"{_brief(values[key])} is not {why}.") from error
+        reason = "a date such as 2026-12-24" if key == "date" else "a time such as 09:30"
+        raise LayoutError(found[key][0], f"{_brief(values[key])} is not {reason}.") from error
 
 
-def _weekdays(spot: FilePosition, node: yaml.Node) -> tuple[str, ...]:
-    parts = [node] if isinstance(node, yaml.ScalarNode) else _list(node, spot, "weekdays")
+def _weekdays(position: FilePosition, node: yaml.Node) -> tuple[str, ...]:
+    parts = [node] if isinstance(node, yaml.ScalarNode) else _list(node, position, "weekdays")
     days: set[str] = set()
     for part in parts:
-        for word in re.split(r"\s*,\s*|\s+", _text(part, spot).strip().lower()):
+        for word in re.split(r"\s*,\s*|\s+", _text(part, position).strip().lower()):
             match = _DAYS.fullmatch(word)
             if match is None:
-                raise LayoutError(spot, f"{_brief(word)} is no weekday: {', '.join(WEEKDAYS)} are.")
+                raise LayoutError(
+                    position, f"{_brief(word)} is no weekday: {', '.join(WEEKDAYS)} are."
+                )
             first, last = WEEKDAYS.index(match[1]), WEEKDAYS.index(match[2] or match[1])
             days |= {WEEKDAYS[(first + n) % 7] for n in range((last - first) % 7 + 1)}
     return tuple(day for day in WEEKDAYS if day in days)
@@ -183,8 +191,10 @@ def _document(text: str, top: FilePosition) -> yaml.Node:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        why = error.problem or error.context or "it cannot be read"
-        raise LayoutError(FilePosition(top.file, line, ""), f"this is no YAML: {why}.") from error
+        reason = error.problem or error.context or "it cannot be read"
+        raise LayoutError(
+            FilePosition(top.file, line, ""), f"this is no YAML: {reason}."
+        ) from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         raise LayoutError(FilePosition(top.file, line, ""), "this is no YAML: no text.") from error
@@ -200,24 +210,26 @@ def _check_plain(text: str, top: FilePosition) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
-        spot = FilePosition(top.file, event.start_mark.line + 1 if event.start_mark else 1, "")
+        position = FilePosition(top.file, event.start_mark.line + 1 if event.start_mark else 1, "")
         if getattr(event, "anchor", None) or getattr(event, "tag", None):
-            raise LayoutError(spot, "anchors, aliases and tags mean nothing here: write it out.")
+            raise LayoutError(
+                position, "anchors, aliases and tags mean nothing here: write it out."
+            )
         if depth > DEEPEST or documents > 1:
-            raise LayoutError(spot, "a layout file is one document of version and layouts.")
+            raise LayoutError(position, "a layout file is one document of version and layouts.")
 
 
 def _mapping(
-    node: yaml.Node, spot: FilePosition, allowed: Sequence[str] = (), needed: Sequence[str] = ()
+    node: yaml.Node, position: FilePosition, allowed: Sequence[str] = (), needed: Sequence[str] = ()
 ) -> dict[str, tuple[FilePosition, yaml.Node]]:
     """The keys of a mapping, each once, with where they stand; ``allowed`` empty: any key."""
     if not isinstance(node, yaml.MappingNode):
         keys = ", ".join(allowed) or "names"
-        raise LayoutError(spot, f"it must be a mapping with the keys {keys}.")
+        raise LayoutError(position, f"it must be a mapping with the keys {keys}.")
     found: dict[str, tuple[FilePosition, yaml.Node]] = {}
     for key_node, value in node.value:
-        key = _text(key_node, spot.below(key_node, "?"))
-        at = spot.below(key_node, key if key.isprintable() and len(key) <= 80 else "?")
+        key = _text(key_node, position.below(key_node, "?"))
+        at = position.below(key_node, key if key.isprintable() and len(key) <= 80 else "?")
         if key in found:
             raise LayoutError(at, f"it stands there already, in line {found[key][0].line}.")
         if allowed and key not in allowed:
@@ -225,27 +237,27 @@ def _mapping(
         found[key] = (at, value)
     for key in needed:
         if key not in found:
-            raise LayoutError(spot, f"the key {key} is missing.")
+            raise LayoutError(position, f"the key {key} is missing.")
     return found
 
 
-def _list(node: yaml.Node, spot: FilePosition, what: str) -> list[yaml.Node]:
+def _list(node: yaml.Node, position: FilePosition, what: str) -> list[yaml.Node]:
     if not isinstance(node, yaml.SequenceNode):
-        raise LayoutError(spot, f"it must be a list of {what}.")
+        raise LayoutError(position, f"it must be a list of {what}.")
     return list(node.value)
 
 
-def _text(node: yaml.Node, spot: FilePosition) -> str:
+def _text(node: yaml.Node, position: FilePosition) -> str:
     if not isinstance(node, yaml.ScalarNode):
-        raise LayoutError(spot, "it must be one word or text.")
+        raise LayoutError(position, "it must be one word or text.")
     return str(node.value)
 
 
-def _said(parse: Callable[[str], T], text: str, spot: FilePosition) -> T:
+def _said(parse: Callable[[str], T], text: str, position: FilePosition) -> T:
     try:
         return parse(text)
-    except layout_plan.CutError as error:
-        raise LayoutError(spot, str(error)) from error
+    except layout_plan.PartitionError as error:
+        raise LayoutError(position, str(error)) from error
 
 
 def _brief(text: str) -> str:

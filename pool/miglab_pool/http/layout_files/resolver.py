@@ -11,41 +11,46 @@ from pydantic import ValidationError
 
 from miglab_api import wording
 from miglab_api.layouts import LAYOUT_NAME_MAX, LayoutSpec, LayoutTime
-from miglab_pool.decisions.layouts import Cuttable, in_one_clash
+from miglab_pool.decisions.layouts import PartitionableGpu, in_one_clash
 from miglab_pool.http.layout_files.reader import (
     ALL,
     INDEX,
     VERSION,
-    Cut,
     FilePosition,
     LayoutDraft,
     LayoutError,
+    PartitionDraft,
 )
 from miglab_pool.rules import layout_plan
 from miglab_pool.rules.layout_times import Planned, overlap, schedule_of, why_no_time
 
 
-def chosen(wishes: Sequence[LayoutDraft], names: Collection[str]) -> list[LayoutDraft]:
+def chosen(drafts: Sequence[LayoutDraft], names: Collection[str]) -> list[LayoutDraft]:
     """Those of these names; without names all.
 
     Raises:
         LayoutError: there is none of that name.
     """
-    there = [wish.name for wish in wishes]
+    there = [draft.name for draft in drafts]
     for name in names:
         if name not in there:
-            spot = FilePosition(wishes[0].spot.file, 1, "layouts")
-            raise LayoutError(spot, f"there is no layout {name!r}; there are {', '.join(there)}.")
-    return [wish for wish in wishes if not names or wish.name in names]
+            position = FilePosition(drafts[0].position.file, 1, "layouts")
+            raise LayoutError(
+                position, f"there is no layout {name!r}; there are {', '.join(there)}."
+            )
+    return [draft for draft in drafts if not names or draft.name in names]
 
 
 def resolve(
-    wishes: Iterable[LayoutDraft], gpus: Sequence[Cuttable], courses: Collection[str], at: float
+    drafts: Iterable[LayoutDraft],
+    gpus: Sequence[PartitionableGpu],
+    courses: Collection[str],
+    at: float,
 ) -> list[LayoutSpec]:
     """What the wishes mean on these GPUs: each by UUID, profiles by their full names.
 
     Args:
-        wishes: as `layouts.read` found them.
+        drafts: as `layouts.read` found them.
         gpus: all that can be cut.
         courses: the courses there are.
         at: now; a single time must not be over.
@@ -53,12 +58,12 @@ def resolve(
     Raises:
         LayoutError: something names what is not there, does not fit, or clashes with another.
     """
-    found = [(wish, _spec(wish, gpus, courses, at)) for wish in wishes]
-    plans = [(wish, _planned(number, spec)) for number, (wish, spec) in enumerate(found)]
-    for (_, one), (wish, other) in combinations(plans, 2):
+    found = [(draft, _spec(draft, gpus, courses, at)) for draft in drafts]
+    plans = [(draft, _planned(number, spec)) for number, (draft, spec) in enumerate(found)]
+    for (_, one), (draft, other) in combinations(plans, 2):
         time = overlap(one, other, at)
         if time is not None:
-            raise LayoutError(wish.spot, in_one_clash(one, other, time.starts_at))
+            raise LayoutError(draft.position, in_one_clash(one, other, time.starts_at))
     return [spec for _, spec in found]
 
 
@@ -67,60 +72,70 @@ def _planned(number: int, spec: LayoutSpec) -> Planned:
 
 
 def _spec(
-    wish: LayoutDraft, gpus: Sequence[Cuttable], courses: Collection[str], at: float
+    draft: LayoutDraft, gpus: Sequence[PartitionableGpu], courses: Collection[str], at: float
 ) -> LayoutSpec:
-    if wish.course and wish.course not in courses:
+    if draft.course and draft.course not in courses:
         names = ", ".join(sorted(courses)) or "none"
-        raise LayoutError(wish.spot, f"there is no course {wish.course!r} here; courses: {names}.")
-    for spot, time in wish.when:
-        if why := why_no_time(time, at):
-            raise LayoutError(spot, why)
+        raise LayoutError(
+            draft.position, f"there is no course {draft.course!r} here; courses: {names}."
+        )
+    for position, time in draft.when:
+        if reason := why_no_time(time, at):
+            raise LayoutError(position, reason)
     try:
         return LayoutSpec(
-            name=wish.name,
-            course=wish.course,
-            gpus=dict(_cuts(wish, gpus)),
-            when=tuple(time for _, time in wish.when),
+            name=draft.name,
+            course=draft.course,
+            gpus=dict(_partitions(draft, gpus)),
+            when=tuple(time for _, time in draft.when),
         )
     except ValidationError as error:
-        why = f"a name has letters, digits and . _ + -, at most {LAYOUT_NAME_MAX} of them."
-        raise LayoutError(wish.spot, why) from error
+        reason = f"a name has letters, digits and . _ + -, at most {LAYOUT_NAME_MAX} of them."
+        raise LayoutError(draft.position, reason) from error
 
 
-def _cuts(wish: LayoutDraft, gpus: Sequence[Cuttable]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _partitions(
+    draft: LayoutDraft, gpus: Sequence[PartitionableGpu]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each GPU's cut; one that is named goes before `all`."""
-    named: dict[str, Cut] = {}
-    for cut in wish.cuts:
-        for gpu in _named(cut, gpus):
+    named: dict[str, PartitionDraft] = {}
+    for partition in draft.partitions:
+        for gpu in _named(partition, gpus):
             if gpu.uuid in named:
-                other = named[gpu.uuid].spot.line
-                raise LayoutError(cut.spot, f"GPU {gpu.index} is named in line {other} already.")
-            named[gpu.uuid] = cut
-    everywhere = next((cut for cut in wish.cuts if cut.gpus == ALL), None)
+                other = named[gpu.uuid].position.line
+                raise LayoutError(
+                    partition.position, f"GPU {gpu.index} is named in line {other} already."
+                )
+            named[gpu.uuid] = partition
+    everywhere = next((partition for partition in draft.partitions if partition.gpus == ALL), None)
     for gpu in gpus:
         found = named.get(gpu.uuid, everywhere)
         if found is not None:
             yield gpu.uuid, _fitting(found, gpu)
 
 
-def _named(cut: Cut, gpus: Sequence[Cuttable]) -> Iterator[Cuttable]:
+def _named(
+    partition: PartitionDraft, gpus: Sequence[PartitionableGpu]
+) -> Iterator[PartitionableGpu]:
     if not gpus:
-        raise LayoutError(cut.spot, "there is no GPU that can be cut now.")
-    for word in () if cut.gpus == ALL else cut.gpus.split(","):
+        raise LayoutError(partition.position, "there is no GPU that can be cut now.")
+    for word in () if partition.gpus == ALL else partition.gpus.split(","):
         match = INDEX.fullmatch(word.strip())
         wanted = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
         found = [gpu for gpu in gpus if gpu.index in wanted or gpu.uuid == word.strip()]
         if not found or len(found) < len(wanted):
             there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
-            raise LayoutError(cut.spot, f"there is no such GPU that can be cut; there are {there}.")
+            raise LayoutError(
+                partition.position, f"there is no such GPU that can be cut; there are {there}."
+            )
         yield from found
 
 
-def _fitting(cut: Cut, gpu: Cuttable) -> tuple[str, ...]:
+def _fitting(partition: PartitionDraft, gpu: PartitionableGpu) -> tuple[str, ...]:
     try:
-        return layout_plan.resolve(cut.names, gpu.geometry)
-    except layout_plan.CutError as error:
-        raise LayoutError(cut.spot, f"GPU {gpu.index} ({gpu.name}): {error}.") from error
+        return layout_plan.resolve(partition.names, gpu.geometry)
+    except layout_plan.PartitionError as error:
+        raise LayoutError(partition.position, f"GPU {gpu.index} ({gpu.name}): {error}.") from error
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -136,7 +151,8 @@ def dump(specs: Iterable[LayoutSpec]) -> str:
 def _plain(spec: LayoutSpec) -> dict[str, object]:
     found: dict[str, object] = {"course": spec.course} if spec.course else {}
     found["gpus"] = {
-        gpu: wording.in_words(reversed(cut)) if cut else [] for gpu, cut in spec.gpus.items()
+        gpu: wording.in_words(reversed(partition)) if partition else []
+        for gpu, partition in spec.gpus.items()
     }
     if spec.when:
         found["when"] = [_plain_time(time) for time in spec.when]

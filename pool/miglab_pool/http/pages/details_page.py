@@ -30,7 +30,7 @@ class Details:
 
     Attributes:
         facts: what is known of it: names and values.
-        acts: what the principal may do to it.
+        actions: what the principal may do to it.
     """
 
     title: str
@@ -177,8 +177,8 @@ def _likely(ticket: TicketView) -> str:
 
 def _state(item: SliceView) -> str:
     drain = f", draining: {item.draining}" if item.draining else ""
-    why = f": {item.reason}" if item.reason else ""
-    return f"{item.state.value}{why}{drain}"
+    reason = f": {item.reason}" if item.reason else ""
+    return f"{item.state.value}{reason}{drain}"
 
 
 def _of_slice(item: SliceView) -> Facts:

@@ -62,7 +62,7 @@ async def _draw(request: Request, principal: Principal) -> str:
         changes=changes(found.gpus, snapshot.gpus, time.time()),
         text=dump(found.layouts) if found.layouts else EXAMPLES[0][1],
         examples=EXAMPLES,
-        may_cut=principal.has(Right.PARTITION),
+        may_partition=principal.has(Right.PARTITION),
         state_words=STATE_WORDS,
         when=when,
     )
@@ -75,7 +75,7 @@ async def preview(request: LayoutText, principal: Viewer, runner: Runner) -> Res
     now = time.time()
     drawn = [(one, changes(one.gpus, snapshot.gpus, now)) for one in found]
     html = render_part(
-        "part_layout_diff.html", drawn=drawn, may_cut=principal.has(Right.PARTITION), now=now
+        "part_layout_diff.html", drawn=drawn, may_partition=principal.has(Right.PARTITION), now=now
     )
     return HTMLResponse(html)
 
@@ -90,7 +90,13 @@ async def layout_details(principal: Viewer, runner: Runner, name: str) -> Respon
         ("State", STATE_WORDS[one.state]),
         ("When", when(one)),
         ("Course", one.course or "everybody"),
-        ("GPUs", ", ".join(f"{_index(found, gpu)}: {_cut(cut)}" for gpu, cut in one.gpus.items())),
+        (
+            "GPUs",
+            ", ".join(
+                f"{_index(found, gpu)}: {_partition(partition)}"
+                for gpu, partition in one.gpus.items()
+            ),
+        ),
     ]
     facts += [("Why", one.message)] if one.message and principal.is_staff else []
     actions = [_remove(one)] if principal.has(Right.PARTITION) else []
@@ -103,7 +109,7 @@ def _index(found: Layouts, uuid: str) -> str:
     return uuid if index is None else f"GPU {index}"
 
 
-def _cut(names: tuple[str, ...]) -> str:
+def _partition(names: tuple[str, ...]) -> str:
     return " + ".join(names)
 
 

@@ -36,7 +36,7 @@ from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
 
 Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
-Cutter = Annotated[Principal, needs(Right.PARTITION)]
+Partitioner = Annotated[Principal, needs(Right.PARTITION)]
 
 router = APIRouter(prefix="/api/layout", responses=REFUSED)
 
@@ -57,18 +57,18 @@ async def as_file(_: Viewer, runner: Runner) -> dict[str, str]:
 @router.post("/diff")
 async def diff(request: LayoutText, principal: Viewer, runner: Runner) -> list[LayoutDiff]:
     """What the layouts of a file would change now, and who is in the way; changes nothing."""
-    wishes = await _wishes(request.text, request.file, request.names)
-    found = await runner.look(lambda pool: pool.layouts.diffs(_specs(pool, wishes)))
+    drafts = await _drafts(request.text, request.file, request.names)
+    found = await runner.look(lambda pool: pool.layouts.diffs(_specs(pool, drafts)))
     return [one.model_copy(update={"gpus": _visible(one.gpus, principal)}) for one in found]
 
 
 @router.put("")
-async def apply(request: ApplyRequest, principal: Cutter, runner: Runner) -> Applied:
+async def apply(request: ApplyRequest, principal: Partitioner, runner: Runner) -> Applied:
     """Apply the layouts of a file, all or none, by draining: nobody is cut off without ``now``."""
-    wishes = await _wishes(request.text, request.file, request.names)
+    drafts = await _drafts(request.text, request.file, request.names)
 
     def decision(pool: Pool) -> Applied:
-        specs = _specs(pool, wishes)
+        specs = _specs(pool, drafts)
         _check_rights(pool, principal, specs)
         found = pool.layouts.apply(specs, principal.by, request.reason)
         mine = [gpu for gpu in found.gpus if gpu.layout in {spec.name for spec in specs}]
@@ -83,7 +83,7 @@ async def apply(request: ApplyRequest, principal: Cutter, runner: Runner) -> App
 @router.delete("/{name}")
 async def remove(
     name: Annotated[str, Path(max_length=LAYOUT_NAME_MAX)],
-    principal: Cutter,
+    principal: Partitioner,
     runner: Runner,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> Layouts:
@@ -101,14 +101,14 @@ async def remove(
 @router.post("/assert")
 async def conforms(request: AssertRequest, principal: Viewer, runner: Runner) -> Asserted:
     """Whether the GPUs are cut so: every slice wanted is there and usable, and no other."""
-    wishes: Sequence[LayoutDraft] = ()
+    drafts: Sequence[LayoutDraft] = ()
     if request.text is not None:
-        wishes = await _wishes(request.text, request.file, request.names)
+        drafts = await _drafts(request.text, request.file, request.names)
 
     def decision(pool: Pool) -> tuple[GpuLayout, ...]:
         if request.text is None:
             return tuple(gpu for gpu in pool.layouts.all().gpus if gpu.layout)
-        specs = _specs(pool, wishes)
+        specs = _specs(pool, drafts)
         diffs = pool.layouts.diffs(specs) if request.names else pool.layouts.diffs_now(specs)
         return tuple(gpu for one in diffs for gpu in one.gpus)
 
@@ -119,7 +119,7 @@ async def conforms(request: AssertRequest, principal: Viewer, runner: Runner) ->
 # -- from the text to what the pool knows -------------------------------------------------------
 
 
-async def _wishes(text: str, file: str, names: Sequence[str]) -> list[LayoutDraft]:
+async def _drafts(text: str, file: str, names: Sequence[str]) -> list[LayoutDraft]:
     """The layouts of a file, read beside everything else, as a long one takes its time."""
     try:
         return chosen(await asyncio.to_thread(read, text, file), names)
@@ -127,9 +127,9 @@ async def _wishes(text: str, file: str, names: Sequence[str]) -> list[LayoutDraf
         raise _bad(error) from error
 
 
-def _specs(pool: Pool, wishes: Iterable[LayoutDraft]) -> list[LayoutSpec]:
+def _specs(pool: Pool, drafts: Iterable[LayoutDraft]) -> list[LayoutSpec]:
     try:
-        return resolve(wishes, pool.layouts.cuttable(), pool.settings.courses.keys(), pool.now)
+        return resolve(drafts, pool.layouts.partitionable(), pool.settings.courses.keys(), pool.now)
     except LayoutError as error:
         raise _bad(error) from error
 
@@ -144,7 +144,7 @@ def _bad(error: LayoutError) -> Refused:
 def _check_rights(pool: Pool, principal: Principal, specs: Iterable[LayoutSpec]) -> None:
     """Refuse who may not cut one of the GPUs, or give it to that course."""
     there = {one.name: one for one in pool.layouts.all().layouts}
-    indexes = {gpu.uuid: gpu.index for gpu in pool.layouts.cuttable()}
+    indexes = {gpu.uuid: gpu.index for gpu in pool.layouts.partitionable()}
     for spec in specs:
         before = there.get(spec.name)
         for gpu in {*spec.gpus, *(before.gpus if before else ())}:
@@ -160,10 +160,10 @@ def _ask_back(
 ) -> Iterator[int]:
     """Warn the leases in the way that the principal may end; the others run on."""
     for gpu in gpus:
-        why = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
+        reason = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
         for drain in gpu.drains:
             if _may_end(pool, principal, drain):
-                pool.staff.reclaim(drain.lease, why, principal.by, request.warning_s)
+                pool.staff.reclaim(drain.lease, reason, principal.by, request.warning_s)
                 yield drain.lease
 
 

@@ -16,7 +16,7 @@ from miglab_pool.http.notifier import LONGEST_POLL_S
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
-PLACE_REST_S = 0.2
+POSITION_REST_S = 0.2
 
 router = APIRouter(prefix="/api", responses=REFUSED)
 
@@ -95,7 +95,7 @@ async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> Tick
     The first estimate is news, later ones are told with the next answer.
 
     A new state is told at once.  A new place is everybody's behind it too: each is told after
-    `PLACE_REST_S` for each place still in front, so that a long line is no herd.
+    `POSITION_REST_S` for each place still in front, so that a long line is no herd.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -108,7 +108,7 @@ async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> Tick
             return now
         is_new = first.estimate is None and now.estimate is not None
         is_moved = now.position != first.position or is_new
-        rest_s = PLACE_REST_S * (now.position or 0) if is_moved else wait_s
+        rest_s = POSITION_REST_S * (now.position or 0) if is_moved else wait_s
         left_s = began + min(wait_s, rest_s) - loop.time()
         if left_s <= 0 or runner.notifier.closed:
             return now

@@ -6,7 +6,7 @@ import { age } from "./times.js";
 const REFRESH_MS = 15000;
 let isTyping = false;
 
-async function act(path, body) {
+async function send(path, body) {
   try {
     await ask("POST", path, body);
     location.reload();
@@ -18,9 +18,9 @@ async function act(path, body) {
 byId("main").addEventListener("click", (event) => {
   const button = event.target.closest("button[data-post]");
   if (!button) return;
-  if (button.dataset.by) return act(button.dataset.post, { by_s: Number(button.dataset.by) });
+  if (button.dataset.by) return send(button.dataset.post, { by_s: Number(button.dataset.by) });
   const reason = window.prompt(button.dataset.why);
-  if (reason && reason.trim()) act(button.dataset.post, { reason: reason.trim() });
+  if (reason && reason.trim()) send(button.dataset.post, { reason: reason.trim() });
 });
 
 byId("message")?.addEventListener("submit", async (event) => {

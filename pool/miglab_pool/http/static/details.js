@@ -25,11 +25,11 @@ dialog.addEventListener("close", () => {
   (byId(opener) || byId("main")).focus({ preventScroll: true });
 });
 
-// An act that is opened is the only one open, and its first field is where the keyboard is.
+// An action that is opened is the only one open, and its first field is where the keyboard is.
 inside.addEventListener("toggle", (event) => {
-  const act = event.target;
-  if (!act.open) return;
-  const first = act.querySelector("input:not([type=hidden]), select, textarea, button");
+  const action = event.target;
+  if (!action.open) return;
+  const first = action.querySelector("input:not([type=hidden]), select, textarea, button");
   if (first) first.focus();
 }, true);
 

@@ -1,4 +1,4 @@
-// What every page with acts needs: where the service is, how it is asked, how it answers.
+// What every page with actions needs: where the service is, how it is asked, how it answers.
 
 const meta = (name) => document.querySelector(`meta[name="miglab-${name}"]`).content;
 
@@ -35,7 +35,7 @@ async function send(method, path, body) {
   throw new Error(said.message || `The pool answered ${answer.status}.`);
 }
 
-// Tells everybody, and screen readers, what came of an act.
+// Tells everybody, and screen readers, what came of an action.
 export function say(words) {
   const said = byId("said");
   said.textContent = words;

@@ -41,7 +41,7 @@ def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice
     return None if parts is None else _in_order(profiles, parts)
 
 
-def could_ever_place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
+def could_ever_fit(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     """Whether a shape fits when every GPU, usable now or not, is empty."""
     return place(profiles, list(_empty(gpus, len(profiles)))) is not None
 

@@ -68,8 +68,8 @@ class SlurmBackend:
         """Submit a job, or find the one that this server has in the queue already."""
         shape = self._shape(request.shape)
         picture = await self._reader.picture()
-        if why := picture.why_never(shape):
-            raise RefusedByBackend(*_never(why))
+        if reason := picture.why_never(shape):
+            raise RefusedByBackend(*_never(reason))
         if request.only_if_free and not picture.starts_at_once(shape):
             raise RefusedByBackend("not-free", f"No {request.shape} is free any more.", 409)
         others = []
@@ -264,8 +264,8 @@ class SlurmBackend:
         )
 
 
-def _never(why: str) -> tuple[str, str, int]:
+def _never(reason: str) -> tuple[str, str, int]:
     """What is refused before it is submitted: reason, sentence, status."""
-    if "closed" in why:
-        return ("partition-down", f"{why} Choose another shape, or try again later.", 503)
-    return ("impossible-shape", f"{why} Choose another shape.", 400)
+    if "closed" in reason:
+        return ("partition-down", f"{reason} Choose another shape, or try again later.", 503)
+    return ("impossible-shape", f"{reason} Choose another shape.", 400)

@@ -54,9 +54,11 @@ def estimate(
     )
     if low is None or likely is None or high is None:
         return None
-    why = f"from {len(stays_s)} earlier stays" if enough else "from the time limits of those ahead"
+    reason = (
+        f"from {len(stays_s)} earlier stays" if enough else "from the time limits of those ahead"
+    )
     return WaitEstimate(
-        low_s=low, likely_s=max(low, likely), high_s=max(likely, high) + LATE_S, basis=why
+        low_s=low, likely_s=max(low, likely), high_s=max(likely, high) + LATE_S, basis=reason
     )
 
 

@@ -92,7 +92,7 @@ class Node:
         used: the same, for what running jobs hold.
         state: its parts, in lower case: ``{"mixed", "drain"}``.
         partitions: partition to whether it takes jobs.
-        why: what the operator wrote who drained it; empty for nothing.
+        reason: what the operator wrote who drained it; empty for nothing.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Node:
     total: Mapping[str, int]
     used: Mapping[str, int]
     partitions: Mapping[str, bool]
-    why: str
+    reason: str
 
     @property
     def takes_jobs(self) -> bool:
@@ -206,7 +206,7 @@ def _node(row: Mapping[str, str], partitions: Mapping[str, bool]) -> Node:
         total=gres_of(row["Gres"]),
         used=gres_of(row["GresUsed"]),
         partitions=MappingProxyType(dict(partitions)),
-        why="" if row["Reason"] in NONE else row["Reason"],
+        reason="" if row["Reason"] in NONE else row["Reason"],
     )
 
 

@@ -50,7 +50,7 @@ def test_a_whole_gpu_tells(tmp_path: Path, clock: SleepClock, model: str) -> Non
     assert told[1] == 70
 
 
-def test_a_gpu_that_is_cut_tells_nothing_as_a_whole(a100: Machine) -> None:
+def test_a_partitioned_gpu_tells_nothing_as_a_whole(a100: Machine) -> None:
     """Utilisation is not supported with MIG on: unknown, not zero."""
     assert a100.driver.gpu_usage(a100.uuid).activity_pct is None
 

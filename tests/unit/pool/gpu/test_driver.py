@@ -107,7 +107,7 @@ def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
     assert a100.driver.usages(a100.uuid, [made])[made].memory_used_mib == 10
 
 
-def test_taken_place_is_no_room(a100: Machine) -> None:
+def test_taken_placement_is_no_room(a100: Machine) -> None:
     """The driver's own error for an old picture of the GPU."""
     _make(a100)
     with pytest.raises(errors.NoRoom):
@@ -168,7 +168,7 @@ def test_lost_gpu_is_listed_with_its_mode_unknown(a100: Machine) -> None:
     assert (after.uuid, after.geometry, after.mig) == (before.uuid, before.geometry, None)
     health = a100.driver.health(a100.uuid)
     assert (health.ok, health.lost, health.temperature_c) == (False, True, None)
-    assert "reset" in health.why
+    assert "reset" in health.reason
     with pytest.raises(errors.GpuLost):
         a100.driver.slices(a100.uuid)
 
@@ -197,9 +197,9 @@ def test_old_driver_without_profile_names_gets_the_same_names(a100: Machine) -> 
 )
 def test_health_is_judged_by_faults_of_the_gpu(ecc_errors, xids, ok) -> None:
     """Application faults do not count, memory errors do, and nothing readable is unknown."""
-    judged, why = judge(ecc_errors, xids)
+    judged, reason = judge(ecc_errors, xids)
     assert judged is ok
-    assert bool(why) == (ok is not True)
+    assert bool(reason) == (ok is not True)
 
 
 def test_xid_seen_once_is_remembered(a100: Machine) -> None:

@@ -62,7 +62,7 @@ def test_same_shapes_fit_at_chosen_placements(a100: Machine) -> None:
     assert sorted(starts) == [0, 1, 2, 4]
 
 
-def test_taken_place_is_insufficient_resources(a100: Machine) -> None:
+def test_taken_placement_is_insufficient_resources(a100: Machine) -> None:
     """Overlap is never "already exists"."""
     a100.create_at(THREE, 0, 4)
     with pytest.raises(pynvml.NVMLError_InsufficientResources):
@@ -70,7 +70,7 @@ def test_taken_place_is_insufficient_resources(a100: Machine) -> None:
 
 
 @pytest.mark.parametrize(("start", "size"), [(7, 1), (0, 2), (9, 1)])
-def test_place_that_no_slice_can_have_is_an_invalid_argument(
+def test_placement_that_no_slice_can_have_is_an_invalid_argument(
     a100: Machine, start: int, size: int
 ) -> None:
     """A start or size that is not in the profile's list is refused as such."""
@@ -191,7 +191,7 @@ def test_whole_gpu_in_smallest_slices(tmp_path, clock: SleepClock, model: str, m
 
 @settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), model=st.sampled_from(["A100-40GB", "A30", "H200"]))
-def test_any_order_of_acts_keeps_to_the_geometry(
+def test_any_order_of_calls_keeps_to_the_geometry(
     data: st.DataObject, model: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A creation works exactly where the geometry allows it, whatever was made and destroyed."""

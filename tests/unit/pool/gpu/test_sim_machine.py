@@ -56,7 +56,7 @@ def test_mode_is_not_activated_while_in_use(h100: Machine) -> None:
     assert _mode(h100) == [ON, OFF]
 
 
-def test_gpu_with_mig_off_is_not_cut(tmp_path: Path, clock: SleepClock) -> None:
+def test_gpu_with_mig_off_is_not_partitioned(tmp_path: Path, clock: SleepClock) -> None:
     """Creation is NOT_SUPPORTED with MIG off; reading profiles is not."""
     machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
     with pytest.raises(pynvml.NVMLError_NotSupported):
@@ -198,7 +198,7 @@ def test_what_is_being_made_is_in_use_and_no_device_yet(a100: Machine) -> None:
     assert len(problems) == 2
 
 
-def test_what_is_being_destroyed_keeps_its_place_until_gone(a100: Machine) -> None:
+def test_what_is_being_destroyed_keeps_its_placement_until_gone(a100: Machine) -> None:
     """The place is taken during a slow destruction and free after it, without another call."""
     a100.outside.set_delays(Delays(destroy_gpu_instance_s=1))
     instance = a100.create_at(ONE, 0, 1)
@@ -258,7 +258,7 @@ def test_a_restart_of_the_host_leaves_nothing_in_the_making(a100: Machine) -> No
 # -- faults ---------------------------------------------------------------------------------------
 
 
-def test_without_permission_reading_works_and_cutting_does_not(a100: Machine) -> None:
+def test_without_permission_reading_works_and_creating_does_not(a100: Machine) -> None:
     """NO_PERMISSION for every change; reading goes on."""
     instance = a100.create_at(ONE, 0, 1)
     a100.outside.break_gpu("no-permission")

@@ -30,7 +30,7 @@ print(won)
 """
 
 
-def test_racing_processes_never_share_a_place(tmp_path: Path) -> None:
+def test_racing_processes_never_share_a_placement(tmp_path: Path) -> None:
     """Three processes grab all seven places: together they get each exactly once."""
     machine = SimulatedMachine.create(tmp_path)
     racers = [

@@ -12,7 +12,7 @@ from miglab_api.layouts import (
     LayoutState,
     LayoutView,
 )
-from miglab_pool.decisions.layouts import Cuttable
+from miglab_pool.decisions.layouts import PartitionableGpu
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.model.refused import Refused
 from miglab_pool.settings import Course, Gpus, PoolSettings
@@ -52,8 +52,8 @@ class FakeLayouts:
         }
         return PoolSettings(gpus=Gpus(simulated=False, uuids=("GPU-0",)), courses=courses)
 
-    def cuttable(self) -> list[Cuttable]:
-        return [Cuttable("GPU-0", 0, "A100", GEOMETRY)]
+    def partitionable(self) -> list[PartitionableGpu]:
+        return [PartitionableGpu("GPU-0", 0, "A100", GEOMETRY)]
 
     def all_layouts(self) -> Layouts:
         laid = tuple(self._pool.laid.values())

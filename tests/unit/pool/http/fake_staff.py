@@ -41,40 +41,48 @@ class FakeStaff:
                 return item
         raise Refused("unknown-slice", f"There is no slice {number}.", 404)
 
-    def drain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
-        self._did("drain_gpu", uuid, why, by, expected)
-        return self.gpu(uuid).model_copy(update={"draining": why})
+    def drain_gpu(self, uuid: str, reason: str, by: str, expected: str | None = None) -> GpuView:
+        self._did("drain_gpu", uuid, reason, by, expected)
+        return self.gpu(uuid).model_copy(update={"draining": reason})
 
-    def undrain_gpu(self, uuid: str, why: str, by: str, expected: str | None = None) -> GpuView:
-        self._did("undrain_gpu", uuid, why, by, expected)
+    def undrain_gpu(self, uuid: str, reason: str, by: str, expected: str | None = None) -> GpuView:
+        self._did("undrain_gpu", uuid, reason, by, expected)
         return self.gpu(uuid)
 
-    def drain_slice(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
-        self._did("drain_slice", number, why, by, expected)
-        return self.slice(number).model_copy(update={"draining": why})
+    def drain_slice(
+        self, number: int, reason: str, by: str, expected: str | None = None
+    ) -> SliceView:
+        self._did("drain_slice", number, reason, by, expected)
+        return self.slice(number).model_copy(update={"draining": reason})
 
     def undrain_slice(
-        self, number: int, why: str, by: str, expected: str | None = None
+        self, number: int, reason: str, by: str, expected: str | None = None
     ) -> SliceView:
-        self._did("undrain_slice", number, why, by, expected)
+        self._did("undrain_slice", number, reason, by, expected)
         return self.slice(number)
 
-    def quarantine(self, number: int, why: str, by: str, expected: str | None = None) -> SliceView:
-        self._did("quarantine", number, why, by, expected)
+    def quarantine(
+        self, number: int, reason: str, by: str, expected: str | None = None
+    ) -> SliceView:
+        self._did("quarantine", number, reason, by, expected)
         return self.slice(number)
 
-    def clear(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
-        self._did("clear", number, by, why, expected)
+    def clear(
+        self, number: int, by: str, reason: str = "", expected: str | None = None
+    ) -> SliceView:
+        self._did("clear", number, by, reason, expected)
         return self.slice(number)
 
-    def adopt(self, number: int, by: str, why: str = "", expected: str | None = None) -> SliceView:
-        self._did("adopt", number, by, why, expected)
+    def adopt(
+        self, number: int, by: str, reason: str = "", expected: str | None = None
+    ) -> SliceView:
+        self._did("adopt", number, by, reason, expected)
         return self.slice(number)
 
     # -- leases and tickets -------------------------------------------------------------------
 
-    def pause(self, why: str, by: str) -> None:
-        self._did("pause", why, by)
+    def pause(self, reason: str, by: str) -> None:
+        self._did("pause", reason, by)
 
     def resume(self, by: str) -> None:
         self._did("resume", by)
@@ -86,9 +94,9 @@ class FakeStaff:
         return tuple(self._pool.messages)
 
     def reclaim(
-        self, number: int, why: str, by: str, warning_s: float, expected: str | None = None
+        self, number: int, reason: str, by: str, warning_s: float, expected: str | None = None
     ) -> LeaseView:
-        self._did("reclaim", number, why, by, warning_s, expected)
+        self._did("reclaim", number, reason, by, warning_s, expected)
         state = LeaseState.WARNED if warning_s else LeaseState.RELEASING
         return self._pool.leases.find(number).model_copy(update={"state": state})
 
@@ -96,21 +104,21 @@ class FakeStaff:
         return []
 
     def extend(
-        self, number: int, by_s: float, by: str, why: str = "", expected: str | None = None
+        self, number: int, by_s: float, by: str, reason: str = "", expected: str | None = None
     ) -> LeaseView:
-        self._did("staff_extend", number, by_s, by, why, expected)
+        self._did("staff_extend", number, by_s, by, reason, expected)
         return self._pool.leases.find(number)
 
     def put_in_front(
-        self, number: int, why: str, by: str, expected: str | None = None
+        self, number: int, reason: str, by: str, expected: str | None = None
     ) -> TicketView:
-        self._did("put_in_front", number, why, by, expected)
+        self._did("put_in_front", number, reason, by, expected)
         return self._pool.tickets.find(number).model_copy(update={"is_next": True})
 
     def put_back(
-        self, number: int, by: str, why: str = "", expected: str | None = None
+        self, number: int, by: str, reason: str = "", expected: str | None = None
     ) -> TicketView:
-        self._did("put_back", number, by, why, expected)
+        self._did("put_back", number, by, reason, expected)
         return self._pool.tickets.find(number)
 
     # -- messages and audit -------------------------------------------------------------------
@@ -127,8 +135,8 @@ class FakeStaff:
             raise Refused("unknown-message", f"No message {number} is shown (any more).", 404)
         return self._pool.sent[number]
 
-    def end_message(self, number: int, by: str, why: str = "") -> SentMessage:
-        self._did("end_message", number, by, why)
+    def end_message(self, number: int, by: str, reason: str = "") -> SentMessage:
+        self._did("end_message", number, by, reason)
         return self._pool.sent.pop(number)
 
     def messages(self) -> list[SentMessage]:

@@ -190,7 +190,7 @@ class FakePool(FakeLayouts):
     def layouts(self) -> SimpleNamespace:
         """The same of layouts."""
         return SimpleNamespace(
-            all=self.all_layouts, cuttable=self.cuttable, diffs=self.layout_diffs,
+            all=self.all_layouts, partitionable=self.partitionable, diffs=self.layout_diffs,
             diffs_now=self.layouts_now, apply=self.lay, remove=self.unlay,
         )  # fmt: skip
 

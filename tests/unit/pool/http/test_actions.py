@@ -36,7 +36,7 @@ def ticket(**more: object) -> TicketView:
 
 
 def keys(found: Sequence[Action]) -> list[str]:
-    return [act.key for act in found]
+    return [action.key for action in found]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_who_may_do_what_to_a_lease(principal: Principal, may: list[str]) -> Non
         (ALICE, ["cancel"]),
     ],
 )
-def test_who_may_do_what_to_a_place_in_line(principal: Principal, may: list[str]) -> None:
+def test_who_may_do_what_to_a_ticket(principal: Principal, may: list[str]) -> None:
     """Who was put in front can be put back instead."""
     assert keys(on_ticket(ticket(), principal)) == may
     assert ("back" in keys(on_ticket(ticket(is_next=True), principal))) is ("next" in may)
@@ -104,8 +104,8 @@ def test_what_can_be_done_to_all() -> None:
     courses = ["ml", "vision"]
     assert keys(on_pool("", courses, ADMIN)) == ["message-course", "message-all", "pause"]
     assert keys(on_pool("Repairs.", courses, ADMIN))[-1] == "resume"
-    (act,) = on_pool("", courses, ASSISTANT)
-    assert act.fields[0].options == (("ml", "ml"),)
+    (action,) = on_pool("", courses, ASSISTANT)
+    assert action.fields[0].options == (("ml", "ml"),)
     assert on_pool("", courses, ALICE) == []
 
 
@@ -134,40 +134,40 @@ def test_the_words_say_what_happens_to_whom() -> None:
     assert drain.says.startswith("bob runs on")
 
 
-def every_act() -> list[Action]:
+def every_action() -> list[Action]:
     """One of each that a site admin or a student can find."""
     states = [slice_view(1, 0, state=state) for state in SliceState]
     drained = slice_view(1, 0, draining="dust")
-    found = [act for item in (*states, drained) for act in on_slice(item, GPU, ADMIN)]
+    found = [action for item in (*states, drained) for action in on_slice(item, GPU, ADMIN)]
     found += on_gpu(GPU, ADMIN) + on_gpu(GPU.model_copy(update={"draining": "dust"}), ADMIN)
     found += on_ticket(ticket(), ADMIN) + on_ticket(ticket(is_next=True), ADMIN)
     found += on_pool("", ["ml"], ADMIN) + on_pool("Repairs.", ["ml"], ADMIN)
     found += on_lease(LEASE, ADMIN) + on_lease(LEASE, ALICE)
-    return list({(act.key, act.path): act for act in found}.values())
+    return list({(action.key, action.path): action for action in found}.values())
 
 
-@pytest.mark.parametrize("act", every_act(), ids=lambda act: f"{act.key} {act.path}")
+@pytest.mark.parametrize("action", every_action(), ids=lambda action: f"{action.key} {action.path}")
 async def test_the_api_takes_what_the_form_sends(
-    client: httpx.AsyncClient, pool: FakePool, act: Action
+    client: httpx.AsyncClient, pool: FakePool, action: Action
 ) -> None:
     """There is such a route, and it understands every key; what the pool says is another matter."""
     pool.request_of_alice()
     answer = await client.request(
-        act.method, f"/api/{act.path}", json=sent(act), headers=as_("admin-token")
+        action.method, f"/api/{action.path}", json=sent(action), headers=as_("admin-token")
     )
     assert answer.status_code < 300 or answer.status_code == 409, answer.text
 
 
-def sent(act: Action) -> dict[str, object] | None:
+def sent(action: Action) -> dict[str, object] | None:
     """What details.js makes of the form as it opens, with words where words are needed."""
-    if act.method == "DELETE":
+    if action.method == "DELETE":
         return None
-    body: dict[str, object] = dict(act.fixed)
+    body: dict[str, object] = dict(action.fixed)
     if "by_s" in body:
         body["by_s"] = float(str(body["by_s"]))
     if "all" in body:
         body["all"] = True
-    for field in act.fields:
+    for field in action.fields:
         value = field.options[0][0] if field.options else field.value or "because"
         body[field.name] = float(value) * field.times if field.times else value
     return body

@@ -40,17 +40,17 @@ def marks(
 def test_boxes_fill_the_gpu_without_a_gap() -> None:
     """Slices and uncut memory together are the whole GPU, in order."""
     assert marks(gpu(slice_view(2, 4, size=2), slice_view(1, 1))) == [
-        (0, 1, "uncut"),
+        (0, 1, "unpartitioned"),
         (1, 1, "free"),
-        (2, 2, "uncut"),
+        (2, 2, "unpartitioned"),
         (4, 2, "free"),
-        (6, 2, "uncut"),
+        (6, 2, "unpartitioned"),
     ]
 
 
 def test_an_empty_and_a_full_gpu() -> None:
     """Nothing cut is one run; a whole GPU is one slice."""
-    assert marks(gpu()) == [(0, 8, "uncut")]
+    assert marks(gpu()) == [(0, 8, "unpartitioned")]
     assert marks(gpu(slice_view(1, 0, size=8, profile="full"))) == [(0, 8, "free")]
 
 
@@ -60,13 +60,13 @@ def test_what_is_reserved() -> None:
     assert marks(view, kept(2, 2), kept(5, 2)) == [
         (0, 2, "free"),
         (2, 2, "reserved"),
-        (4, 1, "uncut"),
+        (4, 1, "unpartitioned"),
         (5, 2, "reserved"),
-        (7, 1, "uncut"),
+        (7, 1, "unpartitioned"),
     ]
 
 
-def test_who_runs_on_a_reserved_place_runs_on() -> None:
+def test_who_runs_on_a_reserved_slot_runs_on() -> None:
     """A leased slice stays in use and says whose it is next, unless it is the class's own."""
     view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "eva", course="vision"))
     drawn = boxes(view, [kept(0, 1), kept(1, 1)], SPAWNER, NOTHING)

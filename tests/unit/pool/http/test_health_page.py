@@ -64,7 +64,7 @@ def test_doctor_speaks_of_gpus_that_answer() -> None:
     bad = Health(False, 2, (), 40, 60.0, False, "2 uncorrected memory errors")
     said = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
     found = of_gpus(snapshot(gpu(), gpu(1, "lost")), condition(said))
-    assert [one.what for one in found if one.is_wrong] == ["GPU 0"]
+    assert [one.subject for one in found if one.is_wrong] == ["GPU 0"]
 
 
 def test_heat_is_a_finding() -> None:

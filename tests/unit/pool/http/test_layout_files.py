@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_api.layouts import LayoutSpec, LayoutTime
-from miglab_pool.decisions.layouts import Cuttable
+from miglab_pool.decisions.layouts import PartitionableGpu
 from miglab_pool.gpu.geometry import Geometry, Profile, maximal_layouts
 from miglab_pool.http.layout_files.reader import LayoutError, read
 from miglab_pool.http.layout_files.resolver import chosen, dump, resolve
@@ -26,8 +26,8 @@ A100 = Geometry(
     ),
 )
 A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
-GPUS = [Cuttable(f"GPU-{n}", n, "NVIDIA A100", A100) for n in range(3)]
-MIXED = [*GPUS[:1], Cuttable("GPU-a30", 1, "NVIDIA A30", A30)]
+GPUS = [PartitionableGpu(f"GPU-{n}", n, "NVIDIA A100", A100) for n in range(3)]
+MIXED = [*GPUS[:1], PartitionableGpu("GPU-a30", 1, "NVIDIA A30", A30)]
 NOW = dt.datetime(2026, 6, 1, 8, 0, tzinfo=dt.UTC).timestamp()
 COURSES = ("vision", "deep")
 
@@ -54,7 +54,7 @@ layouts:
 """
 
 
-def specs(text: str, gpus: list[Cuttable] = GPUS) -> list[LayoutSpec]:
+def specs(text: str, gpus: list[PartitionableGpu] = GPUS) -> list[LayoutSpec]:
     return resolve(read(text, "practical.yaml"), gpus, COURSES, NOW)
 
 
@@ -90,16 +90,16 @@ def test_all_on_gpus_of_several_kinds() -> None:
 
 def test_chosen() -> None:
     """By name one takes some of a file's layouts; a name that is not there lists those that are."""
-    wishes = read(WHOLE, "a.yaml")
-    assert [wish.name for wish in chosen(wishes, ["rest"])] == ["rest"]
-    assert len(chosen(wishes, [])) == 2
+    drafts = read(WHOLE, "a.yaml")
+    assert [draft.name for draft in chosen(drafts, ["rest"])] == ["rest"]
+    assert len(chosen(drafts, [])) == 2
     with pytest.raises(LayoutError, match="no layout 'other'; there are practical, rest"):
-        chosen(wishes, ["other"])
+        chosen(drafts, ["other"])
 
 
 # -- round trip -----------------------------------------------------------------------------------
 
-CUTS = [
+PARTITIONS = [
     tuple(sorted(item.profile.name for item in layout))
     for layout in maximal_layouts(A100, [profile.name for profile in A100.profiles])
 ]
@@ -121,7 +121,7 @@ def times(draw: st.DrawFn) -> LayoutTime:
 @st.composite
 def layouts(draw: st.DrawFn) -> LayoutSpec:
     """Any layout: any cut, or a part of one, on any GPUs, at any times."""
-    cut = st.sampled_from(CUTS).flatmap(
+    partition = st.sampled_from(PARTITIONS).flatmap(
         lambda whole: st.sets(st.integers(0, len(whole) - 1)).map(
             lambda some: tuple(whole[n] for n in sorted(some))
         )
@@ -130,7 +130,9 @@ def layouts(draw: st.DrawFn) -> LayoutSpec:
     return LayoutSpec(
         name=draw(name),
         course=draw(st.sampled_from(("", *COURSES))),
-        gpus=draw(st.dictionaries(st.sampled_from([gpu.uuid for gpu in GPUS]), cut, min_size=1)),
+        gpus=draw(
+            st.dictionaries(st.sampled_from([gpu.uuid for gpu in GPUS]), partition, min_size=1)
+        ),
         when=tuple(draw(st.lists(times(), max_size=3))),
     )
 
@@ -142,11 +144,11 @@ def test_round_trip(spec: LayoutSpec) -> None:
     assert specs(dump([spec])) == [spec]
 
 
-def test_every_cut_round_trips() -> None:
+def test_every_partition_round_trips() -> None:
     """All the layouts that an A100 can have."""
-    assert len(set(CUTS)) > 38
-    for cut in set(CUTS):
-        spec = LayoutSpec(name="a", gpus={"GPU-1": cut})
+    assert len(set(PARTITIONS)) > 38
+    for partition in set(PARTITIONS):
+        spec = LayoutSpec(name="a", gpus={"GPU-1": partition})
         assert specs(dump([spec])) == [spec]
 
 
@@ -244,7 +246,7 @@ def test_any_text(text: str) -> None:
     try:
         specs(text)
     except LayoutError as error:
-        assert error.spot.line >= 1
+        assert error.position.line >= 1
 
 
 @given(st.lists(st.sampled_from(sorted(set(WHOLE.replace(":", " : ").split()))), max_size=40))

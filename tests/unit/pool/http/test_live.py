@@ -28,11 +28,11 @@ async def parked(notifier: Notifier, task: asyncio.Task[Any]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_poll_answers_when_the_place_changes(
+async def test_a_poll_answers_when_the_position_changes(
     client: httpx.AsyncClient, runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ticket moves from second to first, and the poll answers."""
-    monkeypatch.setattr(ticket_routes, "PLACE_REST_S", 0.0)
+    monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 0.0)
     pool.request_of_alice()
     path = "/api/tickets/1?wait_s=20"
     poll = asyncio.create_task(client.get(path, headers=as_("alice-token")))
@@ -42,11 +42,11 @@ async def test_a_poll_answers_when_the_place_changes(
     assert "attend" in pool.names()
 
 
-async def test_a_place_is_told_with_rests_and_an_offer_at_once(
+async def test_a_position_is_told_with_rests_and_an_offer_at_once(
     client: httpx.AsyncClient, runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that moves does not wake everybody in it each time; who is served hears it at once."""
-    monkeypatch.setattr(ticket_routes, "PLACE_REST_S", 10.0)
+    monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 10.0)
     pool.request_of_alice()
     poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
     await parked(runner.notifier, poll)

@@ -119,7 +119,7 @@ async def test_every_state_is_a_word(client: httpx.AsyncClient, pool: FakePool) 
         assert f'<span class="state">{word}</span>' in bar
 
 
-async def test_waiting_is_shown_with_the_own_place(
+async def test_waiting_is_shown_with_the_own_position(
     client: httpx.AsyncClient, pool: FakePool
 ) -> None:
     """Who waits sees the own place, and can give it up; nobody else can."""

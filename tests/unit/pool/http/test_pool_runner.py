@@ -30,11 +30,11 @@ class PoolWithActs(FakePool):
         todo = (Job(kind, f"GPU-{kind}") for kind in self.todo if kind in kinds)
         return next((job for job in todo if job.gpu not in busy), None)
 
-    def perform(self, act: Job) -> None:
-        self.threads[act.kind] = threading.current_thread().name
-        if act.kind is not JobKind.PROBE:
+    def perform(self, job: Job) -> None:
+        self.threads[job.kind] = threading.current_thread().name
+        if job.kind is not JobKind.PROBE:
             self.together.wait(5)  # until all of them are under way
-        self.todo.remove(act.kind)
+        self.todo.remove(job.kind)
         self.version += 1
         if not self.todo:
             self.loop.call_soon_threadsafe(self.done.set)
@@ -79,7 +79,7 @@ class PoolStuckInADriverCall(FakePool):
         self.go_on.wait(10)
 
 
-async def test_each_act_on_its_thread() -> None:
+async def test_each_job_on_its_thread() -> None:
     """Jobs on different GPUs run at the same time, what asks after holders on another thread."""
     pool = PoolWithActs()
     runner = PoolRunner(pool, Metrics())  # type: ignore[arg-type]

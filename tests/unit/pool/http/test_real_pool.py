@@ -77,7 +77,9 @@ async def runner(
     settings = PoolSettings(courses=rules, pool=PoolTable(lease_s=100.0), tuning=tuning)
     pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
     runner = PoolRunner(
-        pool, Metrics({"3g.20gb"}), Times(turn_s=0.01, act_s=0.01, holders_s=0.01, reconcile_s=3600)
+        pool,
+        Metrics({"3g.20gb"}),
+        Times(turn_s=0.01, jobs_s=0.01, holders_s=0.01, reconcile_s=3600),
     )
     await runner.start()
     yield runner

@@ -61,7 +61,7 @@ class ReclaimService:
         self.reclaimer = Reclaimer(
             Rules(limits=LIMITS), self.board, self.metrics.reclaimed, lambda: self.ticks
         )
-        times = Times(turn_s=0.01, act_s=0.01, reconcile_s=3600, sample_s=3600, reclaim_s=3600)
+        times = Times(turn_s=0.01, jobs_s=0.01, reconcile_s=3600, sample_s=3600, reclaim_s=3600)
         self.runner = PoolRunner(pool, self.metrics, times, None, self.reclaimer)
 
     async def look(self, seconds: float = 0.0) -> None:
@@ -124,7 +124,7 @@ async def staff(lab: ReclaimService) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_from_a_report_to_the_next_in_line(
+async def test_from_a_report_to_the_next_in_the_queue(
     lab: ReclaimService, server: httpx.AsyncClient, staff: httpx.AsyncClient
 ) -> None:
     """Warned in the answer to a report; kept by "still here"; then taken back for who waits."""

@@ -20,19 +20,19 @@ WHY = {"reason": "The fan is broken."}
 
 
 @pytest.mark.parametrize("thing", ["gpus/GPU-0", "slices/1"])
-@pytest.mark.parametrize(("act", "body"), [("drain", WHY), ("undrain", None)])
+@pytest.mark.parametrize(("action", "body"), [("drain", WHY), ("undrain", None)])
 async def test_instructors_drain_what_is_assigned_to_their_course(
-    client: httpx.AsyncClient, pool: FakePool, thing: str, act: str, body: object
+    client: httpx.AsyncClient, pool: FakePool, thing: str, action: str, body: object
 ) -> None:
     """On a GPU of their course, slices included; nobody else's instructors, and no assistants."""
     pool.gpu_course = "ml"
     found = [
-        (await client.post(f"/api/{thing}/{act}", json=body, headers=who)).status_code
+        (await client.post(f"/api/{thing}/{action}", json=body, headers=who)).status_code
         for who in (ILSE, ROOT, TIMO, VERA, ALICE)
     ]
     assert found == [200, 200, 403, 403, 403]
     kind = thing.split("/")[0].removesuffix("s")
-    assert [call[3] for call in pool.calls if call[0] == f"{act}_{kind}"] == [
+    assert [call[3] for call in pool.calls if call[0] == f"{action}_{kind}"] == [
         "person:ilse", "person:root",
     ]  # fmt: skip
 

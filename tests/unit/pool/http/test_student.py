@@ -191,7 +191,7 @@ async def test_signals_of_any_server(
     assert len(board) == 1
 
 
-async def test_a_place_given_up_and_asked_for_again(
+async def test_a_ticket_given_up_and_asked_for_again(
     student: httpx.AsyncClient, pool: FakePool
 ) -> None:
     """The own one, in the server's name; another server of the same person has none."""

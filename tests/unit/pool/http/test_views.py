@@ -67,7 +67,7 @@ def test_staff_see_their_own_course(principal: Principal) -> None:
 
 
 @pytest.mark.parametrize("principal", [ILSE, TIMO, ALICE])
-def test_of_others_one_sees_place_and_state(principal: Principal) -> None:
+def test_of_others_one_sees_placement_and_state(principal: Principal) -> None:
     """Profile, place, state and how long yet; a place in line without whose it is."""
     seen = seen_by(principal)
     other = slices(seen)[1]
@@ -82,7 +82,7 @@ def test_of_others_one_sees_place_and_state(principal: Principal) -> None:
     )
 
 
-def test_only_staff_see_why_a_slice_is_set_aside() -> None:
+def test_only_staff_see_why_a_slice_is_quarantined() -> None:
     """It is nobody's, and what is wrong with it concerns who runs the class."""
     assert slices(seen_by(ILSE))[2].reason == "destroy failed 8 times"
     assert slices(seen_by(ALICE))[2].reason == ""
@@ -131,15 +131,15 @@ async def test_offers_to_another_are_of_the_own_courses(client: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("thing", ["gpus/GPU-0", "slices/2"])
-@pytest.mark.parametrize("act", ["drain", "undrain"])
+@pytest.mark.parametrize("action", ["drain", "undrain"])
 async def test_draining_shows_no_more_than_looking(
-    client: httpx.AsyncClient, pool: FakePool, thing: str, act: str
+    client: httpx.AsyncClient, pool: FakePool, thing: str, action: str
 ) -> None:
     """Who still runs on the course's own GPU from before stays another course's secret."""
     pool.gpu_course = "ml"
     pool.slices = [*slices(snapshot())]
-    why = {"reason": "New fan."}
+    reason = {"reason": "New fan."}
     headers = as_("instructor-token")
-    answer = await client.post(f"/api/{thing}/{act}", json=why, headers=headers)
+    answer = await client.post(f"/api/{thing}/{action}", json=reason, headers=headers)
     assert answer.status_code == 200
     assert "victor" not in answer.text and "vision" not in answer.text

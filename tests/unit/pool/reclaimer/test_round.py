@@ -141,7 +141,7 @@ def test_unused_is_warned_then_taken_back(lab: ReclaimWorld) -> None:
 
 
 @pytest.mark.parametrize("rules", [{}, {"limits": DRY_RUN}, {"limits": DISABLED}])
-def test_what_staff_ask_back_is_none_of_the_policys(
+def test_what_staff_reclaim_is_none_of_the_policys(
     make_lab: MakeLab, rules: dict[str, bool]
 ) -> None:
     """Busy or idle, acting or not: a warning by staff stands, and is for staff to act on."""
@@ -212,9 +212,7 @@ def test_the_lease_ends_before_staffs_warning(make_lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("rules", [{}, {"limits": DRY_RUN}, {"limits": DISABLED}])
-def test_what_staff_take_back_first_is_not_put_off(
-    make_lab: MakeLab, rules: dict[str, bool]
-) -> None:
+def test_what_staff_reclaim_first_is_not_put_off(make_lab: MakeLab, rules: dict[str, bool]) -> None:
     """An end that comes after theirs, or that nobody acts on, changes nothing."""
     closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
     lab = make_lab(closings=closings, **rules)
@@ -269,7 +267,7 @@ def test_activity_ends_a_warning(lab: ReclaimWorld) -> None:
     assert lab.state(lease) is LeaseState.RUNNING
 
 
-def test_what_each_lease_was_doing_at_the_last_look(lab: ReclaimWorld) -> None:
+def test_what_each_lease_was_doing_in_the_last_round(lab: ReclaimWorld) -> None:
     """Active, idle and unknown are told apart for the page; a lease that is over is left out."""
     active, idle, silent = (lab.run(name) for name in ("ada", "bob", "cy"))
     lab.busy.add(active.id)

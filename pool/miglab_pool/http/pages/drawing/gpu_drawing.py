@@ -28,7 +28,7 @@ class BoxMark(StrEnum):
     RESERVED = "reserved"
     QUARANTINED = "quarantined"
     FOREIGN = "foreign"
-    UNCUT = "uncut"
+    UNPARTITIONED = "unpartitioned"
 
 
 WORDS = {
@@ -42,11 +42,11 @@ WORDS = {
     BoxMark.RESERVED: "reserved",
     BoxMark.QUARANTINED: "set aside",
     BoxMark.FOREIGN: "not the lab's",
-    BoxMark.UNCUT: "not cut",
+    BoxMark.UNPARTITIONED: "not cut",
 }
 """The word that is drawn; the legend's order."""
 
-AVAILABLE = frozenset({BoxMark.FREE, BoxMark.UNCUT})
+AVAILABLE = frozenset({BoxMark.FREE, BoxMark.UNPARTITIONED})
 
 
 class Doings(NamedTuple):
@@ -172,15 +172,17 @@ def boxes(
     position = 0
     for item in sorted(gpu.slices, key=lambda item: item.start):
         if item.start > position:
-            drawn += _uncut(position, item.start, gpu, reserved)
+            drawn += _unpartitioned(position, item.start, gpu, reserved)
         drawn.append(_box(item, gpu, reserved, principal, doings))
         position = item.start + item.size
     if position < gpu.memory_slices:
-        drawn += _uncut(position, gpu.memory_slices, gpu, reserved)
+        drawn += _unpartitioned(position, gpu.memory_slices, gpu, reserved)
     return drawn
 
 
-def _uncut(start: int, end: int, gpu: GpuView, reserved: Sequence[ReservedSlot]) -> Iterator[Box]:
+def _unpartitioned(
+    start: int, end: int, gpu: GpuView, reserved: Sequence[ReservedSlot]
+) -> Iterator[Box]:
     """Memory that is not cut, in runs that are reserved or not."""
     if gpu.draining:
         yield Box(start, end - start, BoxMark.DRAINING, "–")
@@ -191,11 +193,11 @@ def _uncut(start: int, end: int, gpu: GpuView, reserved: Sequence[ReservedSlot])
         if first >= last:
             continue
         if first > position:
-            yield Box(position, first - position, BoxMark.UNCUT, "–")
+            yield Box(position, first - position, BoxMark.UNPARTITIONED, "–")
         yield Box(first, last - first, BoxMark.RESERVED, "not cut yet", course=slot.course)
         position = last
     if position < end:
-        yield Box(position, end - position, BoxMark.UNCUT, "–")
+        yield Box(position, end - position, BoxMark.UNPARTITIONED, "–")
 
 
 def _box(

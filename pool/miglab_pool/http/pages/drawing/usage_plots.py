@@ -96,7 +96,9 @@ def _boxes(
                 y = _height(below + used, top)
                 words = f"{week}, {course}: {say(used)} slice-hours"
                 x, height = LEFT + (number + 0.15) * room, _height(below, top) - y
-                found.append(PlotBox(kind, _cut(x), y, _cut(0.7 * room), _cut(height), words))
+                found.append(
+                    PlotBox(kind, _rounded(x), y, _rounded(0.7 * room), _rounded(height), words)
+                )
                 below += used
     return tuple(found)
 
@@ -106,7 +108,7 @@ def _labels(all_weeks: Sequence[str]) -> tuple[tuple[float, str], ...]:
     every = math.ceil(len(all_weeks) / MOST_LABELS)
     room = (100 - LEFT) / len(all_weeks)
     return tuple(
-        (_cut(LEFT + (number + 0.5) * room), week.split("-")[1])
+        (_rounded(LEFT + (number + 0.5) * room), week.split("-")[1])
         for number, week in enumerate(all_weeks)
         if number % every == 0
     )
@@ -123,7 +125,7 @@ def _words(all_weeks: Sequence[str], sums: Sequence[float]) -> str:
 
 
 def _height(hours: float, top: float) -> float:
-    return _cut(FLOOR - (FLOOR - TOP) * hours / top)
+    return _rounded(FLOOR - (FLOOR - TOP) * hours / top)
 
 
 def scale(most: float) -> tuple[float, float]:
@@ -161,11 +163,11 @@ def _bar(row: UsageRow, per_hour: float, per_s: float) -> Bar:
     idle = whole * row.known_share * (row.idle_share or 0.0)
     unknown = whole * (1 - row.known_share)
     return Bar(
-        worked=_cut(max(0.0, whole - idle - unknown)),
-        idle=_cut(idle),
-        unknown=_cut(unknown),
-        wait_from=None if row.wait_p50_s is None else _cut(row.wait_p50_s * per_s),
-        wait_to=None if row.wait_p95_s is None else _cut(row.wait_p95_s * per_s),
+        worked=_rounded(max(0.0, whole - idle - unknown)),
+        idle=_rounded(idle),
+        unknown=_rounded(unknown),
+        wait_from=None if row.wait_p50_s is None else _rounded(row.wait_p50_s * per_s),
+        wait_to=None if row.wait_p95_s is None else _rounded(row.wait_p95_s * per_s),
     )
 
 
@@ -174,5 +176,5 @@ def say(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 100 or hours == int(hours) else f"{hours:.1f}"
 
 
-def _cut(value: float) -> float:
+def _rounded(value: float) -> float:
     return round(value, 2)

@@ -105,7 +105,7 @@ def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
     return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON)]
 
 
-def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, why: Field) -> Action:
+def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, reason: Field) -> Action:
     fixed = {"expected": "draining" if gpu.draining else gpu.state}
     path = f"gpus/{gpu.uuid}/{key}"
-    return Action(key, title, says, title, done, path, fields=(why,), fixed=fixed)
+    return Action(key, title, says, title, done, path, fields=(reason,), fixed=fixed)
