@@ -70,6 +70,17 @@ def flat_gradient(network, x):
     return torch.cat([p.grad.flatten() for p in network.parameters()])
 
 
+def gathered(own):
+    """Every rank's tensor, in order; by an all-reduce, which every link here can do."""
+    import torch
+    import torch.distributed as dist
+
+    everyone = torch.zeros(dist.get_world_size(), *own.shape, device=own.device)
+    everyone[dist.get_rank()] = own
+    dist.all_reduce(everyone)
+    return list(everyone)
+
+
 # %%
 def differences(width, depth, batch):
     import torch
@@ -78,9 +89,8 @@ def differences(width, depth, batch):
     network, device = labkit.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     whole = flat_gradient(network, x)
-    own = flat_gradient(network, x[dist.get_rank() :: dist.get_world_size()])
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, own)
+    everyone = gathered(flat_gradient(network, x[dist.get_rank() :: dist.get_world_size()]))
+    own = everyone[dist.get_rank()]
     ways = {"one rank's own": own, "added": sum(everyone), "yours": average(everyone)}
     return {
         name: {"difference": ((got - whole).norm() / whole.norm()).item()}
@@ -108,6 +118,67 @@ await same.report(needs=average_verdict)
 # %% [markdown]
 # **Explain:** added gradients point the right way and are twice as long.
 # Which learning rate would hide that mistake, and why would it come back with four ranks?
+
+# %% [markdown]
+# ## DP-12: the mistake in a training, and the optimizer that hides it
+#
+# Two ranks train with your `average`, and with gradients that are only added: with SGD, and with Adam.
+# The learning rates suit the mean. A single linear layer learns here, so nothing but the optimizer decides.
+
+# %%
+RATES = {"SGD": 0.4, "Adam": 0.1}
+HOW = ("averaged", "added")
+
+
+def optimizer_of(name, weights):
+    import torch
+
+    return getattr(torch.optim, name)(weights, lr=RATES[name])
+
+
+def loss_curve(name, combine, steps):
+    """The whole batch's loss before each step; every rank sees only its own samples."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layer, inputs, truth = torch.nn.Linear(16, 1, bias=False), torch.randn(512, 16), torch.randn(16, 1)
+    layer, x = layer.to(device), inputs[dist.get_rank() :: dist.get_world_size()].to(device)
+    y = x @ truth.to(device) + 0.3 * torch.randn(len(x), 1, device=device)  # what no weights explain
+    optimizer, losses = optimizer_of(name, layer.parameters()), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (layer(x) - y).square().mean()
+        loss.backward()
+        layer.weight.grad = combine(gathered(layer.weight.grad))
+        optimizer.step()
+        losses.append(sum(gathered(loss.detach())).item() / dist.get_world_size())
+    return losses
+
+
+def four_curves(steps, every):
+    combine = {"averaged": average, "added": sum}
+    found = {f"{name}, {how}": loss_curve(name, combine[how], steps) for name in RATES for how in HOW}
+    return {f"{way}, step {i}": {"loss": curve[i - 1]} for way, curve in found.items() for i in range(every, steps + 1, every)}
+
+
+# %% [markdown]
+# **Predict** for Adam: after 24 steps, how many times the averaged run's loss is the loss of the run that adds?
+
+# %%
+EVERY_3 = range(3, 25, 3)
+spots = {f"{name}, {how}, step {i}": i for name in RATES for how in HOW for i in EVERY_3}
+which = {label: label.rsplit(", step", 1)[0] for label in spots}
+curves = labkit.together(four_curves, spots, value="loss", series=which, n=2, steps=24, every=3)
+hidden = labkit.experiment("DP-12", curves)
+
+# %%
+await hidden.report(needs=average_verdict)
+
+# %% [markdown]
+# **Explain:** what does Adam divide its step by, and what becomes of a factor of two in every gradient?
+# Name something in a real training loop with Adam to which the mistake would matter after all.
 
 # %% [markdown]
 # ## DP-2: what an all-reduce costs
@@ -637,7 +708,7 @@ labkit.cite("dettmers", "cern6", "habr", "nvidia")
 # Filled in from your own evidence; what is missing says so.
 
 # %%
-labkit.summary("DP-1", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP-4")
+labkit.summary("DP-1", "DP-12", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP-4")
 
 # %% [markdown]
 # **Decide:** your model has 25 million parameters, your batch is 64, and a second 1g.5gb slice is free.

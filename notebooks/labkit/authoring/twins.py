@@ -258,6 +258,19 @@ def _sums(_: Function) -> Function:
     return average
 
 
+def _undivided(optimizer_of: Function) -> Function:
+    """Adam without its denominator: momentum."""
+
+    def without(name: str, weights: Any) -> Any:
+        import torch
+
+        given = list(weights)
+        momentum = torch.optim.SGD(given, lr=0.02, momentum=0.9)
+        return momentum if name == "Adam" else optimizer_of(name, given)
+
+    return without
+
+
 def _leaves_late(kind: Any) -> Any:
     class Buckets(kind):  # type: ignore[misc]
         def __init__(self, world: int, all_reduce: Function, _: int) -> None:
@@ -452,6 +465,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("MX-7", "the scaler never halves", "LossScaler", _never_halves),
             Twin("MX-9", "autocast casts nothing", "training", _without_autocast),
             Twin("DP-1", "a rank that adds and does not average", "average", _sums),
+            Twin("DP-12", "an Adam that divides by nothing", "optimizer_of", _undivided),
             Twin("DP-2", "a link that widens with what is sent", "reduces", _fewer_bytes),
             Twin("DP-3", "every rank takes the whole batch", "shared", _whole_batch),
             Twin(

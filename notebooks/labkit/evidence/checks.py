@@ -171,6 +171,26 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
         ),
         Check(
+            "DP-12",
+            "Added gradients spoil a training with SGD, and leave one with Adam as it was",
+            AllOf(
+                (
+                    Exactly(
+                        "loss with SGD, added over averaged, at the end",
+                        "at least 2",
+                        lambda value: value >= 2,
+                    ),
+                    Exactly(
+                        "loss with Adam, added over averaged",
+                        "between 0.95 and 1.05",
+                        lambda value: 0.95 <= value <= 1.05,
+                    ),
+                )
+            ),
+            "Adam divides by the size of past gradients, in which a constant factor cancels",
+            everywhere(SUPPORTED),
+        ),
+        Check(
             "DP-2",
             "Four times the bytes take at least twice as long to reduce, where bandwidth decides",
             greater("four times", "bytes", 2.0),

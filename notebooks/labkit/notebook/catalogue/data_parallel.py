@@ -38,6 +38,33 @@ def ideal(points: Points) -> Curves:
     return {"ideal: 1/n": reading.line(ends, lambda n: 1 / n)}
 
 
+def added_over_averaged(points: Points, optimizer: str) -> list[float]:
+    """The loss with added gradients over that with averaged ones, at every step that was kept."""
+    loss = {(point.series, point.x): point.value for point in points}
+    added, averaged = f"{optimizer}, added", f"{optimizer}, averaged"
+    places = sorted(x for series, x in loss if series == averaged and (added, x) in loss)
+    return [loss[added, x] / loss[averaged, x] for x in places]
+
+
+def adam_at_the_end(points: Points) -> Point | None:
+    """With Adam, the last loss of the run that adds over that of the run that averages."""
+    found = added_over_averaged(points, "Adam")
+    return replace(points[-1], value=found[-1]) if found else None
+
+
+def times_the_mean(points: Points, times: float) -> float:
+    """How high so many times the averaged run's last loss is drawn."""
+    return times * next(p.value for p in reversed(points) if p.series == "Adam, averaged")
+
+
+def hidden_by_adam(points: Points) -> Data:
+    """At the end with SGD, at every step with Adam."""
+    return {
+        "loss with SGD, added over averaged, at the end": added_over_averaged(points, "SGD")[-1:],
+        "loss with Adam, added over averaged": added_over_averaged(points, "Adam"),
+    }
+
+
 def saved(points: Points) -> Point | None:
     """How much less the views need, at the same number of ranks."""
     kinds = {point.series: point for point in points if point.label == points[0].label}
@@ -70,6 +97,21 @@ EXPERIMENTS = (
         check="DP-1",
         data=reading.values("relative difference", "yours"),
         is_categorical=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="DP-12",
+        title="Two ranks: gradients averaged and added, with SGD and with Adam",
+        question="With Adam: how many times the averaged run's loss is that of the run that adds?",
+        steps=(),
+        x_label="training step",
+        y_label="loss",
+        points_unit="loss",
+        unit="x",
+        asked=adam_at_the_end,
+        height=times_the_mean,
+        check="DP-12",
+        data=hidden_by_adam,
         log_y=True,
     ),
     Experiment(
