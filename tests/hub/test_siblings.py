@@ -84,6 +84,44 @@ def test_a_log_that_grows_is_put_aside(tmp_path: Path) -> None:
     assert is_bounded == "True"
 
 
+NO_ROOM = """
+import resource, sys
+from pathlib import Path
+from miglab_hub.launch import process_group as siblings
+siblings.LOG_BYTES = 4500
+one = siblings.Sibling("sleeper", [sys.executable, "-c", "import time; time.sleep(600)"])
+log, clock = Path(sys.argv[1], "sleeper.log"), iter(range(0, 9000, 100))
+told = siblings.Siblings([one], log.parent, lambda line: print("said:", line), lambda: next(clock))
+told.start()
+log.write_text("x" * 5000)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+told.watch()
+print([(found.name, found.stat().st_size) for found in log.parent.iterdir()])
+one.process.kill()
+one.process.wait()
+log.unlink()
+log.mkdir()  # no file can be opened here
+told.watch()
+print(one.process)
+log.rmdir()
+told.watch()
+print(one.process.poll())
+told.end()
+"""
+
+
+def test_a_disk_without_room_does_not_end_the_launcher(tmp_path: Path) -> None:
+    """A log that cannot be copied is emptied; a process that cannot be started is tried again."""
+    command = [sys.executable, "-c", NO_ROOM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    emptied, files, killed, failed, not_started, running = done.stdout.splitlines()
+    assert "sleeper's log could not be put aside and is emptied" in emptied
+    assert files == "[('sleeper.log', 0)]"
+    assert "stopped (signal SIGKILL)" in killed
+    assert "did not start ([Errno 21]" in failed
+    assert (not_started, running) == ("None", "None")
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

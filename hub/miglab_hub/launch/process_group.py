@@ -90,9 +90,9 @@ class Siblings:
         """Start again what has died, after a pause that doubles; bury whatever was left behind."""
         for sibling in self.siblings:
             if sibling.process is not None and sibling.process.poll() is not None:
-                self._schedule(sibling, sibling.process.returncode)
+                self._schedule(sibling, f"stopped ({_ending(sibling.process.returncode)})")
             if sibling.process is None and self._now() >= sibling.due_at:
-                self._start(sibling)
+                self._try_to_start(sibling)
             self._rotate(sibling)
         bury({s.process.pid for s in self.siblings if s.process is not None})
 
@@ -131,7 +131,8 @@ class Siblings:
     def _rotate(self, sibling: Sibling) -> None:
         """Put a long log aside and empty it: its writers, which append, go on at its start.
 
-        Lines that are written between the copy and the cut are lost.
+        Lines that are written between the copy and the cut are lost.  So is the whole log where the
+        disk has no room for the copy: an empty log makes room, and the lab goes on.
         """
         log = self._log(sibling)
         if not log.exists() or log.stat().st_size < LOG_BYTES:
@@ -140,15 +141,26 @@ class Siblings:
         for newer, older in reversed(list(itertools.pairwise(kept))):
             if newer.exists():
                 newer.replace(older)
-        shutil.copyfile(log, kept[0])
+        try:
+            shutil.copyfile(log, kept[0])
+        except OSError as error:
+            kept[0].unlink(missing_ok=True)
+            self._say(f"the {sibling.name}'s log could not be put aside and is emptied ({error})")
         os.truncate(log, 0)
         sibling.log_from = 0
 
-    def _schedule(self, sibling: Sibling, status: int) -> None:
+    def _try_to_start(self, sibling: Sibling) -> None:
+        """Start one; later, where a full disk has no room for its log."""
+        try:
+            self._start(sibling)
+        except OSError as error:
+            self._schedule(sibling, f"did not start ({error})")
+
+    def _schedule(self, sibling: Sibling, what: str) -> None:
         if self._now() - sibling.started_at > STEADY_S:
             sibling.pause_s = FIRST_PAUSE_S
         self._say(
-            f"the {sibling.name} stopped ({_ending(status)}) and starts again in "
+            f"the {sibling.name} {what} and starts again in "
             f"{sibling.pause_s:g} s; see {self._log(sibling)}"
         )
         sibling.process = None

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -208,5 +209,6 @@ def _say_ready(settings: Settings) -> None:
 
 
 def say(sentence: str) -> None:
-    """Tell the person at the terminal."""
-    print(f"lab: {sentence}", file=sys.stderr, flush=True)
+    """Tell the person at the terminal; nobody, where that is a file on a full disk."""
+    with suppress(OSError):
+        print(f"lab: {sentence}", file=sys.stderr, flush=True)
