@@ -108,6 +108,7 @@ class State:
         on_gpu: the slices on each GPU.
         touched: the GPUs whose rows, slices or leases have changed; whoever looks again clears it.
         changed: the tables that have changed; whoever copies them clears it.
+        ended: the leases that have ended, by id; whoever counts them clears it.
         writes: grows with every row that is stored.
     """
 
@@ -122,6 +123,7 @@ class State:
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
         self.changed: set[str] = set(_PLURAL.values())
+        self.ended: dict[int, LeaseRow] = {}
         self.writes = 0
         self.paused = ""
         self.pause_kind: PauseKind | None = None
@@ -151,8 +153,11 @@ class State:
 
     def _touch_lease(self, row: LeaseRow) -> None:
         self.touched.update(self.slices[s].gpu for s in row.slices if s in self.slices)
+        if row.is_live:
+            return
+        self.ended[row.id] = row
         ticket = self.tickets.get(row.ticket or 0)
-        if not row.is_live and ticket is not None and ticket.state == "taken":
+        if ticket is not None and ticket.state == "taken":
             del self.tickets[ticket.id]
             self.changed.add("tickets")
 

@@ -8,6 +8,7 @@ afterwards each lease that ends is added to a sum, and a sum decays as a whole.
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from sqlalchemy import func, select
 
@@ -28,7 +29,7 @@ class Uses:
     """The leases of the last weeks, live and over, and the sums of those that are over.
 
     Args:
-        ledger: read once, then asked for each lease that ends.
+        ledger: read once; then its state tells which leases began and ended.
         half_life_s: after which time use counts half, seconds.
     """
 
@@ -59,17 +60,18 @@ class Uses:
         return UsageTotals(self._half_life_s, self._at, dict(self._sums), over, live)
 
     def _is_outdated(self, now: float) -> bool:
-        leases = self._ledger.state.leases
-        is_undone = any(number in self._over for number in leases)  # a transaction was rolled back
+        state = self._ledger.state
+        is_undone = any(number in self._over for number in chain(state.leases, state.ended))
         return self._at is None or is_undone or now - self._at > self._horizon_s / 2
 
     def _follow(self) -> bool:
         """Take in what began and ended; returns whether anything did."""
-        leases = self._ledger.state.leases
-        ended = self._live.keys() - leases.keys()
+        state = self._ledger.state
+        ended = self._live.keys() - state.leases.keys()
         for number in ended:
-            self._end(self._live.pop(number))
-        changed = [lease for lease in leases.values() if self._is_news(lease)]
+            self._end(self._live.pop(number), self._ended(number))
+        state.ended.clear()
+        changed = [lease for lease in state.leases.values() if self._is_news(lease)]
         for lease in changed:
             self._live[lease.id] = self._use_of(lease)
         return bool(ended or changed)
@@ -88,11 +90,12 @@ class Uses:
         for use in self._over.values():
             add(self._sums, use, decayed(use, now, self._half_life_s))
 
-    def _end(self, use: Use) -> None:
-        if self._at is None:
-            return
-        row = self._ledger.find_lease(use.lease)
-        if row is None or row.attached_at is None or row.ended_at is None:
+    def _ended(self, number: int) -> LeaseRow | None:
+        """How a lease ended: from memory, or from the file if that was read anew since."""
+        return self._ledger.state.ended.get(number) or self._ledger.find_lease(number)
+
+    def _end(self, use: Use, row: LeaseRow | None) -> None:
+        if self._at is None or row is None or row.attached_at is None or row.ended_at is None:
             return
         use = replace(use, began=row.attached_at, ended=row.ended_at)
         self._over[use.lease] = use

@@ -292,6 +292,38 @@ def test_a_rolled_back_end_is_undone(world: World) -> None:
     assert [one.ended for one in uses.totals(world.at).all] == [None]
 
 
+def test_an_end_after_one_rolled_back_counts(world: World) -> None:
+    """The end that was rolled back is forgotten, though nobody counted before the lease ended."""
+    row = world.ledger.state.leases[world.run("ada").id]
+    uses = world.pool.store.uses
+    for ended_at in (world.at, world.at + HOUR_S):
+        with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
+            tx.put(replace(row, state=LeaseState.RELEASED, ended_at=ended_at))
+            assert [one.ended for one in uses.totals(world.at).all] == [ended_at]
+            raise Crash
+
+
+def test_an_end_that_memory_does_not_have_is_read(world: World) -> None:
+    """After a failed transaction memory is read anew: the file tells how a lease ended."""
+    lease = world.run("ada")
+    uses = Uses(world.ledger, HALF_LIFE_S)
+    assert [one.ended for one in uses.totals(world.at).all] == [None]
+    world.end(lease)  # the pool's own sums have taken it out of the memory by now
+    assert [one.ended for one in uses.totals(world.at).all] == [world.at]
+
+
+def test_leases_that_end_are_counted_from_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that ends asks the ledger nothing: whoever decides next would wait for it."""
+    row = world.ledger.state.leases[world.run("ada").id]
+    with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
+        tx.put(replace(row, state=LeaseState.RELEASED, ended_at=world.at))
+        monkeypatch.setattr(world.ledger, "find_lease", None)
+        assert [one.ended for one in world.pool.store.uses.totals(world.at).all] == [world.at]
+        raise Crash
+
+
 # -- in the pool ----------------------------------------------------------------------------------
 
 
