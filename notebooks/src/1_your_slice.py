@@ -5,10 +5,11 @@
 # with processors (SMs) and memory of its own, and gave it to this server alone.
 #
 # **Afterwards you can decide** whether a number measured here is worth believing,
-# how small a difference this machine can show today, and what no program of yours can exceed.
+# how small a difference this machine can show today, what no program of yours can exceed,
+# and what a step of yours spends its time on.
 #
 # Each experiment asks for a prediction first, then measures, then asks you to explain.
-# About 60 minutes; the sections after the summary are optional.
+# About 75 minutes; the sections after the summary are optional.
 
 # %% [markdown]
 # ## What the pool gave you
@@ -377,6 +378,107 @@ await roof.report(against_the_roof)
 
 # %% [markdown]
 # **Explain:** which of the three would a slice with twice the SMs and the same memory speed up?
+
+# %% [markdown]
+# ## Exercise 3: where the time goes
+#
+# PyTorch's profiler notes when each operation of a step began and ended. A *span* is
+# `(lane, name, begun, ended)`, in ms from the step's begin; the step ends with its last span.
+# Lanes are what can go on at the same time: `"operators"` that Python calls, `"launches"` of kernels,
+# and `"GPU kernels"`. Operators call others, so spans of one lane may lie inside one another.
+#
+# Write `busy_share`: in which share of the whole step, from 0 to 1, did at least one operation of a lane run?
+
+# %%
+def busy_share(spans, lane):
+    # <solution>
+    busy = covered = 0.0
+    for kind, _, begun, ended in sorted(spans, key=lambda span: span[2]):
+        if kind == lane:
+            busy += max(0.0, ended - max(begun, covered))
+            covered = max(covered, ended)
+    return busy / max(ended for *_, ended in spans)
+    # </solution>
+    # <student>
+    # return None  # your lines here: about six
+    # </student>
+
+
+busy_verdict = labkit.exercises.check_busy_share(busy_share)
+print(busy_verdict)
+
+# %% [markdown]
+# ## T-6: a step of yours, on a timeline
+#
+# A training step of four layers, with a small batch and with a big one. It is a stand-in: put a step of your own here.
+
+# %%
+LAYER = 1024 if ON_GPU else 128
+
+
+def my_step(batch):
+    import torch
+
+    torch.set_num_threads(1)
+    network, device = labkit.networks.mlp(LAYER, 4)
+    optimizer, x = torch.optim.Adam(network.parameters()), torch.randn(batch, LAYER, device=device)
+
+    def step():
+        optimizer.zero_grad()
+        network(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+# %% [markdown]
+# What computes is the GPU's kernels (on a CPU: the operators). The rest of the step is launching, while nothing
+# computes, or neither: Python, and the profiler itself. (Messages between ranks get a lane of their own in notebook 4.)
+#
+# **Predict:** with the small batch, during what percentage of the step does anything compute?
+
+# %%
+COMPUTES = "GPU kernels" if ON_GPU else "operators"
+STEPS = {"small batch": 8, "big batch": 16384 if ON_GPU else 4096}
+
+
+def as_one(spans):
+    """The same, with launches in the lane of what computes."""
+    return [(COMPUTES if lane == "launches" else lane, *rest) for lane, *rest in spans]
+
+
+def where_it_goes(batches):
+    found = {}
+    for name, batch in batches.items():
+        spans = labkit.spans_of(my_step(batch), inner=True)
+        both, computes = (100 * busy_share(seen, COMPUTES) for seen in (as_one(spans), spans))
+        parts = {"computes": computes, "only launches": both - computes, "neither": 100 - both}
+        found[name] = parts | {"spans": spans, "lane": COMPUTES}
+    return found
+
+
+traces = labkit.together(where_it_goes, tuple(STEPS), value="computes", batches=STEPS)
+goes = labkit.experiment("T-6", traces)
+
+# %%
+await goes.report(needs=busy_verdict)
+
+# %% [markdown]
+# The same two steps as timelines. Run the two cells again once you have measured.
+
+# %%
+def timeline_of(name):
+    found = {point.label: point.records[0].setting["spans"] for point in goes.evidence.points if point.records}
+    return labkit.timeline(found[name], f"One step, {name}") if name in found else "measure T-6 first"
+
+
+timeline_of("small batch")
+
+# %%
+timeline_of("big batch")
+
+# %% [markdown]
+# **Explain:** would a slice with twice the SMs make the small batch's step faster? What would?
 #
 # ## What the published figures say
 #
@@ -406,8 +508,8 @@ labkit.cite("cern5", "habr")
 # Which of these numbers would you show to somebody else, and with which words beside it?
 
 # %%
-print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}")
-labkit.summary("T-1", "T-2", "T-3", "T-4")
+print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}\nbusy_share: {busy_verdict}")
+labkit.summary("T-1", "T-2", "T-3", "T-4", "T-6")
 
 # %% [markdown]
 # ## Optional: small work on a big device

@@ -128,6 +128,16 @@ def _timer_of_two(_: Function) -> Function:
     return my_timer
 
 
+def _adds_up(_: Function) -> Function:
+    """A reading that counts what overlaps as often as it overlaps."""
+
+    def busy_share(spans: Any, lane: str) -> float:
+        lasted = sum(ended - begun for kind, _, begun, ended in spans if kind == lane)
+        return float(lasted / max(ended for *_, ended in spans))
+
+    return busy_share
+
+
 def _without_reuse(product: Function) -> Function:
     """A product that fetches its matrices again for every column."""
     usual = inspect.signature(product).parameters["size"].default
@@ -438,6 +448,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("T-2", "a call returns only when the device is done", "matmul", _waits),
             Twin("T-3", "the student's timer times two calls as one", "my_timer", _timer_of_two),
             Twin("T-4", "the product fetches every number again", "matmul", _without_reuse),
+            Twin("T-6", "what overlaps is counted twice", "busy_share", _adds_up),
             Twin("MIG-1", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(2)),
             Twin(
                 "MIG-3",

@@ -50,6 +50,22 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
         ),
         Check(
+            "T-6",
+            "You read the traces as labkit does: what overlaps counts once",
+            AllOf(
+                tuple(
+                    Exactly(
+                        f"{name}, your share less labkit's",
+                        "0 to a millionth of a percent",
+                        lambda value: abs(value) <= 1e-6,
+                    )
+                    for name in ("computing", "computing or launching")
+                )
+            ),
+            "exact: the same spans, read by your code and by labkit's",
+            everywhere(SUPPORTED),
+        ),
+        Check(
             "MIG-1",
             "fp32 matmul per SM is the same on a small part as on a big one, to 10 %",
             RatioIn("small per SM", "big per SM", (0.9, 1.1)),

@@ -1,5 +1,6 @@
 """Tools and exact checks of the exercises."""
 
+from labkit.exercises.busy_check import check_busy_share
 from labkit.exercises.code_checks import (
     check_all_reduce,
     check_gradient_averaging,
@@ -21,6 +22,7 @@ __all__ = [
     "bubble",
     "check_all_reduce",
     "check_buckets",
+    "check_busy_share",
     "check_fits",
     "check_gradient_averaging",
     "check_ledger",

@@ -22,7 +22,7 @@ Span = tuple[str, str, float, float]
 
 
 @public
-def spans_of(work: Callable[[], Any], *, warm: int = 2) -> list[Span]:
+def spans_of(work: Callable[[], Any], *, warm: int = 2, inner: bool = False) -> list[Span]:
     """Run a step under PyTorch's profiler; when each of its operations began and ended.
 
     The profiler itself costs some microseconds an operation, so a step takes longer than alone.
@@ -30,6 +30,7 @@ def spans_of(work: Callable[[], Any], *, warm: int = 2) -> list[Span]:
     Args:
         work: the step; several ranks must all call it.
         warm: how often it runs before.
+        inner: keep operators that ran inside another one, too.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -44,8 +45,8 @@ def spans_of(work: Callable[[], Any], *, warm: int = 2) -> list[Span]:
             work()
             if on_gpu:
                 torch.cuda.synchronize()
-    found = [_span(torch, event) for event in seen.events()]
-    return from_zero(outermost(span for span in found if span is not None))
+    found = [span for event in seen.events() if (span := _span(torch, event)) is not None]
+    return from_zero(found if inner else outermost(found))
 
 
 def _span(torch: Any, event: Any) -> Span | None:

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from labkit.arguments import public
 from labkit.errors import WrongArgument
 from labkit.machine.profile import ARITHMETIC
-from labkit.machine.spans import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms, hidden_ms
+from labkit.machine.spans import (
+    KERNELS,
+    LAUNCHES,
+    MESSAGES,
+    OPERATORS,
+    Span,
+    busy_ms,
+    hidden_ms,
+    outermost,
+)
 from labkit.notebook.pictures import FIRST, SECOND, WIDE, Picture, box, text
 
 LEFT, RIGHT, TOP, LANE, GAP = 120.0, 20.0, 44.0, 30.0, 12.0
@@ -31,9 +40,10 @@ def timeline(spans: Sequence[Span], title: str) -> Picture:
         WrongArgument: there are none, or they are something else.
     """
     try:
-        known = [(str(a), str(b), float(c), float(d)) for a, b, c, d in spans]
+        read = [(str(a), str(b), float(c), float(d)) for a, b, c, d in spans]
     except (TypeError, ValueError) as error:
         raise WrongArgument("timeline takes what labkit.spans_of returned for `spans`.") from error
+    known = list(outermost(read))
     if not known:
         raise WrongArgument("timeline has nothing to draw: no operation was seen.")
     lanes = [lane for lane in LANES if any(one[0] == lane for one in known)]

@@ -61,3 +61,6 @@ def test_the_profiler_sees_a_step():
     assert {lane for lane, *_ in found} == {OPERATORS}
     assert any(name == "aten::linear" for _, name, *_ in found)
     assert all(one[3] <= other[2] for one, other in pairwise(found))
+    nested = spans.spans_of(lambda: layer(torch.ones(2, 8)), inner=True)
+    assert {"aten::linear", "aten::addmm"} <= {name for _, name, *_ in nested}
+    timeline(nested, "drawn without what is inside")

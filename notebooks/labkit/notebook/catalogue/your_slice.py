@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
+from labkit.machine.spans import LAUNCHES, busy_ms
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points
+from labkit.records import Measurement
 
 MEMORY, ARITHMETIC = "limit of memory", "limit of arithmetic"
 
@@ -40,6 +44,29 @@ def roof(points: Points) -> Curves:
     most = found[ARITHMETIC].value
     ends = sorted({found[MEMORY].x, most / widest, found[ARITHMETIC].x})
     return {"the roof": [(x, min(most, widest * x)) for x in ends]}
+
+
+def shares(points: Points) -> Data:
+    """The student's two readings of each trace over labkit's, in percent of the step."""
+    own, theirs = [list[float](), list[float]()], [list[float](), list[float]()]
+    for point in points:
+        facts = cast("Mapping[str, Any]", reading.facts(point))
+        spans, lane = facts["spans"], facts["lane"]
+        whole = max(ended for *_, ended in spans)
+        own[0].append(facts["computes"])
+        own[1].append(facts["computes"] + facts["only launches"])
+        theirs[0].append(100 * busy_ms(spans, lane) / whole)
+        theirs[1].append(100 * busy_ms(spans, lane, LAUNCHES) / whole)
+    names = ("computing", "computing or launching")
+    return {
+        f"{name}, your share less labkit's": [a - b for a, b in zip(x, y, strict=True)]
+        for name, x, y in zip(names, own, theirs, strict=True)
+    }
+
+
+def part(name: str) -> Callable[[Measurement], float]:
+    """One part of a step's time, in percent."""
+    return lambda record: float(record.setting[name])
 
 
 EXPERIMENTS = (
@@ -95,6 +122,22 @@ EXPERIMENTS = (
         curves=roof,
         log_x=True,
         log_y=True,
+    ),
+    Experiment(
+        key="T-6",
+        title="Where the time of a training step goes",
+        question="During what percentage of the small batch's step does anything compute?",
+        steps=(),
+        x_label="step",
+        y_label="% of the step",
+        unit="%",
+        asked=reading.at("small batch"),
+        check="T-6",
+        data=shares,
+        points_are="computes",
+        also={name: part(name) for name in ("only launches", "neither")},
+        is_categorical=True,
+        is_stacked=True,
     ),
     Experiment(
         key="T-5",
