@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from miglab_api.tickets import TicketView, WaitEstimate
+from miglab_api.tickets import BORROWER, TicketView, WaitEstimate
 
 
 def ordinal(number: int) -> str:
@@ -33,6 +33,15 @@ def queue_position(ticket: TicketView) -> str:
     """Where a ticket that waits stands, in a sentence."""
     which = ordinal(ticket.position or 1)
     return f"You are {which} of {ticket.waiting} in line for {ticket.shape}."
+
+
+def server_in_words(server: str) -> str:
+    """Which of a user's servers: "server “vision”", "borrowed"; empty for the default server."""
+    if server == BORROWER:
+        return "borrowed"
+    if server.startswith(BORROWER):
+        return f"borrowed by server “{server.removeprefix(BORROWER)}”"
+    return f"server “{server}”" if server else ""
 
 
 def in_words(names: Iterable[str]) -> str:

@@ -109,7 +109,11 @@ class CpuBudget:
 
 @dataclass(frozen=True)
 class Place:
-    """Where this notebook measures: the devices, and beside them what the lease promised."""
+    """Where this notebook measures: the devices, and beside them what the lease promised.
+
+    On a server that borrows, `lends` are the shapes that its course lends, the usual one first;
+    the devices are those of a slice of that shape, which was `borrowed` to look at them.
+    """
 
     tier: Tier
     devices: tuple[Device, ...]
@@ -117,6 +121,8 @@ class Place:
     cpu: CpuBudget
     lease: Lease
     versions: Mapping[str, str] = field(default_factory=dict)
+    lends: tuple[str, ...] = ()
+    borrowed: Borrowed | None = None
 
     @property
     def emulated(self) -> bool:

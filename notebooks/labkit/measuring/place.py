@@ -11,16 +11,23 @@ from labkit.errors import WrongArgument
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.records import Device, Lease, Place, Tier
+from labkit.run import borrowed
 from labkit.run.child import run_blocking
-from labkit.run.jobs import TIMEOUT_S, make_job, nobody_watches, run_job
+from labkit.run.jobs import TIMEOUT_S, make_job, nobody_watches, run_borrowed, run_job
 
 
 async def where_async() -> Place:
     """Find out what this notebook measures on, in a child that is gone afterwards.
 
+    A server that holds no slice borrows its usual shape for it, as every measurement does.
+
     Raises:
         NoRealSlice: the lease names a real slice and torch sees none.
+        NotBorrowed: the slice or its runner did not come, or went.
     """
+    shape = borrowed.chosen(None, os.environ)
+    if shape is not None:
+        return await _where_borrowed(shape)
     held, budget = lease.from_environment(os.environ), device.cpu_budget()
     choices = held.real_slices or (None,)
     found: list[Device] = []
@@ -32,6 +39,14 @@ async def where_async() -> Place:
         found += _around(readings, held)
     tier = device.tier_of(found)
     return Place(tier, tuple(found), device.LINKS[tier], budget, held, readings.ranks[0].versions)
+
+
+async def _where_borrowed(shape: str) -> Place:
+    readings, held = Readings(1), lease.from_environment(os.environ)
+    await run_borrowed(make_job("around", [], {}), shape, TIMEOUT_S, nobody_watches, readings)
+    tier, found, budget = readings.tier, readings.devices, device.cpu_budget()
+    versions, lends = readings.ranks[0].versions, borrowed.lent(os.environ)
+    return Place(tier, found, device.LINKS[tier], budget, held, versions, lends, readings.borrowed)
 
 
 def _around(readings: Readings, held: Lease) -> list[Device]:

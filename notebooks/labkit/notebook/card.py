@@ -19,13 +19,16 @@ class Card:
     def rows(self) -> list[tuple[str, str]]:
         """What the card says, line by line."""
         lease, cpu = self.place.lease, self.place.cpu
-        promised = lease.shape or "no lease: this notebook runs outside the lab"
+        promised = lease.shape or self._without_lease()
         simulated = (
             " (simulated: the slices exist in the pool's books only)" if lease.simulated else ""
         )
         quota = "no quota" if cpu.quota is None else f"quota {cpu.quota:g}"
         lines = [("Your lease", promised + simulated)]
         lines += [("Leased slice", uuid) for uuid in lease.slices]
+        borrowed = self.place.borrowed
+        slices = () if borrowed is None else borrowed.slices
+        lines += [("Borrowed slice", f"{uuid}, for this look alone") for uuid in slices]
         lines += [line for device in self.place.devices for line in device_rows(device)]
         return [
             *lines,
@@ -34,6 +37,13 @@ class Card:
             ("CPU budget", f"{cpu.cores:g} cores (affinity {cpu.affinity}, {quota})"),
             ("Versions", ", ".join(f"{name} {text}" for name, text in self.place.versions.items())),
         ]
+
+    def _without_lease(self) -> str:
+        lends = self.place.lends
+        if not lends:
+            return "no lease: this notebook runs outside the lab"
+        others = f"; `on=` also takes {', '.join(lends[1:])}" if lends[1:] else ""
+        return f"no slice held; measurements borrow {lends[0]}{others}"
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {text}" for name, text in self.rows)

@@ -37,7 +37,6 @@ from miglab_spawner.runs.runner import (
 )
 
 LINGER_LOOK_S = 1.0  # how soon a lingering runner makes way for whoever waits
-LEAST_LEFT_S = 60.0  # a lease with less left is not used for another order
 MOST_AT_ONCE = 4  # orders of one server, the running one included
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
 OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
@@ -74,9 +73,12 @@ class Loan:
 
     @property
     def has_time(self) -> bool:
-        """Whether another order may be given to it."""
-        ends_at = self.lease.ends_at
-        return ends_at is None or ends_at - time.time() >= LEAST_LEFT_S
+        """Whether another order may be given to it: not once half of the borrow is over.
+
+        Else whoever measures often is cut off in a measurement that a new lease had time for.
+        """
+        lease, now = self.lease, time.time()
+        return lease.ends_at is None or now - lease.granted_at <= lease.ends_at - now
 
 
 class Borrower:

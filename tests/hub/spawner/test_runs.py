@@ -131,6 +131,9 @@ async def test_measured_on_borrowed_slices(desk: Desk) -> None:
     both = await desk.calls(labkit.measure, product, on=["2g.10gb", "3g.20gb"])
     assert [one.borrowed.shape for one in both.values()] == ["2g.10gb", "3g.20gb"]
     assert desk.lab.lease_of("ada") is None
+    place = await desk.calls(labkit.where)
+    assert place.borrowed is not None and place.borrowed.shape == place.lends[0] == "1g.5gb"
+    assert "no slice held; measurements borrow 1g.5gb; `on=` also takes" in repr(labkit.card(place))
     pair = await desk.calls(labkit.ranks, sees, n=2)
     assert len(pair.values) == 2
     seen = pair.values[0]

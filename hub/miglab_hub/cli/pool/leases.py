@@ -7,6 +7,8 @@ from urllib.parse import urlencode
 import typer
 from rich.table import Table
 
+from miglab_api.tickets import Purpose
+from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool import reclaim
 from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, table, tell
 
@@ -26,7 +28,9 @@ def leases(
     def words() -> Table:
         made = table("lease", "user", "server", "course", "shape", "state", "time left")
         for one in answer:
-            cells = (one[key] for key in ("id", "user", "server", "course", "shape", "state"))
+            is_borrow = one["purpose"] == Purpose.BORROW
+            said = {**one, "server": server_in_words(one["server"])} if is_borrow else one
+            cells = (said[key] for key in ("id", "user", "server", "course", "shape", "state"))
             made.add_row(*(cell(str(each)) for each in cells), left(one["ends_at"], time.time()))
         return made
 

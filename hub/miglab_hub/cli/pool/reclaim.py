@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool.output import of_thing, shown
 from miglab_hub.cli.pool.reserve import seconds
 
@@ -53,7 +54,7 @@ def _parts(told: Sequence[Mapping[str, Any]], with_figures: bool) -> Iterator[Re
 
 def headline(one: Mapping[str, Any]) -> str:
     """One lease in a sentence."""
-    server = f" ({one['server']})" if one["server"] else ""
+    server = f" ({server_in_words(one['server'])})" if one["server"] else ""
     acts = "" if one["is_acted_on"] else " [reported only: dry run, or switched off]"
     return shown(
         f"lease {one['lease']} of {one['user']}{server}, {one['shape']}: {one['activity']}, "

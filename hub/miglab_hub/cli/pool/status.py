@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
+from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool.leases import left
 from miglab_hub.cli.pool.output import AsJson, api, cell, shown, table, tell
 
@@ -47,7 +48,7 @@ def _trouble(gpu: GpuView) -> str:
 
 def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
     held = item.user or ("somebody" if item.lease is not None else "")
-    server = f" ({item.server})" if item.server else ""
+    server = f" ({server_in_words(item.server)})" if item.server else ""
     return (
         "",
         str(item.slice_id),

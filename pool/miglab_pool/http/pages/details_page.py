@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
-from miglab_api.wording import estimated_wait
+from miglab_api.wording import estimated_wait, server_in_words
 from miglab_pool.http.access.dependencies import Runner, Who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
@@ -127,7 +127,7 @@ class VisiblePool:
         who = "you" if self.principal.is_user(lease.user) else lease.user
         ends = "no limit" if lease.ends_at is None else f"{in_words(lease.ends_at - self.now)} left"
         facts = [
-            ("Held by", f"{who}, server “{lease.server}”" if lease.server else who),
+            ("Held by", f"{who}, {server_in_words(lease.server)}" if lease.server else who),
             ("Course", lease.course),
             ("Lease", f"{lease.shape}, {lease.state.value} for {self._for(lease.granted_at)}"),
             ("Time", ends),

@@ -19,6 +19,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from miglab_api.wording import server_in_words
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
@@ -74,6 +75,7 @@ def _environment() -> Environment:
     for said in (in_words, iso, left, left_short, since):
         environment.filters[said.__name__] = said
     environment.filters["by"] = called
+    environment.filters["server"] = server_in_words
     return environment
 
 
