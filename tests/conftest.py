@@ -6,6 +6,7 @@ kind that its marker, or the folder it lies in, says.
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     A test that needs more or fewer than others says so in relation to the profile's number.
     """
     settings.load_profile("quick" if config.option.markexpr == "not long" else "whole")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run in the background: what tests start would ignore the interrupt that ends it, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def kinds(node: pytest.Item | pytest.Collector) -> set[str]:
