@@ -56,4 +56,7 @@ def _print(user: str, done: "Forgotten") -> None:
     print(f"home deleted: {done.home}" if done.home else "no home was deleted")
     for where in done.named:
         print(f"{where} still has the name: remove it there")
-    print("backups and old logs still have the name: delete those that you do not need")
+    print(
+        "backups, what a restore moved aside, and old logs still have the name: delete those that "
+        "you do not need"
+    )
