@@ -283,10 +283,35 @@ roof_verdict = check_attainable()
 print(roof_verdict)
 
 # %% [markdown]
-# ## T-4: the roof over everything you run
+# ## T-4: the roofs over everything you run
 #
+# Arithmetic has a limit for each format: fp32, bf16, and on a GPU TF32, which multiplies fp32 numbers
+# with a short mantissa on tensor cores. So there are several roofs over one slant.
 # FLOPs and bytes are counted from the algorithm, not read from a counter: slices share those.
-# `axpy` adds two vectors, `matvec` multiplies a matrix with a vector, `matmul` two matrices.
+#
+# `dot` and `axpy` read two vectors, `layer_norm` a matrix; `matvec` multiplies a matrix with a vector,
+# `thin` with 16 of them, `matmul` with another matrix.
+
+# %%
+ROWS = ELEMENTS // SIZE
+WIDER = SIZE * 5 // 4  # what measures a limit is other work than what is judged by it
+KINDS = {
+    "axpy": labkit.roofline.axpy(ELEMENTS),
+    "dot": labkit.roofline.dot(ELEMENTS),
+    "layer norm": labkit.roofline.layer_norm(ROWS, SIZE),
+    "matvec": labkit.roofline.matvec(ROWS, SIZE),
+    "thin": labkit.roofline.matmul(ROWS, 16, SIZE),
+    "matmul, bf16": labkit.roofline.matmul(SIZE, SIZE, SIZE, "bfloat16"),
+}
+LIMITS = {
+    "limit of fp32": labkit.roofline.matmul(WIDER, WIDER, WIDER),
+    "limit of bf16": labkit.roofline.matmul(WIDER, WIDER, WIDER, "bfloat16"),
+}
+if ON_GPU:
+    KINDS["matmul, TF32"] = labkit.roofline.matmul(SIZE, SIZE, SIZE, "tf32")
+    LIMITS["limit of TF32"] = labkit.roofline.matmul(WIDER, WIDER, WIDER, "tf32")
+KINDS["matmul"] = labkit.roofline.matmul(SIZE, SIZE, SIZE)
+
 
 # %%
 def axpy(elements=ELEMENTS):
@@ -297,26 +322,23 @@ def axpy(elements=ELEMENTS):
     return lambda: torch.add(y, x, alpha=2.0, out=y)
 
 
-def matvec(size=SIZE):
+def light_work(elements=ELEMENTS, rows=ROWS, size=SIZE):
+    """Everything left of the products: few operations for each byte."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    matrix, vector = torch.randn(4 * size, size, device=device), torch.randn(size, device=device)
-    return lambda: matrix @ vector
+    x, y = (torch.randn(elements, device=device) for _ in range(2))
+    matrix, vectors = torch.randn(rows, size, device=device), torch.randn(size, 16, device=device)
+    column = vectors[:, 0].contiguous()
+    return {
+        "dot": lambda: torch.dot(x, y),
+        "layer norm": lambda: torch.nn.functional.layer_norm(matrix, (size,)),
+        "matvec": lambda: matrix @ column,
+        "thin": lambda: matrix @ vectors,
+    }
 
-
-# %% [markdown]
-# **Predict:** from axpy to matmul, that is from left to right on the axis of intensity,
-# will the rate rise, stay flat, or fall?
 
 # %%
-KINDS = {
-    "axpy": labkit.roofline.axpy(ELEMENTS),
-    "matvec": labkit.roofline.matvec(4 * SIZE, SIZE),
-    "matmul": labkit.roofline.matmul(SIZE, SIZE, SIZE, DTYPE),
-}
-
-
 def copied(elements=ELEMENTS):
     import torch
 
@@ -325,7 +347,7 @@ def copied(elements=ELEMENTS):
     return lambda: target.copy_(source)
 
 
-def widest_product(size=2 * SIZE, dtype=DTYPE):
+def wider_product(dtype, size=WIDER):
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -333,32 +355,56 @@ def widest_product(size=2 * SIZE, dtype=DTYPE):
     return lambda: a @ b
 
 
+def in_tf32(work):
+    """The same work, with TF32 allowed while it runs."""
+    import torch
+
+    def allowed():
+        torch.set_float32_matmul_precision("high")
+        work()
+        torch.set_float32_matmul_precision("highest")
+
+    return allowed
+
+
+# %%
+def limits():
+    found = {"limit of memory": copied()}
+    found |= {"limit of fp32": wider_product("float32"), "limit of bf16": wider_product("bfloat16")}
+    return found | ({"limit of TF32": in_tf32(wider_product("float32"))} if ON_GPU else {})
+
+
 def roof_times():
-    """All in one child and in turns; the two limits come from work of their own."""
-    works = {"axpy": axpy(), "matvec": matvec(), "matmul": matmul()}
-    limits = {"limit of memory": copied(), "limit of arithmetic": widest_product()}
-    return labkit.in_turns(works | limits, labkit.rounds())
+    """All in one child and in turns."""
+    works = {"axpy": axpy(), **light_work(), "matmul": matmul(dtype="float32")}
+    works["matmul, bf16"] = matmul(dtype="bfloat16")
+    if ON_GPU:
+        works["matmul, TF32"] = in_tf32(matmul(dtype="float32"))
+    return labkit.in_turns(works | limits(), labkit.rounds())
 
 
-INTENSITY = {label: work.intensity for label, work in KINDS.items()}
-LIMITS_AT = {"limit of memory": INTENSITY["axpy"], "limit of arithmetic": INTENSITY["matmul"]}
-COUNTED = {label: work.flops for label, work in KINDS.items()}
-COUNTED |= {"limit of memory": 8 * ELEMENTS * INTENSITY["axpy"], "limit of arithmetic": 2 * (2 * SIZE) ** 3}
+INTENSITY = {label: work.intensity for label, work in (KINDS | LIMITS).items()}
+INTENSITY["limit of memory"] = INTENSITY["axpy"]
+COUNTED = {label: work.flops for label, work in (KINDS | LIMITS).items()}
+COUNTED["limit of memory"] = 8 * ELEMENTS * INTENSITY["axpy"]
 
 
 def giga_per_s(record):
     return COUNTED[record.setting["label"]] / record.median_s / 1e9
 
 
+# %% [markdown]
+# **Predict:** from axpy to matmul, that is from left to right on the axis of intensity,
+# will the rate rise, stay flat, or fall?
+
 # %%
-beside = dict.fromkeys(LIMITS_AT, "the two limits, from other work")
-roof_steps = labkit.together(roof_times, INTENSITY | LIMITS_AT, value=giga_per_s, seconds=12, series=beside)
+beside = dict.fromkeys(("limit of memory", *LIMITS), "the limits, from other work")
+roof_steps = labkit.together(roof_times, INTENSITY, value=giga_per_s, seconds=12, series=beside)
 roof = labkit.experiment("T-4", roof_steps)
 
 # %% [markdown]
-# Your `attainable` says how near each kind of work came to what is possible here.
-# The roof that is drawn is your own, measured with other work than what is judged:
-# a plain copy, and a product twice as wide.
+# Your `attainable` says how near each kind of work came to what is possible here, under the roof of its own format.
+# The *ridge* is where the slant meets a roof: work to its left waits for memory.
 
 # %%
 def against_the_roof(points):
@@ -366,18 +412,39 @@ def against_the_roof(points):
     if len(values) < len(COUNTED) or not roof_verdict.startswith("right"):
         print("measure all of T-4 first, and write attainable")
         return
-    best, widest = values["limit of arithmetic"], values["limit of memory"] / INTENSITY["axpy"]
-    print(f"limits: {best:.0f} GFLOP/s and {widest:.1f} GB/s")
+    widest = values["limit of memory"] / INTENSITY["axpy"]
+    for limit in LIMITS:
+        print(f"{limit}: {values[limit]:.0f} GFLOP/s; with {widest:.1f} GB/s the ridge is at {values[limit] / widest:.1f} FLOP/byte")
     for label in KINDS:
+        best = values["limit of " + (label.partition(", ")[2] or "fp32")]
         share = values[label] / attainable(INTENSITY[label], best, widest)
-        above = " (above your roof: then the copy, too, was limited by something else)" if share > 1.05 else ""
+        above = " (above your roof: then the limit's own work did not reach it)" if share > 1.05 else ""
         print(f"{label}: {share:.0%} of what is possible here{above}")
 
 
 await roof.report(against_the_roof)
 
 # %% [markdown]
-# **Explain:** which of the three would a slice with twice the SMs and the same memory speed up?
+# The article of 2023 writes that new formats "do not provide speedups" (E12),
+# and gpu-burn's "-tc" figure of an A100 looks like a 16-bit peak (E7). Your figures say what they are.
+
+# %%
+def formats(points):
+    rate = {point.label: point.value for point in points}
+    for name in ("bf16", "TF32"):
+        if f"matmul, {name}" in rate:
+            print(f"{name} over fp32, n = {SIZE}: {rate[f'matmul, {name}'] / rate['matmul']:.2f} times the rate")
+    print("" if ON_GPU else "TF32 is a format of GPUs: not applicable here. A CPU without bf16 units is slower in bf16.")
+
+
+formats(roof.evidence.points)
+for key in ("E12", "E7"):
+    wrong = labkit.published.known_errors()[key]
+    print(f"{key} says: {wrong.says}\n   but: {wrong.correct}")
+labkit.cite("dettmers", "habr")
+
+# %% [markdown]
+# **Explain:** which of these would a slice with twice the SMs and the same memory speed up?
 
 # %% [markdown]
 # ## Exercise 3: where the time goes
@@ -533,6 +600,40 @@ small = labkit.experiment("T-5", *map(sized, SIZES))
 
 # %%
 await small.report()
+
+# %% [markdown]
+# ## Optional: T-7, the roofs of a part beside the whole's
+#
+# The smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
+# It is no slice: it has SMs of its own, and shares the memory. A slice's slant falls with its roof;
+# in CERN's figures the ridge stays where it is. **Predict:** at how many FLOP/byte is the part's ridge in fp32?
+
+# %%
+PARTS = labkit.parts.parts_of(place)
+CUTS = {f"{cut} of {PARTS.whole} {PARTS.unit}": cut for cut in PARTS.sizes[:1]} | {f"all {PARTS.whole} {PARTS.unit}": None}
+
+
+def roofs_of_parts():
+    return labkit.in_turns(
+        {f"{name}, {words}": labkit.parts.confined(work, cut) for words, cut in CUTS.items() for name, work in limits().items()},
+        labkit.rounds(),
+    )
+
+
+def limit_rate(record):
+    return COUNTED[record.setting["label"].rpartition(", ")[0]] / record.median_s / 1e9
+
+
+# %%
+both = {f"{name}, {words}": INTENSITY[name] for words in CUTS for name in ("limit of memory", *LIMITS)}
+held_by = {label: label.rpartition(", ")[2] for label in both}
+roofs = labkit.experiment("T-7", labkit.together(roofs_of_parts, both, value=limit_rate, series=held_by))
+
+# %%
+await roofs.report()
+for part in ("7g", "3g", "2g", "1g"):
+    rate, bandwidth = (labkit.published.figure(f"cern5.{kind}.{part}").value for kind in ("flops.fp32", "bandwidth"))
+    print(f"CERN, a slice of {part}: {rate} TFLOP/s in fp32, {bandwidth} GB/s, ridge at {1e3 * rate / bandwidth:.1f} FLOP/byte")
 
 # %% [markdown]
 # ## Optional: a warm cache

@@ -76,6 +76,11 @@ def axpy(elements: int, dtype: str = "float32") -> Work:
     return Work(f"axpy {elements}", 2.0 * elements, 3.0 * BYTES[dtype] * elements)
 
 
+def dot(elements: int, dtype: str = "float32") -> Work:
+    """The sum of x*y: two reads, two FLOP an element."""
+    return Work(f"dot {elements}", 2.0 * elements, 2.0 * BYTES[dtype] * elements)
+
+
 def layer_norm(rows: int, width: int, dtype: str = "float32") -> Work:
     """Mean, variance, scale and shift: about 8 FLOP an element, one read and one write."""
     return Work(f"layer norm {rows}x{width}", 8.0 * rows * width, 2.0 * BYTES[dtype] * rows * width)
@@ -86,6 +91,7 @@ KINDS: Mapping[str, Callable[..., Work]] = {
     "matvec": matvec,
     "copy": copy,
     "axpy": axpy,
+    "dot": dot,
     "layer_norm": layer_norm,
 }
 

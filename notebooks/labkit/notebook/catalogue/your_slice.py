@@ -13,7 +13,8 @@ from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points
 from labkit.records import Measurement
 
-MEMORY, ARITHMETIC = "limit of memory", "limit of arithmetic"
+LIMIT = "limit of "
+MEMORY, FP32 = f"{LIMIT}memory", f"{LIMIT}fp32"
 
 
 def upper_end(points: Points) -> Point | None:
@@ -36,14 +37,52 @@ def rates(points: Points) -> Data:
 
 
 def roof(points: Points) -> Curves:
-    """Slanted up to the ridge, flat after it; both limits were measured with other work."""
+    """Slanted up to the ridge, flat after it: one roof a format; all limits are other work's."""
     found = {point.label: point for point in points}
-    if MEMORY not in found or ARITHMETIC not in found:
+    if MEMORY not in found:
         return {}
-    widest = found[MEMORY].value / found[MEMORY].x
-    most = found[ARITHMETIC].value
-    ends = sorted({found[MEMORY].x, most / widest, found[ARITHMETIC].x})
-    return {"the roof": [(x, min(most, widest * x)) for x in ends]}
+    slant, end = found[MEMORY], max(point.x for point in points)
+    formats = [label for label in found if label.startswith(LIMIT) and label != MEMORY]
+    return {_roof_name(label): _roof(slant, found[label].value, end) for label in formats}
+
+
+def _roof_name(label: str) -> str:
+    """Older recorded runs have one limit, and no format's name."""
+    named = label.removeprefix(LIMIT)
+    return "the roof" if named == "arithmetic" else f"the roof in {named}"
+
+
+def _roof(slant: Point, most: float, end: float) -> list[tuple[float, float]]:
+    widest = slant.value / slant.x
+    return [(x, min(most, widest * x)) for x in sorted({slant.x, most / widest, end})]
+
+
+def roofs_by_part(points: Points) -> Curves:
+    """The roof in fp32 over each part."""
+    found = {(point.label.rpartition(", ")[0], point.series): point for point in points}
+    held = dict.fromkeys(point.series for point in points)
+    both = {one: (found.get((MEMORY, one)), found.get((FP32, one))) for one in held}
+    end = max(point.x for point in points)
+    return {
+        f"the roof in fp32, {one}": _roof(slant, flat.value, end)
+        for one, (slant, flat) in both.items()
+        if slant and flat
+    }
+
+
+def ridge_of_part(points: Points) -> Point | None:
+    """Where the slant of the first part meets its roof in fp32."""
+    found = {point.label.rpartition(", ")[0]: point for point in reversed(points)}
+    if not {MEMORY, FP32} <= found.keys():
+        return None
+    slant = found[MEMORY]
+    return replace(found[FP32], value=found[FP32].value * slant.x / slant.value)
+
+
+def height_of_ridge(points: Points, ridge: float) -> float:
+    """How high the first part's slant is at a predicted ridge."""
+    slant = next(point for point in points if point.label.startswith(MEMORY))
+    return ridge * slant.value / slant.x
 
 
 def shares(points: Points) -> Data:
@@ -138,6 +177,23 @@ EXPERIMENTS = (
         also={name: part(name) for name in ("only launches", "neither")},
         is_categorical=True,
         is_stacked=True,
+    ),
+    Experiment(
+        key="T-7",
+        title="The roofs of a part, and of all",
+        question="At how many FLOP/byte is the part's ridge in fp32?",
+        steps=(),
+        x_label="operations per byte",
+        y_label="GFLOP/s",
+        points_unit="GFLOP/s",
+        unit="FLOP/byte",
+        asked=ridge_of_part,
+        height=height_of_ridge,
+        is_optional=True,
+        is_joined=False,
+        curves=roofs_by_part,
+        log_x=True,
+        log_y=True,
     ),
     Experiment(
         key="T-5",
