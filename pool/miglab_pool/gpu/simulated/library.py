@@ -107,9 +107,8 @@ class Library:
 
     def _check(self, name: str, arguments: tuple[Any, ...]) -> None:
         index = _gpu_index(arguments)
-        while _hangs(self.file.read(), name, index):
+        while _hangs(machine := self.file.read(), name, index):
             self.sleep(STUCK_POLL_S)
-        machine = self.file.read()
         if not machine.driver_loaded:
             refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         if not self.opened and not name.startswith("nvmlInit"):
