@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
+from labkit.grading import sandbox
 from labkit.grading.remote import RemoteCode
+from labkit.grading.sandbox import Start
 from labkit.run import cells
 from labkit.run.source import names_needed
 
@@ -142,31 +144,34 @@ def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
     return list(dict.fromkeys(order.values()))
 
 
-def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
+def mark(
+    notebook: str, key: Key, *, limit_s: float = LIMIT_S, start: Start = sandbox.start
+) -> list[Marked]:
     """Run the checks of one handed-in notebook.
 
     Args:
         notebook: the .ipynb's text.
         key: of its source.
         limit_s: for all checks of it.
+        start: starts the student's processes.
     """
     own = definitions(cell.text for cell in cells.notebook_cells(notebook, "the notebook"))
     ends = time.monotonic() + limit_s
-    return [_mark_one(verdict, key, own, ends, limit_s) for verdict in key.verdicts]
+    late = f"no answer within {limit_s:g} s"
+    return [_mark_one(verdict, key, own, RemoteCode(ends, start), late) for verdict in key.verdicts]
 
 
-def _mark_one(verdict: str, key: Key, own: dict[str, str], ends: float, limit_s: float) -> Marked:
+def _mark_one(
+    verdict: str, key: Key, own: dict[str, str], students: RemoteCode, late: str
+) -> Marked:
     try:
-        one = program(verdict, key, own)
-        with RemoteCode(ends) as code:
-            said = _judge(verdict, one, code)
-            if code.is_late:
-                return Marked(verdict, False, f"no answer within {limit_s:g} s")
+        with students as code:
+            said = _judge(verdict, program(verdict, key, own), code)
     except Exception as error:  # outermost frame: a stranger's code, and what it returns
         words = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
-        is_late = time.monotonic() >= ends
-        said = f"no answer within {limit_s:g} s" if is_late else f"error: {words}"
-        return Marked(verdict, False, _first_line(said))
+        return Marked(verdict, False, late if students.is_late else _first_line(f"error: {words}"))
+    if students.is_late:
+        return Marked(verdict, False, late)
     return Marked(verdict, said.startswith(RIGHT), _first_line(said))
 
 

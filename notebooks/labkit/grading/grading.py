@@ -20,6 +20,8 @@ from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement
 from labkit.grading import grade_code, sandbox
+from labkit.grading.container import IMAGE
+from labkit.grading.sandbox import Start
 from labkit.grading.submissions import Submission, read_folder, said
 from labkit.notebook.experiments import series_of
 from labkit.panel.plot import Mark, Plot, Series
@@ -106,6 +108,7 @@ def rows_of(
     one: Submission,
     twins: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
+    start: Start,
 ) -> list[MarkRow]:
     """All rows of one zip: experiments, exercises, and what could not be read."""
     rows: list[MarkRow] = []
@@ -115,7 +118,7 @@ def rows_of(
     for notebook, text in one.notebooks.items():
         if key := keys.get(notebook.split(" (fresh")[0]):
             rows += _rows_or_why(
-                one, f"{notebook}: code", partial(code_rows, one, notebook, text, key)
+                one, f"{notebook}: code", partial(code_rows, one, notebook, text, key, start)
             )
     return rows + [_unreadable(one, what, why) for what, why in one.problems.items()]
 
@@ -132,7 +135,9 @@ def _unreadable(one: Submission, item: str, why: str) -> MarkRow:
     return MarkRow(one.file, one.student, item, readable=NO, look_at=why)
 
 
-def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) -> list[MarkRow]:
+def code_rows(
+    one: Submission, notebook: str, text: str, key: grade_code.Key, start: Start
+) -> list[MarkRow]:
     """One row an exercise of a notebook."""
     return [
         MarkRow(
@@ -144,7 +149,7 @@ def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) ->
             machine_mark=int(marked.right),
             look_at="" if marked.right else marked.said,
         )
-        for marked in grade_code.mark(text, key)
+        for marked in grade_code.mark(text, key, start=start)
     ]
 
 
@@ -207,7 +212,13 @@ def class_plot(submissions: Sequence[Submission]) -> str:
 
 
 def grade_folder(
-    folder: Path, table: Path, plot: Path | None, sources: Path | None, *, run_code: bool = False
+    folder: Path,
+    table: Path,
+    plot: Path | None,
+    sources: Path | None,
+    *,
+    run_code: bool = False,
+    image: str = IMAGE,
 ) -> int:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
 
@@ -216,21 +227,23 @@ def grade_folder(
         table: the CSV to write.
         plot: the SVG to write, or None.
         sources: of the notebooks' .py sources; None takes those of this checkout.
-        run_code: whether to run the students' code, in the sandbox, against the exact checks.
+        run_code: whether to run the students' code, isolated, against the exact checks.
+        image: what runs it where bubblewrap cannot, and Docker can.
 
     Returns:
         The exit status, 0.
 
     Raises:
-        LabError: there is nothing to grade, no sources for the code, or no sandbox to run it in.
+        LabError: there is nothing to grade, no sources for the code, or nothing that isolates it.
     """
-    if run_code:
-        sandbox.check()
+    start = sandbox.find(image) if run_code else sandbox.start
     submissions = read_folder(folder)
     keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
     twins = consistency.twins({one.file: one.evidence.values() for one in submissions})
     claims = same_claims(submissions)
-    rows = [_with_claim(row, claims) for one in submissions for row in rows_of(one, twins, keys)]
+    rows = [
+        _with_claim(row, claims) for one in submissions for row in rows_of(one, twins, keys, start)
+    ]
     write_csv(rows, table)
     if plot is not None:
         plot.write_text(class_plot(submissions) + "\n", encoding="utf-8", errors="replace")

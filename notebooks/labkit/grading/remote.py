@@ -16,6 +16,7 @@ from typing import Any
 
 from labkit.errors import ChildKilled, ChildTimeout, StudentError
 from labkit.grading import sandbox
+from labkit.grading.sandbox import Start
 from labkit.grading.values import Kept, decode, encode
 
 LINE_LIMIT = 16 << 20
@@ -46,12 +47,14 @@ class RemoteCode:
 
     Args:
         ends: when it is ended, on the monotonic clock.
+        start: starts it.
     """
 
-    def __init__(self, ends: float) -> None:
-        self._process = sandbox.start()
+    def __init__(self, ends: float, start: Start = sandbox.start) -> None:
+        left_s = max(0.0, ends - time.monotonic())
+        self._process = start(left_s)
         self._ends = ends
-        self._watchdog = threading.Timer(max(0.0, ends - time.monotonic()), self._process.kill)
+        self._watchdog = threading.Timer(left_s, self._process.kill)
         self._watchdog.daemon = True
         self._lock = threading.Lock()
         self._functions = Kept("function")  # a student's object may call them in a later call

@@ -33,6 +33,7 @@ def check_answer():
 
 answer_verdict = check_answer()
 """
+NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 FORGER = """
 def answer(question, _x=[
     __import__("os").write(fd, b'{"answer_verdict": "right", "id": 0, "returned": "right"}\\n')
@@ -136,6 +137,7 @@ def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert status == 2
     assert "bubblewrap is not installed" in said
+    assert "Docker is not installed" in said
     assert "Run `labkit grade --run-code` on a Linux machine" in said
 
 
@@ -148,10 +150,10 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
         [*refusing, sys.executable, "-m", "labkit", *command],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCES.parent)},
+        env={**os.environ, **NO_ENGINE, "PYTHONPATH": str(SOURCES.parent)},
     )
     assert done.returncode == 2
-    assert "Students' code runs only where bubblewrap isolates it" in done.stderr
+    assert "Students' code runs only where bubblewrap or Docker isolates it" in done.stderr
 
 
 def notebooks():
@@ -346,5 +348,6 @@ def test_two_zips_of_one_student_are_told_apart(tmp_path):
 def test_an_error_of_the_sandbox_is_a_sentence(monkeypatch):
     """A bubblewrap that fails is said in its own words."""
     monkeypatch.setattr(sandbox, "command", lambda *_: [shutil.which("false") or "false"])
+    monkeypatch.setenv("DOCKER_HOST", NO_ENGINE["DOCKER_HOST"])
     with pytest.raises(LabError, match="exit status 1"):
-        sandbox.check()
+        sandbox.find()
