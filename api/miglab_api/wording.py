@@ -32,7 +32,7 @@ def estimated_wait(estimate: WaitEstimate) -> str:
 def queue_position(ticket: TicketView) -> str:
     """Where a ticket that waits stands, in a sentence."""
     which = ordinal(ticket.position or 1)
-    return f"You are {which} of {ticket.waiting} in line for {ticket.shape}."
+    return f"You are {which} of {ticket.waiting} in the queue for {ticket.shape}."
 
 
 def server_in_words(server: str) -> str:

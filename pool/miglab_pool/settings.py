@@ -236,7 +236,9 @@ class Reclaim(Section):
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         if self.idle_wanted_s > self.idle_s:
-            raise ValueError("idle_wanted_s is longer than idle_s: it is for when others wait")
+            raise ValueError(
+                "idle_wanted_s is longer than idle_s: it is for when others are waiting"
+            )
         if self.report_s >= self.stale_s:
             raise ValueError("report_s is not below stale_s: nothing would ever be known")
         if not is_zone(self.timezone):

@@ -215,7 +215,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         if ticket is None:
             raise RefusedByBackend("not-offered", "This server waits for nothing.", 409)
         if ticket.course not in (*self._groups(), self.default_course):
-            reason = f"You are not in the course {ticket.course} (any more)."
+            reason = f"You are not in the course {ticket.course}."
             raise RefusedByBackend("not-in-course", reason, 403)
         await self.backend.take(ticket.id)
         saved = self._last_choice().shape
@@ -428,7 +428,10 @@ class MIGSpawnerMixin(SpawnerTraits):
         if ticket.state is TicketState.OFFERED or ticket.state is TicketState.TAKEN:
             number = ticket.id
             return await self._patiently(lambda: self.backend.take(number))
-        message = ticket.message or f"Your place in line is gone: {ticket.state}. Start again."
+        message = (
+            ticket.message
+            or f"Your ticket has ended: {ticket.state}. Start the server again to rejoin the queue."
+        )
         raise self._not_started(message, ticket.reason or ticket.state.value, 503)
 
     async def attended(self, ticket: int) -> TicketView:

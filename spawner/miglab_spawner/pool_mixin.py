@@ -227,7 +227,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             return
         if _is_grant(lease, grant) and lease.release_requested_at is not None and lease.reason:
             self.tell_next_time(
-                f"Your server was stopped, because its slice was asked back: {lease.reason}"
+                f"Your server was stopped, because its slice was reclaimed: {lease.reason}"
             )
 
     async def _own_leases(self, also: SavedLease | None = None) -> list[LeaseView]:

@@ -100,9 +100,9 @@ def test_warned_extended_and_released(
     other = page.context.new_page()
     other.goto(page.url, wait_until="commit")
     expect(card(page)).to_contain_text("The lease's time is up")
-    expect(card(page)).to_contain_text("Lost then: the variables")
-    expect(card(page)).to_contain_text("Kept: all files")
-    expect(page.get_by_role("alert").filter(has_text="goes back in")).to_be_attached()
+    expect(card(page)).to_contain_text("You will lose the variables")
+    expect(card(page)).to_contain_text("All files are kept")
+    expect(page.get_by_role("alert").filter(has_text="will be reclaimed in")).to_be_attached()
     expect(card(other)).to_be_visible()
     panel = open_panel(page)
     assert problems(page) == []
@@ -118,7 +118,7 @@ def test_warned_extended_and_released(
     other.close()
 
     expect(status(page)).to_have_text(
-        re.compile(r"^1g\.5gb · .* of 4\.8 GiB · .* left · nobody waits$")
+        re.compile(r"^1g\.5gb · .* of 4\.8 GiB · .* left · nobody is waiting$")
     )
     expect(panel).to_contain_text(lab.leases()["ada"].uuids[0])
     picture(page, "jupyterlab-slice")
@@ -144,8 +144,8 @@ def test_text_that_nobody_saved_outlives_the_slice(
     assert problems(page) == []
     wait_for(lambda: "bo" not in lab.leases(), "the slice to be taken back")
     assert TYPED in essay.read_text()
-    expect(card(page)).to_contain_text("Your GPU slice was taken back")
-    expect(card(page).get_by_role("button", name="To the hub page")).to_be_visible()
+    expect(card(page)).to_contain_text("Your GPU slice was reclaimed")
+    expect(card(page).get_by_role("button", name="Go to the hub page")).to_be_visible()
 
 
 def test_without_a_slice_there_is_nothing(page: Page, lab: TemporaryLab):

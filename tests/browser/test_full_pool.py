@@ -109,7 +109,7 @@ async def test_axe_finds_nothing(open_page: Open, theme: str) -> None:
     assert await problems(page) == []
     await page.locator("button.cell-in").first.click()
     await page.get_by_role("dialog").wait_for()
-    await page.get_by_text("Take back", exact=True).click()
+    await page.get_by_text("Reclaim", exact=True).first.click()
     assert await problems(page) == []
 
 
@@ -136,7 +136,7 @@ async def test_200_wait_and_one_is_found(open_page: Open) -> None:
     """The whole line is there, in a region of its own; a name is found in it at once."""
     page = await open_page()
     assert await page.locator(".line tbody tr").count() == WAITING
-    line = page.get_by_role("region", name="Who waits")
+    line = page.get_by_role("region", name="Queue")
     assert await line.evaluate("item => item.clientHeight < innerHeight")
     await page.get_by_label("Find").fill("carla178")
     assert await page.locator(".line tbody tr:not(.past)").count() == 1

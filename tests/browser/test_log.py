@@ -127,7 +127,7 @@ async def test_a_message_is_withdrawn_by_keyboard(lab: PageLab, log: Page) -> No
     await log.keyboard.press("Enter")
     await expect(log.get_by_role("dialog").get_by_text("The room closes at eight.")).to_be_visible()
     assert (await Axe().run(log)).violations_count == 0
-    await log.get_by_label("Why").focus()
+    await log.get_by_label("Reason").focus()
     await log.keyboard.type("it stays open")
     await log.keyboard.press("Enter")
     await expect(log.get_by_role("status")).to_have_text("The message is withdrawn.")

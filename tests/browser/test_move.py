@@ -66,7 +66,7 @@ def line_up(lab: TemporaryLab, page: Page, name: str) -> TicketView:
     """Sign in, ask for the whole GPU, and wait for it."""
     sign_in(page, lab, name)
     start(page, "7g.40gb")
-    expect(page.get_by_text("You are 1st of 1 in line").first).to_be_visible()
+    expect(page.get_by_text("You are 1st of 1 in the queue").first).to_be_visible()
     expect(page.get_by_role("heading", name="While you wait")).to_be_visible()
     return lab.tickets()[name]
 
@@ -103,7 +103,7 @@ def test_from_the_queue_by_way_of_the_cpu_to_the_slice(
     picture(page, "waiting")
     page.get_by_role("button", name="Start on CPU now").click()
     in_jupyterlab(page, "ada")
-    expect(status(page)).to_have_text(re.compile(r"^7g\.40gb · 1 of 1 in line"))
+    expect(status(page)).to_have_text(re.compile(r"^7g\.40gb · position 1 of 1"))
     assert "ada" not in lab.leases()
 
     context = page.context
@@ -117,7 +117,7 @@ def test_from_the_queue_by_way_of_the_cpu_to_the_slice(
     edit(page, lab, "ada")
     status(page).click()
     panel = page.get_by_role("region", name="GPU slice", exact=True)
-    expect(panel).to_contain_text("1 of 1 in line")
+    expect(panel).to_contain_text("position 1 of 1")
 
     classmate.leave()
     expect(card(page, "Your GPU slice 7g.40gb is here")).to_be_visible()
@@ -131,7 +131,7 @@ def test_from_the_queue_by_way_of_the_cpu_to_the_slice(
     ] == []
     page.locator(".cm-content").click()
     page.keyboard.press(KEYS)
-    button = card(page, "is here").get_by_role("button", name="Save all and restart with it")
+    button = card(page, "is ready").get_by_role("button", name="Save all and restart with it")
     expect(button).to_be_focused()
     page.keyboard.press("Enter")
 
@@ -160,11 +160,11 @@ def test_a_ticket_that_ends_is_said_and_asked_for_again(
     classmate.leave()
     expect(card(page, "Your GPU slice 7g.40gb is here")).to_be_visible()
     lab._ask(f"/api/leases/{lab.leases()['cy'].id}/release", {"reason": "Repairs."})
-    ended = card(page, "Your place in line has ended")
+    ended = card(page, "You are no longer in the queue")
     expect(ended).to_be_visible()
     ended.get_by_role("button", name="Ask again").click()
     expect(card(page, "Your GPU slice 7g.40gb is here")).to_be_visible()
-    card(page, "is here").get_by_role("button", name="Leave it to the next").click()
+    card(page, "is ready").get_by_role("button", name="Leave it to the next student").click()
     expect(status(page)).to_be_hidden()
     wait_for(lambda: "cy" not in lab.leases(), "the offer to be given up")
     stop(lab, page)
@@ -173,7 +173,7 @@ def test_a_ticket_that_ends_is_said_and_asked_for_again(
 def test_a_smaller_shape_and_giving_up(page: Page, lab: TemporaryLab, classmate: Student):
     """What is free now is offered on the waiting page, and so is the way out."""
     line_up(lab, page, "di")
-    page.get_by_role("button", name="Give up my place").click()
+    page.get_by_role("button", name="Leave the queue").click()
     page.wait_for_url("**/hub/spawn/di**")
     wait_for(lambda: lab.places() == {}, "the place to be given up")
     start(page, "7g.40gb")

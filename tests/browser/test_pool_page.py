@@ -95,7 +95,7 @@ async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
 
 async def test_the_page_is_live(lab: PageLab, page: Page) -> None:
     """A change in the pool shows without a reload."""
-    assert await page.get_by_text("Nobody waits.").is_visible()
+    assert await page.get_by_text("The queue is empty.").is_visible()
     await lab.runner.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
 
@@ -105,7 +105,7 @@ async def test_release_by_keyboard(lab: PageLab, page: Page) -> None:
     await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
     await page.keyboard.press("Enter")
     await page.get_by_text("Your server stops, and your 1g.5gb is free for others.").wait_for()
-    while await focused(page) != "Keep it as it is":
+    while await focused(page) != "Back":
         await page.keyboard.press("Tab")
     await page.keyboard.press("Tab")
     assert await focused(page) == "Release"

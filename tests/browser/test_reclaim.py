@@ -110,19 +110,19 @@ def test_from_idle_to_reclaimed_and_back_with_one_click(page: Page, lab: Tempora
     page.keyboard.press("Control+End")
     page.keyboard.type(TYPED)
     expect(card(page)).to_contain_text("Nothing has happened on it for")
-    expect(card(page)).to_contain_text("Lost then: the variables")
+    expect(card(page)).to_contain_text("You will lose the variables")
     assert TYPED not in essay.read_text()
     assert serious_problems(page, ".miglab-card") == []
     wait_for(lambda: "ada" not in lab.leases(), "the slice to be taken back")
     assert TYPED in essay.read_text()
 
-    expect(card(page)).to_contain_text("Your GPU slice was taken back")
+    expect(card(page)).to_contain_text("Your GPU slice was reclaimed")
     with page.expect_response(is_gone):
         pass
     expect(question(page)).to_be_hidden()
-    card(page).get_by_role("button", name="To the hub page").click()
+    card(page).get_by_role("button", name="Go to the hub page").click()
     news = page.locator("#miglab-news")
-    expect(news).to_contain_text("Your server was stopped, because its slice was asked back")
+    expect(news).to_contain_text("Your server was stopped, because its slice was reclaimed")
     expect(news).to_contain_text("Nothing has happened on it for")
     expect(news).to_contain_text("Your files are kept")
     assert serious_problems(page) == []
@@ -176,10 +176,10 @@ def test_a_pool_that_restarts_in_mid_warning_takes_nothing_unanswered(
     leaves.append(page)
     before = warned(lab, "cy")
     assert before.warning is not None
-    expect(card(page)).to_contain_text("goes back in")
+    expect(card(page)).to_contain_text("will be reclaimed in")
     lab.kill("pool")
     wait_for(lambda: is_put_off(lab, "cy", before), "the warning to begin anew")
-    expect(card(page)).to_contain_text("goes back in")
+    expect(card(page)).to_contain_text("will be reclaimed in")
     wait_for(lambda: lab.snapshot().at > before.warning.reclaim_at, "the first warning's end")
     assert lab.leases()["cy"].state is LeaseState.WARNED
     card(page).get_by_role("button", name="I am still here").click()

@@ -122,15 +122,15 @@ def apply_a_layout(admin: Page) -> None:
     """A file is tried out, its difference is shown, it is applied, and the GPU becomes so."""
     go(admin, "Layouts")
     admin.get_by_role("button", name="All small").click()
-    admin.get_by_role("button", name="Show the difference").click()
-    expect(admin.get_by_text("7 to make")).to_be_visible()
+    admin.get_by_role("button", name="Show changes").click()
+    expect(admin.get_by_text("7 to create")).to_be_visible()
     look(admin, "layouts")
-    admin.get_by_label("Why").fill("practical 1")
+    admin.get_by_label("Reason").fill("practical 1")
     admin.get_by_role("button", name="Apply").click()
     said(admin, "The layouts are applied.")
-    expect(admin.get_by_text("is as it is to be").first).to_be_visible()
+    expect(admin.get_by_text("Conforms").first).to_be_visible()
     admin.get_by_label("A layout file").fill("version: 1\nlayouts: {a: {gpus: {all: 9g}}}")
-    admin.get_by_role("button", name="Show the difference").click()
+    admin.get_by_role("button", name="Show changes").click()
     expect(admin.get_by_role("alert").filter(has_text="layout:2")).to_be_visible()
 
 
@@ -154,7 +154,7 @@ def reserve_change_and_cancel(instructor: Page) -> None:
     said(instructor, "The reservation is changed.")
     row = instructor.get_by_role("row", name="3 × 1g.5gb")
     row.get_by_role("button").click()
-    take_action(instructor, "Cancel it", Why="the term is over")
+    take_action(instructor, "Cancel it", Reason="the term is over")
     said(instructor, "The reservation is cancelled.")
     expect(row).to_have_count(0)
 
@@ -183,7 +183,7 @@ def withdraw_it(instructor: Page) -> None:
     expect(instructor.get_by_role("row", name="the term is over")).to_be_visible()
     button = instructor.get_by_role("button", name="the message to ada")
     button.click()
-    take_action(instructor, "Withdraw", Why="it is later already")
+    take_action(instructor, "Withdraw", Reason="it is later already")
     said(instructor, "The message is withdrawn.")
     expect(button).to_have_count(0)
     assert serious_problems(instructor) == []
@@ -195,8 +195,8 @@ def drain_with_the_keyboard(admin: Page) -> None:
     go(admin, "Pool")
     admin.get_by_role("button", name="Steer GPU 0").focus()
     admin.keyboard.press("Enter")
-    expect(admin.get_by_role("dialog").get_by_text("Nobody new gets a slice")).to_be_visible()
-    field = admin.get_by_role("dialog").get_by_label("Why")
+    expect(admin.get_by_role("dialog").get_by_text("No new lease gets a slice")).to_be_visible()
+    field = admin.get_by_role("dialog").get_by_label("Reason")
     while not field.evaluate("item => item === document.activeElement"):
         admin.keyboard.press("Tab")
     admin.keyboard.type("a new fan")
@@ -207,30 +207,30 @@ def drain_with_the_keyboard(admin: Page) -> None:
 
 def put_in_front(instructor: Page, name: str) -> None:
     """Who waits is given the next slice."""
-    instructor.get_by_role("region", name="Who waits").get_by_role("button", name=name).click()
-    take_action(instructor, "Give the next slice", Why="works on the thesis")
+    instructor.get_by_role("region", name="Queue").get_by_role("button", name=name).click()
+    take_action(instructor, "Serve next", Reason="works on the thesis")
     said(instructor, f"{name} is next.")
-    expect(instructor.get_by_text("put in front")).to_be_visible()
+    expect(instructor.get_by_text("served next")).to_be_visible()
 
 
 def end_draining(admin: Page) -> None:
     """The GPU takes leases again."""
     admin.get_by_role("button", name="Steer GPU 0").click()
     take_action(admin, "End draining")
-    said(admin, "GPU 0 takes leases again.")
+    said(admin, "GPU 0 takes new leases again.")
 
 
 def two_at_once(instructor: Page, admin: Page, lab: TemporaryLab) -> None:
     """Both look at bo's slice and act on it: the first does it, the second is told who did what."""
     for page in (instructor, admin):
         page.locator(".cell", has_text="bo").get_by_role("button").click()
-        expect(page.get_by_role("dialog").get_by_text("Take back")).to_be_visible()
-    take_action(instructor, "Take back", When="900", Why="others wait")
-    said(instructor, "is taken back from bo")
-    take_action(admin, "Take back", When="0", Why="it is late")
-    refused = admin.get_by_role("alert").filter(has_text="instructor asked for it back")
+        expect(page.get_by_role("dialog").get_by_text("Reclaim", exact=True).first).to_be_visible()
+    take_action(instructor, "Reclaim", When="900", Reason="others are waiting")
+    said(instructor, "is being reclaimed from bo")
+    take_action(admin, "Reclaim", When="0", Reason="it is late")
+    refused = admin.get_by_role("alert").filter(has_text="instructor reclaimed it")
     expect(refused).to_be_visible()
-    expect(refused).to_contain_text("others wait")
+    expect(refused).to_contain_text("others are waiting")
     admin.keyboard.press("Escape")
     assert lab.leases()["bo"].state == "warned"
     expect(instructor.locator(".cell.s-ending", has_text="bo")).to_be_visible()
@@ -240,8 +240,8 @@ def end_the_class(instructor: Page, lab: TemporaryLab) -> None:
     """Every lease is taken back at once; the servers stop, the slices are free."""
     for name in sorted(lab.leases()):
         instructor.locator(".cell", has_text=name).get_by_role("button").click()
-        take_action(instructor, "Take back", When="0", Why="the class is over")
-        said(instructor, f"is taken back from {name}")
+        take_action(instructor, "Reclaim", When="0", Reason="the class is over")
+        said(instructor, f"is being reclaimed from {name}")
     wait_for(lambda: not lab.leases(), "all slices to be given back")
     expect(instructor.locator(".cell.s-free")).to_have_count(7)
 
@@ -252,4 +252,4 @@ def remove_the_layout(admin: Page) -> None:
     admin.get_by_role("button", name="all small", exact=True).click()
     take_action(admin, "Remove")
     said(admin, "Layout all small is removed.")
-    expect(admin.get_by_text("every GPU is cut on demand")).to_be_visible()
+    expect(admin.get_by_text("every GPU is partitioned on demand")).to_be_visible()

@@ -60,7 +60,7 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
     page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
     page.get_by_role("button", name="Extend or release your 1g.5gb").click()
     page.get_by_role("dialog").get_by_role("button", name="Release", exact=True).click()
-    expect(page.get_by_text("not cut").first).to_be_visible()
+    expect(page.get_by_text("no slice").first).to_be_visible()
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 
 
@@ -73,7 +73,7 @@ def test_who_comes_too_late_sees_the_position_and_is_served(
     sign_in(page, lab, "late")
     expect(offer(page, "1g.5gb")).to_be_visible()
     start(page, "1g.5gb")
-    expect(page.get_by_text("You are 1st of 1 in line").first).to_be_visible()
+    expect(page.get_by_text("You are 1st of 1 in the queue").first).to_be_visible()
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")
     assert lab.places() == {}
@@ -103,7 +103,7 @@ def test_the_pool_page_is_live(page: Page, lab: TemporaryLab, classmate: Callabl
     """A slice that somebody gets appears on an open pool page without a reload, without a name."""
     sign_in(page, lab, "watcher")
     page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
-    expect(page.get_by_text("Nobody waits.")).to_be_visible()
+    expect(page.get_by_text("The queue is empty.")).to_be_visible()
     expect(page.locator(".cell", has_text="somebody")).to_have_count(0)
     classmate("bo")
     expect(page.locator(".cell", has_text="somebody")).to_have_count(1)

@@ -169,8 +169,8 @@ async def test_a_plot_is_a_picture_with_words(open_page: Open) -> None:
 async def test_what_is_fine_opens_by_keyboard(open_page: Open) -> None:
     """What is wrong is open to see, what is fine one key away."""
     page = await open_page("health")
-    await expect(page.get_by_role("heading", name="4 things to look at")).to_be_visible()
-    await page.get_by_text("What is fine").focus()
+    await expect(page.get_by_role("heading", name="4 problems")).to_be_visible()
+    await page.get_by_text("Passed (").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_text("MIG on: partitioned on demand")).to_be_visible()
 
@@ -208,13 +208,13 @@ async def hide(page: Page, is_hidden: bool) -> None:
 
 async def test_what_changes_is_shown(lab: PageLab, health: Page) -> None:
     """Without a reload; the keyboard stays where it is, what is open stays open, and it is said."""
-    await expect(health.get_by_role("heading", name="4 things to look at")).to_be_visible()
-    await health.get_by_text("What is fine").focus()
+    await expect(health.get_by_role("heading", name="4 problems")).to_be_visible()
+    await health.get_by_text("Passed (").focus()
     await health.keyboard.press("Enter")
     cool_down(lab)
     await health.clock.run_for(AGAIN_MS)
-    await expect(health.get_by_role("heading", name="3 things to look at")).to_be_visible()
-    await expect(health.get_by_role("status")).to_have_text("3 things to look at")
+    await expect(health.get_by_role("heading", name="3 problems")).to_be_visible()
+    await expect(health.get_by_role("status")).to_have_text("3 problems")
     assert await health.evaluate("document.activeElement.id") == "fine-words"
     await expect(health.get_by_text("MIG on: partitioned on demand")).to_be_visible()
 
@@ -229,7 +229,7 @@ async def test_nobody_looks_at_a_hidden_page(lab: PageLab, health: Page) -> None
     await health.clock.run_for(10 * AGAIN_MS)
     assert asked == []
     await hide(health, False)
-    await expect(health.get_by_role("heading", name="3 things to look at")).to_be_visible()
+    await expect(health.get_by_role("heading", name="3 problems")).to_be_visible()
     assert len(asked) == 1
 
 
@@ -239,11 +239,11 @@ async def test_a_silent_pool_is_told(lab: PageLab, health: Page) -> None:
         "() => { window.kept = fetch; window.fetch = () => Promise.reject(Error('gone')); }"
     )
     await health.clock.run_for(AGAIN_MS)
-    await expect(health.get_by_text("what is shown may be old")).to_be_visible()
-    await expect(health.get_by_role("heading", name="4 things to look at")).to_be_visible()
+    await expect(health.get_by_text("this page may be out of date")).to_be_visible()
+    await expect(health.get_by_role("heading", name="4 problems")).to_be_visible()
     await health.evaluate("() => { window.fetch = window.kept; }")
     await health.clock.run_for(AGAIN_MS)
-    await expect(health.get_by_text("what is shown may be old")).to_be_hidden()
+    await expect(health.get_by_text("this page may be out of date")).to_be_hidden()
 
 
 async def test_whoever_is_signed_out_signs_in_again(health: Page) -> None:
@@ -262,7 +262,7 @@ async def test_marked_words_stay_marked(lab: PageLab, health: Page) -> None:
     async with health.expect_response("**/health"):
         await health.clock.run_for(AGAIN_MS)
     await expect(health.get_by_text("40 °C")).to_be_visible()
-    await expect(health.get_by_role("heading", name="4 things to look at")).to_be_visible()
+    await expect(health.get_by_role("heading", name="4 problems")).to_be_visible()
     await health.evaluate("getSelection().empty()")
     await health.clock.run_for(AGAIN_MS)
-    await expect(health.get_by_role("heading", name="3 things to look at")).to_be_visible()
+    await expect(health.get_by_role("heading", name="3 problems")).to_be_visible()

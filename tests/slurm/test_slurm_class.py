@@ -40,7 +40,9 @@ async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster)
     for name in STUDENTS:
         hub.user(name)
         assert (await hub.begin(name, shape="1g.5gb")).status_code in (201, 202)
-    await until(lambda: len(jobs(slurm, "PENDING")) >= 22 - len(served), "the others wait", 60)
+    await until(
+        lambda: len(jobs(slurm, "PENDING")) >= 22 - len(served), "the others are waiting", 60
+    )
     await asyncio.gather(*(one(name) for name in STUDENTS))
     assert sorted(served) == STUDENTS
     assert len(set(served.values())) == len(STUDENTS)

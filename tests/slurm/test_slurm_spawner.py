@@ -60,8 +60,8 @@ async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slur
         hub.user(name)
         await hub.begin(name, shape="1g.5gb")
         first = await until_waiting(hub, name)
-    assert "You are 2nd of 2 in line for 1g.5gb." in first["message"]
-    assert "The wait is likely to be at most" in first["message"]
+    assert "You are 2nd of 2 in the queue for 1g.5gb." in first["message"]
+    assert "Estimated wait: at most" in first["message"]
     slurm.command("scancel", str(held[0]))
     await hub.settled("ada")
     assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"

@@ -41,7 +41,7 @@ def next_is_served(run: Run) -> str:
     wait_for(lambda: leaving.name not in run.lab.leases(), f"{leaving.name}'s slice to be free")
     wait_for(leaving.has_no_server, f"the server of {leaving.name} to stop")
     news = leaving.news()
-    expect("asked back: Nothing has happened on it" in news, f"the hub page says: {news}")
+    expect("reclaimed: Nothing has happened on it" in news, f"the hub page says: {news}")
     expect(run.student(STAYS).name in run.lab.leases(), "who said to be there lost the slice")
     served.wait_until_ready()
     expect_own_slice(run, served)

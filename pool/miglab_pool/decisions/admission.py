@@ -38,7 +38,9 @@ def _judge_shape(
     view: PoolView, asked: TicketRequest, shape: Shape, rules: Course
 ) -> Refused | None:
     if shape.is_cpu:
-        return Refused("bad-shape", "'cpu' needs no slice: start the server without asking.", 422)
+        return Refused(
+            "bad-shape", "'cpu' needs no slice: start the server without asking the pool.", 422
+        )
     title = rules.title or asked.course
     lends = asked.purpose is Purpose.BORROW
     offered, verb = (rules.borrow, "lend") if lends else (rules.shapes, "offer")
@@ -116,7 +118,7 @@ def _is_full(view: PoolView, replaced: TicketRow | None) -> bool:
 def _queue_full(view: PoolView) -> Refused:
     return Refused(
         "queue-full",
-        f"{view.settings.pool.queue_limit} are waiting already, which is as many as may. "
+        f"{view.settings.pool.queue_limit} are waiting already, the maximum. "
         "Try again later, or start without a GPU.",
         429,
     )

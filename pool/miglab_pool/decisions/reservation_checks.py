@@ -35,7 +35,7 @@ def shape_of(view: PoolView, asked: ReservationRequest) -> str:
     except ShapeError as error:
         raise Refused("bad-shape", str(error), 422) from error
     if shape.is_cpu:
-        raise Refused("bad-shape", "'cpu' needs no slice: there is nothing to reserve.", 422)
+        raise Refused("bad-shape", "'cpu' needs no slice, so there is nothing to reserve.", 422)
     if str(shape) not in offered:
         raise Refused(
             "shape-not-offered",
@@ -70,7 +70,7 @@ def check_ahead(row: ReservationRow, at: float) -> None:
     if found is None or (not row.weekdays and found.starts_at <= at):
         raise Refused(
             "in-the-past",
-            f"{in_words(row)}: that has begun or is over. Choose a time ahead.",
+            f"{in_words(row)}: this time has begun or is over. Choose a later time.",
             422,
         )
 

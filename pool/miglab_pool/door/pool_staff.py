@@ -91,7 +91,7 @@ class PoolStaff:
     def clear(
         self, number: int, by: str, reason: str = "", expected: str | None = None
     ) -> SliceView:
-        """Try again to destroy a slice that is set aside."""
+        """Try again to destroy a slice that is quarantined."""
         with self._store.lock:
             row = staff_gpus.clear(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
@@ -205,7 +205,7 @@ class PoolStaff:
     # -- audit --------------------------------------------------------------------------------
 
     def audit(self, asked: audit.Question) -> list[AuditEntry]:
-        """Who did what, the newest first.
+        """Log, the newest entry first.
 
         Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
         """

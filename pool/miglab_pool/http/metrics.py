@@ -86,7 +86,7 @@ class Metrics:
         )
         self.reclaims = self._counter(
             "miglab_reclaims",
-            "Leases taken back, by the reclaimer or because their time was up.",
+            "Leases reclaimed, by the reclaimer or because their time was up.",
             "reason",
         )
         self._unserved = self._counter(

@@ -173,7 +173,7 @@ def _why_not_yet(known: Known | None, lease: LeaseFacts, now: float) -> str:
     """Why a warning that stands does not end in a reclaim now; empty if it does."""
     over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
     if over_s < 0 or lease.reclaim_at is None:
-        return f"Warned; taken back in {in_words(-over_s)} unless somebody is there."
+        return f"Warned; will be reclaimed in {in_words(-over_s)} unless somebody is there."
     if known is None or known.age_s > over_s:
         return "The warning is over; waiting for the server's last word."
     if known.unsaved and over_s < SAVING_S:
@@ -196,7 +196,7 @@ def _idle_if(is_warned: bool) -> WarningKind | None:
 def _who_waits(others_wait: int) -> str:
     if not others_wait:
         return "unused slices go back after a while"
-    return f"{others_wait} {'others wait' if others_wait > 1 else 'other waits'} for it"
+    return f"{others_wait} {'others are' if others_wait > 1 else 'other is'} waiting for it"
 
 
 def in_words(seconds: float) -> str:

@@ -89,7 +89,7 @@ def drained(row: Drainable, reason: str, told: str) -> Drainable:
         if row.profile == FULL:
             raise Refused("whole-gpu", f"{label(row)} is a whole GPU: drain the GPU instead.")
         if row.state not in DRAINABLE:
-            raise _done_already(row, f"is {row.state}: nobody gets it anyway")
+            raise _done_already(row, f"is {row.state}, so nobody gets it anyway")
     return replace(row, draining=reason)
 
 
@@ -103,7 +103,7 @@ def undrained(row: Drainable, told: str) -> Drainable:
 def quarantine(row: SliceRow, reason: str, told: str) -> SliceRow:
     """A slice that nobody holds is set aside, as it is, until a person has it tried again."""
     if row.state == SliceState.QUARANTINED:
-        raise _done_already(row, f"is set aside already: {told or row.reason}")
+        raise _done_already(row, f"is quarantined already: {told or row.reason}")
     if row.state == SliceState.FOREIGN:
         raise _done_already(row, "is foreign: miglab never gives it to anybody")
     if row.lease is not None:
@@ -115,7 +115,7 @@ def quarantine(row: SliceRow, reason: str, told: str) -> SliceRow:
     if row.state != SliceState.FREE:
         raise Refused(
             "still-held",
-            f"{label(row)} is {row.state}: the driver is at work on it. Try again in a moment.",
+            f"{label(row)} is {row.state}: the driver is working on it. Try again in a moment.",
         )
     return replace(row, state=SliceState.QUARANTINED, reason=reason)
 
@@ -146,7 +146,7 @@ def reclaimed(row: LeaseRow, by: str, reason: str, warning_s: float, at: float) 
     if row.state == LeaseState.GRANTED or not warning_s:
         return None
     if row.warn_kind == WarningKind.STAFF:
-        raise _done_already(row, f"is asked back already, by {called(row.warn_by)}")
+        raise _done_already(row, f"is being reclaimed already, by {called(row.warn_by)}")
     until = at + warning_s
     if row.warn_kind in FIXED_ENDS and row.reclaim_at is not None:
         until = min(until, row.reclaim_at)
@@ -178,11 +178,11 @@ def given_time(row: LeaseRow, by_s: float, at: float, keepalive_s: float) -> Lea
     An unused lease's warning ends with it, and so does one by staff: the holder may keep it.
     """
     if row.state not in IN_USE:
-        raise Refused("no-extension", f"{label(row)} is {row.state}; there is no more to it.")
+        raise Refused("no-extension", f"{label(row)} is {row.state} and cannot be extended.")
     if row.warn_kind in FIXED_ENDS:
-        raise Refused("no-extension", f"An extension does not put this end off: {row.warn_reason}")
+        raise Refused("no-extension", f"An extension does not change this end: {row.warn_reason}")
     if row.ends_at is None and row.state != LeaseState.WARNED:
-        raise Refused("no-extension", f"{label(row)} has no end: there is nothing to extend.")
+        raise Refused("no-extension", f"{label(row)} has no end, so it cannot be extended.")
     if row.state == LeaseState.WARNED:
         row = replace(row.without_warning(), keepalive_until=at + keepalive_s)
     return row if row.ends_at is None else replace(row, ends_at=max(row.ends_at, at) + by_s)
@@ -212,4 +212,4 @@ def _check_queued(row: TicketRow) -> None:
         return
     is_served = row.state in (TicketState.WAITING, TicketState.OFFERED, TicketState.TAKEN)
     how = "has its slices already" if is_served else f"is {row.state}"
-    raise Refused("not-waiting", f"{label(row)} {how}: it is not in line any more.")
+    raise Refused("not-waiting", f"{label(row)} {how}: it is no longer in the queue.")

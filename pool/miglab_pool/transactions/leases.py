@@ -125,7 +125,7 @@ def _check_fence(store: Store, lease: LeaseRow, fence: Fence | None) -> None:
     if reason:
         raise Refused(
             "stale-lease",
-            f"Lease {lease.id} is another than the one meant: {reason}. Nothing was changed.",
+            f"Lease {lease.id} is not the one you meant: {reason}. Nothing was changed.",
         )
 
 
@@ -149,24 +149,26 @@ def extend(store: Store, number: int, by_s: float, by: str) -> LeaseRow:
 def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     settings = store.settings
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
-        raise Refused("no-extension", f"Lease {lease.id} is {lease.state}; there is no more to it.")
+        raise Refused("no-extension", f"Lease {lease.id} is {lease.state} and cannot be extended.")
     if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
-        reason = f"That does not put this end off: {lease.warn_reason} Save your work in time."
+        reason = (
+            f"An extension does not change this end: {lease.warn_reason} Save your work in time."
+        )
         raise Refused("no-extension", reason)
     if lease.is_borrow:
         reason = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
         raise Refused("no-extension", reason)
     if lease.ends_at is None:
-        raise Refused("no-extension", "This lease has no end: there is nothing to extend.")
+        raise Refused("no-extension", "This lease has no end, so it cannot be extended.")
     if lease.extensions >= settings.pool.extensions:
         raise Refused(
             "no-extension",
-            f"It was extended {lease.extensions} times, which is all there is. "
+            f"This lease has already been extended {lease.extensions} times, the maximum. "
             "Save your work; afterwards you can ask for a new slice.",
         )
     if by_s > settings.pool.extension_s:
         raise Refused(
-            "no-extension", f"One extension is at most {settings.pool.extension_s:.0f} s long.", 422
+            "no-extension", f"One extension adds at most {settings.pool.extension_s:.0f} s.", 422
         )
     ends_at = max(lease.ends_at, store.now()) + by_s
     view = store.view()

@@ -29,7 +29,7 @@ def send(store: Store, asked: MessageRequest, by: str) -> MessageRow:
         if len(store.state.messages) >= MESSAGES_MAX:
             raise Refused(
                 "too-many-messages",
-                f"{MESSAGES_MAX} messages are shown already, which is as many as may be. "
+                f"{MESSAGES_MAX} messages are on display already, the maximum. "
                 "End some that are not needed any more.",
                 429,
             )
@@ -51,7 +51,7 @@ def find(store: Store, number: int) -> MessageRow:
     """A message that is shown; Refused if there is none of this number, or it is over."""
     row = store.state.messages.get(number)
     if row is None:
-        raise Refused("unknown-message", f"No message {number} is shown (any more).", 404)
+        raise Refused("unknown-message", f"No message {number} is on display.", 404)
     return row
 
 

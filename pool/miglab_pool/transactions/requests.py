@@ -61,9 +61,9 @@ def _at_once(store: Store, asked: TicketRequest) -> Answer:
 
 def _not_free(shape: str, kept: TicketRow | None) -> Refused:
     if kept is None:
-        return Refused("not-free", f"{shape} is not free now. Ask for it to wait in line.")
-    what = "place in line" if kept.is_queued else kept.shape
-    return Refused("not-free", f"{shape} is not free any more. You keep your {what}.")
+        return Refused("not-free", f"{shape} is not free now. Ask for it to join the queue.")
+    what = "position in the queue" if kept.is_queued else kept.shape
+    return Refused("not-free", f"{shape} is no longer free. You keep your {what}.")
 
 
 def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:

@@ -55,7 +55,7 @@ def own_open(store: Store, user: str, server: str) -> TicketRow:
     """
     ticket = tickets.of_server(store, user, server)
     if ticket is None or ticket.state not in OPEN:
-        raise Refused("unknown-ticket", "This server waits for nothing (any more).", 404)
+        raise Refused("unknown-ticket", "This server is not waiting for a slice.", 404)
     return ticket
 
 
@@ -78,8 +78,8 @@ def own_over(
     if (ticket.user, ticket.server) != (user, server):
         raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
     if held(store, user, server) is not None:
-        raise Refused("already-done", "This server holds a slice: give it back first.")
+        raise Refused("already-done", "This server holds a slice; release it first.")
     if ticket.course not in courses:
-        reason = f"You are not in the course {ticket.course} (any more)."
+        reason = f"You are not in the course {ticket.course}."
         raise Refused("not-in-course", reason, 403)
     return ticket

@@ -79,5 +79,5 @@ def find_slice(
         raise Refused("unknown-slice", f"There is no slice {number}.", 404)
     raise Refused(
         reason if expected is None else "changed-meanwhile",
-        f"Slice {number} is gone: {last_told(store, gone)}. Nothing was done: look again.",
+        f"Slice {number} is gone: {last_told(store, gone)}. Nothing was done. Look again.",
     )

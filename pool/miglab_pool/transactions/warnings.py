@@ -38,7 +38,7 @@ def warn(store: Store, number: int, kind: WarningKind, reason: str, reclaim_at: 
         gives_way = lease.warn_kind == WarningKind.IDLE and kind is not WarningKind.IDLE
         if lease.state not in USED and not gives_way:
             raise Refused(
-                "stale-lease", f"Lease {number} is {lease.state}: nobody is to be warned."
+                "stale-lease", f"Lease {number} is {lease.state}: there is nobody to warn."
             )
         warned = replace(
             lease,
@@ -132,12 +132,14 @@ def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     if lease.state != LeaseState.WARNED:
         return None
     if lease.warn_kind != WarningKind.IDLE:
-        reason = f"That does not put this end off: {lease.warn_reason} Save your work in time."
+        reason = (
+            f"An extension does not change this end: {lease.warn_reason} Save your work in time."
+        )
         return Refused("no-keepalive", reason)
     if keepalives_left(store.settings, lease):
         return None
     return Refused(
         "no-keepalive",
-        f"You have said so {lease.keepalives} times, and nothing has run since. "
+        f"You have already said so {lease.keepalives} times, and nothing has run since. "
         "Run something on the slice, or save your work: somebody else may need it.",
     )

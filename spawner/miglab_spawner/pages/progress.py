@@ -70,12 +70,14 @@ def queued(ticket: TicketView) -> ProgressEvent:
     A ticket that waits without a position is granted: its slices are being made.
     """
     if ticket.position is None:
-        return ProgressEvent(_QUEUED_TO, f"It is your turn: {ticket.shape} is being made for you.")
+        return ProgressEvent(
+            _QUEUED_TO, f"It is your turn: {ticket.shape} is being created for you."
+        )
     pct = _QUEUED_TO - 5 * ticket.position
     return ProgressEvent(
         max(_QUEUED_FROM, pct),
         f"{queue_position(ticket)} {_wait(ticket)}"
-        "This page moves on by itself, and you keep your place if you close it.",
+        "This page continues by itself, and you keep your position if you close it.",
     )
 
 
@@ -84,4 +86,4 @@ def _wait(ticket: TicketView) -> str:
         return f"{ticket.message} "
     if ticket.estimate is None:
         return ""
-    return f"The wait is likely to be {estimated_wait(ticket.estimate)} ({ticket.estimate.basis}). "
+    return f"Estimated wait: {estimated_wait(ticket.estimate)} ({ticket.estimate.basis}). "

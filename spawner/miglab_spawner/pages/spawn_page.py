@@ -130,8 +130,9 @@ def _ticket(ticket: TicketView | None) -> str:
     if ticket is None:
         return ""
     if ticket.state is TicketState.WAITING and ticket.position is not None:
-        return f"{queue_position(ticket)} Your place is kept for a while; start with it to wait on."
-    return f"A {ticket.shape} is kept for you for a few minutes: start with it now."
+        kept = "Your position is kept for a while; start with it to go on waiting."
+        return f"{queue_position(ticket)} {kept}"
+    return f"A {ticket.shape} is held for you for a few minutes: start with it now."
 
 
 def in_minutes(seconds: float) -> str:
@@ -217,18 +218,20 @@ def _now(offer: ShapeOffer) -> str:
 def _queue(offer: ShapeOffer) -> str:
     waiting = f"{offer.waiting} waiting" if offer.waiting else ""
     if offer.reserved_s is not None:
-        free = f"what it does not take is free in {in_minutes(offer.reserved_s)}"
-        return ", ".join(filter(None, (waiting, f"the room there is is kept for a class; {free}")))
+        free = f"unused slots are free in {in_minutes(offer.reserved_s)}"
+        return ", ".join(filter(None, (waiting, f"the free room is reserved for a class; {free}")))
     if offer.is_held:
-        return ", ".join(filter(None, (waiting, "the room there is is kept for somebody in line")))
+        return ", ".join(
+            filter(None, (waiting, "the free room is held for the first in the queue"))
+        )
     return waiting or "nobody waiting yet"
 
 
 def _wait(offer: ShapeOffer) -> str:
     if offer.wait is not None:
-        return f"The wait is likely to be {estimated_wait(offer.wait)}."
+        return f"Estimated wait: {estimated_wait(offer.wait)}."
     if offer.next_end_s is None:
-        return "How long it takes is not known."
+        return "The wait cannot be estimated."
     return f"The next one ends in {in_minutes(offer.next_end_s)}."
 
 

@@ -128,7 +128,7 @@ class Wait:
         over = await self._queue.given_up(ticket.id)
         if is_cpu(shape):
             return None
-        return over.model_copy(update={"message": "You gave up your place in line."})
+        return over.model_copy(update={"message": "You left the queue."})
 
     def _refuse(self) -> None:
         """It is over: whoever chose something else meanwhile is told."""
@@ -139,7 +139,7 @@ class Wait:
 
 def not_waiting() -> RefusedByBackend:
     """What is said to a choice that comes too late."""
-    return RefusedByBackend("not-waiting", "Your server does not wait for a slice (any more).", 409)
+    return RefusedByBackend("not-waiting", "Your server is no longer waiting for a slice.", 409)
 
 
 def _size(slices: int, memory_mib: int) -> str:

@@ -245,7 +245,7 @@ async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: Po
     await hub.settled("ada")
     await hub.stop("ada")
     page = await hub.user("ada").spawners[""].render_spawn_page()
-    assert "You are 1st of 1 in line for 7g.40gb." in page
+    assert "You are 1st of 1 in the queue for 7g.40gb." in page
     assert 'value="7g.40gb" required checked' in page
     await hub.begin("ada", shape="7g.40gb")
     await lab.until(lambda: _waits(hub), "ada waits on")
@@ -294,7 +294,7 @@ async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab
         409,
         {
             "reason": "not-free",
-            "message": "3g.20gb is not free any more. You keep your place in line.",
+            "message": "3g.20gb is no longer free. You keep your position in the queue.",
         },
     )
     assert [(one.id, one.position) for one in lab.waiting()] == [(ticket.id, 1)]
@@ -324,7 +324,7 @@ async def test_giving_up(hub: Hub, lab: PoolLab):
     spawner = hub.spawner("ada")
     assert (await choose(hub, "")).status_code == 202
     assert not spawner.active  # the spawn page would lead back to the waiting page
-    with pytest.raises(Exception, match="You gave up your place in line"):
+    with pytest.raises(Exception, match="You left the queue"):
         await hub.settled("ada")
     assert lab.pool.tickets.find(ticket.id).state is TicketState.CANCELLED
     assert (await choose(hub, "cpu")).json()["reason"] == "not-waiting"

@@ -115,13 +115,13 @@ def ticket(position: int | None, waiting: int) -> TicketView:
 def test_the_queue_is_said_in_words():
     """Position and length of the queue; nearer the front, more of the bar is full."""
     event = progress.queued(ticket(2, 5))
-    assert event.message.startswith("You are 2nd of 5 in line for 1g.5gb.")
+    assert event.message.startswith("You are 2nd of 5 in the queue for 1g.5gb.")
     assert progress.queued(ticket(1, 5)).pct > event.pct > progress.queued(ticket(9, 9)).pct
 
 
 def test_a_granted_ticket_is_being_made():
     """Waiting without a position means that the slice is being made."""
-    assert "is being made" in progress.queued(ticket(None, 0)).message
+    assert "is being created" in progress.queued(ticket(None, 0)).message
 
 
 async def test_every_reader_gets_every_event():
@@ -208,7 +208,7 @@ def test_the_estimate_says_how_long_and_from_what():
     estimate = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
     waits = ticket(2, 5).model_copy(update={"estimate": estimate})
     said = progress.queued(waits).message
-    assert "The wait is likely to be about 10–25 minutes (from 50 leases)." in said
+    assert "Estimated wait: about 10–25 minutes (from 50 leases)." in said
     assert "likely" not in progress.queued(ticket(2, 5)).message
 
 

@@ -123,11 +123,17 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({}, "None free now, nobody waiting yet. How long it takes is not known."),
+        ({}, "None free now, nobody waiting yet. The wait cannot be estimated."),
         ({"waiting": 2, "next_end_s": 600.0}, "2 waiting. The next one ends in about 10 minutes."),
-        ({"is_held": True}, "None free now, the room there is is kept for somebody in line. How"),
-        ({"reserved_s": 600.0}, "is kept for a class; what it does not take is free in about 10 m"),
-        ({"is_held": True, "waiting": 2}, "None free now, 2 waiting, the room there is is kept"),
+        (
+            {"is_held": True},
+            "None free now, the free room is held for the first in the queue. The wait cannot",
+        ),
+        ({"reserved_s": 600.0}, "is reserved for a class; unused slots are free in about 10 m"),
+        (
+            {"is_held": True, "waiting": 2},
+            "None free now, 2 waiting, the free room is held for the first",
+        ),
     ],
 )
 def test_the_wait_is_said(more: dict[str, object], words: str):
@@ -153,9 +159,7 @@ def test_news_and_pause_are_shown():
 
 def test_one_click_returns():
     """Beside the news one button sends the form, in which the last choice is chosen; else none."""
-    page = form(
-        ALL, ML, saved=SpawnChoice("1g.5gb", "ml"), news="Its slice was asked back: unused."
-    )
+    page = form(ALL, ML, saved=SpawnChoice("1g.5gb", "ml"), news="Its slice was reclaimed: unused.")
     assert page.buttons == ["submit"] and page.chosen == ["1g.5gb@ml"]
     assert form(ALL, ML, saved=SpawnChoice("1g.5gb", "ml")).buttons == []
 
@@ -203,17 +207,21 @@ def test_a_card_says_the_likely_wait():
     wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")
     course = ML.model_copy(update={"shapes": (offer("1g.5gb", next_end_s=300.0, wait=wait),)})
     text = " ".join(form(course).words)
-    assert "The wait is likely to be about 10–25 minutes." in text
+    assert "Estimated wait: about 10–25 minutes." in text
     assert "The next one ends" not in text
 
 
 @pytest.mark.parametrize(
     ("state", "position", "words"),
     [
-        (TicketState.WAITING, 2, "You are 2nd of 5 in line for 3g.20gb. Your place is kept"),
-        (TicketState.WAITING, None, "A 3g.20gb is kept for you"),  # being made
-        (TicketState.OFFERED, None, "A 3g.20gb is kept for you"),
-        (TicketState.TAKEN, None, "A 3g.20gb is kept for you"),  # for a start that broke off
+        (
+            TicketState.WAITING,
+            2,
+            "You are 2nd of 5 in the queue for 3g.20gb. Your position is kept",
+        ),
+        (TicketState.WAITING, None, "A 3g.20gb is held for you"),  # being made
+        (TicketState.OFFERED, None, "A 3g.20gb is held for you"),
+        (TicketState.TAKEN, None, "A 3g.20gb is held for you"),  # for a start that broke off
     ],
 )
 def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | None, words: str):

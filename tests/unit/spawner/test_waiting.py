@@ -92,7 +92,7 @@ async def test_giving_up(queue: FakeQueue):
     """Said in words that the start then fails with."""
     wait, task = await begun(queue)
     await wait.change_to(NOTHING)
-    assert (await task).message == "You gave up your place in line."
+    assert (await task).message == "You left the queue."
 
 
 @pytest.mark.parametrize(

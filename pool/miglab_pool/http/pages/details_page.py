@@ -134,7 +134,7 @@ class VisiblePool:
         ]
         if lease.warning is not None:
             left = in_words(lease.warning.reclaim_at - self.now)
-            facts.append(("Warned", f"taken back in {left}: {lease.warning.reason}"))
+            facts.append(("Warned", f"reclaimed in {left}: {lease.warning.reason}"))
         return facts
 
     def _for(self, since: float) -> str:
@@ -154,14 +154,14 @@ class VisiblePool:
         who = "You" if self.principal.is_user(ticket.user) else str(ticket.user)
         place = "is being served" if ticket.position is None else f"number {ticket.position}"
         facts = [
-            ("Place", f"{place} of {ticket.waiting}"),
+            ("Position", f"{place} of {ticket.waiting}"),
             ("Shape", ticket.shape),
             ("Course", ticket.course),
-            ("Waits", self._for(ticket.created_at)),
-            ("Likely yet", _likely(ticket)),
+            ("Waiting", self._for(ticket.created_at)),
+            ("Estimated wait", _likely(ticket)),
         ]
         facts += [("Told", ticket.message)] if ticket.message else []
-        title = f"{who} in line for {ticket.shape}"
+        title = f"{who} in the queue for {ticket.shape}"
         return Details(title, facts, buttons.on_ticket(ticket, self.principal))
 
     def _pool(self, courses: list[str]) -> Details | None:

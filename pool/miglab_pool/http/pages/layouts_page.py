@@ -85,7 +85,7 @@ async def layout_details(principal: Viewer, runner: Runner, name: str) -> Respon
     found = await runner.look(lambda pool: pool.layouts.all())
     one = next((one for one in found.layouts if one.name == name), None)
     if one is None:
-        raise DeniedError(404, "no-such-page", "That is not there any more. Look again.")
+        raise DeniedError(404, "no-such-page", "This no longer exists. Reload the page.")
     facts = [
         ("State", STATE_WORDS[one.state]),
         ("When", when(one)),
@@ -117,7 +117,8 @@ def _remove(one: LayoutView) -> Action:
     return Action(
         "remove",
         "Remove",
-        "Its GPUs are cut on demand again, or by the layout beneath it. Nobody is cut off.",
+        "Its GPUs are partitioned on demand again, or by the layout beneath it. No running lease "
+        "is ended.",
         "Remove",
         f"Layout {one.name} is removed.",
         f"layout/{one.name}",

@@ -17,7 +17,7 @@ KINDS = {
     "gpu": "GPUs",
     "slice": "slices",
     "lease": "leases",
-    "ticket": "places in line",
+    "ticket": "tickets",
     "reservation": "reservations",
     "layout": "layouts",
     "message": "messages",

@@ -37,7 +37,9 @@ async def page(request: Request) -> Response:
 
     async def draw_page(principal: Principal) -> str:
         parts = {part.name: part for part in await pool_parts(request, principal)}
-        return render("pool.html", request, principal, "pool", parts=parts, words=WORDS)
+        begins = principal.is_staff and await _is_quiet(request)
+        values = {"parts": parts, "words": WORDS, "begins": begins}
+        return render("pool.html", request, principal, "pool", **values)
 
     return await shown(request, draw_page)
 
@@ -80,6 +82,13 @@ async def pool_parts(request: Request, principal: Principal) -> list[Part[Any]]:
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
     return parts_of(_shelf(request, principal), snapshot, own, principal, doings, time.time())
+
+
+async def _is_quiet(request: Request) -> bool:
+    """Whether nobody holds a slice or waits for one: then staff are told how to begin."""
+    snapshot = await request.app.state.runner.snapshot()
+    is_held = any(item.lease for gpu in snapshot.gpus for item in gpu.slices)
+    return not is_held and not snapshot.waiting
 
 
 def _own(pool: Pool, principal: Principal) -> list[LeaseView]:

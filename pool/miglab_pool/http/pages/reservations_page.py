@@ -23,7 +23,7 @@ from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.model.schedule import is_zone
 
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-OUT_OF_DATE = "That is not there any more. Look again."
+OUT_OF_DATE = "This no longer exists. Reload the page."
 
 
 async def page(request: Request, monday: str = "", zone: str = "") -> Response:

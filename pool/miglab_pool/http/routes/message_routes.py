@@ -49,9 +49,7 @@ async def end(
     def decision(pool: Pool) -> SentMessage:
         message = pool.staff.message(message_id)
         if not _may_see(principal, message):
-            raise DeniedError(
-                404, "unknown-message", f"No message {message_id} is shown (any more)."
-            )
+            raise DeniedError(404, "unknown-message", f"No message {message_id} is on display.")
         if not may_end(principal, message):
             raise forbidden(Right.MESSAGE, message.to_course or "")
         return pool.staff.end_message(message_id, principal.by, reason)

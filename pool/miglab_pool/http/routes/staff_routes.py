@@ -136,7 +136,7 @@ async def quarantine(
 async def clear(
     slice_id: int, principal: Guard, runner: Runner, request: UndoRequest = NOTHING_SAID
 ) -> SliceView:
-    """Try again to destroy a slice that is set aside."""
+    """Try again to destroy a slice that is quarantined."""
     return await runner.decide(
         lambda pool: pool.staff.clear(slice_id, principal.by, request.reason, request.expected)
     )

@@ -11,7 +11,7 @@ FOR_ROOM = frozenset({"", "Resources", "Priority"})
 
 _NODES = (
     "The nodes with this slice are down or being serviced, so nobody knows when it will start. "
-    "Your place is kept."
+    "Your position is kept."
 )
 _WAITS = (
     ("ReqNodeNotAvail", _NODES),
@@ -123,7 +123,7 @@ def why_it_ended(state: str, limit_min: int) -> str:
         "NODE_FAIL": "The node of your server failed. Your files are kept; start it again.",
         "BOOT_FAIL": "The node of your server failed. Your files are kept; start it again.",
         "PREEMPTED": "Slurm gave your slice to a job that goes first. Your files are kept; start "
-        "again to get back in line.",
+        "again to rejoin the queue.",
         "OUT_OF_MEMORY": "Your server used more memory of the host than it may, so it was ended. "
         "Your files are kept.",
         "FAILED": "Your server ended with an error. Your files are kept; start it again. If it "

@@ -132,7 +132,7 @@ class FakeStaff:
 
     def message(self, number: int) -> SentMessage:
         if number not in self._pool.sent:
-            raise Refused("unknown-message", f"No message {number} is shown (any more).", 404)
+            raise Refused("unknown-message", f"No message {number} is on display.", 404)
         return self._pool.sent[number]
 
     def end_message(self, number: int, by: str, reason: str = "") -> SentMessage:

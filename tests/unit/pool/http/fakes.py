@@ -277,7 +277,7 @@ class FakePool(FakeLayouts):
     def cancel_of(self, user: str, server: str, by: str) -> TicketView:
         ticket = self.server_status(user, server).ticket
         if ticket is None:
-            raise Refused("unknown-ticket", "This server waits for nothing (any more).", 404)
+            raise Refused("unknown-ticket", "This server is not waiting for a slice.", 404)
         return self.cancel(ticket.id, by)
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:

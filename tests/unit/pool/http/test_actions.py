@@ -126,12 +126,14 @@ def test_without_an_end_there_is_nothing_to_extend() -> None:
 def test_the_words_say_what_happens_to_whom() -> None:
     """By name, with what is lost and who gains."""
     reclaim = on_lease(LEASE.model_copy(update={"others_wait": 3}), ADMIN)[-1]
-    assert "alice reads your reason" in reclaim.says and "3 in line could use it" in reclaim.says
+    assert (
+        "alice sees your reason" in reclaim.says and "3 in the queue could use it" in reclaim.says
+    )
     assert "memory of running notebooks is lost" in reclaim.says and reclaim.is_grave
     held = GPU.model_copy(update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))})
-    assert "The 2 leases on it run on" in on_gpu(held, ADMIN)[0].says
+    assert "The 2 leases on it go on" in on_gpu(held, ADMIN)[0].says
     drain = on_slice(slice_view(1, 0, "bob"), GPU, ADMIN)[0]
-    assert drain.says.startswith("bob runs on")
+    assert drain.says.startswith("bob keeps it")
 
 
 def every_action() -> list[Action]:

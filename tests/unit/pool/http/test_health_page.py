@@ -182,7 +182,7 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
 ) -> None:
     """First what needs somebody, then what each GPU said, its history, and what is foreign."""
     page = (await client.get("/health", headers=as_("staff-token"))).text
-    assert "5 things to look at" in page
+    assert "5 problems" in page
     for words in (
         "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", "miglab pool adopt 9",
         "docker rm -f 777777777777<", "needs a look",
@@ -205,8 +205,8 @@ async def test_what_has_the_focus_has_a_name(
 async def test_all_is_well(client: httpx.AsyncClient, pool: FakePool) -> None:
     """Nothing to do is said so; a GPU that has said nothing is not called healthy."""
     page = (await client.get("/health", headers=as_("admin-token"))).text
-    assert "Nothing found that is wrong" in page and "It has said nothing yet." in page
-    assert "every server belongs to a lease" in page
+    assert "No problems found" in page and "No readings yet." in page
+    assert "every server to a lease" in page
 
 
 @pytest.mark.parametrize("token", ["alice-token", "assistant-token"])

@@ -51,7 +51,7 @@ def test_before_and_after() -> None:
         (2, 6, "gap"),
     ]
     assert found.says == (
-        "2 to make, 1 to remove, 1 in use is waited for, done in 10 minutes at the latest"
+        "2 to create, 1 to remove, waiting for 1 in use, done in 10 minutes at the latest"
     )
     assert found.who == ("bob (ml) holds 2g.10gb: the lease ends in 10 minutes",)
 
@@ -60,7 +60,7 @@ def test_who_must_not_be_named_is_somebody() -> None:
     """And where a lease has no end, it is said that the time is not known."""
     found = change(drains=[drain(1, user=None, course="")])
     assert found.who == ("somebody holds 2g.10gb: the lease has no end",)
-    assert "for how long is not known" in found.says
+    assert "has no end" in found.says
     assert found.now[0].word == "somebody, then removed"
 
 
@@ -68,10 +68,10 @@ def test_as_it_is_to_be_and_without_a_layout() -> None:
     """Both are said; where no layout is in force there is nothing it is to become."""
     keeps = [place("2g.10gb", 0, 2)]
     conforming = change(conforms=True, keeps=keeps)
-    assert conforming.says == "is as it is to be"
+    assert conforming.says == "Conforms"
     assert (conforming.then[0].fate, conforming.then[0].what) == ("stays", "2g.10gb")
     free = change(layout="")
-    assert (free.then, free.says) == ((), "cut on demand: no layout is in force on it")
+    assert (free.then, free.says) == ((), "No layout in force: partitioned on demand")
 
 
 def test_a_gpu_that_is_gone_is_left_out() -> None:

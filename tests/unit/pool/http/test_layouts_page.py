@@ -15,7 +15,7 @@ TEXT = "version: 1\nlayouts:\n  mine:\n    gpus:\n      all: 7x1g\n"
 async def test_staff_see_what_is_applied(client: httpx.AsyncClient, pool: FakePool) -> None:
     """The layouts and how each GPU stands to them; who may not cut finds no form to apply."""
     page = (await client.get("/layouts", headers=as_("admin-token"))).text
-    assert "GPU 0" in page and "Try one out" in page
+    assert "GPU 0" in page and "Try a layout" in page
     for token, may in (("admin-token", True), ("assistant-token", False)):
         answer = await client.post("/layouts/preview", json={"text": TEXT}, headers=as_(token))
         assert answer.status_code == 200

@@ -121,7 +121,7 @@ def test_entries_in_words() -> None:
         {"GPU-a": "GPU 3"},
     )
     assert [(one.who, one.target, one.did, one.states) for one in told] == [
-        ("ina", "lease 1", "asked for it back", "running → warned"),
+        ("ina", "lease 1", "reclaimed it", "running → warned"),
         ("ina", "GPU 3", "drained it", "ok"),
         ("the operator of this host", "GPU-gone", "ended its draining", "running → warned"),
         ("ina", "the pool", "paused it", "granting → paused"),
@@ -190,7 +190,7 @@ async def test_pages(client: httpx.AsyncClient, pool: FakePool) -> None:
 async def test_nothing_to_tell(client: httpx.AsyncClient) -> None:
     """It is said; a section of messages there is only if there are any."""
     page = (await client.get("/log", headers=ROOT)).text
-    assert "Nobody did anything that fits." in page and "shown now" not in page
+    assert "No entries match." in page and "shown now" not in page
 
 
 # Messages.

@@ -115,7 +115,7 @@ async def test_every_state_is_a_word(client: httpx.AsyncClient, pool: FakePool) 
     ]
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
     bar = page.split('<ol class="bar')[1].split("</ol>")[0]
-    for word in ("being made", "free", "in use", "being cleared", "set aside", "not the lab&#39;s"):
+    for word in ("being created", "free", "in use", "being destroyed", "quarantined", "foreign"):
         assert f'<span class="state">{word}</span>' in bar
 
 
@@ -126,7 +126,7 @@ async def test_waiting_is_shown_with_the_own_position(
     pool.held.clear()
     pool.request_of_alice()
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    assert 'data-own="You are number 1 in line for 1g.5gb."' in page
+    assert 'data-own="You are number 1 in the queue for 1g.5gb."' in page
     assert 'data-details="ticket/1"' in page
     of_bob = await client.get("/fragment", headers=as_("bob-token"))
     assert 'data-details="ticket/1"' not in of_bob.text
@@ -142,7 +142,7 @@ async def test_the_estimated_wait_is_shown(client: httpx.AsyncClient, pool: Fake
     pool.queued[1] = pool.queued[1].model_copy(update={"estimate": wait})
     pool.version += 1
     page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    assert "in line for 1g.5gb, about 10–25 minutes." in page
+    assert "in the queue for 1g.5gb, about 10–25 minutes." in page
     assert "<td>11–24 min</td>" in page
 
 
@@ -211,3 +211,14 @@ async def test_the_browser_is_told_of_changes(
     await parked(runner.notifier, ending)
     runner.notifier.close()
     assert await ending is None
+
+
+async def test_an_empty_lab_tells_staff_how_to_begin(
+    client: httpx.AsyncClient, pool: FakePool
+) -> None:
+    """Roster, reservation and layout are named, with links; students and busy labs see none."""
+    begin = "Nobody holds a slice now"
+    pool.slices, pool.shows_waiting = [], False
+    page = (await client.get("/", headers=as_("admin-token"))).text
+    assert begin in page and "/reservations" in page.partition(begin)[2]
+    assert begin not in (await client.get("/", headers=as_("alice-token"))).text

@@ -102,7 +102,7 @@ async def test_figures_and_their_drawing(client: httpx.AsyncClient, pool: FakePo
     page = (await client.get(SHOWN, headers=as_("admin-token"))).text
     assert "<dd>4</dd>" in page and ">ml</th>" in page and ">vision</th>" in page
     assert f"/api/usage?since={FIRST}&amp;until={LAST}&amp;by=course&amp;format=csv" in page
-    assert "25 %" in page and "of what the GPUs could give" in page
+    assert "25 %" in page and "of the GPUs’ capacity" in page
     assert re.search(r'<svg class="columns" role="img" aria-labelledby="weeks-title', page)
 
 

@@ -155,7 +155,7 @@ def test_the_reason_is_for_the_person() -> None:
     """It says how long, who waits, what is lost and what is kept, and carries the figures."""
     said = verdict(idle(5000), EMPTY, others_wait=3)
     assert said.reason == (
-        "Nothing has happened on it for 83 minutes, and 3 others wait for it. "
+        "Nothing has happened on it for 83 minutes, and 3 others are waiting for it. "
         "Your files are kept; what is in memory is lost."
     )
     assert said.figures["idle_s"] == 5000 and said.figures["limit_s"] == 900

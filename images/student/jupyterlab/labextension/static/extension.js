@@ -25,7 +25,7 @@ export function plugins(lab, style) {
 function leasePlugin(lab, style, lost) {
   return {
     id: '@miglab/jupyterlab:lease',
-    description: 'Shows the GPU slice of this server, or its place in line, and what staff say.',
+    description: 'Shows the GPU slice of this server, or its position in the queue, and messages from staff.',
     autoStart: true,
     requires: [lab.docmanager.IDocumentManager, lab.translation.ITranslator],
     optional: [
@@ -75,9 +75,9 @@ function makeActions({ app, lab, trans, connection, documents }) {
   const ask = async () => {
     const { Dialog, showDialog } = lab.apputils;
     const answer = await showDialog({
-      title: trans.__('Give the GPU slice back?'),
+      title: trans.__('Release the GPU slice?'),
       body: trans.__(
-        'All open documents are saved. Then this server stops: the variables of running notebooks are lost, your files are not.'
+        'All open documents are saved, then this server stops. You lose the variables of running notebooks; your files are kept.'
       ),
       defaultButton: 0,
       buttons: [
@@ -91,7 +91,7 @@ function makeActions({ app, lab, trans, connection, documents }) {
     if (await documents.saveAll()) {
       return connection.act('release');
     }
-    throw new Error(trans.__('Not released: a document could not be saved. Save it, or close it.'));
+    throw new Error(trans.__('The slice was not released, because a document could not be saved. Save or close it, then try again.'));
   };
   return {
     keepalive: () => connection.act('keepalive'),
@@ -103,7 +103,7 @@ function makeActions({ app, lab, trans, connection, documents }) {
         connection.report();
         return connection.act('move');
       }
-      throw new Error(trans.__('Not restarted: a document could not be saved. Save it, or close it.'));
+      throw new Error(trans.__('The server was not restarted, because a document could not be saved. Save or close it, then try again.'));
     },
     moveAnyway: async () => {
       await documents.saveAll();

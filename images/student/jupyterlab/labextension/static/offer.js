@@ -10,7 +10,7 @@ export function offerCard({ trans, say }, actions, keys) {
   const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
   const text = make('p');
   const fate = make('p');
-  const hint = make('p', { class: 'miglab-hint' }, trans.__('From the keyboard: %1', keys));
+  const hint = make('p', { class: 'miglab-hint' }, trans.__('Keyboard: %1', keys));
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
   let isUnsavedElsewhere = false;
   const fail = (message, reason) => {
@@ -19,11 +19,11 @@ export function offerCard({ trans, say }, actions, keys) {
     setText(error, message);
   };
   const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
-  const leave = button(trans.__('Restart without what is not saved'), actions.moveAnyway, fail);
-  const next = button(trans.__('Leave it to the next'), actions.cancel, fail);
+  const leave = button(trans.__('Restart without saving'), actions.moveAnyway, fail);
+  const next = button(trans.__('Leave it to the next student'), actions.cancel, fail);
   const requeue = button(trans.__('Ask again'), actions.requeue, fail, 'miglab-first');
   const read = button(trans.__('Close'), actions.forget, fail);
-  const toHub = button(trans.__('To the hub page'), actions.toHub, fail, 'miglab-first');
+  const toHub = button(trans.__('Go to the hub page'), actions.toHub, fail, 'miglab-first');
   const buttons = make('div', { class: 'miglab-buttons' }, move, leave, next, requeue, read, toHub);
   const node = make(
     'section',
@@ -43,15 +43,15 @@ export function offerCard({ trans, say }, actions, keys) {
     const [title, said, lost] = {
       offered: [
         isHeld
-          ? trans.__('Your GPU slice %1 is here for', shape)
-          : trans.__('Your GPU slice %1 is here', shape),
-        trans.__('Finish what you are doing; then this server restarts with it.'),
+          ? trans.__('Your GPU slice %1 is ready, held for', shape)
+          : trans.__('Your GPU slice %1 is ready', shape),
+        trans.__('Finish what you are doing. When you press the button, this server restarts with the slice.'),
         say.lostAndKept
       ],
-      over: [trans.__('Your place in line has ended'), ticket?.message ?? '', ''],
+      over: [trans.__('You are no longer in the queue'), ticket?.message ?? '', ''],
       moving: [
-        trans.__('This server restarts with %1', shape),
-        trans.__('All documents are saved. The page follows by itself.'),
+        trans.__('This server is restarting with %1', shape),
+        trans.__('All documents are saved. This page reloads by itself.'),
         ''
       ]
     }[kind];

@@ -12,7 +12,7 @@ export function panel({ trans, say }, actions) {
   const extend = button('', actions.extend, fail);
   const release = button(trans.__('Release…'), actions.askAndRelease, fail);
   const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
-  const cancel = button(trans.__('Give up my place'), actions.cancel, fail);
+  const cancel = button(trans.__('Leave the queue'), actions.cancel, fail);
   const node = make(
     'section',
     { class: 'miglab-panel', 'aria-label': title },
@@ -27,15 +27,15 @@ export function panel({ trans, say }, actions) {
 
   const ticketRows = ticket => {
     if (!ticket) {
-      return [[trans.__('State'), trans.__('This server holds no GPU slice, and waits for none.')]];
+      return [[trans.__('State'), trans.__('This server has no GPU slice and is not waiting for one.')]];
     }
     const { shape, state, estimate, course, message } = ticket;
-    const found = [[trans.__('Waits for'), shape]];
+    const found = [[trans.__('Waiting for'), shape]];
     if (state === 'waiting') {
-      found.push([trans.__('Place'), say.position(ticket)]);
+      found.push([trans.__('Position'), say.position(ticket)]);
       found.push([
-        trans.__('Likely wait'),
-        estimate ? `${say.likely(estimate)} (${estimate.basis})` : trans.__('not known')
+        trans.__('Estimated wait'),
+        estimate ? `${say.likely(estimate)} (${estimate.basis})` : trans.__('unknown')
       ]);
     }
     if (state === 'offered') {
@@ -53,15 +53,15 @@ export function panel({ trans, say }, actions) {
     const found = [[trans.__('Shape'), view.shape]];
     if (lease && view.state !== 'gone') {
       found.push([trans.__('Memory used'), say.memory(lease)]);
-      found.push([trans.__('Time'), say.time(lease.left_s)]);
-      found.push([trans.__('Others'), say.waiting(lease.others_wait)]);
+      found.push([trans.__('Time left'), say.time(lease.left_s)]);
+      found.push([trans.__('Queue'), say.waiting(lease.others_wait)]);
       found.push([trans.__('Course'), lease.course]);
       for (const { uuid, profile } of lease.slices) {
         found.push([trans.__('Slice'), `${profile} ${uuid ?? ''}`]);
       }
     }
     if (view.state === 'gone') {
-      found.push([trans.__('State'), trans.__('taken back: %1', view.reason)]);
+      found.push([trans.__('State'), trans.__('reclaimed: %1', view.reason)]);
     }
     return found;
   };

@@ -10,7 +10,7 @@ export function statusItem({ trans, say }, open) {
   const text = view => {
     const problem = say.problem(view);
     if (view.moving) {
-      return trans.__('This server restarts with %1', view.ticket?.shape ?? view.shape);
+      return trans.__('This server is restarting with %1', view.ticket?.shape ?? view.shape);
     }
     if (problem) {
       return trans.__('%1 · %2', view.ticket?.shape ?? view.shape, problem);
@@ -20,7 +20,7 @@ export function statusItem({ trans, say }, open) {
         return view.ticket ? say.ticket(view.ticket) : view.borrow ? say.borrow(view.borrow) : '';
       case 'held':
         return view.warning
-          ? trans.__('%1 · goes back in %2', view.shape, say.duration(view.warning.left_s))
+          ? trans.__('%1 · reclaimed in %2', view.shape, say.duration(view.warning.left_s))
           : [
               view.shape,
               say.memory(view.lease),
@@ -28,11 +28,11 @@ export function statusItem({ trans, say }, open) {
               say.waiting(view.lease.others_wait)
             ].join(' · ');
       case 'ending':
-        return trans.__('%1 · is being given back', view.shape);
+        return trans.__('%1 · being released', view.shape);
       case 'gone':
-        return trans.__('No GPU slice any more');
+        return trans.__('No GPU slice');
       default:
-        return trans.__('%1 · asking the pool', view.shape);
+        return trans.__('%1 · contacting the pool', view.shape);
     }
   };
 

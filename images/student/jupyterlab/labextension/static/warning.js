@@ -13,13 +13,13 @@ export function warningCard({ trans, say }, actions, keys) {
   const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
   const reasonLine = make('p');
   const fate = make('p');
-  const hint = make('p', { class: 'miglab-hint' }, trans.__('From the keyboard: %1', keys));
+  const hint = make('p', { class: 'miglab-hint' }, trans.__('Keyboard: %1', keys));
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
   const fail = message => setText(error, message);
   const keepalive = button(trans.__('I am still here'), actions.keepalive, fail, 'miglab-first');
   const extend = button('', actions.extend, fail);
   const release = button(trans.__('Save all and release now'), actions.release, fail);
-  const toHub = button(trans.__('To the hub page'), actions.toHub, fail, 'miglab-first');
+  const toHub = button(trans.__('Go to the hub page'), actions.toHub, fail, 'miglab-first');
   const buttons = make('div', { class: 'miglab-buttons' }, keepalive, extend, release, toHub);
   const node = make(
     'section',
@@ -42,12 +42,12 @@ export function warningCard({ trans, say }, actions, keys) {
 
   const fill = (kind, { warning, lease, reason }) => {
     const texts = {
-      warned: [trans.__('Your GPU slice goes back in'), warning?.reason ?? '', say.lostAndKept],
-      ending: [trans.__('Your GPU slice is being given back'), reason, trans.__('This server stops.')],
+      warned: [trans.__('Your GPU slice will be reclaimed in'), warning?.reason ?? '', say.lostAndKept],
+      ending: [trans.__('Your GPU slice is being released'), reason, trans.__('This server is stopping.')],
       gone: [
-        trans.__('Your GPU slice was taken back'),
+        trans.__('Your GPU slice was reclaimed'),
         warning?.reason ?? reason,
-        trans.__('Your files are kept. The hub page gets you a new server.')
+        trans.__('Your files are kept. Start a new server on the hub page.')
       ]
     };
     [heading, reasonLine, fate].forEach((element, i) => setText(element, texts[kind][i]));

@@ -23,20 +23,20 @@ export function words(trans) {
 
   const memory = ({ memory_mib, memory_used_mib }) => {
     if (memory_mib === null) {
-      return trans.__('memory not known');
+      return trans.__('memory unknown');
     }
     return memory_used_mib === null
-      ? trans.__('use not known, of %1 GiB', gib(memory_mib))
+      ? trans.__('unknown use of %1 GiB', gib(memory_mib))
       : trans.__('%1 of %2 GiB', gib(memory_used_mib), gib(memory_mib));
   };
 
   const waiting = others => {
     if (others === null || others === undefined) {
-      return trans.__('not known whether others wait');
+      return trans.__('queue unknown');
     }
     return others === 0
-      ? trans.__('nobody waits')
-      : trans._n('%1 other waits', '%1 others wait', others);
+      ? trans.__('nobody is waiting')
+      : trans._n('%1 other is waiting', '%1 others are waiting', others);
   };
 
   const time = left_s =>
@@ -52,7 +52,7 @@ export function words(trans) {
     if (view.problem) {
       return view.silent_s === null
         ? trans.__('The pool does not answer.')
-        : trans.__('The pool does not answer; this is %1 old.', duration(view.silent_s));
+        : trans.__('The pool does not answer; these figures are %1 old.', duration(view.silent_s));
     }
     return '';
   };
@@ -73,17 +73,17 @@ export function words(trans) {
   };
 
   const position = ({ position, waiting: all }) =>
-    position === null ? trans.__('being made for you') : trans.__('%1 of %2 in line', position, all);
+    position === null ? trans.__('being prepared for you') : trans.__('position %1 of %2', position, all);
 
   /** What a server without a slice waits for, in one line. */
   const ticket = ({ state, shape, left_s, estimate, ...queued }) => {
     if (state === 'over') {
-      return trans.__('%1 · no place in line any more', shape);
+      return trans.__('%1 · no longer in the queue', shape);
     }
     if (state === 'offered') {
       return left_s === null
-        ? trans.__('%1 · is here for you', shape)
-        : trans.__('%1 · is here for you, for %2', shape, duration(left_s));
+        ? trans.__('%1 · ready for you', shape)
+        : trans.__('%1 · ready, held for %2', shape, duration(left_s));
     }
     return [shape, position(queued), ...(estimate ? [likely(estimate)] : [])].join(' · ');
   };
@@ -106,18 +106,18 @@ export function words(trans) {
 
   const offered = ({ shape, left_s }) =>
     left_s === null
-      ? trans.__('Your GPU slice %1 is here.', shape)
-      : trans.__('Your GPU slice %1 is here, held for %2.', shape, duration(left_s));
+      ? trans.__('Your GPU slice %1 is ready.', shape)
+      : trans.__('Your GPU slice %1 is ready and held for %2.', shape, duration(left_s));
 
   const message = ({ by, text }) => trans.__('Message from %1: %2', by, text);
 
   const lostAndKept = trans.__(
-    'Lost then: the variables of running notebooks. Kept: all files; open documents are saved before.'
+    'You will lose the variables of running notebooks. All files are kept, and open documents are saved first.'
   );
 
   const warning = ({ shape, warning: { left_s, reason } }) =>
     [
-      trans.__('Your GPU slice %1 goes back in %2.', shape, duration(left_s)),
+      trans.__('Your GPU slice %1 will be reclaimed in %2.', shape, duration(left_s)),
       reason,
       lostAndKept
     ].join(' ');

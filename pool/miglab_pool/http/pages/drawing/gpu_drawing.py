@@ -36,13 +36,13 @@ WORDS = {
     BoxMark.LEASED: "in use",
     BoxMark.IDLE: "idle",
     BoxMark.ENDING: "warned",
-    BoxMark.MAKING: "being made",
-    BoxMark.SCRUBBING: "being cleared",
+    BoxMark.MAKING: "being created",
+    BoxMark.SCRUBBING: "being destroyed",
     BoxMark.DRAINING: "draining",
     BoxMark.RESERVED: "reserved",
-    BoxMark.QUARANTINED: "set aside",
-    BoxMark.FOREIGN: "not the lab's",
-    BoxMark.UNPARTITIONED: "not cut",
+    BoxMark.QUARANTINED: "quarantined",
+    BoxMark.FOREIGN: "foreign",
+    BoxMark.UNPARTITIONED: "no slice",
 }
 """The word that is drawn; the legend's order."""
 
@@ -194,7 +194,7 @@ def _unpartitioned(
             continue
         if first > position:
             yield Box(position, first - position, BoxMark.UNPARTITIONED, "–")
-        yield Box(first, last - first, BoxMark.RESERVED, "not cut yet", course=slot.course)
+        yield Box(first, last - first, BoxMark.RESERVED, "not created yet", course=slot.course)
         position = last
     if position < end:
         yield Box(position, end - position, BoxMark.UNPARTITIONED, "–")

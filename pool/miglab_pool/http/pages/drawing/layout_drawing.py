@@ -96,34 +96,34 @@ def _filled(pieces: Iterable[Piece], memory_slices: int) -> tuple[Piece, ...]:
     position = 0
     for piece in sorted(pieces, key=lambda piece: piece.start):
         if piece.start > position:
-            drawn.append(Piece(position, piece.start - position, "–", "not cut", "gap"))
+            drawn.append(Piece(position, piece.start - position, "–", "no slice", "gap"))
         drawn.append(piece)
         position = max(position, piece.start + piece.size)
     if position < memory_slices:
-        drawn.append(Piece(position, memory_slices - position, "–", "not cut", "gap"))
+        drawn.append(Piece(position, memory_slices - position, "–", "no slice", "gap"))
     return tuple(drawn)
 
 
 def _says(one: GpuLayout, at: float) -> str:
     if not one.layout:
-        return "cut on demand: no layout is in force on it"
+        return "No layout in force: partitioned on demand"
     if one.conforms:
-        return "is as it is to be"
+        return "Conforms"
     parts = [
         f"{len(found)} to {what}"
-        for found, what in ((one.makes, "make"), (one.removes, "remove"))
+        for found, what in ((one.makes, "create"), (one.removes, "remove"))
         if found
     ]
     if one.drains:
         number = len(one.drains)
-        parts.append(f"{number} in use {'are' if number > 1 else 'is'} waited for")
+        parts.append(f"waiting for {number} in use")
         parts.append(_ready(one, at))
-    return ", ".join(parts) or "not as it is to be"
+    return ", ".join(parts) or "Does not conform"
 
 
 def _ready(one: GpuLayout, at: float) -> str:
     if one.ready_at is None:
-        return "for how long is not known, as a lease has no end"
+        return "a blocking lease has no end"
     return f"done in {in_words(one.ready_at - at)} at the latest"
 
 

@@ -132,6 +132,6 @@ def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal:
     if ticket.state is TicketState.OFFERED:
         return f"Your {ticket.shape} is ready: start your server."
     if ticket.position is None:
-        return f"Your {ticket.shape} is being made."
+        return f"Your {ticket.shape} is being created."
     wait = f", {estimated_wait(ticket.estimate)}" if ticket.estimate else ""
-    return f"You are number {ticket.position} in line for {ticket.shape}{wait}."
+    return f"You are number {ticket.position} in the queue for {ticket.shape}{wait}."

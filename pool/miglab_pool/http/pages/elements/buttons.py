@@ -75,8 +75,8 @@ class Action:
     is_grave: bool = False
 
 
-REASON = Field("reason", "Why (it is kept with your name, and whom it concerns reads it)")
-MAY_REASON = Field("reason", "Why (kept with your name; may be empty)", is_needed=False)
+REASON = Field("reason", "Reason (recorded with your name; shown to the people concerned)")
+MAY_REASON = Field("reason", "Reason (optional; recorded with your name)", is_needed=False)
 
 
 # -- leases -------------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def _extend_own(lease: LeaseView) -> Iterable[Action]:
     yield Action(
         "extend",
         f"Extend by {more}",
-        f"Your {lease.shape} ends {more} later. After that you may extend it "
-        + (f"{left} more time{'s' if left != 1 else ''}." if left else "no more."),
+        f"Your {lease.shape} will end {more} later. After that, you can extend it "
+        + (f"{left} more time{'s' if left != 1 else ''}." if left else "no further."),
         "Extend",
-        f"Your {lease.shape} has {more} more.",
+        f"Your {lease.shape} now ends {more} later.",
         f"leases/{lease.id}/extend",
         fixed={"by_s": f"{lease.extension_s:g}"},
     )
@@ -136,13 +136,13 @@ def _extend(lease: LeaseView) -> Iterable[Action]:
     )
     if lease.ends_at is None and not is_warned:
         return
-    ends = "" if lease.ends_at is None else "The lease ends so much later. "
+    ends = "" if lease.ends_at is None else "The lease ends that much later. "
     yield Action(
         "extend",
         "Give more time",
-        f"{lease.user} keeps {lease.shape}. {ends}It does not count as one of their extensions, "
-        "and a warning that is out ends. It is refused where a reservation needs the place.",
-        "Give it",
+        f"{lease.user} keeps {lease.shape}. {ends}This does not count as one of their extensions, "
+        "and it ends a warning. It is refused if a reservation needs the slice.",
+        "Give more time",
         f"{lease.user} has more time.",
         f"leases/{lease.id}/extend",
         fields=(Field("by_s", "Minutes", "number", "30", times=60, most=7 * 24 * 60), MAY_REASON),
@@ -152,14 +152,14 @@ def _extend(lease: LeaseView) -> Iterable[Action]:
 
 def _reclaim(lease: LeaseView) -> Action:
     waits = lease.others_wait
-    gain = f" {waits} in line could use it." if waits else " Nobody in line needs it just now."
+    gain = f" {waits} in the queue could use it." if waits else " Nobody else needs it now."
     return Action(
         "reclaim",
-        "Take back",
-        f"{lease.user} reads your reason in JupyterLab and can save, not refuse. Then the server "
-        f"stops and {lease.shape} is free. {KEPT}{gain}",
-        "Take it back",
-        f"{lease.shape} is taken back from {lease.user}.",
+        "Reclaim",
+        f"{lease.user} sees your reason in JupyterLab and can save, but not refuse. Then the "
+        f"server stops and {lease.shape} is free. {KEPT}{gain}",
+        "Reclaim",
+        f"{lease.shape} is being reclaimed from {lease.user}.",
         f"leases/{lease.id}/reclaim",
         fields=(Field("warning_s", "When", "choice", times=1, options=WARNINGS), REASON),
         fixed={"expected": lease.state.value},
@@ -184,10 +184,10 @@ def on_ticket(ticket: TicketView, principal: Principal) -> list[Action]:
         found.append(
             Action(
                 "cancel",
-                "Give up the place" if is_own else "Take out of the line",
-                f"The place for {ticket.shape} is lost; whoever waits behind moves up.",
-                "Give it up" if is_own else "Take it out",
-                f"{whose.capitalize()} place in line is given up.",
+                "Leave the queue" if is_own else "Remove from the queue",
+                f"The position in the queue for {ticket.shape} is lost; everybody behind moves up.",
+                "Leave the queue" if is_own else "Remove",
+                f"{whose.capitalize()} ticket is cancelled.",
                 f"tickets/{ticket.id}",
                 "DELETE",
                 is_grave=True,
@@ -199,16 +199,16 @@ def on_ticket(ticket: TicketView, principal: Principal) -> list[Action]:
 def _next(ticket: TicketView, who: str) -> Iterable[Action]:
     path = f"tickets/{ticket.id}/next"
     if ticket.is_next:
-        says = f"{who} waits again at the place that course, use and age give."
-        done = f"{who} is in line again."
-        yield Action("back", "Put back in line", says, "Put back", done, path, "DELETE")
+        says = f"{who} waits again at the position that course, usage and waiting time give."
+        done = f"{who} is back in the queue order."
+        yield Action("back", "Undo serving next", says, "Undo", done, path, "DELETE")
     elif ticket.position is not None:
         yield Action(
             "next",
-            "Give the next slice",
-            f"{who} gets the next {ticket.shape} that is free, before everybody else who waits. "
-            "Nobody who runs is cut off for it; reservations in force go before.",
-            "Put in front",
+            "Serve next",
+            f"{who} gets the next {ticket.shape} that is free, before everybody else in the queue. "
+            "No running lease is ended for it; reservations in force come first.",
+            "Serve next",
             f"{who} is next.",
             path,
             fields=(REASON,),
@@ -235,16 +235,20 @@ def _pause() -> Action:
     return Action(
         "pause",
         "Pause new leases",
-        "Nobody gets a slice until you resume; who waits keeps the place. What runs, runs on.",
+        "Nobody gets a slice until you resume. Students in the queue keep their positions, and "
+        "running leases go on.",
         "Pause",
         "The pool is paused.",
         "pool/pause",
-        fields=(Field("reason", "Why (students read it)"),),
+        fields=(Field("reason", "Reason (shown to students)"),),
     )
 
 
 def _resume(paused: str) -> Action:
-    says = f"It is paused: {paused} Leases are granted again, the first in line first."
+    says = (
+        f"The pool is paused: {paused} When you resume, leases are granted again in the order of "
+        "the queue."
+    )
     return Action("resume", "Resume", says, "Resume", "Leases are granted again.", "pool/resume")
 
 
@@ -256,7 +260,7 @@ def _message(user: str, server: str | None, to: str) -> Action:
 def _message_course(courses: Sequence[str]) -> Action:
     options = tuple((name, name) for name in courses)
     choice = Field("to_course", "Course", "choice", options=options)
-    whom = "Everybody of the course who has a server"
+    whom = "Everybody in the course who has a server"
     return _note("message-course", "Message a course", whom, {}, (choice,))
 
 
@@ -266,15 +270,15 @@ def _note(
     return Action(
         key,
         title,
-        f"{whom} reads it in JupyterLab, with your name, for as long as you say. "
-        "It can be withdrawn on the Log page.",
+        f"{whom} will see it in JupyterLab, with your name, for as long as you choose. "
+        "You can withdraw it on the Log page.",
         "Send",
         "The message is sent.",
         "messages",
         fields=(
             *fields,
             Field("text", "Message", "text", most=1000),
-            Field("minutes", "Shown for, minutes", "number", "60", times=1, most=7 * 24 * 60),
+            Field("minutes", "Shown for (minutes)", "number", "60", times=1, most=7 * 24 * 60),
         ),
         fixed=fixed,
     )

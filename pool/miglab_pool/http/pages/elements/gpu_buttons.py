@@ -22,9 +22,9 @@ def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action
             _to_slice(
                 item,
                 "adopt",
-                "Take over",
-                f"{_named(item)} is not the lab's: whatever runs on it loses it. It is destroyed, "
-                "and its place is the pool's.",
+                "Adopt",
+                f"{_named(item)} was not created by the lab: whatever runs on it loses it. The "
+                "slice is destroyed, and the pool takes its placement over.",
                 is_grave=True,
             )
         )
@@ -34,12 +34,16 @@ def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action
 def _drain_slice(item: SliceView) -> Iterable[Action]:
     if item.draining:
         yield _to_slice(
-            item, "undrain", "End draining", "Its place takes leases again.", fields=(MAY_REASON,)
+            item,
+            "undrain",
+            "End draining",
+            "Its placement takes new leases again.",
+            fields=(MAY_REASON,),
         )
     elif item.state in DRAINABLE:
-        who = f"{item.user} runs on; after that n" if item.user else "N"
+        who = f"{item.user} keeps it; after that, n" if item.user else "N"
         yield _to_slice(
-            item, "drain", "Drain", f"{who}obody gets this place until its draining is ended."
+            item, "drain", "Drain", f"{who}obody gets this placement until you end the drain."
         )
 
 
@@ -48,15 +52,15 @@ def _set_aside(item: SliceView) -> Iterable[Action]:
         yield _to_slice(
             item,
             "quarantine",
-            "Set aside",
-            "It stays as it is, to be looked at, and nobody gets it until it is tried again.",
+            "Quarantine",
+            "It stays as it is, and nobody gets it until somebody tries again to destroy it.",
         )
     if item.state is SliceState.QUARANTINED:
         yield _to_slice(
             item,
             "clear",
             "Try again",
-            "The driver is asked once more to destroy it. Then its place is free.",
+            "The driver is asked again to destroy it. Then its placement is free.",
             fields=(MAY_REASON,),
         )
 
@@ -97,11 +101,11 @@ def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
         return []
     name = f"GPU {gpu.index}"
     if gpu.draining:
-        says = f"{name} takes leases again."
+        says = f"{name} takes new leases again."
         return [_to_gpu(gpu, "undrain", "End draining", says, says, MAY_REASON)]
     held = len({item.lease for item in gpu.slices if item.lease is not None})
-    who = f"The {held} lease{'s' if held != 1 else ''} on it run on. " if held else ""
-    says = f"{who}Nobody new gets a slice of {name} until its draining is ended."
+    who = f"The {held} lease{'s' if held != 1 else ''} on it go on. " if held else ""
+    says = f"{who}No new lease gets a slice of {name} until you end the drain."
     return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON)]
 
 

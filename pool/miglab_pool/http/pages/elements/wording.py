@@ -51,7 +51,9 @@ def wait_short(estimate: WaitEstimate) -> str:
     if high >= 120:
         low, high, unit = low / 60, high / 60, "h"
     first, last = round(low), math.ceil(high)
-    return f"{first}–{last} {unit}" if first else f"≤{last} {unit}"
+    if not first:
+        return f"≤{last} {unit}"
+    return f"{last} {unit}" if first == last else f"{first}–{last} {unit}"
 
 
 def iso(at: float) -> str:
