@@ -138,7 +138,7 @@ def reserve_change_and_cancel(instructor: Page) -> None:
     """One is made; one that clashes is refused, and says with what; it is changed, cancelled."""
     go(instructor, "Reservations")
     reserve(instructor, "5")
-    said(instructor, "It is reserved.")
+    said(instructor, "The slices are reserved.")
     expect(instructor.get_by_role("row", name="5 × 1g.5gb")).to_be_visible()
     instructor.goto(f"{instructor.url.split('?')[0]}?monday={CLASS_DAY}")
     expect(instructor.locator(".block", has_text="5 × 1g.5gb")).to_be_visible()
@@ -154,7 +154,7 @@ def reserve_change_and_cancel(instructor: Page) -> None:
     said(instructor, "The reservation is changed.")
     row = instructor.get_by_role("row", name="3 × 1g.5gb")
     row.get_by_role("button").click()
-    take_action(instructor, "Cancel it", Reason="the term is over")
+    take_action(instructor, "Cancel the reservation", Reason="the term is over")
     said(instructor, "The reservation is cancelled.")
     expect(row).to_have_count(0)
 

@@ -204,7 +204,7 @@ async def test_two_instructors_at_once(spawner: httpx.AsyncClient) -> None:
     won, told = sorted(both, key=lambda answer: answer.status_code)
     assert (won.status_code, told.status_code) == (200, 409)
     said = told.json()
-    assert said["reason"] == "changed-meanwhile" and "asked for it back" in said["message"]
+    assert said["reason"] == "changed-meanwhile" and "reclaimed it" in said["message"]
     entries = (await spawner.get("/api/audit?kind=lease")).json()
     assert len(entries) == 1 and entries[0]["by"].removeprefix("person:") in said["message"]
 

@@ -137,7 +137,7 @@ async def test_from_a_report_to_the_next_in_the_queue(
     await lab.look()
     said = (await server.post("/api/lease/signals", json=QUIET)).json()
     assert said["warning"]["reclaim_at"] == lab.at + 60
-    assert said["warning"]["kind"] == "idle" and "1 other waits" in said["warning"]["reason"]
+    assert said["warning"]["kind"] == "idle" and "1 other is waiting" in said["warning"]["reason"]
     assert (await server.post("/api/lease/keepalive")).json()["state"] == "running"
     lab.at, lab.ticks = lab.at + 1900, lab.ticks + 1900
     await server.post("/api/lease/signals", json=QUIET)

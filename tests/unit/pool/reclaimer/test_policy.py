@@ -148,7 +148,7 @@ def test_a_process_that_does_nothing_is_not_busy() -> None:
     """Memory that is only held does not keep a slice for ever."""
     said = verdict(idle(50_000), Reading(1, 4000), others_wait=1)
     assert (said.decision, said.activity) == (Decision.WARN, Activity.IDLE_HOLDING)
-    assert said.reclaim_at == NOW + 300 and "1 other waits" in said.reason
+    assert said.reclaim_at == NOW + 300 and "1 other is waiting" in said.reason
 
 
 def test_the_reason_is_for_the_person() -> None:
