@@ -62,7 +62,7 @@ def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
     name = "a" * 200
     service.pool.slices = [slice_view(1, 0, name, server="b" * 200)]
     (row,) = [line for line in run(lab, "status").splitlines() if name in line]
-    assert f"{name} ({'b' * 200})" in row
+    assert f"{name} (server “{'b' * 200}”)" in row
 
 
 # -- exit statuses -------------------------------------------------------------------------------
