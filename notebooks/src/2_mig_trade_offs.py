@@ -449,6 +449,120 @@ else:
         print(f"{work.__name__}: {taxed} of {parts.whole} SMs take {found.ratio:.3f} times as long")
 
 # %% [markdown]
+# ## Optional: MIG-14, what a request waits
+#
+# Whoever asks a model waits for one answer, and remembers the slow one: a promise such as "5 ms" is about
+# percentiles. The percentile p is the smallest of the samples that at least p percent of them do not exceed.
+# Write it (two or three lines).
+
+# %%
+import math
+
+
+def percentile(samples, percent):
+    # <solution>
+    ordered = sorted(samples)
+    return ordered[math.ceil(percent / 100 * len(ordered)) - 1]
+    # </solution>
+    # <student>
+    # return None  # your lines here
+    # </student>
+
+
+can_rank = labkit.exercises.check_percentile(percentile)
+print(can_rank)
+
+# %% [markdown]
+# The transformer of MIG-5 answers: one request after another, each timed until the answer is on the host.
+# A bigger batch answers several at once, and each of them waits for all.
+# **Predict:** at batch 1, how many times the median is the 99th percentile?
+
+# %%
+REQUESTS = 20 if labkit.is_quick() else 300
+ASKED = (1, 8, 64) if ON_GPU else (1, 4, 16)
+
+
+def answer(batch, model=MODEL, to_host=True):
+    return labkit.networks.transformer_answer(batch, **model, to_host=to_host)
+
+
+def waits(batches, requests):
+    import time
+
+    import torch
+
+    torch.set_num_threads(1)  # of a CPU
+    found = {}
+    for batch in batches:
+        work, seconds = answer(batch), []
+        for number in range(requests + 10):  # the first ten wake the device
+            begun = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - begun)
+        found[f"batch {batch}"] = seconds[10:]
+    return found
+
+
+# %%
+by_batch = {f"batch {batch}": batch for batch in ASKED}
+served = labkit.experiment("MIG-14", labkit.together(waits, by_batch, batches=ASKED, requests=REQUESTS))
+
+# %%
+def promised(points):
+    for point in points:
+        samples = point.records[0].samples_s
+        p50, p90, p99 = (1e3 * percentile(samples, percent) for percent in (50, 90, 99))
+        rate = point.x * len(samples) / sum(samples)
+        print(f"{point.label}: p50 {p50:.2f} ms, p90 {p90:.2f} ms, p99 {p99:.2f} ms; {rate:.4g} sequences/s")
+
+
+await served.report(promised, needs=can_rank)
+for name, words in (("full", "a whole A100"), ("mig1", "a 1g.5gb"), ("mig7", "seven 1g.5gb at once")):
+    rate, wait = (labkit.published.figure(f"nvidia.infer.{name}.{kind}").value for kind in ("rate", "latency"))
+    print(f"NVIDIA, {words}: {rate} sentences/s, {wait} ms a request (another model: BERT Large)")
+labkit.cite("nvidia")
+
+# %% [markdown]
+# **Explain:** with which batch would you promise 5 ms, and which percentile is the promise about?
+#
+# ## Optional: MIG-11, the whole against the same silicon, cut
+#
+# Is a GPU that is cut into parts worth more than the whole of it? The same two jobs on the smallest part and on
+# everything you hold. The part is a *green context*, which stands in for a slice: it has its own SMs and shares L2
+# and memory, and the other parts rest here. So what is printed is the most that cutting could gain. (Kernels are
+# replayed as CUDA graphs on a GPU; a CPU's parts are threads.)
+# **Predict** how many times as long a request takes on the part. NVIDIA's slice took 1.73 times.
+
+# %%
+def cut_step(label, x, function, **given):
+    part, whole = (labkit.parts.on_part(function, size, graph=ON_GPU) for size in (parts.sizes[0], None))
+    return labkit.compared_step(label, x, part, whole, seconds=8, **given)
+
+
+jobs = [("inference, batch 1", 0, answer, {"batch": 1, "to_host": False}), ("training, batch 4", 1, train, {"batch": 4})]
+cuts = [cut_step(label, x, function, **given) for label, x, function, given in jobs if parts.sizes]
+smallest = parts.sizes[0] if parts.sizes else parts.whole
+silicon = labkit.experiment("MIG-11", cuts, part=smallest, whole=parts.whole, unit=parts.unit)
+
+# %%
+def worth(points):
+    pieces = parts.whole / smallest
+    if not ON_GPU:
+        print("threads of a CPU wait for one another and for your neighbours: the method, and nothing about a GPU")
+        return
+    for point in points:
+        print(f"{point.label}: {point.value:.2f} times as long on a part; {pieces:.3g} parts would do at most {pieces / point.value:.2f} times the work")
+
+
+await silicon.report(worth)
+print("NVIDIA, seven slices of an A100: training 1.87 times the whole GPU's work, and 1.48 times that of seven copies")
+print("sharing by time; inference 4.17 times the throughput, at 1.73 times the latency")
+
+# %% [markdown]
+# **Explain:** where is your gain larger than NVIDIA's, and what do the resting parts have to do with it?
+# Where your course lends slices, `labkit.measure(train, on=["1g.5gb", "7g.40gb"], batch=4)` measures the same
+# on real slices, each with its own memory.
+#
 # ## Optional: MIG-8 and MIG-9, what a small slice delivers
 #
 # A slice has 13 % of the SMs. What fraction of the whole GPU's throughput did NVIDIA see, and why more?

@@ -12,6 +12,7 @@ from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_fits
 from labkit.exercises.pair_check import check_pair
+from labkit.exercises.percentile_check import check_percentile
 from labkit.exercises.scaled_step import check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, gantt, order_of
 from labkit.exercises.timer_check import check_timer
@@ -29,6 +30,7 @@ __all__ = [
     "check_loss_scaler",
     "check_order",
     "check_pair",
+    "check_percentile",
     "check_scaled_step",
     "check_schedule",
     "check_split_matmul",

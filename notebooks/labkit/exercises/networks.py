@@ -25,6 +25,48 @@ def mlp(width: int, depth: int) -> tuple[Any, str]:
     return torch.nn.Sequential(*layers).to(device), device
 
 
+def _transformer(torch: Any, width: int, layers: int) -> tuple[Any, str]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layer = torch.nn.TransformerEncoderLayer(
+        width, width // 64, 4 * width, dropout=0.0, batch_first=True
+    )
+    model = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(device)
+    return model, device
+
+
+def transformer_answer(
+    batch: int, width: int, layers: int, length: int, *, to_host: bool = True
+) -> Callable[[], Any]:
+    """Inference with the same encoder; bf16 autocast on a GPU, fp32 on a CPU.
+
+    Args:
+        batch: sequences a request.
+        width: of the model; a head for every 64.
+        layers: of the encoder.
+        length: of each sequence.
+        to_host: bring the answer to the host, so that a call returns when it is there; without
+            this it can be recorded as a CUDA graph.
+
+    Returns:
+        One request, to be timed.
+    """
+    import torch
+
+    model, device = _transformer(torch, width, layers)
+    # in training mode, without dropout: evaluation takes a fused path that autocast leaves out
+    batch_of = torch.randn(batch, length, width, device=device)
+
+    def answer() -> Any:
+        with (
+            torch.no_grad(),
+            torch.autocast(device, torch.bfloat16, enabled=device == "cuda", cache_enabled=False),
+        ):
+            found = model(batch_of)
+        return found.cpu() if to_host else found
+
+    return answer
+
+
 def transformer_step(batch: int, width: int, layers: int, length: int) -> Callable[[], None]:
     """One training step of a transformer encoder with AdamW; bf16 autocast on a GPU, fp32 on a CPU.
 
@@ -41,11 +83,7 @@ def transformer_step(batch: int, width: int, layers: int, length: int) -> Callab
     """
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    layer = torch.nn.TransformerEncoderLayer(
-        width, width // 64, 4 * width, dropout=0.0, batch_first=True
-    )
-    model = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(device)
+    model, device = _transformer(torch, width, layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=device == "cuda")
     batch_of = torch.randn(batch, length, width, device=device)
 

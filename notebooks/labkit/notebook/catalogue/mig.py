@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.measuring.sharing import Way
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
+from labkit.records import Measurement
 
 PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
 GRAPH, PYTHON = "CUDA graph", "launched by Python"
@@ -53,6 +59,24 @@ def best_way(points: Points) -> Data:
     alone, together = max(fair, key=lambda point: point.value).records
     rates = ([1 / seconds for seconds in record.samples_s] for record in (together, alone))
     return dict(zip(("together", "in turn"), rates, strict=True))
+
+
+def waited(percent: float) -> Callable[[Measurement], float]:
+    """What so many percent of the requests did not exceed, in ms."""
+
+    def read(record: Measurement) -> float:
+        ordered = sorted(record.samples_s)
+        return 1e3 * ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+    return read
+
+
+def tail(points: Points) -> Point | None:
+    """At the first batch: the 99th percentile over the median."""
+    if not points:
+        return None
+    record = points[0].records[0]
+    return replace(points[0], value=waited(99)(record) / waited(50)(record))
 
 
 EXPERIMENTS = (
@@ -160,6 +184,40 @@ EXPERIMENTS = (
         data=reading.values("SMs used by the best packing", "the best"),
         is_categorical=True,
         curves=lambda _: {"an A100 without MIG: 108": [(0, 108.0)]},
+    ),
+    Experiment(
+        key="MIG-14",
+        title="Inference: what a request waits, by batch",
+        question="At batch 1: how many times the median is the 99th percentile?",
+        steps=(),
+        x_label="batch",
+        y_label="ms a request",
+        points_unit="ms",
+        unit="x",
+        asked=tail,
+        height=lambda points, times: times * waited(50)(points[0].records[0]),
+        points_are="median",
+        also={"90th percentile": waited(90), "99th percentile": waited(99)},
+        is_optional=True,
+        log_x=True,
+        log_y=True,
+    ),
+    Experiment(
+        key="MIG-11",
+        title="The same jobs on {part} and on {whole} {unit}",
+        question="How many times as long does a request take on {part} {unit}?",
+        steps=(),
+        x_label="job",
+        y_label="time on the part over the whole's",
+        unit="x",
+        asked=reading.at("inference, batch 1"),
+        published=PublishedRow(
+            "NVIDIA, a slice beside the whole GPU",
+            {"nvidia.infer.latency-ratio": "inference, batch 1"},
+        ),
+        is_optional=True,
+        is_categorical=True,
+        curves=lambda _: {"as on the whole": [(0, 1.0)]},
     ),
     Experiment(
         key="MIG-2",
