@@ -7,7 +7,7 @@
 # A slice-hour is one seventh of a GPU for one hour. It is what you take away from your classmates.
 # A GPU has seven compute slices and eight memory slices, and a shape costs whichever share is larger:
 # a 3g.20gb takes half of the memory, so it costs 3.5 slice-hours an hour, not 3.
-# About 70 minutes; the sections after the summary are optional.
+# About 75 minutes; the sections after the summary are optional.
 
 # %%
 import labkit
@@ -247,7 +247,8 @@ def sources():
 
 
 # %%
-def table():
+def table(of_memory=1.0):
+    """The rows; with less memory, where a way to save some is used."""
     by_size, by_batch, whose = sources()
     is_whole = by_size and by_batch and "sm_ms" in by_size[0].records[0].setting
     if not is_whole or isinstance(fitted(), str):
@@ -255,7 +256,8 @@ def table():
     need = next((point for point in by_batch if point.x in (BATCH, 64)), by_batch[-1])
     context = need.records[0].setting["context"]
     context = context if 0 < context < 2000 else CONTEXT_MIB  # more is somebody else's memory
-    return [shape_row(profile, law_of(by_size), need.value, context) for profile in A100.values()], whose
+    need_mib = need.value * of_memory
+    return [shape_row(profile, law_of(by_size), need_mib, context) for profile in A100.values()], whose
 
 
 rows, whose = table()
@@ -323,6 +325,124 @@ else:
     print("no table to choose from yet" if not rows else "write choose first")
 
 # %% [markdown]
+# ## Exercise 3: what notebooks 3 to 5 found
+#
+# Your evidence is read here: what bf16 gains (MX-2, MX-9), what recomputing saves (MP-10), what a second rank
+# gains (DP-3). Each number says whose it is; where you have none yet, a recorded run takes its place, or a word.
+
+# %%
+def finding(key, read, notebook):
+    """A number out of an experiment's evidence, and in words whose it is; None where there is none."""
+    kept, shipped = labkit.evidence_of(key), labkit.recorded_run(key)
+    own_run = None if isinstance(kept, str) else kept
+    is_cpus = own_run is not None and own_run.tier == labkit.Tier.CPU.value
+    tried = [(own_run, f"yours{', on a CPU' if is_cpus else ''}"), (shipped, "RECORDED, not yours")]
+    for run, whose in reversed(tried) if is_cpus and shipped else tried:
+        value = read(run.points) if run and run.points else None
+        if value is not None:
+            return value, f"{key}, {whose}: {run.place.split(', tier')[0]}"
+    return None, f"{key} is missing: measure it in notebook {notebook}"
+
+
+def value_at(label):
+    return lambda points: next((point.value for point in points if point.label == label), None)
+
+
+def share(part, whole, read):
+    def of(points):
+        a, b = (next((read(point) for point in points if point.label == label), None) for label in (part, whole))
+        return a / b if a and b else None
+
+    return of
+
+
+# %%
+READ = {
+    "fp32 time over bf16 time of a product": ("MX-2", lambda points: points[-1].value, 3),
+    "AMP memory over fp32 memory": ("MX-9", share("AMP", "fp32", lambda point: point.value), 3),
+    "memory with recomputing over plain": (
+        "MP-10", share("recompute counted", "plain counted", lambda point: point.records[0].setting["peak"]), 5,
+    ),
+    "time of two ranks over one": ("DP-3", value_at("2 ranks"), 4),
+}
+FOUND = {name: finding(key, read, notebook) for name, (key, read, notebook) in READ.items()}
+for name, (value, whose_it_is) in FOUND.items():
+    print(f"{name}: {'?' if value is None else format(value, '.2f')}  ({whose_it_is})")
+
+# %% [markdown]
+# The step above already computes in bf16 on a GPU: in fp32 your table would look worse by the first two.
+# The other two make new rows. Recomputing saves memory and costs one more forward pass, a third of the step.
+# Two ranks take two slices. Write `on_ranks`: hours and slice-hours of a row's job on so many slices of its shape,
+# when they do it `speed_up` times as fast as one.
+
+# %%
+def on_ranks(row, ranks, speed_up):
+    # <solution>
+    hours = row["hours"] / speed_up
+    return hours, row["slice_hours"] * ranks / speed_up
+    # </solution>
+    # <student>
+    # return None  # hours, slice-hours
+    # </student>
+
+
+def check_on_ranks():
+    for hours, cost, ranks, speed_up in ((6.0, 3.0, 2, 1.5), (8.0, 8.0, 4, 2.0), (5.0, 1.0, 1, 1.0)):
+        said = on_ranks({"hours": hours, "slice_hours": cost}, ranks, speed_up)
+        if said is None:
+            return "write on_ranks first"
+        wrong = {
+            (hours / ranks, cost): "ranks are no speed-up: divide by what they gained",
+            (hours / speed_up, cost / speed_up): "every rank takes a slice of its own: slice-hours count them all",
+            (hours / speed_up, cost): "slice-hours are hours times slices, over what was gained",
+            (hours * speed_up, cost * ranks * speed_up): "a speed-up makes the time shorter",
+        }
+        truth = (hours / speed_up, cost * ranks / speed_up)
+        if tuple(said) != truth:
+            return f"not yet right: {wrong.get(tuple(said), f'of {ranks} ranks, {speed_up} times as fast, you say {tuple(said)}; it is {truth}')}"
+    return "right"
+
+
+ranks_verdict = check_on_ranks()
+print(ranks_verdict)
+
+# %% [markdown]
+# Now choose again, from all of them. Did notebooks 3 to 5 change your choice?
+
+# %%
+def recomputed(share_of_memory):
+    """Rows that fit only because a step keeps less; a third more arithmetic."""
+    pairs = zip(rows, table(share_of_memory)[0], strict=True)
+    saved = [after for before, after in pairs if after["fits"] and not before["fits"]]
+    dearer = ("hours", "slice_hours", "low", "high")
+    return [row | {name: row[name] * 4 / 3 for name in dearer} | {"shape": f"{row['shape']}, recompute"} for row in saved]
+
+
+def on_two(two_over_one):
+    """Two slices of a shape, where two of them fit a GPU."""
+    made = []
+    for row in rows:
+        if 2 * share_of(A100[row["shape"]]) <= 1:
+            hours, cost = on_ranks(row, 2, 1 / two_over_one)
+            made.append(row | {"shape": f"2x{row['shape']}", "hours": hours, "slice_hours": cost})
+    return made
+
+
+def candidates():
+    saves, two = FOUND["memory with recomputing over plain"][0], FOUND["time of two ranks over one"][0]
+    return rows + (recomputed(saves) if saves else []) + (on_two(two) if two else [])
+
+
+if rows and choose_verdict == ranks_verdict == "right":
+    for row in candidates()[len(rows):]:
+        print(f"{row['shape']:20} {row['hours']:6.2f} h  {row['slice_hours']:6.2f} slice-hours, {'fits' if row['fits'] else 'TOO SMALL in memory'}")
+    print(f"due in {DUE_H:g} h: {choose(candidates(), DUE_H)}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
+else:
+    print("no table to choose from yet" if not rows else "write choose and on_ranks first")
+
+# %% [markdown]
+# **Explain:** when do two slices cost less than one of twice the size, and what does DP-3 have to be for that?
+#
 # ## CH-3: a bigger batch
 #
 # Before you settle: would another batch use the shape better?
@@ -394,23 +514,10 @@ labkit.cite("cern5")
 # against it, and what you would measure if you had an hour more.
 
 # %%
-print(f"split_time: {split_verdict}\nchoose: {choose_verdict}")
+print(f"split_time: {split_verdict}\nchoose: {choose_verdict}\non_ranks: {ranks_verdict}")
 print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict == 'right' else 'not chosen yet'}")
 print("" if ON_GPU else labkit.recorded_note("CH-1", "CH-2", "CH-3"))
 labkit.summary("CH-1", "CH-2", "CH-3")
-
-# %% [markdown]
-# ## Optional: two slices instead of one big one
-#
-# Data parallelism over two slices: what did you find in notebook 4? Its evidence is read here.
-
-# %%
-dp = labkit.evidence_of("DP-3")
-if isinstance(dp, str):
-    print(f"{dp} (notebook 4)")
-else:
-    for point in dp.points:
-        print(f"{point.label}: {point.value:.3g} {dp.unit} on {dp.place}")
 
 # %% [markdown]
 # ## Optional: when the job does not fit

@@ -270,6 +270,7 @@ NEEDS = {
     "used_gib": ("A100 = labkit.packing.A100\n\nfor",),
     "check_split": ("def check_split",),
     "check_choose": ("def check_choose",),
+    "check_on_ranks": ("def check_on_ranks",),
 }
 TIMER = "def my_timer(work, wait, clock, rounds=20):\n    seconds = []\n"
 WRONG = [
@@ -391,6 +392,34 @@ WRONG = [
         "    return min(able, key=lambda r: r['hours'])['shape'] if able else 'none'",
         "check_choose()",
         "not yet",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_on_ranks",
+        "def on_ranks(row, ranks, gain):\n    return row['hours'] / ranks, row['slice_hours']",
+        "check_on_ranks()",
+        "no speed-up",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_on_ranks",
+        "def on_ranks(r, ranks, gain):\n    return r['hours'] / gain, r['slice_hours'] / gain",
+        "check_on_ranks()",
+        "every rank takes",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_on_ranks",
+        "def on_ranks(row, ranks, gain):\n    return row['hours'] / gain, row['slice_hours']",
+        "check_on_ranks()",
+        "hours times slices",
+    ),
+    (
+        "6_choose_your_slice",
+        "check_on_ranks",
+        "def on_ranks(row, ranks, gain):\n    return None",
+        "check_on_ranks()",
+        "first",
     ),
 ]
 
