@@ -30,7 +30,7 @@ from .conftest import listening
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 SLICE = "1g.5gb"
-PIDS, MEMORY_GIB, SHM_MIB = 200, 1, 32
+PIDS, MEMORY_GIB, SHM_MIB, HOME_MIB = 200, 1, 32, 128
 LIMITS = f"""
 [limits.default]
 memory_gib = {MEMORY_GIB}
@@ -110,6 +110,14 @@ except OSError as error:
     print(written >> 20, error.strerror)
 os.unlink("/dev/shm/full")
 """
+HOARD = """
+import os, sys
+os.makedirs(os.path.expanduser("~/.hoard/deep"))
+with open(os.path.expanduser("~/.hoard/deep/set"), "wb") as file:
+    for _ in range(int(sys.argv[1])):
+        file.write(os.urandom(2**20))
+os.chmod(os.path.expanduser("~/.hoard"), 0)
+"""
 HOG = "kept = [bytearray(64 * 2**20) for _ in range(64)]"
 FLOOD = "dd if=/dev/zero bs=64k count=640 status=none | tr '\\0' 'x' | fold -w 8000 > /proc/1/fd/1"
 
@@ -172,7 +180,10 @@ def image(engine: docker.DockerClient, student_image: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def lab(image: str) -> Iterator[TemporaryLab]:
     """The lab under attack."""
-    with temporary_lab(docker=True, shapes=(SLICE, "cpu"), more=LIMITS, image=image) as running:
+    shapes, home = (SLICE, "cpu"), f"home_gib = {HOME_MIB / 1024}"
+    with temporary_lab(
+        docker=True, shapes=shapes, students=home, more=LIMITS, image=image
+    ) as running:
         yield running
 
 
@@ -441,3 +452,16 @@ def test_memory(mallory: Intruder, alice: Intruder, servers: dict[str, Student])
     status, _ = mallory.python(HOG)
     assert status == 128 + signal.SIGKILL
     assert alice.pool(("GET", "server", None)) == [200]
+
+
+def test_a_full_home(lab: TemporaryLab, mallory: Intruder, servers: dict[str, Student]):
+    """It gets no slice, its owner reads what to delete, and can: a server without one starts."""
+    assert mallory.python(HOARD, str(HOME_MIB)) == (0, "")
+    student = servers["mallory"]
+    student.leave()
+    student.ask_by_api(shape=SLICE)
+    said = "The largest: .hoard (0.1 GiB)"
+    wait_for(lambda: said in student.page("/hub/spawn-pending/mallory"), "the refusal")
+    assert "mallory" not in lab.leases()
+    assert student.ask_by_api(shape="cpu") in (201, 202)
+    student.wait_until_ready()

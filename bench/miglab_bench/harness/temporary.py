@@ -46,6 +46,7 @@ count = 1
 spawner = "{spawner}"
 image = "{image}"
 network = "{name}"
+{students}
 
 [pool]
 reconcile_s = 2
@@ -185,6 +186,7 @@ def temporary_lab(
     slurm: Mapping[str, str] | None = None,
     shapes: Sequence[str] = SHAPES,
     lab: str = "",
+    students: str = "",
     pool: str = "",
     more: str = "",
     image: str = Students().image,
@@ -198,6 +200,7 @@ def temporary_lab(
             ``more`` describes.
         shapes: what the course offers; the first is preselected.
         lab: more lines of [lab]; ``{port}`` is the lab's.
+        students: more lines of [students].
         pool: more lines of [pool], such as shorter times.
         more: more tables of lab.toml.
         image: of the containers.
@@ -212,8 +215,8 @@ def temporary_lab(
     own = lab.format(port=port) or (
         "students_can_act_as_staff = true" if spawner != "local" else ""
     )
-    students = {"spawner": spawner, "image": image}
-    file.write_text(TOML.format(name=name, port=port, lab=own, **students, **given))
+    servers = {"spawner": spawner, "image": image, "students": students}
+    file.write_text(TOML.format(name=name, port=port, lab=own, **servers, **given))
     for given_name, text in (files or {}).items():
         (folder / given_name).write_text(text)
     settings = load(file, {})
