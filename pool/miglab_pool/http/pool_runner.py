@@ -9,8 +9,9 @@ is answered from its published view, on a thread that holds up none of these.  N
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -113,6 +114,7 @@ class PoolRunner:
         self._drawing: asyncio.Task[None] | None = None
         self._busy: set[str] = set()  # GPUs for which a job is under way
         self._sampling: set[str] = set()
+        self._to_sample: Iterator[str] = iter(())
         self._beside: set[asyncio.Task[None]] = set()
         self._on_gpus: set[Future[Any]] = set()
         self._failing: set[str] = set()
@@ -253,13 +255,15 @@ class PoolRunner:
             log.warning("not every GPU has answered: the service starts without waiting for it")
             self._tasks.append(asyncio.create_task(self._finish(first)))
         await self.decide(lambda pool: pool.turn())
+        gpus = self._pool.gpu_uuids
+        self._to_sample = itertools.cycle(gpus)
         for loop in (
             self._turn_loop(),
             self._job_loop("job", GPU_JOBS),
             self._job_loop("probe", HOLDER_JOBS),
             self._every(self._times.holders_s, "holders", self._ask_after_holders),
             self._every(self._times.reconcile_s, "reconcile", self._reconcile),
-            self._every(self._times.sample_s, "sample", self._sample),
+            self._every(self._times.sample_s / max(1, len(gpus)), "sample", self._sample_next),
             self._every(self._times.estimate_s, "estimate", self._estimate),
             self._every(self._times.turn_s, "end servers", self._end),
             self._every(self._times.reclaim_s, "reclaim", self._reclaim),
@@ -325,12 +329,16 @@ class PoolRunner:
     async def _ask_after_holders(self) -> None:
         await self._on(self._holders, lambda pool: pool.ask_after_holders())
 
-    async def _sample(self) -> None:
-        """Begin to read each GPU whose last reading has come back."""
-        for gpu in self._pool.gpu_uuids:
-            if gpu not in self._sampling:
-                self._sampling.add(gpu)
-                self._start_beside("sample", partial(self._sample_gpu, gpu), self._sampling, gpu)
+    async def _sample_next(self) -> None:
+        """Begin to read the next GPU, if its last reading has come back.
+
+        The GPUs are spread over the period: read all at once, 64 full ones keep this process's one
+        interpreter busy for a second, in which every request waits.
+        """
+        gpu = next(self._to_sample, "")
+        if gpu and gpu not in self._sampling:
+            self._sampling.add(gpu)
+            self._start_beside("sample", partial(self._sample_gpu, gpu), self._sampling, gpu)
 
     async def _sample_gpu(self, gpu: str) -> None:
         await self.on_gpu_thread(lambda pool: pool.sample(gpu))

@@ -234,3 +234,30 @@ async def test_what_is_old_is_moved_from_time_to_time() -> None:
     async with asyncio.timeout(5):
         await pool.told.wait()  # type: ignore[attr-defined]
     await runner.stop()
+
+
+@dataclass
+class PoolOfTwoGpus(FakePool):
+    """Reading a GPU does not return until told."""
+
+    gpu_uuids: tuple[str, ...] = ("GPU-0", "GPU-1")
+
+    def __post_init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def sample(self, gpu: str) -> None:
+        self.go_on.wait(60)
+
+
+async def test_gpus_are_read_in_turn() -> None:
+    """One reading begins at a time, and none of a GPU whose last one has not come back."""
+    pool = PoolOfTwoGpus()
+    runner = PoolRunner(pool, Metrics(), Times(sample_s=3600))  # type: ignore[arg-type]
+    await runner.start()
+    begun = []
+    for _ in range(3):
+        await runner._sample_next()
+        begun.append(set(runner._sampling))
+    pool.go_on.set()
+    assert await runner.stop()
+    assert begun == [{"GPU-0"}, {"GPU-0", "GPU-1"}, {"GPU-0", "GPU-1"}]
