@@ -9,7 +9,8 @@ import pytest
 import docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
-BENCH = [sys.executable, "-m", "miglab_hub.cli", "bench", "spawn", "--json", "--rounds", "2"]
+BENCH = [sys.executable, "-m", "miglab_hub.cli", "bench", "spawn", "--json"]
+BENCH += ["--rounds", "2", "--at-once", "2"]
 
 
 def test_both_start_in_turns_and_leave_nothing(engine: docker.DockerClient, student_image: str):

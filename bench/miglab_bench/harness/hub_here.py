@@ -68,7 +68,7 @@ async def hub_here(config: Config) -> AsyncIterator[HubHere]:
 
 
 async def time_start(user: Any, **options: str) -> float:
-    """Start a user's server and stop it again.
+    """Start a user's server.
 
     Returns:
         Seconds from asking JupyterHub to the server's first HTTP answer.  JupyterHub itself looks
@@ -90,7 +90,6 @@ async def time_start(user: Any, **options: str) -> float:
         await user.spawn("", options=options)
     finally:
         spawner.start = start
-        await user.stop("")
     return answered - asked
 
 

@@ -1,9 +1,10 @@
 """`./lab bench spawn`: how much longer than plain DockerSpawner's a server with a slice takes.
 
-One hub, the real pool service, the real Docker engine, and two students.  One student's server is
-MIGDockerSpawner's, as lab.toml makes it; the other's is plain DockerSpawner's with the same image,
-network, volume and removal, and by the same device request a slice that is held all the time.
-They start in turns, who goes first changing each round, and each is timed to its first answer.
+One hub, the real pool service, the real Docker engine, and two students, or so many pairs at once.
+One's server is MIGDockerSpawner's, as lab.toml makes it; the other's is plain DockerSpawner's with
+the same image, network, volume and removal, and by the same device request a slice that is held all
+the time.  They start and end in turns, who goes first changing each round; a start is timed to the
+first answer, and the end until the containers are gone.
 """
 
 import asyncio
@@ -25,12 +26,13 @@ from miglab_bench.harness.containers import prepare_engine, remove_all
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.measures.pool import free_ports, running_pool
 from miglab_bench.measures.ratio import Ratio, ratio_of
-from miglab_bench.measures.rounds import COURSE, OURS, PLAIN, SHAPE, Round
+from miglab_bench.measures.rounds import COURSE, OURS, PLAIN, SHAPE, Round, names
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.settings.lab_toml import Settings
 
 BOUND = 1.05
+SLICES_PER_GPU = 7
 LAB = """
 [lab]
 name = "{name}"
@@ -38,7 +40,7 @@ state_dir = "state"
 port = {port}
 students_can_act_as_staff = true
 [gpus]
-count = 1
+count = {gpus}
 [students]
 spawner = "docker"
 network = "{name}"
@@ -55,6 +57,9 @@ def bench_spawn(
     rounds: Annotated[
         int, typer.Option(min=2, help="Starts of each spawner; an even number is fairer.")
     ] = 20,
+    at_once: Annotated[
+        int, typer.Option(min=1, help="How many servers of a spawner start, and end, at once.")
+    ] = 1,
 ) -> None:
     """Spawn: MIGDockerSpawner compared with DockerSpawner, until the first HTTP answer.
 
@@ -62,25 +67,31 @@ def bench_spawn(
     """
     from miglab_bench.measures.turns import measure  # takes seconds: JupyterHub, and all it needs
 
-    with temporary_settings() as settings, running_pool(settings):
-        measured = asyncio.run(measure(settings, rounds))
+    with temporary_settings(at_once) as settings, running_pool(settings):
+        measured = asyncio.run(measure(settings, rounds, at_once))
     ratio = ratio_of([each.ours_s for each in measured], [each.plain_s for each in measured])
+    stop = ratio_of(
+        [each.ours_stop_s for each in measured], [each.plain_stop_s for each in measured]
+    )
     how = (
-        f"{len(measured)} rounds after one that does not count, {settings.students.image}, who "
+        f"{len(measured)} rounds after one that does not count, {at_once} of each at once, "
+        f"{settings.students.image}, who "
         f"goes first changes each round; median of the rounds' ratios, 95 % bootstrap interval; "
         f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
     )
     if as_json:
         samples = [asdict(each) for each in measured]
-        said = {"ratio": asdict(ratio), "bound": BOUND, "rounds": samples, "how": how}
-        print(json.dumps(said))
+        said = {"ratio": asdict(ratio), "bound": BOUND, "stop_ratio": asdict(stop)}
+        print(json.dumps({**said, "at_once": at_once, "rounds": samples, "how": how}))
         return
-    Console().print(_sentence(ratio, measured), how, sep="\n")
+    Console().print(_sentence(ratio, measured), _stops(stop, measured), how, sep="\n")
 
 
 @contextmanager
-def temporary_settings() -> Iterator[Settings]:
+def temporary_settings(at_once: int) -> Iterator[Settings]:
     """The settings of a lab of its own on this machine's engine; what it made there is removed.
+
+    It has a slice for each server, and one for what plain DockerSpawner starts beside it.
 
     Raises:
         StartError: no engine that can carry it; the message says what to do.
@@ -90,10 +101,10 @@ def temporary_settings() -> Iterator[Settings]:
         stack.callback(shutil.rmtree, folder)
         file = folder / "lab.toml"
         name = folder.name.lower().replace("_", "-")
-        members = json.dumps([OURS, PLAIN])
-        file.write_text(
-            LAB.format(name=name, port=free_ports(), course=COURSE, shape=SHAPE, members=members)
-        )
+        members = json.dumps(names(OURS, at_once) + names(PLAIN, at_once))
+        gpus = -(-2 * at_once // SLICES_PER_GPU)
+        course = {"course": COURSE, "shape": SHAPE, "members": members}
+        file.write_text(LAB.format(name=name, port=free_ports(), gpus=gpus, **course))
         settings = prepare(file)
         stack.callback(remove_all, settings)
         try:
@@ -111,4 +122,13 @@ def _sentence(ratio: Ratio, rounds: Sequence[Round]) -> str:
         f"MIGDockerSpawner takes {ratio.median:.3f} of plain DockerSpawner's time "
         f"({ratio.low:.3f}-{ratio.high:.3f}); medians {ours_s:.2f} s and {plain_s:.2f} s; "
         f"the bound of {BOUND} {held}"
+    )
+
+
+def _stops(ratio: Ratio, rounds: Sequence[Round]) -> str:
+    ours_s = median(each.ours_stop_s for each in rounds)
+    plain_s = median(each.plain_stop_s for each in rounds)
+    return (
+        f"The end of all takes {ratio.median:.3f} of plain DockerSpawner's time "
+        f"({ratio.low:.3f}-{ratio.high:.3f}); medians {ours_s:.2f} s and {plain_s:.2f} s"
     )

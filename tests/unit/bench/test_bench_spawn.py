@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import asdict, replace
 
 import pytest
 from traitlets.config import Config
@@ -22,7 +23,7 @@ students.spawner = "docker"
 [courses.everyone]
 shapes = ["1g.5gb"]
 """
-ROUNDS = [Round(1.02, 1.0), Round(2.06, 2.0), Round(1.03, 1.0)]
+ROUNDS = [Round(1.02, 1.0, 0.5, 1.0), Round(2.06, 2.0, 0.4, 1.0), Round(1.03, 1.0, 0.6, 1.0)]
 
 
 @pytest.fixture
@@ -32,10 +33,12 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[Round]:
     file.write_text('[courses.everyone]\nshapes = ["1g.5gb"]\n')
     rounds = list(ROUNDS)
 
-    async def samples(settings, count: int) -> list[Round]:
+    async def samples(settings, count: int, at_once: int) -> list[Round]:
         return rounds
 
-    monkeypatch.setattr(spawn, "temporary_settings", lambda: contextlib.nullcontext(load(file, {})))
+    monkeypatch.setattr(
+        spawn, "temporary_settings", lambda at_once: contextlib.nullcontext(load(file, {}))
+    )
     monkeypatch.setattr(spawn, "running_pool", lambda settings: contextlib.nullcontext())
     monkeypatch.setattr(turns, "measure", samples)
     return rounds
@@ -47,14 +50,16 @@ def test_json_holds_ratio_interval_and_samples(measured):
     assert said["ratio"]["median"] == pytest.approx(1.03)
     assert said["ratio"]["low"] <= 1.03 <= said["ratio"]["high"]
     assert said["bound"] == 1.05
-    assert said["rounds"] == [{"ours_s": r.ours_s, "plain_s": r.plain_s} for r in ROUNDS]
+    assert said["stop_ratio"]["median"] == pytest.approx(0.5)
+    assert said["at_once"] == 1
+    assert said["rounds"] == [asdict(each) for each in ROUNDS]
     assert "3 rounds" in said["how"]
 
 
 @pytest.mark.parametrize(("slower", "verdict"), [(1.0, "1.05 holds"), (1.1, "DOES NOT HOLD")])
 def test_people_read_whether_the_bound_holds(measured, slower: float, verdict: str):
     """A sentence with the ratio and the verdict."""
-    measured[:] = [Round(slower * each.ours_s, each.plain_s) for each in measured]
+    measured[:] = [replace(each, ours_s=slower * each.ours_s) for each in measured]
     said = " ".join(CliRunner().invoke(app, ["spawn"]).output.split())
     assert f"{slower * 1.03:.3f}" in said
     assert verdict in said
