@@ -18,6 +18,7 @@ from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
 from labkit.notebook.card import card
+from labkit.notebook.drawings import partition, pipeline
 from labkit.notebook.experiments import experiment
 from labkit.notebook.fresh import fresh_copy
 from labkit.notebook.handing_in import HandIn, hand_in
@@ -76,10 +77,12 @@ __all__ = [
     "measure",
     "networks",
     "packing",
+    "partition",
     "parts",
     "peak",
     "peak_rss_mib",
     "picture",
+    "pipeline",
     "profile_of",
     "published",
     "ranks",

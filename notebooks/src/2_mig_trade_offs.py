@@ -337,6 +337,13 @@ for profile in A100.values():
 labkit.picture("geometry")
 
 # %% [markdown]
+# Cut one by hand: each slice with the memory slice at which it begins. Change the line and run it again.
+# Can you place a fourth 1g.5gb beside this 3g.20gb? What if the 3g.20gb begins elsewhere?
+
+# %%
+labkit.partition(("3g.20gb", 0), ("1g.5gb", 4), ("1g.5gb", 5), ("1g.5gb", 6))
+
+# %% [markdown]
 # Write `fits`: does a choice such as `{"1g.5gb": 2, "3g.20gb": 1}` fit on one A100?
 # The check tries every choice of up to seven slices, with every placement.
 

@@ -132,6 +132,9 @@ labkit.picture("split")
 # `delta` is the gradient of the output, and every rank has all of it; `first` and `second` are this rank's own parts.
 
 # %%
+labkit.picture("pair")
+
+# %%
 def pair_forward(x, first, second, all_reduce):
     """relu(x @ W1) @ W2, and what the backward pass will need."""
     # <solution>
@@ -528,8 +531,8 @@ def schedule(stages, micro_batches):
 # %%
 schedule_verdict = labkit.exercises.check_schedule(schedule)
 print(schedule_verdict)
-print(labkit.exercises.gantt(schedule(3, 5), 3))
-print(f"waiting: {labkit.exercises.bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
+print(f"three stages, five micro-batches: waiting {labkit.exercises.bubble(3, 5):.0%} of the time, (p - 1) / (m + p - 1)")
+labkit.pipeline(schedule(3, 5), 3)
 
 # %% [markdown]
 # ## MP-6: how many micro-batches?
@@ -719,6 +722,15 @@ def gpipe(stage, stages, micro_batches):
 
 order_verdict = labkit.exercises.check_order(order)
 print(order_verdict)
+
+# %% [markdown]
+# Both as pictures, three stages and six micro-batches. Count in a row how many are forward and not yet back.
+
+# %%
+labkit.pipeline([gpipe(stage, 3, 6) for stage in range(3)], 3)
+
+# %%
+labkit.pipeline([order(stage, 3, 6) for stage in range(3)], 3)
 
 # %%
 def follow(actions, network, wires, rank, rows, width):

@@ -5,7 +5,7 @@ Pure functions; a schedule is a list of ticks, each the (stage, micro-batch) pai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from labkit.exercises.code_checks import CodeVerdict
@@ -128,22 +128,38 @@ def kept(order: str) -> list[int]:
 
 def ticks_of(orders: Sequence[str]) -> int | None:
     """How many ticks the stages need, an action each; None where they block one another."""
-    done: dict[tuple[int, str, int], int] = {}
-    at = [0] * len(orders)
-    for tick in range(4 * sum(map(len, orders))):
-        ready = []
-        for stage, order in enumerate(orders):
-            if at[stage] == len(order):
-                continue
-            action = order[at[stage]]
-            number = order[: at[stage]].count(action)
-            source = stage - 1 if action == "F" else stage + 1
-            first = stage == 0 if action == "F" else stage == len(orders) - 1
-            if first or done.get((source, action, number), tick) < tick:
-                ready.append((stage, action, number))
+    ticks = played(orders)
+    return None if ticks is None else len(ticks)
+
+
+def played(orders: Sequence[str]) -> list[list[tuple[int, str, int]]] | None:
+    """What the stages do in each tick, as stage, action and micro-batch.
+
+    None where they block one another.
+    """
+    done: set[tuple[int, str, int]] = set()
+    at, ticks = [0] * len(orders), []
+    while any(a < len(order) for a, order in zip(at, orders, strict=True)):
+        ready = [one for one in _next_actions(orders, at) if _may_start(one, done, len(orders))]
         if not ready:
-            return tick if all(a == len(o) for a, o in zip(at, orders, strict=True)) else None
-        for stage, action, number in ready:
-            done[stage, action, number] = tick
+            return None
+        ticks.append(ready)
+        done.update(ready)
+        for stage, _, _ in ready:
             at[stage] += 1
-    return None
+    return ticks
+
+
+def _next_actions(orders: Sequence[str], at: Sequence[int]) -> Iterator[tuple[int, str, int]]:
+    """What each stage that is not done would do next."""
+    for stage, order in enumerate(orders):
+        if at[stage] < len(order):
+            action = order[at[stage]]
+            yield stage, action, order[: at[stage]].count(action)
+
+
+def _may_start(one: tuple[int, str, int], done: set[tuple[int, str, int]], stages: int) -> bool:
+    """Whether its input has been made in an earlier tick."""
+    stage, action, number = one
+    source, ends = (stage - 1, 0) if action == "F" else (stage + 1, stages - 1)
+    return stage == ends or (source, action, number) in done

@@ -1,4 +1,4 @@
-"""Three drawings for the notebooks: an A100's slices, a ring of ranks, a product split two ways."""
+"""The notebooks' fixed drawings: an A100's slices, a ring, a split product, a split pair."""
 
 from __future__ import annotations
 
@@ -141,14 +141,44 @@ def _halves(
         yield box(x, y + high / 2 + 1, wide, high / 2 - 1, "", SECOND)
 
 
+def pair() -> Picture:
+    """Two products of one rank: the first split by columns, the second by rows, then one sum."""
+    parts: list[str] = []
+    for rank, (top, colour) in enumerate(((20, FIRST), (140, SECOND))):
+        parts += [
+            text(8, top + 30, f"rank {rank}", "start"),
+            box(70, top, 70, 50, "all of x"),
+            text(155, top + 30, "·"),
+            box(170, top - 5, 46, 60, "", colour),
+            text(193, top + 72, "half of W1's columns"),
+            text(240, top + 30, "ReLU"),
+            _arrow(262, top + 25, 290, top + 25),
+            box(296, top, 60, 50, "", colour),
+            text(326, top + 72, "its part"),
+            text(371, top + 30, "·"),
+            box(386, top + 10, 90, 30, "", colour),
+            text(431, top + 72, "half of W2's rows"),
+            text(492, top + 30, "="),
+            box(508, top, 70, 50, "a part", colour),
+            _arrow(580, top + 25, 612, 110),
+        ]
+    parts.append(box(616, 85, 80, 50, "add: y"))
+    says = (
+        "Each rank multiplies all of x with half of the first matrix's columns, takes ReLU of its "
+        "part, and multiplies that with half of the second matrix's rows; the ranks' results are "
+        "added, in one all-reduce."
+    )
+    return Picture(says, 226, tuple(parts))
+
+
 PICTURES: Mapping[str, Callable[[], Picture]] = MappingProxyType(
-    {"geometry": geometry, "ring": ring, "split": split}
+    {"geometry": geometry, "ring": ring, "split": split, "pair": pair}
 )
 
 
 @public
 def picture(name: str) -> Picture:
-    """One of the notebooks' drawings: "geometry", "ring" or "split".
+    """One of the notebooks' drawings: "geometry", "ring", "split" or "pair".
 
     Raises:
         WrongArgument: there is no such drawing.

@@ -1,0 +1,66 @@
+"""What students put together: an A100's partition, a pipeline's schedule; right and wrong ones."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from labkit.errors import WrongArgument
+from labkit.exercises.schedule import played, ticks_of
+from labkit.notebook.drawings import partition, pipeline
+
+FOUR = [("1g.5gb", start) for start in range(4)]
+
+
+def drawn(picture) -> str:
+    """The words of a drawing, which must be well-formed."""
+    return " ".join(
+        item.text or "" for item in ElementTree.fromstring(picture._repr_html_()).iter()
+    )
+
+
+def test_a_partition_says_what_is_in_use():
+    """A 3g.20gb at 4 leaves room for four 1g.5gb; everything but the memory's eighth is in use."""
+    shown = partition(("3g.20gb", 4), *FOUR)
+    assert "98 of 98 SMs and 38.62 of 39.5 GiB" in repr(shown)
+    assert drawn(shown).count("1g.5gb") >= 4
+    assert "not cut" in repr(partition())
+
+
+@pytest.mark.parametrize(
+    ("slices", "says"),
+    [
+        ([("3g.20gb", 2)], "begins at 0 or 4, not at 2"),
+        ([("3g.20gb", 0), *FOUR], "memory slice 3 is taken 2 times (3g.20gb, 1g.5gb)"),
+        ([("7g.40gb", 4)], "begins at 0, not at 4"),
+    ],
+)
+def test_what_does_not_fit_is_drawn_and_said(slices, says):
+    """Nothing is refused: the picture shows it, and names it."""
+    assert says in drawn(partition(*slices))
+
+
+@pytest.mark.parametrize("wrong", [("5g.1gb", 0), ("1g.5gb", 8), "1g.5gb", ("1g.5gb", "0")])
+def test_what_is_no_slice_is_a_sentence(wrong):
+    """A wrong name or place says how slices are written."""
+    with pytest.raises(WrongArgument, match="partition takes"):
+        partition(wrong)
+
+
+def test_a_schedule_shows_its_waiting():
+    """Ticks of (stage, micro-batch), or a text of F and B a stage."""
+    ticks = [[(stage, at - stage) for stage in range(2) if 0 <= at - stage < 3] for at in range(4)]
+    assert "25% of the time" in repr(pipeline(ticks, 2))
+    shown = pipeline(["FFFBBB", "FBFBFB"], 2)
+    assert "2 stages, 8 ticks" in repr(shown)
+    assert "backward" in drawn(shown)
+    assert "no schedule to draw yet" in drawn(pipeline([], 2))
+    assert "no schedule to draw yet" in drawn(pipeline(["BF", "FB"], 2))
+    with pytest.raises(WrongArgument, match="pipeline takes"):
+        pipeline([["a"]], 2)
+
+
+def test_stages_that_wait_for_one_another_are_told():
+    """An order is played tick by tick; a stage waits for what the others make."""
+    assert played(["FB", "FB"]) == [[(0, "F", 0)], [(1, "F", 0)], [(1, "B", 0)], [(0, "B", 0)]]
+    assert played(["BF", "FB"]) is None
+    assert ticks_of(["", ""]) == 0
