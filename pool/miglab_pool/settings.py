@@ -36,6 +36,13 @@ class Gpus(Section):
         "A100-40GB",
         description="Model of the simulated GPUs; `miglab sim create --help` lists the models.",
     )
+    models: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        max_length=256,
+        description="Models of the simulated GPUs one by one, where they differ: "
+        '`["A100-40GB", "H100-80GB"]`. If it is not empty, it takes over from `count` and `model`.',
+    )
     uuids: tuple[str, ...] = Field(
         (),
         strict=False,
@@ -52,6 +59,11 @@ class Gpus(Section):
         if len(set(self.uuids)) != len(self.uuids):
             raise ValueError("uuids lists a GPU twice")
         return self
+
+    @property
+    def simulated_models(self) -> tuple[str, ...]:
+        """The model of each simulated GPU."""
+        return self.models or (self.model,) * self.count
 
 
 class Pool(Section):
@@ -515,8 +527,8 @@ def _key(course: str, given: int | str, gpus: Gpus) -> str:
     where = f"courses.{course}.gpus: {given!r}"
     if gpus.simulated and not isinstance(given, int):
         raise ValueError(f"{where}: simulated GPUs are named by their index, from 0")
-    if gpus.simulated and given not in range(gpus.count):
-        raise ValueError(f"{where}: there is none, only 0 to {gpus.count - 1}")
+    if gpus.simulated and given not in range(len(gpus.simulated_models)):
+        raise ValueError(f"{where}: there is none, only 0 to {len(gpus.simulated_models) - 1}")
     if not gpus.simulated and given not in gpus.uuids:
         raise ValueError(f"{where}: not among gpus.uuids; real GPUs are named by their UUID")
     return str(given)

@@ -53,11 +53,12 @@ def make_simulated(settings: Settings) -> None:
     if folder is None:
         return
     try:
-        wanted = [model_named(settings.gpus.model).key] * settings.gpus.count
+        wanted = [model_named(name).key for name in settings.gpus.simulated_models]
     except ValueError as error:
-        raise StartError(f"{settings.file}: gpus.model: {error}") from error
+        key = "models" if settings.gpus.models else "model"
+        raise StartError(f"{settings.file}: gpus.{key}: {error}") from error
     if not (folder / "state.json").exists():
-        SimulatedMachine.create(folder, settings.gpus.count, settings.gpus.model)
+        SimulatedMachine.create(folder, models=wanted)
         return
     there = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
     if there != wanted:

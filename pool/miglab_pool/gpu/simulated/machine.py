@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ class SimulatedMachine:
         mig: bool = True,
         delays: Delays | None = None,
         seed: str | None = None,
+        models: Sequence[str] = (),
     ) -> "SimulatedMachine":
         """Make a machine.
 
@@ -87,16 +88,20 @@ class SimulatedMachine:
             delays: how long acts take; none if not given.
             seed: what GPU UUIDs are derived from; the folder's full path if not given, so that
                 two machines have different ones and the same machine has the same ones again.
+            models: of the GPUs one by one, in place of ``gpus`` and ``model``.
 
         Raises:
             FileExistsError: a machine lives in that folder already.
             ValueError: no such model, or no sensible number of GPUs.
         """
-        if not 1 <= gpus <= MOST_GPUS:
-            raise ValueError(f"A simulated machine has 1 to {MOST_GPUS} GPUs, not {gpus}.")
-        key = model_named(model).key
+        keys = [model_named(name).key for name in models or [model] * gpus]
+        if not 1 <= len(keys) <= MOST_GPUS:
+            raise ValueError(f"A simulated machine has 1 to {MOST_GPUS} GPUs, not {len(keys)}.")
         root = uuid.uuid5(rules.NAMESPACE, seed or str(Path(folder).resolve()))
-        made = [Gpu(f"GPU-{uuid.uuid5(root, str(index))}", key, mig, mig) for index in range(gpus)]
+        made = [
+            Gpu(f"GPU-{uuid.uuid5(root, str(index))}", key, mig, mig)
+            for index, key in enumerate(keys)
+        ]
         machine = cls(folder)
         machine._file.create(MachineState(made, delays or Delays()))
         return machine
