@@ -180,6 +180,8 @@ def test_a_launch_that_the_platform_did_not_sign(
     """It is refused, and nobody is signed in."""
     platform.signs_with = rsa.generate_private_key(65537, 2048)
     window = launch(page, platform, "eve")
-    expect(window.get_by_role("heading", name="400 : Signature verification failed")).to_be_visible()
+    expect(
+        window.get_by_role("heading", name="400 : Signature verification failed")
+    ).to_be_visible()
     window.goto(f"{lab.settings.public_url}hub/home")
     assert "/hub/home" not in window.url
