@@ -69,6 +69,8 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
     """
     if target.exists():
         raise StartError(f"{target} exists: name another file, or remove it first")
+    if not target.parent.is_dir():
+        raise StartError(f"{target.parent} is no folder: name a file in one that exists")
     there = [file for file in databases(settings) if file.exists()]
     if not there:
         raise StartError(f"nothing to copy: {settings.state} has no ledger and no hub database")

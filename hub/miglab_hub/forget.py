@@ -68,6 +68,12 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
         }
 
 
+def is_known(told: dict[str, Any]) -> bool:
+    """Whether an account, or a row about the person, is there; a name may be misspelt."""
+    others = {"user", "lab", "told_at", "home"}
+    return any(value for name, value in told.items() if name not in others)
+
+
 def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgotten:
     """Remove account and home, and put a pseudonym in the person's place everywhere else.
 

@@ -94,11 +94,33 @@ def _check_no_hub(settings: Settings) -> None:
         raise StartError(f"the hub runs: something answers at {where[0]}:{where[1]}; stop it first")
 
 
+def _extract(packed: tarfile.TarFile, folder: Path) -> None:
+    """Ordinary files below the folder, and nothing else.
+
+    `extractall(filter="data")` is not there on Debian 12, whose Python is 3.11.2.
+    """
+    for member in packed:
+        if member.isdir():
+            continue
+        target = (folder / member.name).resolve()
+        content = packed.extractfile(member) if member.isfile() else None
+        if content is None or not target.is_relative_to(folder.resolve()):
+            raise ValueError(f"{member.name!r} is no file of a backup")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as out:
+            shutil.copyfileobj(content, out)
+        target.chmod(member.mode & 0o755)
+
+
 def _unpack(archive: Path, folder: Path) -> Manifest:
+    if not archive.is_file():
+        raise StartError(f"there is no file {archive}: name one that `miglab backup` wrote")
     try:
         with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
+            _extract(packed, folder)
         manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    except tarfile.ReadError as error:  # tells of every compression that it tried
+        raise StartError(f"{archive} is not a backup of a lab: it is no whole tar file") from error
     except (OSError, tarfile.TarError, ValueError, TypeError) as error:
         raise StartError(f"{archive} is not a backup of a lab: {error}") from error
     for name, wanted in manifest.files.items():

@@ -41,8 +41,13 @@ def forget(
 
     settings = load(config, running=False)
     with standing_still(settings):
-        room.write_told(room.tell(settings, user), export)
+        told = room.tell(settings, user)
+        room.write_told(told, export)
         print(f"everything that is kept of {user} has been written to {export}")
+        if not room.is_known(told):
+            print(
+                f"the lab has no account, lease or ticket of {user}: is that the name at the hub?"
+            )
         if not erase:
             print("nothing was changed; use --erase to delete it")
             return

@@ -138,7 +138,7 @@ def test_nothing_is_restored_while_the_lab_runs(lab: Settings, tmp_path: Path) -
     assert not list(lab.state.glob("before-restore-*"))
 
 
-@pytest.mark.parametrize("how", ["cut", "changed", "of another lab", "with a stranger"])
+@pytest.mark.parametrize("how", ["cut", "changed", "of another lab", "with a stranger", "upwards"])
 def test_what_is_not_a_whole_backup_changes_nothing(
     lab: Settings, tmp_path: Path, how: str
 ) -> None:
@@ -150,6 +150,16 @@ def test_what_is_not_a_whole_backup_changes_nothing(
         restore_backup(lab, archive)
     assert people(lab) == ["ada"]
     assert not list(lab.state.glob("before-restore-*"))
+
+
+def test_what_is_no_file_or_no_backup_is_said_in_a_sentence(lab: Settings, tmp_path: Path) -> None:
+    """Neither tarfile's list of compressions nor an errno."""
+    with pytest.raises(StartError, match=r"there is no file .*: name one"):
+        restore_backup(lab, tmp_path / "nowhere.tar")
+    with pytest.raises(StartError, match="it is no whole tar file$"):
+        restore_backup(lab, lab.file)
+    with pytest.raises(StartError, match="is no folder"):
+        make_backup(lab, tmp_path / "nowhere" / "copy.tar")
 
 
 def spoil(archive: Path, folder: Path, how: str) -> None:
@@ -164,12 +174,14 @@ def spoil(archive: Path, folder: Path, how: str) -> None:
         (folder / "pool.secret").write_text("another")
     elif how == "of another lab":
         manifest["lab"] = "elsewhere"
-    else:
+    elif how == "with a stranger":
         shutil.copy(folder / "pool.secret", folder / "authorized_keys")
         manifest["files"]["authorized_keys"] = manifest["files"]["pool.secret"]
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with tarfile.open(archive, "w") as packed:
         packed.add(folder, "")
+        if how == "upwards":
+            packed.add(folder / "pool.secret", "../pool.secret")
 
 
 def test_before_an_upgrade_all_of_it_is_kept(

@@ -166,10 +166,17 @@ def test_the_command(lab: Settings, tmp_path: Path) -> None:
     told = CliRunner().invoke(root.app, words)
     assert told.exit_code == 0 and "nothing was changed" in told.output
     assert json.loads((tmp_path / "ada.json").read_text())["user"] == "ada"
+    assert "is that the name" not in told.output
     assert (tmp_path / "ada.json").stat().st_mode & 0o777 == 0o600
     words[3] = str(tmp_path / "again.json")
     done = CliRunner().invoke(root.app, [*words, "--erase"])
     assert done.exit_code == 0 and "forgotten-" in done.output and "course everyone" in done.output
+
+
+def test_a_name_that_nobody_has_is_questioned(lab: Settings, tmp_path: Path) -> None:
+    """A misspelt name must not look as if the person had been forgotten."""
+    words = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(lab.file)]
+    assert "is that the name at the hub?" in CliRunner().invoke(root.app, words).output
 
 
 @pytest.mark.parametrize("user", ["a'b", "%", "x_y", "ада", "a/b;--", "[a-z]+"])
