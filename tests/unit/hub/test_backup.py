@@ -156,7 +156,7 @@ def test_what_is_no_file_or_no_backup_is_said_in_a_sentence(lab: Settings, tmp_p
     """Neither tarfile's list of compressions nor an errno."""
     with pytest.raises(StartError, match=r"there is no file .*: name one"):
         restore_backup(lab, tmp_path / "nowhere.tar")
-    with pytest.raises(StartError, match="it is no whole tar file$"):
+    with pytest.raises(StartError, match=r"it is no whole tar file$"):
         restore_backup(lab, lab.file)
     with pytest.raises(StartError, match="is no folder"):
         make_backup(lab, tmp_path / "nowhere" / "copy.tar")
