@@ -1,9 +1,8 @@
 """What every server with a slice has in common, whoever hands the slices out.
 
-The spawn page, the choice, the wait and its page, and the frame of a start.  Knows the `Backend`
-protocol and no backend; is configured by traits alone.  pool_mixin.py adds the leases of the lab's
-own pool, slurm.py the jobs of a Slurm site.  Longer than 300 lines because JupyterHub wants its
-hooks on one class.
+The frame of a start, beneath which are the student's choice (choice_mixin.py) and the wait
+(wait_mixin.py).  Knows the `Backend` protocol and no backend; is configured by traits alone.
+pool_mixin.py adds the leases of the lab's own pool, slurm.py the jobs of a Slurm site.
 
 Order of a start: ticket → wait → granted → `prepare` → the base's start.
 Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
@@ -12,81 +11,40 @@ Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
 import asyncio
 import inspect
 import json
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 from traitlets import default
 
-from miglab_api.leases import LeaseView, ServerStatus
-from miglab_api.offers import BORROW, CPU, Offers
-from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
+from miglab_api.leases import LeaseView
+from miglab_api.offers import CPU
+from miglab_api.tickets import TicketRequest
 from miglab_spawner import home_size, scopes
 from miglab_spawner.backends.base import (
-    Backend,
     BackendError,
     BackendMisunderstood,
     BackendUnreachable,
     RefusedByBackend,
 )
-from miglab_spawner.pages import choice, progress, spawn_page, waiting
-from miglab_spawner.pages.choice import SpawnChoice, is_borrow, is_cpu, needs_slice
-from miglab_spawner.pages.progress import ProgressEvent
-from miglab_spawner.refusals import HOPELESS, NotStarted
-from miglab_spawner.traits import SpawnerTraits
+from miglab_spawner.pages import progress
+from miglab_spawner.pages.choice import needs_slice
+from miglab_spawner.refusals import NotStarted
+from miglab_spawner.wait_mixin import WaitMixin
 
 STATE_KEY = "miglab"
-PAUSE_S = 0.5
-
-Answer = TypeVar("Answer")
 
 
-class MIGSpawnerMixin(SpawnerTraits):
+class MIGSpawnerMixin(WaitMixin):
     """Puts a backend before any spawner's ``start()`` and after its end.
 
     A class that uses it comes first in the bases and overrides what raises `NotImplementedError`.
-
-    Attributes:
-        backend_name: begins the reasons of failed starts: ``pool-unreachable``.
-        silence: what a student reads when the backend does not answer.
     """
 
-    backend_name: str
-    silence: str
-
-    log: logging.Logger
     start_timeout: int
-    user_options: dict[str, Any]
 
-    _course = ""
-    _shape = ""
-    _lent: tuple[str, ...] = ()
     _is_starting = False
-    _news = ""
-
-    def __init__(self, **kwargs: Any) -> None:
-        self._events = progress.ProgressEvents()
-        self._wait: waiting.Wait | None = None
-        super().__init__(**kwargs)
 
     # What a backend's own mixin, or the spawner beside it, overrides.
-
-    @property
-    def backend(self) -> Backend:
-        """Whoever hands out the slices."""
-        raise NotImplementedError
-
-    @property
-    def patience_s(self) -> float:
-        """How long a start that already waits bears a backend that does not answer, seconds."""
-        raise NotImplementedError
-
-    @property
-    def keeps_ticket(self) -> bool:
-        """Whether the ticket can wait on while a server without a GPU runs."""
-        raise NotImplementedError
 
     def needs_grant(self, shape: str) -> bool:
         """Whether the backend must be asked before a server of this shape may start."""
@@ -120,21 +78,6 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Make ready for the base's ``start()``; the grant is known, the server not yet there."""
         raise NotImplementedError
 
-    @property
-    def borrows(self) -> bool:
-        """Whether this server holds no slice, and its measurements borrow one."""
-        return is_borrow(self._shape)
-
-    @property
-    def news(self) -> str:
-        """Why the last server ended, for the hub's pages; empty if there is nothing to say."""
-        return self._news
-
-    def tell_next_time(self, news: str) -> None:
-        """Show this on the user's next spawn page: why the server ended."""
-        self._news = news
-        self.log.warning("%s's server: %s", self.user.name, news)
-
     # Traits of JupyterHub's Spawner.
 
     @default("start_timeout")
@@ -145,61 +88,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     def _lease_scope_too(self) -> Callable[[object], list[str]]:
         return scopes.server_token_scopes
 
-    @default("options_form")
-    def _spawn_page(self) -> Callable[..., Awaitable[str]]:
-        return _options_form
-
-    @default("options_from_form")
-    def _choice_from_form(self) -> Callable[..., dict[str, Any]]:
-        return self.read_form
-
-    @default("apply_user_options")
-    def _nothing_to_apply(self) -> Callable[..., None]:
-        return _leave_to_start
-
-    def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The options in the spawn page's form; a class with a form of its own adds its own."""
-        return dict(choice.from_form(formdata))
-
-    async def form_of_base(self) -> str:
-        """The base spawner's own form, shown below ours."""
-        return ""
-
-    async def render_spawn_page(self) -> str:
-        """The spawn page: what the backend offers now, or why it offers nothing."""
-        try:
-            offers, status = await self._offers(), await self._server_status()
-        except RefusedByBackend as refused:
-            page = spawn_page.page_without_pool(refused.message, self._news)
-        except BackendError as error:
-            self.log.error("Spawn page without the %s: %s", self.backend_name, error)
-            page = spawn_page.page_without_pool(self.silence, self._news)
-        else:
-            page = spawn_page.page_of(offers, self._last_choice(), self._news, status.ticket)
-            page = replace(page, simulated=page.simulated and self.says_simulated)
-        return spawn_page.render(page) + await self.form_of_base()
-
     # What a student does while the server waits, or runs without a GPU.
-
-    async def waiting(self) -> dict[str, Any] | None:
-        """What the waiting page is told; None while this start waits for no slice."""
-        ticket = self._wait.ticket if self._wait else None
-        if ticket is None:
-            return None
-        free = await self.backend.alternatives(ticket.id)
-        return waiting.shown(ticket, free, keeps_ticket=self.keeps_ticket)
-
-    async def switch_to(self, shape: str) -> None:
-        """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
-
-        Raises:
-            RefusedByBackend: it does not wait (any more), or the pool cannot grant the shape in one
-                step with giving up the place; it waits on.
-            BackendError: the pool does not answer.
-        """
-        if self._wait is None:
-            raise waiting.not_waiting()
-        await self._wait.change_to(shape)
 
     async def take_offer(self) -> dict[str, Any]:
         """Take what is offered to this server, so that it cannot lapse while the server restarts.
@@ -342,53 +231,6 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._report(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
 
-    async def _wanted(self) -> SpawnChoice:
-        try:
-            asked = choice.parse(self.user_options)
-        except choice.BadChoice as error:
-            raise self._not_started(str(error), "bad-options") from None
-        shape = asked.shape or self.default_shape
-        if is_borrow(shape):
-            return await self._borrowing(asked.course)
-        if is_cpu(shape):
-            known = asked.course in self._groups()
-            return SpawnChoice(CPU, asked.course if known else self.default_course)
-        return SpawnChoice(shape, await self._course_for(shape, asked.course))
-
-    async def _borrowing(self, asked: str) -> SpawnChoice:
-        """A course that lends: the one that was asked for, or the first of the user's."""
-        lending = [course for course in (await self._offers()).courses if course.borrow]
-        found = [course for course in lending if asked in ("", course.course)]
-        if not found:
-            where = f"The course “{asked}”" if asked else "None of your courses"
-            reason = f"{where} lends no slices. Choose another shape."
-            raise self._not_started(reason, "shape-not-offered")
-        self._lent = found[0].borrow
-        return SpawnChoice(BORROW, found[0].course)
-
-    async def _course_for(self, shape: str, asked: str) -> str:
-        courses = (await self._offers()).courses if self._groups() else ()
-        names = [each.course for each in courses] or [self.default_course]
-        if asked in names:
-            return asked
-        if asked:
-            raise self._not_started(
-                f"You are not in the course “{asked}”. Yours: {', '.join(names)}.", "not-in-course"
-            )
-        offering = [c.course for c in courses if shape in {offer.shape for offer in c.shapes}]
-        return [*offering, *names][0]
-
-    async def _offers(self) -> Offers:
-        groups = self._groups()
-        if groups:
-            offers = await self.backend.offers(self.user.name, groups)
-            if offers.courses:
-                return offers
-        return await self.backend.offers(self.user.name, [self.default_course])
-
-    def _groups(self) -> list[str]:
-        return sorted(group.name for group in self.user.groups)
-
     async def home_sizes(self) -> home_size.Sizes:
         """Bytes by what lies in the home, where a class can tell; only asked with `home_gib`."""
         return {}
@@ -419,125 +261,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         await self.granted(lease)
         self._report(progress.OFFERED, f"{lease.shape} is yours.")
 
-    async def _lease_for(self, asked: TicketView) -> LeaseView | None:
-        """The lease, once it is there; None: the student goes on without a GPU."""
-        self._wait = waiting.Wait(self, self._say, keeps_ticket=self.keeps_ticket)
-        ticket = await self._wait.until_over(asked)
-        if ticket is None:
-            return None
-        if ticket.state is TicketState.OFFERED or ticket.state is TicketState.TAKEN:
-            number = ticket.id
-            return await self._patiently(lambda: self.backend.take(number))
-        message = (
-            ticket.message
-            or f"Your ticket has ended: {ticket.state}. Start the server again to rejoin the queue."
-        )
-        raise self._not_started(message, ticket.reason or ticket.state.value, 503)
-
-    async def attended(self, ticket: int) -> TicketView:
-        """For the wait: the ticket when it has changed, or after a while."""
-        return await self._patiently(lambda: self.backend.attend(ticket, ATTEND_S))
-
-    async def asked(self, shape: str) -> TicketView:
-        """For the wait: another shape, granted at once; this server's choice from now on."""
-        request = TicketRequest(
-            user=self.user.name,
-            server=self.name,
-            course=self._course,
-            shape=shape,
-            only_if_free=True,
-        )
-        ticket = await self._patiently(lambda: self.backend.request(request))
-        self._shape = shape
-        self._choose({**self.user_options, "shape": shape, "course": self._course})
-        return ticket
-
-    async def given_up(self, ticket: int) -> TicketView:
-        """For the wait: the ticket, cancelled."""
-        return await self.backend.cancel(ticket)
-
-    @asynccontextmanager
-    async def _place_kept(self) -> AsyncIterator[None]:
-        """Attend the ticket that waits on until the server is there to do so itself."""
-        ticket = self._wait.kept if self._wait else None
-        if ticket is None:
-            yield
-            return
-        attending = asyncio.create_task(self._attend_on(ticket))
-        try:
-            yield
-        finally:
-            attending.cancel()
-
-    async def _attend_on(self, ticket: int) -> None:
-        while True:
-            try:
-                await self.backend.attend(ticket, 0)
-            except BackendError as error:
-                self.log.warning("Ticket %d is not attended: %s", ticket, error)
-            await asyncio.sleep(ATTEND_S)
-
-    async def _server_status(self) -> ServerStatus:
-        return await self.backend.server_status(self.user.name, self.name)
-
     # Small things.
-
-    def _last_choice(self) -> SpawnChoice:
-        """What this user chose last; empty if nothing was, or nothing that can be read."""
-        try:
-            return choice.parse(self.user_options)
-        except choice.BadChoice:
-            return SpawnChoice()
-
-    def _saved_choice(self) -> SpawnChoice:
-        last = self._last_choice()
-        return SpawnChoice(last.shape or self.default_shape, last.course)
-
-    def _report(self, pct: int, message: str) -> None:
-        self._events.add(pct, message)
-
-    def _say(self, event: ProgressEvent) -> None:
-        self._report(event.pct, event.message)
-
-    async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """A call that may be made twice, made until the pool answers or patience ends."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.patience_s
-        while True:
-            try:
-                return await call()
-            except BackendUnreachable:
-                if loop.time() >= deadline:
-                    raise
-                self.log.warning(
-                    "%s's start waits: the %s does not answer", self.user.name, self.backend_name
-                )
-                await asyncio.sleep(PAUSE_S)
-
-    def _not_started(self, message: str, reason: str, status: int = 400) -> NotStarted:
-        if reason in HOPELESS:
-            self._forget_choice()
-        return NotStarted(message, reason=reason, status_code=status)
 
     def _no_backend(self, error: BackendError, reason: str) -> NotStarted:
         reason = f"{self.backend_name}-{reason}"
         return NotStarted(self.silence, reason=reason, status_code=503, log_message=str(error))
-
-    def _forget_choice(self) -> None:
-        """Keep a choice that cannot be met out of the next start; JupyterHub saves it otherwise."""
-        self._choose(choice.forgotten(self.user_options))
-
-    def _choose(self, options: Mapping[str, Any]) -> None:
-        """Save other options than the start began with."""
-        self.user_options = dict(options)
-        if self.orm_spawner is not None:
-            self.orm_spawner.user_options = dict(options)
-            self.user.db.commit()
-
-
-async def _options_form(spawner: MIGSpawnerMixin) -> str:
-    return await spawner.render_spawn_page()
-
-
-def _leave_to_start(_spawner: MIGSpawnerMixin, _options: Mapping[str, Any]) -> None:
-    """Options are read in ``start()``: a site may replace this hook, and nothing is lost."""

@@ -16,12 +16,13 @@ from miglab_spawner.backends.base import BackendError, LeaseBackend, RefusedByBa
 from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.lease_session import SavedLease
-from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
+from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages import progress
 from miglab_spawner.pages.choice import needs_slice
 from miglab_spawner.runs.borrower import Borrower
 from miglab_spawner.runs.runner import SliceRunner
 from miglab_spawner.traits import PoolTraits
+from miglab_spawner.wait_mixin import PAUSE_S
 
 _OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
