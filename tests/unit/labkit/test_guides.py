@@ -1,0 +1,35 @@
+"""Instructors' guides: what a notebook asks to be explained has a rubric and a model answer."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from labkit.notebook.catalogue import EXPERIMENTS
+
+ROOT = Path(__file__).parents[3]
+SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]_*.py"))
+MARK = re.compile(r'labkit\.experiment\(\s*"([^"]+)"|## (Exercise \d)|\*\*(Explain)')
+
+
+def explained(source: Path) -> list[str]:
+    """The experiments and exercises of the core after which an explanation is asked for."""
+    last, found = "", []
+    for key, exercise, asked in MARK.findall(source.read_text(encoding="utf-8")):
+        last = key or exercise or last
+        if asked and not (last in EXPERIMENTS and EXPERIMENTS[last].is_optional):
+            found.append("-".join(last.split("-")[:2]))  # DP-5-time belongs to DP-5
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_every_explanation_has_a_rubric_and_a_model_answer(source):
+    """And so have the decision and the debrief."""
+    guide = (ROOT / "docs" / "howto" / "teach" / f"{source.stem}.md").read_text(encoding="utf-8")
+    asked = explained(source)
+    assert asked
+    for what in asked:
+        assert f"| {what}, Explain" in guide, what
+        assert f"*{what}, a model answer:*" in guide, what
+    assert "(Decide)" in guide or "| Decide" in guide
+    assert "*Debrief" in guide
