@@ -154,7 +154,7 @@ async def test_an_instructor_reads_of_own_courses(
     """The pool is asked for no other's, and another's by name is refused like in the API."""
     page = (await client.get("/log", headers=ILSE)).text
     assert asked_of(pool).courses == {"ml"}
-    assert "Of ml." in page and '<select id="course"' not in page and "vision" not in page
+    assert "Courses: ml." in page and '<select id="course"' not in page and "vision" not in page
     refused = await client.get("/log?course=vision", headers=ILSE)
     assert refused.status_code == 403 and "in vision" in refused.text
 

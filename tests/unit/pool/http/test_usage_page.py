@@ -112,7 +112,7 @@ async def test_an_instructor_reads_of_own_courses(
     """The page says of which, and names nobody else."""
     pool.used = Facts(held=(held(1, "ml"), held(2, "vision", user="bob")))
     answer = await client.get(f"{SHOWN}&by=user", headers=as_("instructor-token"))
-    assert "Of ml." in answer.text and ">ada</th>" in answer.text
+    assert "Courses: ml." in answer.text and ">ada</th>" in answer.text
     assert "bob" not in answer.text and "could give" not in answer.text
 
 

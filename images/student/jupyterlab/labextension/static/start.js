@@ -13,6 +13,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
   const toHub = button(trans.__('Choose a slice…'), actions.toHome, () => undefined);
   const list = make('ol', { class: 'miglab-notebooks' });
   const handedIn = make('p');
+  const borrowing = borrowEntry(trans);
   const problem = make('p', { role: 'alert', class: 'miglab-problem' });
   const heading = make('h1', { tabindex: '-1' }, title);
   const node = make(
@@ -21,7 +22,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
     heading,
     section(trans.__('Your GPU slice'), slice, make('div', { class: 'miglab-buttons' }, details, toHub)),
     section(trans.__('Notebooks'), list, problem),
-    section(trans.__('How to…'), howTo(trans, handedIn))
+    section(trans.__('How to…'), howTo(trans, borrowing, handedIn))
   );
 
   const refresh = async () => {
@@ -71,6 +72,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
       setText(slice, now(trans, say, view));
       details.hidden = view.state === 'none' && !view.ticket;
       toHub.hidden = view.state !== 'none' || Boolean(view.ticket);
+      borrowing.hidden = !view.borrow;
     }
   };
 }
@@ -129,15 +131,30 @@ function now(trans, say, view) {
   if (view.ticket) {
     return trans.__('You are waiting: %1.', say.ticket(view.ticket));
   }
+  if (view.borrow) {
+    return view.borrow.state === 'none'
+      ? trans.__('This server holds no GPU slice. It borrows one whenever you measure.')
+      : say.borrow(view.borrow);
+  }
   if (view.state === 'none') {
     return trans.__('This server has no GPU slice. Notebooks run on the CPU.');
   }
   return view.state === 'unknown' ? '' : trans.__('Your GPU slice has been released.');
 }
 
+const entry = (name, text, ...more) => make('div', {}, make('dt', {}, name), make('dd', {}, text, ...more));
+
+/** For servers that borrow; hidden on all others. */
+const borrowEntry = trans =>
+  entry(
+    trans.__('measure on a borrowed slice'),
+    trans.__(
+      'Run a cell that measures, such as labkit.measure(). It waits its turn for a slice, measures and gives it back; the status bar shows how many students are ahead of you. Write on="3g.20gb" to measure on another shape.'
+    )
+  );
+
 /** One entry for each thing to do; each says where the button is. */
-function howTo(trans, handedIn) {
-  const entry = (name, text, ...more) => make('div', {}, make('dt', {}, name), make('dd', {}, text, ...more));
+function howTo(trans, borrowing, handedIn) {
   return make(
     'dl',
     {},
@@ -147,6 +164,7 @@ function howTo(trans, handedIn) {
         'Stop this server on the hub’s home page, start it again and choose a shape. If no slice is free, you join the queue. You can start without a GPU meanwhile and keep your position; a message appears here when your slice is ready.'
       )
     ),
+    borrowing,
     entry(
       trans.__('keep it longer'),
       trans.__(
