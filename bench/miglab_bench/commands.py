@@ -7,7 +7,19 @@ import typer
 
 from miglab_bench.class_day import command as class_day
 from miglab_bench.faults import command as faults
-from miglab_bench.measures import decisions, labkit, ledger, page, placement, pool, reclaim, spawn
+from miglab_bench.measures import (
+    decisions,
+    labkit,
+    ledger,
+    page,
+    placement,
+    pool,
+    reclaim,
+    slurm_class,
+    slurm_queue,
+    slurm_spawn,
+    spawn,
+)
 from miglab_bench.slurm_faults import command as slurm_faults
 from miglab_bench.storm import command as storm
 from miglab_bench.storm import idle
@@ -31,5 +43,8 @@ app.command("ledger")(ledger.bench_ledger)
 app.command("spawn")(spawn.bench_spawn)
 app.command("reclaim")(reclaim.bench_reclaim)
 app.command("faults")(faults.bench_faults)
+app.command("slurm-class")(slurm_class.bench_slurm_class)
+app.command("slurm-queue")(slurm_queue.bench_slurm_queue)
+app.command("slurm-spawn")(slurm_spawn.bench_slurm_spawn)
 app.command("slurm-faults")(slurm_faults.bench_slurm_faults)
 app.command("class")(class_day.bench_class)

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from miglab_api.offers import CPU
 from miglab_api.slurm_site import SlurmShape
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.settings.tables import is_loopback
@@ -72,6 +73,7 @@ def examine_slurm(settings: Settings) -> Iterator[HealthFinding]:
     picture = ClusterPicture(0.0, 0.0, settings.slurm_site, nodes=nodes_of(nodes))
     yield from of_partitions(settings, partitions)
     yield from of_shapes(picture)
+    yield from of_cpu(picture)
     yield of_address(settings, picture)
     yield from _submissions(settings)
 
@@ -215,6 +217,24 @@ def of_shapes(picture: ClusterPicture) -> Iterator[HealthFinding]:
             yield wrong(f"shape {name}", reason, do)
         elif shape.gres:
             yield fine(f"shape {name}", f"{picture.total(shape)} in {shape.gres_type}")
+
+
+def of_cpu(picture: ClusterPicture) -> Iterator[HealthFinding]:
+    """Whether who waits for a slice can start without a GPU meanwhile."""
+    site = picture.site
+    cpu = site.shapes.get(CPU)
+    if cpu is None:
+        return
+    ours = {node.name for node in picture.nodes_of(cpu)}
+    limits = [
+        shape.time_limit_min
+        for shape in site.shapes.values()
+        if shape.gres and ours & {node.name for node in picture.nodes_of(shape)}
+    ]
+    if limits and cpu.time_limit_min >= min(limits):
+        do = f"give {CPU} a partition of other nodes, or a much shorter time_limit_min: backfill "
+        do += "plans whole nodes, so that it waits behind those who wait for slices"
+        yield wrong(f"shape {CPU}", f"shares nodes with slices, {cpu.time_limit_min} minutes", do)
 
 
 def of_address(settings: Settings, picture: ClusterPicture) -> HealthFinding:

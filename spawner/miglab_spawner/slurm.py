@@ -155,18 +155,20 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         return await super().poll()
 
     async def _hear_why(self, job: int) -> None:
-        """Tell the student, on the next spawn page, why the server was asked back."""
-        if not self.reclaimer_url or self._news:
-            return
+        """Tell the student, on the next spawn page, why the server was stopped."""
+        if not self._news and (why := await self._asked_back(job)):
+            self.tell_next_time(f"Your server was stopped, because its slice was reclaimed: {why}")
+
+    async def _asked_back(self, job: int) -> str:
+        """Why staff or the reclaimer asked for a job back; empty if neither did."""
+        if not self.reclaimer_url:
+            return ""
         try:
             lease = await PoolClient(self.reclaimer_url, self.reclaimer_secret_file).lease(job)
         except BackendError as error:
             self.log.info("Why did job %d end? The reclaimer: %s", job, error)
-            return
-        if lease.release_requested_at is not None and lease.reason:
-            self.tell_next_time(
-                f"Your server was stopped, because its slice was asked back: {lease.reason}"
-            )
+            return ""
+        return lease.reason if lease.release_requested_at is not None else ""
 
     def ended(self, job: SlurmJob | None) -> None:
         """Tell the student why, where it was not their own doing."""
@@ -191,6 +193,9 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         except NotStarted as refused:
             if refused.reason == "never-runs":
                 await self.backend.cancel(self._ticket)
+            if refused.reason == "cancelled" and (why := await self._asked_back(self._ticket)):
+                said = f"You were taken out of the queue: {why}"
+                raise self._not_started(said, "cancelled", 503) from None
             if refused.reason != "job-gone":
                 raise
         self.log.warning("Slurm has lost job %d, which waited: it is submitted anew", self._ticket)

@@ -123,7 +123,7 @@ async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: Slurm
         while record.job.ends_at > at_first - MOVED_S:
             await fresh(spawner)
             record = record.seen((await spawner.reader.picture()).jobs[number])
-    assert "another job goes first" in record.end_why
+    assert "another job goes first" in record.end_reason
     slurm.command("scancel", *map(str, held))
     await hub.stop(ADA)
 

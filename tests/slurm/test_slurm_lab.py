@@ -10,7 +10,8 @@ import pytest
 
 from miglab_bench.harness.slurm_cluster import confines_devices, missing
 from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
-from miglab_bench.harness.student import Student
+from miglab_bench.harness.student import Student, wait_for
+from miglab_hub.lab_secrets import read_passwords
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +23,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
         pytest.skip(f"no Slurm here ({absent})")
     notebooks = tmp_path_factory.mktemp("notebooks")
     (notebooks / "hello.ipynb").write_text("{}")
-    with slurm_lab(notebooks=str(notebooks)) as lab:
+    with slurm_lab(notebooks=str(notebooks), slurm="operator = true") as lab:
         yield lab
 
 
@@ -39,6 +40,54 @@ def test_a_student_gets_a_slice_of_the_cluster(lab: SlurmLab):
     ada.leave()
     ada.close()
     lab.cluster.until(lambda: not lab.cluster.command("squeue", "-h"), "the job is over", 60)
+
+
+@pytest.fixture
+def staff(lab: SlurmLab) -> Iterator[Student]:
+    """The instructor's browser, signed in at the service as well."""
+    password = read_passwords(lab.lab.settings).instructor
+    person = Student(lab.lab.settings.public_url, "instructor", password)
+    person.sign_in()
+    person.page("/services/pool/")
+    yield person
+    person.close()
+
+
+def test_the_buttons_of_the_instructors_page(lab: SlurmLab, staff: Student):
+    """A server is lengthened, written to and ended; a waiting student is taken out, told why."""
+    url, password = lab.lab.settings.public_url, lab.lab.password
+    ada, bo = (Student(url, name, password) for name in ("ada", "bo"))
+    lab.cluster.command("scontrol", "update", f"nodename={lab.cluster.nodes[1]}", "state=drain",
+                        "reason=test")  # fmt: skip
+    ada.sign_in()
+    ada.ask("3g.20gb")
+    ada.wait_until_ready()
+    ada.page("/user/ada/lab")  # which signs in there
+    (job,) = map(int, lab.cluster.command("squeue", "-h", "-o", "%i").split())
+    bo.sign_in()
+    bo.ask("3g.20gb")
+    wait_for(lambda: bool(bo.waiting()), "bo to wait")
+    ticket = int(lab.cluster.command("squeue", "-h", "-t", "PENDING", "-o", "%i"))
+    wait_for(lambda: f'"ticket-{ticket}"' in staff.page("/services/pool/"), "the page to show bo")
+    assert f'"lease-{job}"' in staff.page("/services/pool/")
+
+    before = lab.cluster.job(job)["TimeLimit"]
+    assert staff.press(f"leases/{job}/extend", by_s=1800) == 200
+    assert (before, lab.cluster.job(job)["TimeLimit"]) == ("02:00:00", "02:30:00")
+    assert staff.press("messages", to_course="everyone", text="We end at noon.") == 200
+    wait_for(lambda: "We end at noon." in str(ada.lease()["messages"]), "the message")
+    assert bo.press(f"leases/{job}/release", reason="I want it") in (403, 404)
+
+    assert staff.press(f"tickets/{ticket}/cancel", reason="Work with ada.") == 200
+    wait_for(bo.has_no_server, "bo's start to end")
+    failed = bo.page("/hub/spawn-pending/bo")
+    assert "You were taken out of the queue: Work with ada." in failed
+    assert staff.press(f"leases/{job}/release", reason="The room closes.") == 200
+    wait_for(ada.has_no_server, "ada's server to stop")
+    assert "The room closes." in ada.news()
+    lab.cluster.command("scontrol", "update", f"nodename={lab.cluster.nodes[1]}", "state=resume")
+    for student in (ada, bo):
+        student.close()
 
 
 def test_an_unknown_partition_is_named(lab: SlurmLab, tmp_path: Path):
@@ -78,10 +127,11 @@ def test_doctor_reads_the_real_daemons(lab: SlurmLab):
     wrong = doctor(
         lab,
         ('gres = "gpu:3g.20gb:1"', 'gres = "gpu:7g.40gb:1"'),
-        ('partition = "labcpu"', 'partition = "labcpu"\ntime_limit_min = 600'),
+        ('partition = "labcpu"\ntime_limit_min = 30', 'partition = "labcpu"\ntime_limit_min = 600'),
         ('[slurm.shapes."1g.5gb"]', '[slurm.shapes."1g.5gb"]\nreservation = "exam"'),
     )
     assert "shape 3g.20gb: No node of this site has such a slice." in wrong
+    assert "shape cpu: shares nodes with slices, 600 minutes" in wrong
     assert "limits in labcpu: MaxTime is 240 minutes, time_limit_min 600" in wrong
     assert "Requested node configuration" in next(key for key in wrong if "sbatch for 3g" in key)
     assert any("sbatch for 1g.5gb: refused" in key for key in wrong)

@@ -96,7 +96,7 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
     await hub.stop("bo")
     slurm.command("scancel", str(kept))
     await hub.spawner("cy").switch_to("")
-    with pytest.raises(NotStarted, match="gave up"):
+    with pytest.raises(NotStarted, match="left the queue"):
         await hub.settled("cy")
     assert jobs(slurm, "PENDING") == []
 

@@ -85,8 +85,8 @@ def two_wait(run: SlurmRun) -> str:
         student.ask(SHAPE)
         wait_for(partial(_waits, student), f"{student.name} to wait")
         shown = student.waiting()["message"]
-        place = ("next", "2nd of 2")[number - 1]
-        expect("likely" in shown or place in shown, f"{student.name} reads: {shown}")
+        position = ("1st of 1 in the queue", "2nd of 2 in the queue")[number - 1]
+        expect(position in shown, f"{student.name} reads: {shown}")
         said.append(shown)
     run.tickets = run.queue("PENDING")
     expect(len(run.tickets) == 2, f"waiting jobs: {run.tickets}")
@@ -145,7 +145,7 @@ def next_is_served(run: SlurmRun) -> str:
     leaving, served = run.students[GOES], run.students[SLICES]
     wait_for(leaving.has_no_server, f"the server of {leaving.name} to stop")
     news = leaving.news()
-    expect("asked back: Nothing has happened on it" in news, f"the hub page says: {news}")
+    expect("reclaimed: Nothing has happened on it" in news, f"the hub page says: {news}")
     served.wait_until_ready()
     job, _, gpu = _where(served)
     expect(job == run.tickets[0] and bool(gpu), f"{served.name} runs as job {job}, slice {gpu}")

@@ -38,6 +38,7 @@ sm_count = 42
 
 [slurm.shapes.cpu]
 partition = "labcpu"
+time_limit_min = 30
 """
 
 

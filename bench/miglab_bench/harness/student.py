@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 STEP_S = 180.0
 PAUSE_S = 0.25
+SERVICE_PATH = "/services/pool"
 ENDLESS = "import time; time.sleep(86400)"
 
 
@@ -113,6 +114,14 @@ class Student:
         """A page of the lab, as it is written."""
         return self._http.get(self._url + path).text
 
+    def press(self, path: str, **body: object) -> int:
+        """Press a button of the lab's service, as the one whose page it is; the status."""
+        page = self.page(f"{SERVICE_PATH}/")
+        found = re.search(r'name="miglab-xsrf" content="([^"]*)"', page)
+        headers = {"X-XSRFToken": unescape(found[1]) if found else "", "Referer": self._url}
+        url = f"{self._url}{SERVICE_PATH}/api/{path}"
+        return self._http.post(url, headers=headers, json=body).status_code
+
     def news(self) -> str:
         """What the hub's page says of how the last server ended; empty if nothing."""
         page = self.page(f"/hub/spawn/{self._quoted}")
@@ -129,6 +138,16 @@ class Student:
         with closing(self._channel(self._kernel())) as channel:
             return _printed(channel, _send(channel, code))
 
+    def run_notebook(self, path: str) -> None:
+        """Open a notebook of the student's home, and run it from top to bottom."""
+        cells = self._server("GET", f"api/contents/{path}")["content"]["cells"]
+        wanted = {"path": path, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+        kernel = self._server("POST", "api/sessions", wanted)["kernel"]["id"]
+        with closing(self._channel(kernel)) as channel:
+            for cell in cells:
+                if cell["cell_type"] == "code":
+                    _printed(channel, _send(channel, cell["source"]))
+
     def compute_on(self) -> None:
         """Start a kernel with a cell that does not end, and go away."""
         kernel = self._kernel()
@@ -136,6 +155,13 @@ class Student:
             _send(channel, ENDLESS)
             path = f"api/kernels/{kernel}"
             wait_for(lambda: self._server("GET", path)["execution_state"] == "busy", self.name)
+
+    def compute_no_more(self) -> None:
+        """Shut down every kernel in which a cell runs."""
+        answer = self._api("GET", f"/user/{self._quoted}/api/kernels")
+        for kernel in answer.json():
+            if kernel["execution_state"] == "busy":
+                self._api("DELETE", f"/user/{self._quoted}/api/kernels/{kernel['id']}")
 
     def lease(self) -> dict[str, Any]:
         """How JupyterLab shows the lease."""

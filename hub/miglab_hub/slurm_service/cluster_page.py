@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
@@ -79,7 +80,7 @@ async def _draw(request: Request, principal: Principal) -> str:
     trouble = runner.trouble
     if principal.has(Right.SEE_USAGE) and not trouble:
         try:
-            reserved = await reservations(settings.slurm_site)
+            reserved = await reservations(settings.slurm_site, ZoneInfo(settings.reclaim.timezone))
         except (BackendError, CommandFailed) as error:
             trouble = str(error)
         used = await usage(settings.slurm_site, settings.lab_id, runner.usage.stays())
@@ -204,7 +205,7 @@ async def cancel(
     tag = tag_of_ours(found)
     principal.require(Right.RELEASE, tag.course, tag.user)
     return await runner.decide(
-        lambda door: door.tickets.cancel_of_server(tag.user, tag.server, principal.by)
+        lambda door: door.tickets.cancel_of_server(tag.user, tag.server, principal.by, asked.reason)
     )
 
 

@@ -17,6 +17,7 @@ from miglab_pool.transactions.activity import Spent
 from miglab_pool.views.lease_cases import Case
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import SlurmJob
+from miglab_spawner.backends.slurm.views import lease_of
 
 REMEMBERED = 500
 """So many ends are remembered, for the hub to tell their students why."""
@@ -72,6 +73,20 @@ class SlurmLeases:
     def live(self) -> list[LeaseView]:
         """The servers with a slice."""
         return [self._view(record) for record in self.records.values() if record.job.gres]
+
+    def to_stop(self) -> list[LeaseView]:
+        """Those that are asked back.
+
+        A job can run, and be seen, before its student moves to it.  So what a server must not be
+        younger than is the latest picture, in which the job is still that student's server; one
+        that was started later may be another job, and the next picture knows.
+        """
+        seen_at = self.picture.at if self.picture is not None else 0.0
+        return [
+            self._view(record).model_copy(update={"attached_at": seen_at})
+            for record in self.records.values()
+            if record.release_at is not None
+        ]
 
     def cases(self) -> Sequence[Case]:
         """The same, as the reclaimer looks at them."""
@@ -210,6 +225,14 @@ class SlurmLeases:
                 active_s, idle_s = record.active_s + one.active_s, record.idle_s + one.idle_s
                 self._put(replace(record, active_s=active_s, idle_s=idle_s))
 
+    def taken_out(self, job: SlurmJob, reason: str) -> None:
+        """Somebody takes a job out of the queue: its student is to read why."""
+        self.commands.append(SlurmCommand(("scancel", str(job.id)), job.account))
+        view = lease_of(job)
+        self._remember(
+            view.model_copy(update={"release_requested_at": self._now(), "reason": reason})
+        )
+
     def take_commands(self) -> list[SlurmCommand]:
         """What is to be done, once."""
         commands, self.commands = self.commands, []
@@ -228,9 +251,10 @@ class SlurmLeases:
 
     def _forget(self, record: JobRecord) -> None:
         del self.records[record.job.id]
-        self.over[record.job.id] = self._view(record).model_copy(
-            update={"state": LeaseState.RELEASED}
-        )
+        self._remember(self._view(record))
+
+    def _remember(self, lease: LeaseView) -> None:
+        self.over[lease.id] = lease.model_copy(update={"state": LeaseState.RELEASED})
         while len(self.over) > REMEMBERED:
             del self.over[next(iter(self.over))]
 

@@ -4,6 +4,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from miglab_api.slurm_site import SlurmSite
 from miglab_spawner.backends.base import BackendError
@@ -45,17 +47,17 @@ class CourseUsage:
     hours: float
 
 
-async def reservations(site: SlurmSite) -> list[SlurmReservation]:
-    """All of them.
+async def reservations(site: SlurmSite, zone: ZoneInfo) -> list[SlurmReservation]:
+    """All of them, their times in this zone.
 
     Raises:
         BackendError: Slurm does not answer.
     """
     said = await run(["scontrol", "-o", "show", "reservation"], site.command_timeout_s)
-    return reservations_in(said)
+    return reservations_in(said, zone)
 
 
-def reservations_in(text: str) -> list[SlurmReservation]:
+def reservations_in(text: str, zone: ZoneInfo) -> list[SlurmReservation]:
     """`scontrol -o show reservation`, a line each."""
     found = []
     for line in text.splitlines():
@@ -70,14 +72,21 @@ def reservations_in(text: str) -> list[SlurmReservation]:
         found.append(
             SlurmReservation(
                 words["ReservationName"],
-                words.get("StartTime", ""),
-                words.get("EndTime", ""),
+                _when(words.get("StartTime", ""), zone),
+                _when(words.get("EndTime", ""), zone),
                 words.get("Nodes", ""),
                 ", ".join(whose),
                 words.get("State", ""),
             )
         )
     return found
+
+
+def _when(text: str, zone: ZoneInfo) -> str:
+    """A time of Slurm, whose commands run with seconds since the epoch, for people."""
+    if not text.isdecimal():
+        return text
+    return f"{datetime.fromtimestamp(int(text), zone):%Y-%m-%d %H:%M}"
 
 
 async def usage(

@@ -123,7 +123,7 @@ class SlurmRunner:
         for record in self.door.leases.update(picture):
             self.usage.add(record, picture.at)
         self.reclaimer.round(self.door)
-        await self._ender.ask(self.door.leases.live())
+        await self._ender.ask(self.door.leases.to_stop())
 
     async def _run(self) -> None:
         while True:
@@ -143,7 +143,7 @@ class SlurmRunner:
         try:
             await run(words, site.command_timeout_s)
         except CommandFailed as failed:
-            raise Refused("no-extension", f"Slurm refused it: {failed}") from failed
+            raise Refused("slurm-refused", f"Slurm refused it: {failed}") from failed
         except BackendError as error:
             raise DeniedError(503, "hub-silent", f"Slurm does not answer: {error}") from error
         self.reader.refresh()

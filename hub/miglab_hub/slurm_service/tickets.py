@@ -8,7 +8,7 @@ from miglab_api.leases import ServerStatus
 from miglab_api.staff import MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketState, TicketView
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.slurm_service.leases import SlurmCommand, SlurmLeases
+from miglab_hub.slurm_service.leases import SlurmLeases
 from miglab_hub.slurm_service.servers import ServerJobs, jobs_of_server
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.policy import LEAD
@@ -31,8 +31,8 @@ class SlurmTickets:
             ticket = self._ended(user, known)
         return ServerStatus(lease=self._leases.of_server(user, server), ticket=ticket)
 
-    def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
-        """Give up the place or the offer.
+    def cancel_of_server(self, user: str, server: str, by: str, reason: str = "") -> TicketView:
+        """Give up the place or the offer; staff say why.
 
         Raises:
             Refused: it has none.
@@ -41,7 +41,7 @@ class SlurmTickets:
         waiting = self._jobs(user, server).waiting
         if ticket is None or waiting is None:
             raise Refused("unknown-ticket", "This server waits for nothing.", 404)
-        self._leases.commands.append(SlurmCommand(("scancel", str(waiting.id)), waiting.account))
+        self._leases.taken_out(waiting, reason)
         return ticket.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:

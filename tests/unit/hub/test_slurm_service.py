@@ -5,6 +5,7 @@ import pwd
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -136,6 +137,20 @@ def test_an_idle_server_is_warned_and_taken_back_when_another_waits(lab: Reclaim
     assert "Nothing has happened on it" in lab.lease().reason
     lab.look(jobs[1])
     assert lab.door.leases.find(1).reason  # for the spawn page
+
+
+def test_who_moved_to_the_slice_can_be_ended(lab: ReclaimerLab) -> None:
+    """The job ran before its server did: what counts is the last picture in which it is one.
+
+    Who restarts after that picture has another job, and whose job is over is not stopped.
+    """
+    lab.look(job(1))
+    lab.door.leases.release(1, "user:staff", "The room closes.")
+    lab.look(job(1), after_s=60)  # in which the hub has started the server that took the job over
+    (asked,) = lab.door.leases.to_stop()
+    assert (asked.state, asked.attached_at) == (LeaseState.RELEASING, NOW + 60)
+    lab.look(after_s=3)
+    assert lab.door.leases.to_stop() == []
 
 
 def test_a_silent_server_is_never_idle(lab: ReclaimerLab) -> None:
@@ -276,12 +291,13 @@ def test_usage_is_kept_where_slurm_keeps_none(tmp_path: Path, lab: ReclaimerLab)
 def test_reservations_and_drains_name_the_operators_command() -> None:
     """Read-only here: the page says what its operator would type."""
     text = (
-        "ReservationName=exam StartTime=2026-11-24T10:00:00 EndTime=2026-11-24T12:00:00 "
+        "ReservationName=exam StartTime=1795510800 EndTime=1795518000 "
         "Duration=02:00:00 Nodes=n2 NodeCnt=1 Users=ada,bo Groups=(null) Accounts=(null) "
         "State=INACTIVE\nNo reservations in the system\n"
     )
-    (found,) = reservations_in(text)
+    (found,) = reservations_in(text, ZoneInfo("Europe/Berlin"))
     assert (found.name, found.nodes, found.whose) == ("exam", "n2", "users ada,bo")
+    assert (found.begins, found.ends) == ("2026-11-24 10:00", "2026-11-24 12:00")
     assert found.command == "scontrol delete reservationname=exam"
     states = {"idle": "state=drain", "idle drain": "state=resume", "down": "state=resume"}
     for state, command in states.items():

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from miglab_api.slurm_site import site_of
-from miglab_spawner.backends.slurm.estimate import estimate
+from miglab_spawner.backends.slurm.estimate import distribution_of, estimate
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import Tag, gres_of, jobs_of, nodes_of, tag_of
 from miglab_spawner.backends.slurm.words import NEVER, why_it_waits
@@ -171,6 +171,36 @@ def test_the_estimate_counts_slices_and_not_nodes():
     early = estimate(seen, SITE.shapes["1g.5gb"], 5, [700.0] * 6)
     assert early is not None
     assert early.likely_s == pytest.approx(100.0)
+
+
+def test_the_range_is_of_people_who_leave_independently():
+    """The first of four slices is free much sooner than the slowest leaves, and never negative."""
+    running = [
+        job_line(n, "RUNNING", start=str(int(NOW)), end=str(int(NOW) + 7200), node="n1")
+        for n in range(1, 5)
+    ]
+    seen = picture([*running, job_line(5, "PENDING")], [node_line("n1", "mixed", 4)])
+    first = estimate(seen, SITE.shapes["1g.5gb"], 5, [float(n) for n in range(1000)])
+    assert first is not None
+    assert 0 <= first.low_s < first.likely_s < 400
+    assert first.high_s < 800
+    assert first == estimate(seen, SITE.shapes["1g.5gb"], 5, [float(n) for n in range(1000)])
+
+
+def test_who_is_still_there_stays_longer_than_those_who_left():
+    """Two who left after 10 and 20 s; one has been there for 15, another for 30."""
+    assert distribution_of([10.0, 20.0], [15.0, 30.0]) == ([10.0, 20.0], [0.25, 0.625])
+    assert distribution_of([10.0, 20.0], []) == ([10.0, 20.0], [0.5, 1.0])
+
+
+def test_a_job_on_its_way_out_frees_its_slice_in_a_moment():
+    """While it is completing nothing starts on its node, and the estimate is still there."""
+    ending = job_line(1, "COMPLETING", start=str(int(NOW) - 60), end=str(int(NOW)), node="n1")
+    seen = picture([ending, job_line(2, "PENDING")], [node_line("n1", "mixed+completing", 0)])
+    found = estimate(seen, SITE.shapes["1g.5gb"], 2, ())
+    assert found is not None
+    assert (found.low_s, found.likely_s) == (0.0, 0.0)
+    assert seen.free(SITE.shapes["1g.5gb"]) == 0
 
 
 def test_without_an_open_node_nobody_knows():

@@ -1,26 +1,62 @@
-// The page of a lab on Slurm: its buttons, and a fresh page now and then.
+// The page of a lab on Slurm: what staff can do from it, and a page that stays current.
 
 import { ask, byId, say } from "./frame.js";
+import { renew } from "./refresh.js";
 import { age } from "./times.js";
 
-const REFRESH_MS = 15000;
-let isTyping = false;
+const AGAIN_MS = 5000;
+const dialog = byId("why");
+let busy = false;
+let chosen = null;
 
-async function send(path, body) {
-  try {
-    await ask("POST", path, body);
-    location.reload();
-  } catch (error) {
-    say(error.message);
-  }
+async function look() {
+  if (busy || document.hidden) return;
+  busy = true;
+  byId("link").hidden = await renew().then(() => true, () => false);
+  busy = false;
+  age(document);
+}
+
+async function send(button, body) {
+  await ask("POST", button.dataset.post, body);
+  say(button.dataset.done);
+  await look();
 }
 
 byId("main").addEventListener("click", (event) => {
   const button = event.target.closest("button[data-post]");
   if (!button) return;
-  if (button.dataset.by) return send(button.dataset.post, { by_s: Number(button.dataset.by) });
-  const reason = window.prompt(button.dataset.why);
-  if (reason && reason.trim()) send(button.dataset.post, { reason: reason.trim() });
+  if (button.dataset.by) send(button, { by_s: Number(button.dataset.by) }).catch((error) => say(error.message));
+  else open(button);
+});
+
+function open(button) {
+  chosen = button;
+  byId("why-h").textContent = button.dataset.title;
+  byId("why-says").textContent = button.dataset.says;
+  byId("why-go").textContent = button.dataset.go;
+  byId("why-wrong").textContent = "";
+  byId("why-reason").value = "";
+  dialog.showModal();
+  byId("why-reason").focus();
+}
+
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog || event.target.closest("[data-close]")) dialog.close();
+});
+dialog.addEventListener("close", () => (byId(chosen.id) || byId("main")).focus({ preventScroll: true }));
+
+byId("why-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  byId("why-go").disabled = true;
+  try {
+    await send(chosen, { reason: byId("why-reason").value.trim() });
+    dialog.close();
+  } catch (error) {
+    byId("why-wrong").textContent = error.message;
+  } finally {
+    byId("why-go").disabled = false;
+  }
 });
 
 byId("message")?.addEventListener("submit", async (event) => {
@@ -35,7 +71,6 @@ byId("message")?.addEventListener("submit", async (event) => {
   }
 });
 
-document.addEventListener("focusin", (event) => (isTyping = event.target.matches("input, select")));
-document.addEventListener("focusout", () => (isTyping = false));
-setInterval(() => isTyping || location.reload(), REFRESH_MS);
+setInterval(look, AGAIN_MS);
+document.addEventListener("visibilitychange", look);
 age(document);

@@ -34,11 +34,15 @@ class ClusterPicture:
 
     def open_nodes(self, shape: SlurmShape) -> list[Node]:
         """The nodes on which a job of this shape could start now, were its slice free."""
+        return [node for node in self.serving_nodes(shape) if node.takes_jobs]
+
+    def serving_nodes(self, shape: SlurmShape) -> list[Node]:
+        """The same, and those that are held up for a moment by a job on its way out."""
         partition = self.site.partition_of(shape)
         return [
             node
             for node in self.nodes_of(shape)
-            if node.takes_jobs
+            if node.will_take_jobs
             and node.partitions[partition]
             and (not node.is_reserved or shape.reservation)
         ]
@@ -106,12 +110,18 @@ class ClusterPicture:
         )
 
     def holders(self, shape: SlurmShape) -> list[SlurmJob]:
-        """The jobs that hold slices of this shape's type on nodes that take jobs."""
-        names = {node.name for node in self.open_nodes(shape)}
+        """The jobs that hold slices of this shape's type on nodes that serve it.
+
+        One that is completing holds none: Slurm counts its slice as free already.
+        """
+        names = {node.name for node in self.serving_nodes(shape)}
         return [
             job
             for job in self.jobs.values()
-            if job.nodes in names and not job.has_ended and shape.gres_type in job.gres
+            if job.nodes in names
+            and not job.has_ended
+            and job.state != "COMPLETING"
+            and shape.gres_type in job.gres
         ]
 
     def own(

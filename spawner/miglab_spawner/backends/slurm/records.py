@@ -109,9 +109,13 @@ class Node:
 
         One job that is completing blocks its whole node, though its slice shows as free.
         """
-        return bool(self.state & _TAKES_JOBS) and self.state - _TAKES_JOBS - _HARMLESS <= {
-            "reserved"
-        }
+        return self.will_take_jobs and "completing" not in self.state
+
+    @property
+    def will_take_jobs(self) -> bool:
+        """Whether one could start here now, or in a moment, when what is completing is gone."""
+        passing = {"reserved", "completing"}
+        return bool(self.state & _TAKES_JOBS) and self.state - _TAKES_JOBS - _HARMLESS <= passing
 
     @property
     def is_reserved(self) -> bool:

@@ -1,0 +1,145 @@
+"""Two students and their instructor in a real browser, on slices that are jobs of a real Slurm."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.browser.people import picture, serious_problems, sign_in, start
+
+from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
+from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
+from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.temporary import TemporaryLab
+from miglab_hub.lab_secrets import read_passwords
+
+pytestmark = [pytest.mark.browser, pytest.mark.slurm, pytest.mark.long]
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = "lab/tree/notebooks/1_your_slice.ipynb"
+LONG_MS = 180_000
+RECLAIM = """
+[reclaim]
+every_s = 1
+report_s = 2
+stale_s = 10
+idle_wanted_s = 5
+holding_factor = 1
+warning_s = 30
+unused_s = 15
+cpu_busy_pct = 50
+"""
+
+
+@pytest.fixture(scope="module")
+def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+    """One slice on each of two nodes, one of which is drained: two students share one."""
+    if absent := missing():
+        pytest.skip(f"no Slurm here ({absent})")
+    notebooks = tmp_path_factory.mktemp("notebooks")
+    maker = [sys.executable, "notebooks/make_notebooks.py", "notebooks/src", str(notebooks)]
+    subprocess.run(maker, cwd=ROOT, check=True, capture_output=True)
+    with slurm_lab(gres={"1g.5gb": 1}, notebooks=str(notebooks), more=RECLAIM) as lab:
+        node = f"nodename={lab.cluster.nodes[1]}"
+        lab.cluster.command("scontrol", "update", node, "state=drain", "reason=broken fan")
+        yield lab
+
+
+def test_two_students_share_a_slice(new_page: Callable[[], Page], on_slurm: SlurmLab) -> None:
+    """Choose, notebook 1, wait, start on CPU, idle, warned, taken back; the other has it then."""
+    lab, cluster = on_slurm.lab, on_slurm.cluster
+    ada, bo, staff = new_page(), new_page(), new_page()
+    sign_in(ada, lab, "ada")
+    expect(ada.get_by_text("1 of 2 free now")).to_be_visible()
+    picture(ada, "slurm-spawn")
+    start(ada, "1g.5gb")
+    ada.wait_for_url("**/user/ada/lab**", timeout=LONG_MS)
+    works = kept_busy(lab, "ada")
+    ada.goto(f"{lab.settings.public_url}user/ada/{NOTEBOOK}")
+    run_all(ada)
+    expect(ada.locator(".miglab-status")).to_contain_text("1g.5gb")
+
+    sign_in(bo, lab, "bo")
+    start(bo, "1g.5gb")
+    expect(bo.get_by_text("You are 1st of 1 in the queue").first).to_be_visible()
+    picture(bo, "slurm-waiting")
+    assert serious_problems(bo, ".miglab-waiting") == []
+    bo.get_by_role("button", name="Start on CPU now").click()
+    bo.wait_for_url("**/user/bo/lab**", timeout=LONG_MS)
+    expect(bo.locator(".miglab-status")).to_contain_text("position 1 of 1", timeout=LONG_MS)
+    instructor_looks(staff, lab, cluster)
+
+    works.compute_no_more()
+    expect(ada.get_by_text("Nothing has happened").first).to_be_visible(timeout=LONG_MS)
+    picture(ada, "slurm-warning")
+    card = bo.get_by_role("region", name="Your GPU slice 1g.5gb is ready")
+    expect(card).to_be_visible(timeout=LONG_MS)
+    picture(bo, "slurm-offer")
+    card.get_by_role("button", name="Save all and restart with it").click()
+    wait_for(lambda: holder(cluster) == "bo", "bo's server on the slice")
+    ada.goto(f"{lab.settings.public_url}hub/spawn")
+    expect(ada.get_by_text("its slice was reclaimed").first).to_be_visible()
+    instructor_ends_it(staff, bo, lab)
+    works.close()
+
+
+def kept_busy(lab: TemporaryLab, name: str) -> Student:
+    """The same person in another window, in which a cell runs on."""
+    student = Student(lab.settings.public_url, name, lab.password)
+    student.sign_in()
+    student.run_cell("")
+    student.compute_on()
+    return student
+
+
+def run_all(page: Page) -> None:
+    """Run the open notebook from top to bottom, and see what it prints."""
+    page.get_by_role("heading", name="Your slice").click(timeout=LONG_MS)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator("[data-command='runmenu:run-all']").click()
+    expect(page.locator(".jp-OutputArea-output").first).to_be_visible(timeout=LONG_MS)
+
+
+def instructor_looks(page: Page, lab: TemporaryLab, cluster: SlurmCluster) -> None:
+    """The page of the cluster: who holds, who waits, a drained node, a reservation; axe."""
+    words = ("reservationname=exam", "starttime=now+2hours", "duration=60", "users=root")
+    node = f"nodes={cluster.nodes[0]}"
+    cluster.command("scontrol", "create", "reservation", *words, node)
+    page.goto(f"{lab.settings.public_url}hub/login")
+    page.get_by_label("Username").fill("instructor")
+    page.get_by_label("Password").fill(read_passwords(lab.settings).instructor)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/services/pool/")
+    for text in ("broken fan", "scontrol delete reservationname=exam"):
+        expect(page.get_by_text(text)).to_be_visible()
+    expect(page.get_by_role("row", name="ada everyone 1g.5gb")).to_be_visible()
+    expect(page.get_by_role("row", name="bo everyone 1g.5gb 1")).to_be_visible()
+    picture(page, "slurm-cluster")
+    assert serious_problems(page) == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    picture(page, "slurm-cluster-narrow")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    cluster.command("scontrol", "delete", "reservationname=exam")
+
+
+def instructor_ends_it(page: Page, bo: Page, lab: TemporaryLab) -> None:
+    """By keyboard, with a reason, which the student reads."""
+    button = page.get_by_role("button", name="End the server of bo")
+    expect(button).to_be_visible(timeout=LONG_MS)
+    button.press("Enter")
+    assert serious_problems(page, "dialog") == []
+    page.get_by_label("Reason (the student reads it)").fill("The room closes.")
+    picture(page, "slurm-end")
+    page.get_by_role("button", name="End the server", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("The server of bo is being stopped.")
+    expect(button).not_to_be_visible(timeout=LONG_MS)
+    bo.goto(f"{lab.settings.public_url}hub/spawn")
+    expect(bo.get_by_text("The room closes.").first).to_be_visible()
+
+
+def holder(cluster: SlurmCluster) -> str:
+    """Whose job runs in the partition of slices; empty for nobody's."""
+    said = cluster.command("squeue", "-h", "-t", "RUNNING", "-p", "lab", "-o", "%k")
+    return said.partition('"user":"')[2].partition('"')[0]

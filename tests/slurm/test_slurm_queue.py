@@ -1,0 +1,98 @@
+"""Positions against Slurm's own order, and what those who wait cost; jobs are submitted here."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from miglab_api.slurm_site import site_of
+from miglab_api.tickets import TicketView
+from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_spawner.backends.slurm.backend import SlurmBackend
+from miglab_spawner.backends.slurm.reader import SlurmReader
+from miglab_spawner.backends.slurm.records import Tag
+from miglab_spawner.backends.slurm.views import ticket_of
+
+from .conftest import SITE
+from .test_slurm_spawner import hold, jobs
+
+pytestmark = pytest.mark.long
+SHAPE, LAB = "1g.5gb", "miglab"
+MANY = 200
+
+
+@pytest.fixture
+async def reader(slurm: SlurmCluster) -> AsyncIterator[SlurmReader]:
+    """One reader for all who wait."""
+    reader = SlurmReader(LAB, site_of({**SITE, "attend_grace_s": 600}))
+    yield reader
+    await reader.close()
+
+
+def wait_for_slice(slurm: SlurmCluster, name: str) -> int:
+    """A student's job, submitted as the spawner would."""
+    tag = Tag(LAB, name, "", "everyone", SHAPE, name)
+    return slurm.submit("sleep 600", "--gres=gpu:1g.5gb:1", f"--comment={tag.as_comment()}")
+
+
+async def tickets(reader: SlurmReader) -> dict[int, TicketView]:
+    """What the waiting pages show of a new picture."""
+    picture = await reader.picture(newer_than=asyncio.get_running_loop().time())
+    waiting = (job for job in picture.jobs.values() if job.tag and job.is_pending)
+    return {job.id: ticket_of(picture, job, reader.stays_s) for job in waiting}
+
+
+async def expect_positions(reader: SlurmReader, waiting: list[int]) -> None:
+    """They are 1st, 2nd, … of all, and each has an estimate; backfill may have to come by first."""
+    expected = {job: (number, len(waiting)) for number, job in enumerate(waiting, 1)}
+    async with asyncio.timeout(60):
+        while True:
+            shown = await tickets(reader)
+            found = {job: (one.position, one.waiting) for job, one in shown.items()}
+            if found == expected and all(one.estimate for one in shown.values()):
+                return
+
+
+async def test_positions_are_the_order_of_starts(reader: SlurmReader, slurm: SlurmCluster):
+    """Also while a node is drained, reserved, or has a job on its way out; then they are served."""
+    held = hold(slurm, 8)
+    waiting = [wait_for_slice(slurm, f"s{number}") for number in range(4)]
+    await expect_positions(reader, waiting)
+    open_node, other = slurm.nodes
+    slurm.command("scontrol", "update", f"nodename={other}", "state=drain", "reason=test")
+    await expect_positions(reader, waiting)
+    slurm.command("scontrol", "update", f"nodename={other}", "state=resume")
+    words = ("reservationname=exam", "starttime=now", "duration=10", "users=root")
+    slurm.command(
+        "scontrol", "create", "reservation", *words, f"nodes={other}", "flags=ignore_jobs"
+    )
+    try:
+        await expect_positions(reader, waiting)
+    finally:
+        slurm.command("scontrol", "delete", "reservationname=exam")
+    ending = next(job for job in held if slurm.job(job)["NodeList"] == open_node)
+    with slurm.stopped(open_node):
+        slurm.command("scancel", str(ending))
+        slurm.until(lambda: ending in jobs(slurm, "COMPLETING"), "it is completing")
+        await expect_positions(reader, waiting)
+    while waiting:
+        first = waiting.pop(0)
+        slurm.until(lambda job=first: job in jobs(slurm, "RUNNING"), "the first is served")
+        assert set(jobs(slurm, "PENDING")) == set(waiting)
+        if waiting:
+            held = [job for job in held if job in jobs(slurm, "RUNNING")]
+            slurm.command("scancel", str(held.pop()))
+
+
+async def test_two_hundred_who_wait_cost_as_much_as_one(reader: SlurmReader, slurm: SlurmCluster):
+    """Each attends a job of its own; Slurm is asked every `every_s`, whatever their number."""
+    hold(slurm, 8)
+    loop = asyncio.get_running_loop()
+    waiting = [wait_for_slice(slurm, f"s{number}") for number in range(MANY)]
+    backend = SlurmBackend(reader, "root", lambda _tag, _shape: "", "/", "")
+    await reader.picture(newer_than=loop.time())
+    before, began_s = reader.readings, loop.time()
+    shown = await asyncio.gather(*(backend.attend(job, 3.0) for job in waiting))
+    elapsed_s = loop.time() - began_s
+    assert [one.position for one in shown] == list(range(1, MANY + 1))
+    assert reader.readings - before <= elapsed_s / reader.site.every_s + 1
