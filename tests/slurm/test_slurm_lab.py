@@ -117,7 +117,7 @@ def doctor(lab: SlurmLab, *changes: tuple[str, str]) -> dict[str, str]:
     )
     assert said.returncode in (0, 1), said.stderr
     findings = json.loads(said.stdout)["findings"]
-    return {f"{one['what']}: {one['found']}": one["do"] for one in findings if one["do"]}
+    return {f"{one['subject']}: {one['found']}": one["do"] for one in findings if one["do"]}
 
 
 def test_doctor_reads_the_real_daemons(lab: SlurmLab):

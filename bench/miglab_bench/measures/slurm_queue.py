@@ -29,7 +29,7 @@ from miglab_spawner.backends.slurm.views import ticket_of
 LAB, SHAPE, GRES = "bench", "1g.5gb", {"1g.5gb": 4}
 SLICES = 8
 CLASS = 30
-STAY_S, SPREAD, LONGEST_S = 8.0, 0.7, 40.0
+STAY_S, SPREAD, LONGEST_S = 12.0, 0.7, 50.0
 LOAD = 1.0
 LATE_HERE_S = 4.0
 """Slurm's own lateness on this cluster, whose backfill comes by every 2 s; a site's is `LATE_S`."""
@@ -101,7 +101,7 @@ def is_position_right(shown: Shown, started: dict[int, float]) -> bool:
 
 
 def bench_slurm_queue(
-    students: Annotated[int, typer.Option(min=CLASS, help="How many in all.")] = 200,
+    students: Annotated[int, typer.Option(min=CLASS, help="How many in all.")] = 150,
     seed: Annotated[int, typer.Option(help="Draws stays and arrivals.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
 ) -> None:

@@ -73,7 +73,7 @@ async def _measure(cluster: SlurmCluster, rounds: int) -> list[Round]:
     folder = Path(tempfile.mkdtemp(prefix="miglab-bench-"))
     try:
         async with hub_here(_config(cluster, folder)) as hub:
-            bench = _Bench(hub, cluster, folder)
+            bench = SlurmTurns(hub, cluster)
             try:
                 await bench.round(is_ours_first=True)
                 return [await bench.round(is_ours_first=bool(n % 2)) for n in range(rounds)]
@@ -114,10 +114,10 @@ def _config(cluster: SlurmCluster, folder: Path) -> Any:
     return c
 
 
-class _Bench:
+class SlurmTurns:
     """Starts now one's server, now the other's."""
 
-    def __init__(self, hub: "HubHere", cluster: SlurmCluster, folder: Path) -> None:
+    def __init__(self, hub: "HubHere", cluster: SlurmCluster) -> None:
         self._hub, self._cluster = hub, cluster
 
     async def round(self, *, is_ours_first: bool) -> Round:
