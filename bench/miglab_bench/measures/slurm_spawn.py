@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ import typer
 from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
 from miglab_bench.harness.temporary import free_ports
 from miglab_bench.measures.ratio import Ratio, ratio_of
-from miglab_bench.measures.rounds import SHAPE, Round
+from miglab_bench.measures.rounds import SHAPE
 from miglab_bench.measures.slurm_commands import commands_find
 
 if TYPE_CHECKING:  # takes seconds: JupyterHub, and all it needs
@@ -33,6 +33,14 @@ OURS, PLAIN = "ada", "games"
 GRES = "gpu:1g.5gb:1"
 EVERY_S = 3.0
 """As often as a lab asks Slurm by default."""
+
+
+@dataclass(frozen=True)
+class SlurmRound:
+    """One start of each: seconds from asking the hub to the server's first HTTP answer."""
+
+    ours_s: float
+    plain_s: float
 
 
 def bench_slurm_spawn(
@@ -64,7 +72,7 @@ def bench_slurm_spawn(
     print(_sentence(ratio, measured), how, sep="\n")
 
 
-async def _measure(cluster: SlurmCluster, rounds: int) -> list[Round]:
+async def _measure(cluster: SlurmCluster, rounds: int) -> list[SlurmRound]:
     import batchspawner  # noqa: F401 -- adds its route to the hub's
 
     from miglab_bench.harness.hub_here import hub_here
@@ -120,29 +128,29 @@ class SlurmTurns:
     def __init__(self, hub: "HubHere", cluster: SlurmCluster) -> None:
         self._hub, self._cluster = hub, cluster
 
-    async def round(self, *, is_ours_first: bool) -> Round:
+    async def round(self, *, is_ours_first: bool) -> SlurmRound:
         """One start of each, every time with all slices free."""
         if is_ours_first:
             ours_s = await self._ours_s()
-            return Round(ours_s, await self._plain_s())
+            return SlurmRound(ours_s, await self._plain_s())
         plain_s = await self._plain_s()
-        return Round(await self._ours_s(), plain_s)
+        return SlurmRound(await self._ours_s(), plain_s)
 
     async def _ours_s(self) -> float:
-        from miglab_bench.harness.hub_here import time_start
-
-        taken_s = await time_start(self._hub.users[OURS], shape=SHAPE)
-        await asyncio.to_thread(self._until_free)
-        return taken_s
+        return await self._taken_s(self._hub.users[OURS], shape=SHAPE)
 
     async def _plain_s(self) -> float:
         from batchspawner import MultiSlurmSpawner
 
-        from miglab_bench.harness.hub_here import time_start
-
         user = self._hub.users[PLAIN]
         user.spawners[""] = user._new_spawner("", MultiSlurmSpawner, **self._plain_traits())
-        taken_s = await time_start(user)
+        return await self._taken_s(user)
+
+    async def _taken_s(self, user: Any, **options: str) -> float:
+        from miglab_bench.harness.hub_here import time_start
+
+        taken_s = await time_start(user, **options)
+        await user.stop("")
         await asyncio.to_thread(self._until_free)
         return taken_s
 
@@ -172,7 +180,7 @@ class SlurmTurns:
         self._cluster.until(lambda: not self._cluster.command("squeue", "-h"), "all slices free")
 
 
-def _sentence(ratio: Ratio, rounds: list[Round]) -> str:
+def _sentence(ratio: Ratio, rounds: list[SlurmRound]) -> str:
     ours_s = median(each.ours_s for each in rounds)
     plain_s = median(each.plain_s for each in rounds)
     held = "holds" if ratio.median <= BOUND else "DOES NOT HOLD"
