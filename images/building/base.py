@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from building.shell import LABEL, BuildError, digest, image_id, inputs_of, run, say
+from building.shell import LABEL, BuildError, digest, image_id, inputs_of, output, run, say
 
 NAME = "miglab-base"
 PACKAGES = ("ca-certificates", "python3", "python3-venv", "tini")
@@ -44,6 +44,13 @@ def pull(image: str) -> bool:
     if done.returncode:
         say(f"cannot pull {image}: {done.stderr.strip().splitlines()[-1]}")
     return done.returncode == 0
+
+
+def digest_of(image: str) -> str:
+    """A pulled image's name by its digest, which no registry can give to another."""
+    template = "{{range .RepoDigests}}{{println .}}{{end}}"
+    found = output("docker", "image", "inspect", "--format", template, image)
+    return found.partition("\n")[0] or "without a digest, since it was built here"
 
 
 def on_pulled(image: str, dockerfile: Path, inputs: str) -> None:
@@ -89,6 +96,7 @@ def make(image: str, dockerfile: Path) -> str:
         say(f"{NAME}: unchanged")
         return image_id(NAME)
     if pull(image):
+        say(f"{image} is {digest_of(image)}: as --base-image, that makes the same base again")
         on_pulled(image, dockerfile, inputs)
     else:
         say(f"no registry answers for {image}: making {NAME} by debootstrap ({SUITE}) instead")

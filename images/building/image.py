@@ -28,15 +28,13 @@ def assemble(context: Path, parts: Mapping[str, Path]) -> None:
             shutil.copy2(source, target)
 
 
-def build(name: str, context: Path, base: str, base_id: str, arguments: Mapping[str, str]) -> None:
+def build(name: str, context: Path, base: str, base_id: str) -> None:
     """Build ``name`` from ``context/Dockerfile``; no network is needed."""
     files = [file for file in tree(context) if "wheels" not in file.relative_to(context).parts]
-    given = [f"{key}={value}" for key, value in sorted(arguments.items())]
     wheels = (context / "wheels" / "inputs").read_text()
-    inputs = digest(base_id, wheels, *given, files=files, below=context)
+    inputs = digest(base_id, wheels, files=files, below=context)
     if inputs_of(name) == inputs:
         say(f"{name}: unchanged")
         return
-    flags = [flag for argument in (f"BASE={base}", *given) for flag in ("--build-arg", argument)]
-    label = f"{LABEL}={inputs}"
-    run("docker", "build", "--network", "none", "-t", name, "--label", label, *flags, str(context))
+    flags = ("--label", f"{LABEL}={inputs}", "--build-arg", f"BASE={base}")
+    run("docker", "build", "--network", "none", "-t", name, *flags, str(context))

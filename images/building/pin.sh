@@ -12,3 +12,5 @@ for file in /wanted/*.in; do
         --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
         --pip-args "--only-binary :all:" --output-file="/wheels/$(basename "$file" .in).txt" "$file"
 done
+# As in requirements/compile: the pin that Jupyter's events ask for names its extra.
+sed -i 's/^jsonschema==/jsonschema[format-nongpl]==/' /wheels/libraries.txt

@@ -28,6 +28,8 @@ NPM_KEYS = ("NODE_EXTRA_CA_CERTS", "NPM_CONFIG_REGISTRY", "npm_config_registry")
 FILL = Path(__file__).parent / "fill_wheelhouse.sh"
 PINS = Path(__file__).resolve().parents[2] / "requirements"
 PIN = Path(__file__).parent / "pin.sh"
+PINNED = "pinned"
+TORCH_PINS = [PINS / f"{name}.txt" for name in ("torch", "torch-cuda", "notebooks")]
 
 
 def pip_settings() -> dict[str, str]:
@@ -87,9 +89,10 @@ def fill(base: str, base_id: str, wanted: Path, into: Path, torch: str) -> None:
         base_id: its id: another base means resolving anew.
         wanted: a folder of ``*.txt`` requirement files (and a package-lock.json for npm).
         into: the wheelhouse; one folder in it per requirement file.
-        torch: the requirement for PyTorch; empty for an image without.
+        torch: a requirement for PyTorch, or `PINNED`; empty for an image without.
     """
-    names = (*wanted.glob("*.txt"), *wanted.glob("package*.json"), FILL)
+    names = [*wanted.glob("*.txt"), *wanted.glob("package*.json"), FILL]
+    names += TORCH_PINS if torch == PINNED else []
     inputs = digest(base_id, torch, files=names)
     stamp = into / "inputs"
     if stamp.exists() and stamp.read_text() == inputs:

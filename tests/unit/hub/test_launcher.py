@@ -1,5 +1,6 @@
 """The launcher `./lab`: which parts of the environment a command installs first."""
 
+import re
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -33,12 +34,13 @@ def test_parts(launcher: ModuleType, arguments: list[str], parts: tuple[str, ...
     assert launcher.parts(arguments) == parts
 
 
-PINNED = sorted(LAB.parent.glob("requirements/*.txt"))
+REQUIREMENTS = LAB.parent / "requirements"
+PINNED = sorted([*REQUIREMENTS.glob("*.txt"), *LAB.parent.glob("images/student/wanted/*.txt")])
 
 
-@pytest.mark.parametrize("file", [file for file in PINNED if file.name != "torch.txt"], ids=str)
+@pytest.mark.parametrize("file", PINNED, ids=lambda file: file.name)
 def test_every_pin_has_hashes(file: Path) -> None:
-    """Files that are not of the pinned release are refused; each machine has its own torch."""
+    """Files that are not of the pinned release are refused."""
     logical = file.read_text().replace("\\\n", " ").splitlines()
     pins = [line.split() for line in logical if line and not line.lstrip().startswith("#")]
     assert pins
@@ -48,4 +50,16 @@ def test_every_pin_has_hashes(file: Path) -> None:
 
 def test_hashes_are_required() -> None:
     """What installs the files of pins insists on their hashes."""
-    assert '"--require-hashes", "--requirement"' in LAB.read_text()
+    installing = re.findall(r'pip\(.*"--requirement"', LAB.read_text())
+    assert installing
+    assert [words for words in installing if '"--require-hashes"' not in words] == []
+
+
+def test_torch_is_pinned_in_both_builds() -> None:
+    """A file for each build, of Linux on both architectures and four versions of Python."""
+    (version,) = re.findall(
+        r"^(torch==\S+)$", (REQUIREMENTS / "notebooks.in").read_text(), re.MULTILINE
+    )
+    text = (REQUIREMENTS / "torch.txt").read_text()
+    assert f"\n{version} \\\n" in text
+    assert len(set(re.findall(r"--hash=sha256:(\w{64})", text))) == 2 * 2 * 4

@@ -1,0 +1,28 @@
+"""What each container of images/compose.yaml is given; the file is tried in tests/docker."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+FILE = Path(__file__).parents[3] / "images" / "compose.yaml"
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]
+
+
+def test_the_proxy_is_given_its_own_secret_alone() -> None:
+    """It faces the internet: no state, no socket, nothing to write to, and no capability."""
+    mounts = [mount.rsplit(":", 2) for mount in SERVICES["proxy"]["volumes"]]
+    assert {mode for *_, mode in mounts} == {"ro"}
+    places = {place for _, place, _ in mounts}
+    assert places == {"/srv/miglab/proxy", "/etc/miglab/lab.toml", "/etc/miglab/tls"}
+    assert SERVICES["proxy"]["cap_drop"] == ["ALL"]
+    assert SERVICES["proxy"]["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_containers_log_is_bounded(name: str) -> None:
+    """Four files of 10 MB each; and none is privileged."""
+    logging = SERVICES[name]["logging"]
+    assert logging == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "4"}}
+    assert "privileged" not in SERVICES[name]
