@@ -305,6 +305,7 @@ class RankResults:
     timed: Measurement | None = None
     printed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    borrowed: Borrowed | None = None
 
 
 def now_text() -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from websocket import WebSocketException
 
 from miglab_bench.acceptance import on_slurm
-from miglab_bench.acceptance.run import Run
+from miglab_bench.acceptance.run import SHAPE, Run
 from miglab_bench.acceptance.steps import MORE, POOL, STEPS
 from miglab_bench.harness.slurm_cluster import ClusterError, missing
 from miglab_bench.harness.slurm_lab import slurm_lab
@@ -69,7 +69,7 @@ def run_steps(*, docker: bool) -> list[ReportLine]:
     """The steps with what came of them; after one that failed, none is tried."""
     report, name = Report(), START
     try:
-        with temporary_lab(docker=docker, pool=POOL, more=MORE) as lab:
+        with temporary_lab(docker=docker, pool=POOL, more=MORE, lent=(SHAPE,)) as lab:
             report.add(START, True, lab.settings.public_url)
             run = Run(lab)
             for name, step in STEPS:
@@ -116,7 +116,7 @@ def check(
         typer.Option("--slurm", help="Start them as jobs of a temporary Slurm; needs root."),
     ] = False,
 ) -> None:
-    """Check a temporary lab with nine students on one simulated GPU; status 0 if all is well."""
+    """Check a temporary lab with twenty students on one simulated GPU; status 0 if all is well."""
     if slurm and (absent := missing()):
         print(f"--slurm needs {absent}: apt-get install slurmctld slurmd munge slurm-client")
         raise typer.Exit(2)

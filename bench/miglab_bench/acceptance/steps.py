@@ -5,7 +5,7 @@ Each returns what it saw, or raises `CheckFailed`.  Times are shortened by the l
 
 from collections.abc import Callable
 
-from miglab_bench.acceptance import moving, reclaiming, reserving, waiting
+from miglab_bench.acceptance import borrowing, moving, reclaiming, reserving, waiting
 from miglab_bench.acceptance.reserving import COURSE, MEMBERS
 from miglab_bench.acceptance.run import SHAPE, Run
 
@@ -13,6 +13,8 @@ from miglab_bench.acceptance.run import SHAPE, Run
 POOL = """
 lease_s = 600
 extension_s = 300
+borrow_s = 120
+borrow_linger_s = 5
 """
 MORE = f"""
 [reclaim]
@@ -27,6 +29,7 @@ cpu_busy_pct = 50
 title = "Practical"
 shapes = ["{SHAPE}"]
 default = "{SHAPE}"
+borrow = ["{SHAPE}"]
 members = ["{MEMBERS[0]}"]
 """
 
@@ -45,4 +48,7 @@ STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("a reservation goes before the queue", reserving.class_is_served),
     ("its no-show goes to the queue", reserving.no_show_goes_to_the_queue),
     ("all leave and the GPU is empty", waiting.all_leave),
+    ("twenty start servers that borrow", borrowing.twenty_borrow),
+    ("all measure at once, each on a slice of its own", borrowing.all_measure_at_once),
+    ("afterwards every slice is free", borrowing.all_is_free),
 )

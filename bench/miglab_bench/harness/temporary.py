@@ -57,6 +57,7 @@ attend_grace_s = 300
 title = "Open lab"
 shapes = {shapes}
 default = "{default}"
+borrow = {lent}
 
 {more}
 """
@@ -190,6 +191,7 @@ def temporary_lab(
     pool: str = "",
     more: str = "",
     image: str = Students().image,
+    lent: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
 ) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails.
@@ -204,6 +206,7 @@ def temporary_lab(
         pool: more lines of [pool], such as shorter times.
         more: more tables of lab.toml.
         image: of the containers.
+        lent: what the course lends; the first is the usual shape.
         files: what lies beside lab.toml, such as a roster.
     """
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
@@ -212,6 +215,7 @@ def temporary_lab(
     port = free_ports()
     spawner = "docker" if docker else "local" if slurm is None else "slurm"
     given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
+    given["lent"] = json.dumps(lent)
     own = lab.format(port=port) or (
         "students_can_act_as_staff = true" if spawner != "local" else ""
     )

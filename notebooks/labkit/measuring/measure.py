@@ -301,6 +301,7 @@ async def ranks_async(
         timed=record() if taken.count() else None,
         printed=tuple(f"[rank {index}] {line}" for index, line in printed),
         versions=dict(taken.ranks[0].versions),
+        borrowed=taken.borrowed,
     )
 
 

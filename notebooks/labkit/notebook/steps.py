@@ -88,16 +88,23 @@ class _Once:
     """One run of a function whose results several steps read; the first step runs it anew."""
 
     def __init__(
-        self, function: Callable[..., Any], n: int, link: str | None, arguments: Mapping[str, Any]
+        self,
+        function: Callable[..., Any],
+        n: int,
+        link: str | None,
+        on: str | None,
+        arguments: Mapping[str, Any],
     ) -> None:
-        self._function, self._n, self._link = function, n, link
+        self._function, self._n, self._link, self._on = function, n, link, on
         self._arguments = arguments
         self._found: RankResults | None = None
 
     async def record(self, label: str, *, again: bool) -> Measurement:
         """What the run says about one label, as a record."""
         if again or self._found is None:
-            self._found = await ranks_async(self._function, n=self._n, arguments=self._arguments)
+            self._found = await ranks_async(
+                self._function, n=self._n, on=self._on, arguments=self._arguments
+            )
         found, name = self._found, self._function.__name__
         said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
         if any(value is None for value in said):
@@ -120,6 +127,7 @@ class _Once:
             else {"label": label, **found.values[0].get(FACTS, {})},
             versions=found.versions,
             date=now_text(),
+            borrowed=found.borrowed,
         )
 
 
@@ -141,6 +149,7 @@ def together(
     link: str | None = None,
     relative: bool = False,
     series: Mapping[str, str] | None = None,
+    on: str | None = None,
     **arguments: Any,
 ) -> tuple[MeasuringStep, ...]:
     """One step per spot, all out of one run of a function in a child (or in `n` ranks).
@@ -155,11 +164,12 @@ def together(
         link: how the ranks talk, where the function does not use the default group.
         relative: draw every value over the first spot's.
         series: label and the series it belongs to, where there are several.
+        on: the shape to borrow, on a server that borrows; the course's usual one by default.
         arguments: passed to the function.
     """
     spots = _numbered(spots)
     drawn = reader(value)
-    once, first = _Once(function, n, link, arguments), next(iter(spots), "")
+    once, first = _Once(function, n, link, on, arguments), next(iter(spots), "")
 
     def step(label: str, x: float) -> MeasuringStep:
         async def run(_: Report) -> Point:
@@ -212,6 +222,7 @@ def apart(
                 setting=dict(found.values[0]),
                 versions=found.versions,
                 date=now_text(),
+                borrowed=found.borrowed,
             )
             return Point(float(given.get("batch", place)), label, reader(value)(record), (record,))
 

@@ -136,6 +136,7 @@ async def test_measured_on_borrowed_slices(desk: Desk) -> None:
     assert "no slice held; measurements borrow 1g.5gb; `on=` also takes" in repr(labkit.card(place))
     pair = await desk.calls(labkit.ranks, sees, n=2)
     assert len(pair.values) == 2
+    assert pair.borrowed is not None and pair.borrowed.shape == "1g.5gb"
     seen = pair.values[0]
     assert not [name for name in seen if "TOKEN" in name or name.startswith("JUPYTERHUB")]
     assert seen["HOME"] != os.environ["HOME"]

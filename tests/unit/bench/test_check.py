@@ -4,6 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.tickets import Purpose, TicketState, TicketView, WaitEstimate
+from miglab_bench.acceptance.borrowing import Watch
 from miglab_bench.acceptance.command import Report
 from miglab_bench.acceptance.reserving import GRACE_S, LASTS, class_now
 from miglab_pool.model.schedule import Schedule, mask_of, occurrence
@@ -43,3 +46,19 @@ def test_the_report_says_how_long_each_step_took(monkeypatch: pytest.MonkeyPatch
         ("one", True, 1.5),
         ("two", False, 30.0),
     ]
+
+
+@pytest.mark.parametrize(("waited_s", "late"), [(30.0, 0), (31.0, 1)])
+def test_who_waited_longer_than_told(waited_s: float, late: int) -> None:
+    """By the upper end of what was said first; who was told nothing waited for nothing."""
+    estimate = WaitEstimate(low_s=5, likely_s=10, high_s=30, basis="")
+    told = TicketView(
+        id=4, user="ada", server="", course="c", shape="1g.5gb", state=TicketState.WAITING,
+        created_at=100.0, estimate=estimate,
+    )  # fmt: skip
+    lease = LeaseView(
+        id=1, ticket=4, generation=1, user="ada", server="", course="c", shape="1g.5gb",
+        state=LeaseState.RUNNING, granted_at=100.0 + waited_s, purpose=Purpose.BORROW,
+    )  # fmt: skip
+    at_once = lease.model_copy(update={"id": 2, "ticket": 5})
+    assert len(Watch({1: lease, 2: at_once}, {4: told}).late) == late
