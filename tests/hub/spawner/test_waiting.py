@@ -187,7 +187,7 @@ async def test_who_has_left_the_course_does_not_get_its_slice(hub: Hub, lab: Poo
     answer = await move(hub)
     assert (answer.status_code, answer.json()) == (
         403,
-        {"reason": "not-in-course", "message": "You are not in the course vision (any more)."},
+        {"reason": "not-in-course", "message": "You are not in the course vision."},
     )
     assert (await hub.environment("ada"))["PID"] == before
     assert _state(lab) is TicketState.OFFERED and not hub_pages._moves
@@ -231,7 +231,7 @@ async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
     lease = lab.pool.tickets.take(ticket.id)
     await hub.stop("ada")
     page = await hub.user("ada").spawners[""].render_spawn_page()
-    assert "A 7g.40gb is kept for you" in page
+    assert "A 7g.40gb is held for you" in page
     await hub.start("ada", shape="7g.40gb")
     held = lab.lease_of("ada")
     assert held is not None and held.id == lease.id
