@@ -20,6 +20,8 @@ import pytest
 from docker.models.containers import Container
 
 import docker
+from miglab_api.offers import BORROW
+from miglab_bench.harness.in_server import run_in_server
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub.forget import home_volume
@@ -119,6 +121,70 @@ with open(os.path.expanduser("~/.hoard/deep/set"), "wb") as file:
 os.chmod(os.path.expanduser("~/.hoard"), 0)
 """
 HOG = "kept = [bytearray(64 * 2**20) for _ in range(64)]"
+# Within a measurement: the functions run in the runner, whatever this cell's own server may do.
+IN_RUNNER = """
+import json
+import labkit
+
+def looks(targets):
+    import errno, os, socket
+    from pathlib import Path
+    def answers(where):
+        host, _, port = where.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), 2).close()
+        except OSError:
+            return False
+        return True
+    def writes(folder):
+        try:
+            Path(folder, "mine").write_text("x")
+        except OSError as error:
+            return errno.errorcode[error.errno]
+        return ""
+    environment = "".join(
+        Path("/proc", one, "environ").read_text(errors="replace")
+        for one in os.listdir("/proc")
+        if one.isdigit() and os.access(Path("/proc", one, "environ"), os.R_OK)
+    )
+    return {
+        "links": [name for _, name in socket.if_nameindex()],
+        "reached": [where for where in targets if answers(where)],
+        "told": [word for word in ("JUPYTERHUB", "TOKEN", "MIGLAB_API=") if word in environment],
+        "notes": [str(path) for path in Path("/home").rglob("my-notes.txt")],
+        "sockets": [path for path in ("/var/run/docker.sock", "/host") if Path(path).exists()],
+        "device": [writes("/dev"), writes("/sys")],
+    }
+
+def forks():
+    import os, signal
+    children = []
+    try:
+        while len(children) < 5000:
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            children.append(child)
+    except OSError:
+        pass
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return len(children)
+
+def hog():
+    return len([bytearray(64 * 2**20) for _ in range(64)])
+
+from pathlib import Path
+Path.home().joinpath("my-notes.txt").write_text("private")
+found = labkit.ranks(looks, n=1, targets=TARGETS).values[0]
+found["forked"] = labkit.ranks(forks, n=1).values[0]
+try:
+    found["hogged"] = labkit.ranks(hog, n=1).values[0]
+except labkit.errors.LabError as error:
+    found["hogged"] = str(error)
+print(json.dumps(found))
+"""
 FLOOD = "dd if=/dev/zero bs=64k count=640 status=none | tr '\\0' 'x' | fold -w 8000 > /proc/1/fd/1"
 
 
@@ -182,7 +248,7 @@ def lab(image: str) -> Iterator[TemporaryLab]:
     """The lab under attack."""
     shapes, home = (SLICE, "cpu"), f"home_gib = {HOME_MIB / 1024}"
     with temporary_lab(
-        docker=True, shapes=shapes, students=home, more=LIMITS, image=image
+        docker=True, shapes=shapes, lent=(SLICE,), students=home, more=LIMITS, image=image
     ) as running:
         yield running
 
@@ -465,3 +531,35 @@ def test_a_full_home(lab: TemporaryLab, mallory: Intruder, servers: dict[str, St
     assert "mallory" not in lab.leases()
     assert student.ask_by_api(shape="cpu") in (201, 202)
     student.wait_until_ready()
+
+
+def test_from_within_a_runner(engine, lab: TemporaryLab, alice: Intruder):
+    """What measures on a borrowed slice reaches less than its student's server: nothing at all.
+
+    It has no network, no home, no token of the server's, and a server's limits; the neighbour's
+    server answers, and the slice goes back.
+    """
+    host, of = host_of(engine, lab), lab.settings
+    targets = [f"{host}:{port}" for port in (of.hub_port, of.student_port, of.lab.port)]
+    targets += [METADATA, f"{alice.address()[0]}:8888"]
+    with closing(Student(of.public_url, "rita", lab.password)) as rita:
+        rita.sign_in()
+        rita.ask(BORROW)
+        rita.wait_until_ready()
+        found = run_in_server(lab, "rita", f"TARGETS = {targets}\n{IN_RUNNER}")
+        assert 0 < found.pop("forked") < PIDS
+        assert isinstance(found.pop("hogged"), str)  # refused in a sentence
+        assert found == {
+            "links": ["lo"],
+            "reached": [],
+            "told": [],
+            "notes": [],
+            "sockets": [],
+            "device": ["EACCES", found["device"][1]],
+        }
+        assert found["device"][1] in ("EACCES", "EROFS")
+        assert alice.pool(("GET", "server", None)) == [200]
+        rita.leave()
+    wait_for(lambda: "rita" not in lab.leases(), "the slice of rita to go back")
+    left = engine.containers.list(all=True, filters={"name": f"^/{of.lab_id}-rita"})
+    assert left == []

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.needs import needs
 from traitlets.config import Config
@@ -25,7 +26,7 @@ from .conftest import Hub
 from .lab import PoolLab
 
 needs("torch", "runners measure with torch")
-LONG_S = 90.0
+LONG_S = 240.0
 SHAPES = ("1g.5gb", "2g.10gb", "3g.20gb")
 
 
@@ -62,8 +63,28 @@ def ends_its_runner() -> Any:
     return work
 
 
-def everything() -> str:
-    return "x" * (17 << 20)
+def everything(size: int) -> str:
+    return "x" * size
+
+
+def stops_its_runner() -> Any:
+    """Holds the runner's program still, two processes up, once something has been measured."""
+    import os
+    import signal
+    import time
+    from pathlib import Path
+
+    calls = []
+    server = Path(f"/proc/{os.getppid()}/stat").read_text()
+    runner = int(server.rpartition(")")[2].split()[1])
+
+    def work() -> None:
+        calls.append(1)
+        time.sleep(0.05)
+        if len(calls) == 30:
+            os.kill(runner, signal.SIGSTOP)
+
+    return work
 
 
 def prints_for_ever() -> None:
@@ -166,7 +187,9 @@ async def test_what_was_sampled_is_kept(desk: Desk) -> None:
 async def test_too_much_is_ended(desk: Desk) -> None:
     """A huge result is refused by the runner; a flood of prints is cut off by the hub."""
     with pytest.raises(errors.LabError, match="16 MiB"):
-        await desk.calls(labkit.ranks, everything, n=1)
+        await desk.calls(labkit.ranks, everything, n=1, size=17 << 20)
+    with pytest.raises(errors.LabError, match="too large to be sent"):
+        await desk.calls(labkit.ranks, everything, n=1, size=1 << 30)
     with pytest.raises(errors.NotBorrowed, match="16 MiB"):
         await desk.calls(labkit.ranks, prints_for_ever, n=1)
     await desk.lab.until_empty()
@@ -174,7 +197,7 @@ async def test_too_much_is_ended(desk: Desk) -> None:
 
 @pytest.mark.long
 async def test_its_end_is_told(desk: Desk) -> None:
-    """The pool takes a lease back in the middle: the student reads why, and keeps the samples."""
+    """The pool takes a lease back in the middle: the student reads why, and keeps samples."""
     measuring = asyncio.create_task(desk.calls(labkit.measure, sleeps, samples=500))
     await desk.lab.until(lambda: _runs(desk.lab), "the runner runs")
     (lease,) = desk.lab.pool.leases.live("ada")
@@ -182,6 +205,37 @@ async def test_its_end_is_told(desk: Desk) -> None:
     desk.lab.pool.leases.release(lease.id, "pool", "The class ends at 12:00.")
     with pytest.raises(errors.NotBorrowed, match="The class ends"):
         await measuring
+
+
+@pytest.mark.long
+async def test_a_runner_that_hangs_is_ended(desk: Desk) -> None:
+    """At the lease's end the pool ends it by force; the student reads why, and keeps samples."""
+    measuring = asyncio.create_task(desk.calls(labkit.measure, stops_its_runner, samples=500))
+    await desk.lab.until(lambda: _stands_still(desk.lab), "the runner stands still")
+    (lease,) = desk.lab.pool.leases.live("ada")
+    desk.lab.pool.leases.release(lease.id, "pool", "A measurement borrows for at most 300 s.")
+    with pytest.raises(errors.NotBorrowed, match="at most 300 s") as failed:
+        await measuring
+    assert failed.value.kept is not None and failed.value.kept.samples_s
+    await desk.lab.until_empty()
+
+
+@pytest.mark.long
+async def test_the_pool_dies_in_the_middle(desk: Desk) -> None:
+    """The measurement goes on to its end, on the same lease, which the new pool still knows."""
+    measuring = asyncio.create_task(desk.calls(labkit.measure, sleeps, samples=10))
+    await desk.lab.until(lambda: _runs(desk.lab), "the runner runs")
+    await desk.lab.stop()
+    await desk.lab.start()
+    record = await measuring
+    (lease,) = desk.lab.pool.leases.live("ada")
+    assert record.borrowed is not None and record.borrowed.slices == lease.uuids
+    assert not record.stopped and record.borrowed.lease == str(lease.id)
+    assert desk.lab.pool.check_invariants() == []
+    await desk.lab.stop()
+    with pytest.raises(errors.NotBorrowed, match="pool does not answer"):
+        await desk.calls(labkit.measure, product, on="3g.20gb")
+    await desk.lab.start()
 
 
 async def test_waits_in_the_queue_and_can_be_given_up(desk: Desk) -> None:
@@ -244,3 +298,9 @@ async def test_only_by_its_own_token(desk: Desk) -> None:
 
 def _runs(lab: PoolLab) -> bool:
     return any(one.attached_at is not None for one in lab.pool.leases.live("ada"))
+
+
+def _stands_still(lab: PoolLab) -> bool:
+    holders = [one.holder for one in lab.pool.leases.live("ada")]
+    numbers = [int(holder.removeprefix("process:").split(",")[0]) for holder in holders if holder]
+    return any(psutil.Process(one).status() == psutil.STATUS_STOPPED for one in numbers)
