@@ -106,7 +106,7 @@ class Borrower:
         self._backend, self._make_runner = backend, make_runner
         self._linger_s = linger_s
         self._turn = asyncio.Lock()
-        self._orders = 0
+        self._runs = set[asyncio.Task[None]]()
         self._loan: Loan | None = None
         self._lingering: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -120,22 +120,28 @@ class Borrower:
         if len(order) > RESULT_LIMIT or b"\n" in order:
             await say(RunRefused("bad-order", "This job cannot be sent: it is too large.").line)
             return
-        if self._orders >= MOST_AT_ONCE:
+        if len(self._runs) >= MOST_AT_ONCE:
             reason = "Several measurements of yours wait already. Let one of them finish first."
             await say(RunRefused("too-many-runs", reason).line)
             return
-        self._orders += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._runs.add(task)
         try:
             async with self._turn:
                 await self._run(shape, order, say)
         finally:
-            self._orders -= 1
+            self._runs.discard(task)
 
     async def end(self) -> None:
-        """End what lingers; the server is gone, or about to."""
-        if not self._turn.locked():
-            await self._stop_lingering()
-            await self._end_loan("the server ended")
+        """End whatever runs, waits or lingers; the server is gone, or about to."""
+        runs = set(self._runs)
+        for run in runs:
+            run.cancel()
+        if runs:
+            await asyncio.wait(runs)
+        await self._stop_lingering()
+        await self._end_loan("the server ended")
 
     async def _run(self, shape: str, order: bytes, say: Say) -> None:
         await self._stop_lingering()

@@ -27,7 +27,7 @@ from .lab import PoolLab
 
 needs("torch", "runners measure with torch")
 LONG_S = 240.0
-SHAPES = ("1g.5gb", "2g.10gb", "3g.20gb")
+SHAPES = ("1g.5gb", "2g.10gb", "3g.20gb", "2x1g.5gb")
 
 
 def product(size: int = 8) -> Any:
@@ -157,7 +157,8 @@ async def test_measured_on_borrowed_slices(desk: Desk) -> None:
     assert "no slice held; measurements borrow 1g.5gb; `on=` also takes" in repr(labkit.card(place))
     pair = await desk.calls(labkit.ranks, sees, n=2)
     assert len(pair.values) == 2
-    assert pair.borrowed is not None and pair.borrowed.shape == "1g.5gb"
+    assert pair.borrowed is not None and pair.borrowed.shape == "2x1g.5gb"
+    assert len(pair.borrowed.slices) == 2
     seen = pair.values[0]
     assert not [name for name in seen if "TOKEN" in name or name.startswith("JUPYTERHUB")]
     assert seen["HOME"] != os.environ["HOME"]
@@ -275,13 +276,13 @@ async def test_no_more_than_a_few_at_once(desk: Desk) -> None:
         for _ in range(borrower.MOST_AT_ONCE)
     ]
     mine = desk.hub.spawner("ada").borrower
-    await desk.lab.until(lambda: mine._orders == borrower.MOST_AT_ONCE, "all wait")
+    await desk.lab.until(lambda: len(mine._runs) == borrower.MOST_AT_ONCE, "all wait")
     with pytest.raises(errors.NotBorrowed, match="wait already"):
         await desk.calls(labkit.measure, product)
     assert len(desk.lab.waiting()) == 1
     for one in many:
         one.cancel()
-    await desk.lab.until(lambda: not desk.lab.waiting() and not mine._orders, "all are given up")
+    await desk.lab.until(lambda: not desk.lab.waiting() and not mine._runs, "all are given up")
     await desk.hub.stop("bob")
 
 
