@@ -437,6 +437,36 @@ def sensed(points):
 await tensor.report(sensed)
 
 # %% [markdown]
+# ## Optional: MIG-14, the same step on every shape
+#
+# A part of a GPU is no slice: it has no memory of its own. Where your course lends slices, the step can be
+# put on every shape that it lends: each is borrowed for the seconds of its measurement, and goes back.
+# **Predict** how long the step takes on the last of them.
+
+# %%
+LENT = place.lends
+STEP_BATCH = BATCHES[-1]
+
+
+def shape_step(number, shape):
+    return labkit.timed_step(shape, number, train, options={"on": shape}, seconds=6, batch=STEP_BATCH)
+
+
+on_each = [shape_step(number, shape) for number, shape in enumerate(LENT)]
+on_shapes = labkit.experiment("MIG-14", on_each, batch=STEP_BATCH, last=LENT[-1] if LENT else "none is lent here")
+
+# %%
+def by_shape(points):
+    """Each shape's time over the first one's; of a CPU nothing is said about shapes."""
+    for point in points:
+        print(f"{point.label}: {point.value:.3g} ms, {point.value / points[0].value:.2f} times the {points[0].label}'s")
+    if any(point.records[0].devices[0].backend == "cpu" for point in points):
+        print("All of it is a CPU run: these slices are simulated, so the figures say nothing about a shape.")
+
+
+await on_shapes.report(by_shape)
+
+# %% [markdown]
 # ## Optional: MIG-4, the tax of turning MIG on
 #
 # With MIG on, an A100 keeps 98 of 108 SMs: a loss of 9.3 % for pure arithmetic, 3 to 4 % for CERN's

@@ -520,6 +520,42 @@ print("" if ON_GPU else labkit.recorded_note("CH-1", "CH-2", "CH-3"))
 labkit.summary("CH-1", "CH-2", "CH-3")
 
 # %% [markdown]
+# ## Optional: CH-4, your prediction judged
+#
+# Where your course lends slices, every shape that it lends can be measured: each is borrowed for the seconds of
+# a measurement. The table above said what would come; here is what comes.
+# **Predict:** from the smallest shape to the largest, does the time of a step rise, stay flat, or fall?
+
+# %%
+def own_time(batch):
+    """A step as the GPU's own time, as in CH-1."""
+    return labkit.parts.confined(train(batch), None, graph=ON_GPU)
+
+
+def lent_step(profile):
+    given = {"options": {"on": profile.name}, "seconds": 8, "batch": BATCH}
+    return labkit.timed_step(profile.name, profile.sms, own_time, **given)
+
+
+LENT = sorted((A100[shape] for shape in place.lends if shape in A100), key=lambda profile: profile.sms)
+on_lent = labkit.experiment("CH-4", [lent_step(profile) for profile in LENT], batch=BATCH, unit="SMs")
+
+# %%
+def judged(points):
+    """Whether each measured step lies in the range that the table gave its shape."""
+    if any(point.records[0].devices[0].backend == "cpu" for point in points):
+        print("All of it is a CPU run: these slices are simulated, so no prediction is judged by it.")
+        return
+    said = {row["shape"]: row for row in rows}
+    for point in (point for point in points if point.label in said):
+        low, step, high = (said[point.label][name] * 3.6e6 / STEPS for name in ("low", "hours", "high"))
+        where = "inside" if low <= point.value <= high else "OUTSIDE"
+        print(f"{point.label}: predicted {step:.3g} ms ({low:.3g} to {high:.3g}), measured {point.value:.3g} ms, {where} the range")
+
+
+await on_lent.report(judged)
+
+# %% [markdown]
 # ## Optional: when the job does not fit
 #
 # What runs out first on a small slice is memory. This runs until it does, in a child that is then gone.

@@ -93,7 +93,7 @@ class _Children:
         options: Mapping[str, Any],
     ) -> str:
         """As `run`, for a job without samples: an error keeps nothing."""
-        shape = borrowed.chosen(self.on, os.environ)
+        shape = borrowed.chosen(self.on, os.environ, len(self.readings.ranks))
         if shape is None:
             added, backend = await spread(len(self.readings.ranks))
             job = make_job(kind, functions, arguments, backend=backend, **options)

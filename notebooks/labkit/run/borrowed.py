@@ -52,15 +52,18 @@ def lent(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(environ.get("MIGLAB_BORROW") or "[]"))
 
 
-def chosen(on: str | None, environ: Mapping[str, str]) -> str | None:
+def chosen(on: str | None, environ: Mapping[str, str], ranks: int = 1) -> str | None:
     """The shape to borrow; None where this server measures on what it holds.
+
+    Several ranks borrow a slice each where the course lends so many of the usual shape.
 
     Raises:
         WrongArgument: a shape was asked for that is not lent here.
     """
     shapes = lent(environ)
     if on is None:
-        return shapes[0] if shapes else None
+        several = f"{ranks}x{shapes[0]}" if shapes else ""
+        return several if several in shapes else next(iter(shapes), None)
     if not shapes:
         raise errors.WrongArgument(
             f'`on="{on}"` borrows a slice, and this server measures on what it holds. Start it as '

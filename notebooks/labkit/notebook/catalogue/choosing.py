@@ -77,4 +77,13 @@ EXPERIMENTS = (
         data=a_sample,
         log_x=True,
     ),
+    Experiment(
+        key="CH-4",
+        title="A step of {batch}, by borrowed shape",
+        question="From the smallest shape to the largest: does the time rise, stay flat, or fall?",
+        steps=(),
+        x_label="{unit} of an A100's slice of that shape",
+        y_label="ms",
+        is_optional=True,
+    ),
 )

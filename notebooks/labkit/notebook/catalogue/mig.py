@@ -229,4 +229,15 @@ EXPERIMENTS = (
         is_optional=True,
         log_x=True,
     ),
+    Experiment(
+        key="MIG-14",
+        title="A training step of {batch}, by borrowed shape",
+        question="How long does a step take on the last of them, {last}?",
+        steps=(),
+        x_label="shape",
+        y_label="ms",
+        unit="ms",
+        is_categorical=True,
+        is_optional=True,
+    ),
 )
