@@ -8,6 +8,7 @@ import typer
 from miglab_bench.class_day import command as class_day
 from miglab_bench.faults import command as faults
 from miglab_bench.measures import (
+    borrow,
     decisions,
     labkit,
     ledger,
@@ -47,4 +48,5 @@ app.command("slurm-class")(slurm_class.bench_slurm_class)
 app.command("slurm-queue")(slurm_queue.bench_slurm_queue)
 app.command("slurm-spawn")(slurm_spawn.bench_slurm_spawn)
 app.command("slurm-faults")(slurm_faults.bench_slurm_faults)
+app.command("borrow")(borrow.bench_borrow)
 app.command("class")(class_day.bench_class)

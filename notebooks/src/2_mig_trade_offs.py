@@ -437,7 +437,7 @@ def sensed(points):
 await tensor.report(sensed)
 
 # %% [markdown]
-# ## Optional: MIG-14, the same step on every shape
+# ## Optional: MIG-15, the same step on every shape
 #
 # A part of a GPU is no slice: it has no memory of its own. Where your course lends slices, the step can be
 # put on every shape that it lends: each is borrowed for the seconds of its measurement, and goes back.
@@ -453,7 +453,7 @@ def shape_step(number, shape):
 
 
 on_each = [shape_step(number, shape) for number, shape in enumerate(LENT)]
-on_shapes = labkit.experiment("MIG-14", on_each, batch=STEP_BATCH, last=LENT[-1] if LENT else "none is lent here")
+on_shapes = labkit.experiment("MIG-15", on_each, batch=STEP_BATCH, last=LENT[-1] if LENT else "none is lent here")
 
 # %%
 def by_shape(points):

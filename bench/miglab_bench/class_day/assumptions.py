@@ -97,8 +97,15 @@ class Day:
         brief_lease_s: how long theirs are at most.
         cull_timeout_s: jupyterhub-idle-culler's ``--timeout``.
         cull_every_s: its ``--cull-every``; without one it is half the timeout.
+        start_s: from a lease to a server that answers.
+        runner_s: under borrow, from a lease to the first sample in a new runner.
+        again_s: the same in a runner that lingers.
+        rebuild_s: what each borrowed cell computes anew first, since nothing stays from the last.
+        borrow_s: the longest borrow; a cell that takes longer is run on a leased slice.
+        linger_s: how long borrowed slices stay for the next cell.
         step_s: how finely time passes.
-        report_age_s: how old a server's report is when the reclaimer looks.
+        look_s: how often the reclaimer looks.
+        report_age_s: how old a server's report is when it does.
     """
 
     model: str = "A100-40GB"
@@ -145,7 +152,14 @@ class Day:
     brief_lease_s: float = 900.0
     cull_timeout_s: float = 3600.0
     cull_every_s: float = 1800.0
-    step_s: float = 60.0
+    start_s: float = 3.6
+    runner_s: float = 5.0
+    again_s: float = 0.5
+    rebuild_s: float = 5.0
+    borrow_s: float = 1800.0
+    linger_s: float = 30.0
+    step_s: float = 5.0
+    look_s: float = 60.0
     report_age_s: float = 5.0
 
 
@@ -158,8 +172,10 @@ def changed(day: Day, values: Mapping[str, Any]) -> Day:
     day = _changed(day, values, "")
     if len(day.mix) != len(day.profiles):
         raise BadAssumption("mix: one share for each of the profiles is needed")
-    if not 0 <= day.report_age_s < day.step_s:
-        raise BadAssumption("report_age_s: must be less than step_s")
+    if not 0 <= day.report_age_s < day.look_s:
+        raise BadAssumption("report_age_s: must be less than look_s")
+    if not 0 < day.step_s <= day.look_s:
+        raise BadAssumption("step_s: must be more than 0, and not more than look_s")
     return day
 
 

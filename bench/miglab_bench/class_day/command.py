@@ -1,4 +1,4 @@
-"""`./lab bench class`: a day of a class under three policies, with the same students and GPUs."""
+"""`./lab bench class`: a day of a class under four policies, with the same students and GPUs."""
 
 import dataclasses
 import json
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from miglab_bench.class_day.assumptions import BadAssumption, Day, changed, read_file, read_setting
-from miglab_bench.class_day.figures import bounds
-from miglab_bench.class_day.run import POLICIES, DayCase, run_all
+from miglab_bench.class_day.figures import borrow_bounds, bounds
+from miglab_bench.class_day.run import POLICIES, DayCase, DayOutcome, run_all
 from miglab_pool.gpu.simulated.models import models
 
 SIZES = (30, 120, 400)
@@ -29,7 +29,12 @@ def bench_class(
         list[int] | None,
         typer.Option(min=1, help="How many students; may be repeated. [30, 120, 400]"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the day's plan.")] = 1,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="The seed of a day's plan; may be repeated. [1]")
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help=f"Only one of {', '.join(POLICIES)}; may be repeated.")
+    ] = None,
     assume: Annotated[
         Path | None, typer.Option(help="TOML or JSON file with other assumptions.")
     ] = None,
@@ -37,29 +42,44 @@ def bench_class(
         list[str] | None, typer.Option("--set", help="One assumption, such as stop_share=0.5.")
     ] = None,
 ) -> None:
-    """Class: a simulated day under miglab, an idle culler, and no reclaim."""
+    """Class: a simulated day under miglab, with borrowed slices, a culler, and no reclaim."""
     try:
+        _check_policies(policy or ())
         day = _day(assume, values or ())
     except BadAssumption as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(USAGE) from error
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()
-    sizes = students or SIZES
-    cases = [DayCase(day, number, policy, seed) for number in sizes for policy in POLICIES]
+    cases = [
+        DayCase(day, number, each, one)
+        for one in seed or (1,)
+        for number in students or SIZES
+        for each in policy or POLICIES
+    ]
     outcomes = run_all(cases, jobs)
     rows = [asdict(one.row) for one in outcomes]
-    costs = [asdict(one.cost) for one in outcomes]
-    held = [asdict(one) for one in bounds([one.row for one in outcomes])]
+    costs = [
+        {"seed": case.seed, **asdict(one.cost)} for case, one in zip(cases, outcomes, strict=True)
+    ]
+    held = _bounds(cases, outcomes)
     how = _how(cases, jobs, time.perf_counter() - began)
     if as_json:
         said = {"rows": rows, "costs": costs, "bounds": held, "assumptions": asdict(day)}
         typer.echo(json.dumps({**said, "how": how}))
         return
     console = Console()
-    for title, records in (("the day", rows), ("what it took", costs), ("bounds", held)):
+    ours = [one for one in held if one["policy"] == "miglab"]
+    lent = [one for one in held if one["policy"] == "borrow"]
+    tables = {"the day": rows, "what it took": costs, "bounds": ours, "bounds of borrow": lent}
+    for title, records in tables.items():
         console.print(_table(title, records))
     console.print(how)
+
+
+def _check_policies(policies: Iterable[str]) -> None:
+    if unknown := sorted(set(policies) - set(POLICIES)):
+        raise BadAssumption(f"policy: no {', '.join(unknown)}; there are {', '.join(POLICIES)}")
 
 
 def _day(assume: Path | None, values: Iterable[str]) -> Day:
@@ -80,19 +100,32 @@ def _day(assume: Path | None, values: Iterable[str]) -> Day:
 
 def _how(cases: Sequence[DayCase], jobs: int, took_s: float) -> str:
     gpus = ", ".join(f"{case.gpus} for {case.students}" for case in dict.fromkeys(_sizes(cases)))
-    day, seed = cases[0].day, cases[0].seed
+    day, seeds = cases[0].day, dict.fromkeys(str(case.seed) for case in cases)
     cpu_s = sum(os.times()[:4])  # ours and that of the processes that are over
     is_usual = "as documented" if day == Day() else "changed"
     return (
-        f"how: one day, seed {seed}, assumptions {is_usual}, steps of {day.step_s:.0f} s; the "
-        f"pool's own queue and ledger over simulated {day.model} without delays ({gpus} students); "
+        f"how: a day each, seed {', '.join(seeds)}, assumptions {is_usual}, steps of "
+        f"{day.step_s:.0f} s; the pool's own queue and ledger over {day.model} in memory "
+        f"({gpus} students); "
         f"the reclaimer as set by default; Python {sys.version.split()[0]}; {jobs} processes, "
         f"{took_s:.0f} s, {cpu_s:.0f} s of CPU"
     )
 
 
 def _sizes(cases: Sequence[DayCase]) -> list[DayCase]:
-    return [dataclasses.replace(case, policy="") for case in cases]
+    return [dataclasses.replace(case, policy="", seed=0) for case in cases]
+
+
+def _bounds(cases: Sequence[DayCase], outcomes: Sequence[DayOutcome]) -> list[dict[str, Any]]:
+    """What was asked of miglab and of borrow, for each day of which all that it needs is there."""
+    found: list[dict[str, Any]] = []
+    for seed in dict.fromkeys(case.seed for case in cases):
+        done = [one for case, one in zip(cases, outcomes, strict=True) if case.seed == seed]
+        held = bounds([one.row for one in done])
+        lent = borrow_bounds([one.row for one in done], [one.cost for one in done])
+        found += [{"seed": seed, "policy": "miglab", **asdict(bound)} for bound in held]
+        found += [{"seed": seed, "policy": "borrow", **asdict(bound)} for bound in lent]
+    return found
 
 
 def _table(title: str, records: Sequence[dict[str, Any]]) -> Table:

@@ -9,6 +9,9 @@ from miglab_bench.class_day.student import DayStudent
 LONG_WAIT_S = 1800.0
 LARGE = 4  # memory slices: half of a GPU's eight
 USEFUL_RATIO = 1.5
+BORROW_RATIO = 1.2
+BORROW_P95_S = 300.0
+NOT_SERVED = 0.01
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,8 @@ class PolicyFigures:
 
     Attributes:
         useful_slice_hours: memory slices times hours in which something ran that was wanted.
-        wait_p50_s: from needing a server to having one, or to giving up; half are shorter.
+        wait_p50_s: from needing a server to having one, or to giving up; half are shorter.  Under
+            borrow, from each cell to its first sample.
         wait_p95_s: nineteen of twenty are shorter.
         waits_over_30min: how many were longer than that.
         unjust_reclaims: servers that somebody else ended while something ran on them.
@@ -135,6 +139,40 @@ def bounds(rows: Sequence[PolicyFigures]) -> list[Bound]:
         p95 = ours.wait_p95_s / max(by["culler"].wait_p95_s, 1.0)
         holds = useful >= USEFUL_RATIO and p95 < 1 and not ours.unjust_reclaims
         found.append(Bound(students, round(useful, 2), round(p95, 2), holds))
+    return found
+
+
+@dataclass(frozen=True)
+class BorrowBound:
+    """What borrowing has to reach at one number of students.
+
+    Attributes:
+        useful_ratio: its useful slice-hours over those of leases under our reclaimer.
+        p95_s: nineteen of twenty waits, each for one measurement, are shorter.
+        not_served_share: of what was to be measured, what was given up.
+        holds: at least 1.2, at most five minutes, less than 1 %.
+    """
+
+    students: int
+    useful_ratio: float
+    p95_s: int
+    not_served_share: float
+    holds: bool
+
+
+def borrow_bounds(rows: Sequence[PolicyFigures], costs: Sequence[Cost]) -> list[BorrowBound]:
+    """For each number of students of which both policies are there."""
+    by = {(one.students, one.policy): one for one in rows}
+    found = []
+    for lent in (one for one in costs if one.policy == "borrow"):
+        leased, row = by.get((lent.students, "miglab")), by[lent.students, "borrow"]
+        if leased is None:
+            continue
+        useful = row.useful_slice_hours / max(leased.useful_slice_hours, 0.1)
+        share = lent.never_served / max(lent.needs, 1)
+        holds = useful >= BORROW_RATIO and row.wait_p95_s <= BORROW_P95_S and share < NOT_SERVED
+        bound = (round(useful, 2), row.wait_p95_s, round(share, 4), holds)
+        found.append(BorrowBound(lent.students, *bound))
     return found
 
 

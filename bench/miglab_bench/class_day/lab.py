@@ -1,23 +1,25 @@
-"""The lab of the simulated day: the real pool, its ledger on disk, simulated GPUs, our clock.
+"""The lab of the simulated day: the real pool, its ledger on disk, GPUs in memory, our clock.
 
-The GPUs are miglab's simulated ones without delays, one machine for each: a machine is one file
-that every cut writes anew, so making and destroying a slice takes 60 ms of CPU in a machine of 27
-GPUs, and 15 ms in one of its own.  What runs on the slices is kept here and not in that file:
-reading 108 slices back through NVML's functions takes 0.1 s of CPU, a thousand times a day.
+The GPUs know what a simulated A100 knows, and are kept in memory: making and destroying a slice
+through NVML's functions and a simulated machine's file takes 80 ms of CPU, and a day in which every
+cell borrows makes 15,000 of them.
 """
 
 import itertools
+import uuid
 from collections.abc import Collection
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from miglab_api.holders import Liveness
-from miglab_api.leases import LeaseState
-from miglab_api.tickets import TicketRequest, TicketState
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
 from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.plan import Plan
 from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.errors import NoRoom
 from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
@@ -41,63 +43,73 @@ class Broken(RuntimeError):
 
 
 class Rack:
-    """Several machines with one GPU each, as one driver."""
+    """GPUs in memory, as one driver: what they are is read from a simulated machine of that model.
+
+    They refuse what a GPU refuses: a placement that the profile does not have, or that is taken.
+    """
 
     simulated = True
+    longest_call_s = 0.0
 
     def __init__(self, folder: Path, count: int, model: str) -> None:
         self.busy: set[str] = set()
-        self._drivers: dict[str, Driver] = {}
-        for index in range(count):
-            place = folder / f"gpu-{index}"
-            SimulatedMachine.create(place, model=model, seed=f"class-day-{index}")
-            driver = open_gpus(simulated_state=place)
-            self._drivers[driver.gpus()[0].uuid] = driver
-
-    def close(self) -> None:
-        """Close all of them."""
-        for driver in self._drivers.values():
-            driver.close()
-
-    longest_call_s = 0.0
+        SimulatedMachine.create(folder / "gpu", model=model, seed="class-day")
+        with closing(open_gpus(simulated_state=folder / "gpu")) as driver:
+            found = driver.gpus()[0]
+            self._versions = driver.versions()
+            self._health = driver.health(found.uuid)
+        uuids = [f"GPU-{uuid.UUID(int=number)}" for number in range(count)]
+        self._infos = {one: replace(found, uuid=one, index=at) for at, one in enumerate(uuids)}
+        self._slices: dict[str, dict[int, SliceReading]] = {one: {} for one in uuids}
+        self._made = itertools.count(1)
 
     @property
     def uuids(self) -> tuple[str, ...]:
         """The GPUs."""
-        return tuple(self._drivers)
+        return tuple(self._infos)
 
     def gpus(self) -> list[GpuInfo]:
-        """Every GPU, numbered anew."""
-        return [self.info(uuid) for uuid in self.uuids]
+        """Every GPU."""
+        return list(self._infos.values())
 
     def info(self, gpu_uuid: str) -> GpuInfo:
-        """As the GPU's own driver says, numbered anew."""
-        found = self._drivers[gpu_uuid].info(gpu_uuid)
-        return replace(found, index=self.uuids.index(gpu_uuid))
+        """What a GPU is."""
+        return self._infos[gpu_uuid]
 
     def versions(self) -> Versions:
-        """As any GPU's driver says."""
-        return next(iter(self._drivers.values())).versions()
+        """As the simulated machine says."""
+        return self._versions
 
     def slices(self, gpu_uuid: str) -> list[SliceReading]:
-        """As the GPU's own driver says."""
-        return self._drivers[gpu_uuid].slices(gpu_uuid)
+        """What lies on a GPU, lowest start first."""
+        return sorted(self._slices[gpu_uuid].values(), key=lambda one: one.placement)
 
     def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
-        """As the GPU's own driver does."""
-        return self._drivers[gpu_uuid].create(gpu_uuid, profile, placement)
+        """Make a slice.
+
+        Raises:
+            NoRoom: the profile cannot lie there.
+        """
+        made = self._slices[gpu_uuid]
+        taken = any(one.placement.mask & placement.mask for one in made.values())
+        if taken or placement not in profile.placements:
+            raise NoRoom(f"{profile.name} cannot lie at {placement} on {gpu_uuid}")
+        gi_id = next(number for number in itertools.count(1) if number not in made)
+        name = f"MIG-{uuid.UUID(int=next(self._made))}"
+        made[gi_id] = SliceReading(gpu_uuid, gi_id, 0, name, profile, placement)
+        return made[gi_id]
 
     def destroy(self, gpu_uuid: str, gi_id: int) -> None:
-        """As the GPU's own driver does."""
-        self._drivers[gpu_uuid].destroy(gpu_uuid, gi_id)
+        """Destroy a slice; one that is already gone is fine."""
+        self._slices[gpu_uuid].pop(gi_id, None)
 
     def health(self, gpu_uuid: str) -> Health:
-        """As the GPU's own driver says."""
-        return self._drivers[gpu_uuid].health(gpu_uuid)
+        """Well."""
+        return self._health
 
     def gpu_usage(self, gpu_uuid: str) -> Usage:
-        """As the GPU's own driver says."""
-        return self._drivers[gpu_uuid].gpu_usage(gpu_uuid)
+        """Nothing runs on a whole GPU here."""
+        return Usage(EMPTY_MIB, ())
 
     def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
         """What the day's students run there."""
@@ -166,11 +178,14 @@ class DayLab:
         self, folder: Path, gpus: int, day: Day, table: PoolTable, quotas: dict[str, Quota]
     ) -> None:
         self.at = 0.0  # seconds since midnight
+        self.asked: set[int] = set()
+        self._is_changed = True
         self.rack = Rack(folder, gpus, day.model)
         self.servers = Servers()
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
-        courses = {name: Course(title=name, shapes=day.profiles) for name in (COURSE, BRIEF)}
+        lent = Course(title="", shapes=day.profiles, borrow=day.profiles)
+        courses = {name: lent.model_copy(update={"title": name}) for name in (COURSE, BRIEF)}
         settings = PoolSettings(pool=table, courses=courses, quotas=quotas)
         driver = cast(Driver, self.rack)  # all that the pool uses of one
         self.pool = Pool(settings, self._ledger, driver, self.servers, self._now)
@@ -187,12 +202,17 @@ class DayLab:
         """
         broken = self.pool.check_invariants()
         self._ledger.close()
-        self.rack.close()
         if broken:
             raise Broken("; ".join(broken))
 
+    def work_if_changed(self) -> None:
+        """As `work`, after somebody has asked, given up or stopped."""
+        if self._is_changed:
+            self.work()
+
     def work(self) -> None:
         """A turn, and everything that is due after it."""
+        self._is_changed = False
         self.pool.turn()
         while (job := self.pool.next_job()) is not None:
             self.pool.perform(job)
@@ -200,38 +220,66 @@ class DayLab:
 
     # -- waiting ------------------------------------------------------------------------------
 
-    def ask(self, plan: Plan) -> int | None:
+    def ask(self, plan: Plan, purpose: Purpose) -> int | None:
         """A ticket; None if there are as many as may wait."""
-        course = BRIEF if plan.is_brief else COURSE
+        request = TicketRequest(
+            user=plan.name,
+            server=borrower_of("") if purpose is Purpose.BORROW else "",
+            course=BRIEF if plan.is_brief else COURSE,
+            shape=plan.profile,
+            purpose=purpose,
+        )
         try:
-            asked = TicketRequest(user=plan.name, course=course, shape=plan.profile)
-            return self.pool.tickets.request(asked).id
+            ticket = self.pool.tickets.request(request).id
         except Refused:
             return None
+        self.asked.add(ticket)
+        self._is_changed = True
+        return ticket
+
+    def is_offered(self, ticket: int) -> bool:
+        """Whether there is a slice for a ticket."""
+        row = self.pool.store.state.tickets.get(ticket)
+        return row is not None and row.state == TicketState.OFFERED
 
     def attend(self, ticket: int) -> TicketState | None:
         """How the ticket stands, and keep it; None if it is over."""
         row = tickets.attend(self.pool.store, ticket)
-        return TicketState(row.state) if row.is_live else None
+        if not row.is_live:
+            self.asked.discard(ticket)
+            return None
+        return TicketState(row.state)
 
     def cancel(self, ticket: int, user: str) -> None:
         """Give up the place."""
         self.pool.tickets.cancel(ticket, user)
+        self.asked.discard(ticket)
+        self._is_changed = True
 
     # -- servers ------------------------------------------------------------------------------
 
-    def start(self, ticket: int) -> tuple[int, tuple[str, ...]]:
-        """Take the offer and start a server: its lease, and the slices' UUIDs."""
+    def start(self, ticket: int) -> LeaseView:
+        """Take the offer and start a server or a runner on it."""
         lease = self.pool.tickets.take(ticket)
+        self.asked.discard(ticket)
         holder = f"container:{next(self._numbers):064x}"
         self.servers.there.add(holder)
         self.pool.leases.attach(lease.id, lease.generation, holder)
-        return lease.id, self.pool.leases.running(lease.id).uuids
+        return self.pool.leases.running(lease.id)
+
+    def clock_of(self, moment: float) -> float:
+        """Seconds since midnight, of what the pool calls a moment."""
+        return moment - MIDNIGHT
+
+    def is_wanted(self, lease: int) -> bool:
+        """Whether somebody waits for what a lease holds."""
+        return bool(self.asked) and self.pool.leases.find(lease).others_wait > 0
 
     def stop(self, lease: int, by: str, reason: str) -> None:
         """Stop the server; its slices are free once the pool has seen that it is gone."""
         row = self.pool.store.state.leases[lease]
         self.servers.there.discard(row.holder)
+        self._is_changed = True
         if row.state is not LeaseState.RELEASING:
             self.pool.leases.release(lease, by, reason)
 

@@ -3,11 +3,12 @@
 Every time is in seconds since midnight.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from miglab_api.leases import LeaseState
-from miglab_api.tickets import TicketState
+from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.tickets import Purpose
 from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.lab import DayLab
 from miglab_bench.class_day.plan import Leave, PhaseKind, Plan, StudentPhase, StudentSession
@@ -40,18 +41,20 @@ class DayTotals:
 
 
 @dataclass(slots=True)
-class _Wait:
-    """A server is needed.
+class SliceWait:
+    """A slice is needed.
 
     Attributes:
         since: from when on.
         again_at: when the student asks next, without a ticket.
-        ticket: the place in line.
+        purpose: for a server, or to borrow it.
+        ticket: the ticket that waits for it.
         asked_at: since when.
     """
 
     since: float
     again_at: float
+    purpose: Purpose = Purpose.SERVER
     ticket: int | None = None
     asked_at: float = 0.0
 
@@ -60,14 +63,16 @@ class DayStudent:
     """See the module.
 
     Attributes:
-        server: the running server; None if there is none.
+        server: the running server with a slice; None if there is none.
         tally: what came of it so far.
+        due_at: until then nothing happens that others could notice; at a look, always.
     """
 
     def __init__(self, plan: Plan, day: Day) -> None:
         self.plan = plan
         self.server: DayServer | None = None
         self.tally = DayTotals()
+        self.due_at = plan.sessions[0].at if plan.sessions else math.inf
         self._day = day
         self._todo = deque(plan.sessions)
         self._session: StudentSession | None = None
@@ -75,12 +80,25 @@ class DayStudent:
         self._left_s = 0.0  # of the first phase
         self._done_s = 0.0  # what the variables of this session took to compute
         self._run_done_s = 0.0
-        self._wait: _Wait | None = None
+        self._wait: SliceWait | None = None
+        self._lived_to = 0.0
+        self._ready_at = 0.0  # before that, something starts
 
     # -- time passes --------------------------------------------------------------------------
 
+    def live_to(self, until: float) -> None:
+        """What happens by itself until then."""
+        if until > self._lived_to:
+            self.pass_time(self._lived_to, until)
+            self._lived_to = until
+
+    def is_due(self, at: float, lab: DayLab) -> bool:
+        """Whether it has something to do."""
+        return self.due_at <= at
+
     def pass_time(self, at: float, until: float) -> None:
         """What happens by itself between two moments."""
+        at = max(at, self._ready_at)
         if self.server is not None:
             self.server.is_busy = False
             self._run_on(self.server, at, until)
@@ -104,17 +122,17 @@ class DayStudent:
         """Go on with the first phase; returns until when."""
         phase = self._phases[0]
         if phase.kind is PhaseKind.BUSY and self.server is None:
-            self._wait = _Wait(at, at)  # only now it is seen that the server is gone
+            self._wait = SliceWait(at, at)  # only now it is seen that the server is gone
             return at
         seconds = min(self._left_s, until - at)
         self._left_s -= seconds
         if self.server is not None:
             self._spend(self.server, phase, at + seconds, seconds)
         if self._left_s <= 0:
-            self._end_phase(phase)
+            self._end_phase(phase, at + seconds)
         return at + seconds
 
-    def _end_phase(self, phase: StudentPhase) -> None:
+    def _end_phase(self, phase: StudentPhase, at: float) -> None:
         if phase.kind is PhaseKind.BUSY and not phase.is_again:
             self._done_s += phase.s
         self._phases.popleft()
@@ -132,6 +150,9 @@ class DayStudent:
             return
         server.ran(until, seconds)
         server.is_busy = self._left_s > 0
+        self._count(phase, seconds)
+
+    def _count(self, phase: StudentPhase, seconds: float) -> None:
         if phase.is_again:
             self.tally.redone_s += seconds
         else:
@@ -176,6 +197,22 @@ class DayStudent:
 
     def act(self, at: float, lab: DayLab) -> None:
         """Come, ask, answer, give up, leave."""
+        self._act(at, lab)
+        self.due_at = self._due_at(at)
+
+    def _due_at(self, at: float) -> float:
+        session, wait = self._session, self._wait
+        if session is None:
+            return self._todo[0].at if self._todo and self._todo[0].at > at else math.inf
+        if wait is None:
+            ends_at = max(self._lived_to, self._ready_at) + self._left_s
+        elif wait.ticket is None:
+            ends_at = wait.again_at
+        else:
+            ends_at = wait.asked_at + session.patience_s
+        return min(session.until, ends_at)
+
+    def _act(self, at: float, lab: DayLab) -> None:
         if self._session is None:
             self._come(at)
         if self._session is None:
@@ -196,16 +233,20 @@ class DayStudent:
         self._phases = deque(self._session.phases)
         self._begin_phase()
         if self.server is None:
-            self._wait = _Wait(at, at)
+            self._start_anew(at)
         else:
             self.server.open_page()
             self.server.touched_at = at
             self.tally.waits_s.append(0.0)
 
-    def _ask(self, at: float, lab: DayLab, wait: _Wait, session: StudentSession) -> None:
+    def _start_anew(self, at: float) -> None:
+        """There is no server to come back to."""
+        self._wait = SliceWait(at, at)
+
+    def _ask(self, at: float, lab: DayLab, wait: SliceWait, session: StudentSession) -> None:
         if wait.ticket is None:
             if at >= wait.again_at:
-                wait.ticket, wait.asked_at = lab.ask(self.plan), at
+                wait.ticket, wait.asked_at = lab.ask(self.plan, wait.purpose), at
                 wait.again_at = at + session.retry_s
             return
         if lab.attend(wait.ticket) is None:
@@ -215,17 +256,20 @@ class DayStudent:
             wait.ticket, wait.again_at = None, at + session.retry_s
 
     def take_offer(self, at: float, lab: DayLab) -> None:
-        """Start the server if there is a slice for it."""
+        """Start what the slice is for, if there is one."""
         wait = self._wait
-        if wait is None or wait.ticket is None:
+        if wait is None or wait.ticket is None or not lab.is_offered(wait.ticket):
             return
-        if lab.attend(wait.ticket) is not TicketState.OFFERED:
-            return
-        lease, uuids = lab.start(wait.ticket)
-        self.server = DayServer(lease, uuids, at, told_at=at, touched_at=at)
-        self.tally.waits_s.append(at - wait.since)
+        self._ready_at = at + self._start(at, lab.start(wait.ticket), lab, wait.purpose)
+        self.tally.waits_s.append(self._ready_at - wait.since)
         self._wait = None
         self._begin_phase()
+        self.due_at = self._due_at(at)
+
+    def _start(self, at: float, lease: LeaseView, lab: DayLab, purpose: Purpose) -> float:
+        """Start the server; returns how many seconds that takes."""
+        self.server = DayServer(lease.id, lease.uuids, at, told_at=at, touched_at=at)
+        return self._day.start_s
 
     def _answer(self, at: float, lab: DayLab, server: DayServer) -> None:
         is_there = self._phases[0].kind is PhaseKind.PAUSE and self._phases[0].answers

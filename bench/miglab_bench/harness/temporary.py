@@ -40,7 +40,7 @@ port = {port}
 {lab}
 
 [gpus]
-count = 1
+count = {gpus}
 
 [students]
 spawner = "{spawner}"
@@ -192,6 +192,7 @@ def temporary_lab(
     more: str = "",
     image: str = Students().image,
     lent: Sequence[str] = (),
+    gpus: int = 1,
     files: Mapping[str, str] | None = None,
 ) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails.
@@ -207,6 +208,7 @@ def temporary_lab(
         more: more tables of lab.toml.
         image: of the containers.
         lent: what the course lends; the first is the usual shape.
+        gpus: how many A100s are simulated.
         files: what lies beside lab.toml, such as a roster.
     """
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
@@ -215,7 +217,7 @@ def temporary_lab(
     port = free_ports()
     spawner = "docker" if docker else "local" if slurm is None else "slurm"
     given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
-    given["lent"] = json.dumps(lent)
+    given |= {"lent": json.dumps(lent), "gpus": str(gpus)}
     own = lab.format(port=port) or (
         "students_can_act_as_staff = true" if spawner != "local" else ""
     )

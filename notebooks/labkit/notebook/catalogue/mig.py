@@ -230,7 +230,7 @@ EXPERIMENTS = (
         log_x=True,
     ),
     Experiment(
-        key="MIG-14",
+        key="MIG-15",
         title="A training step of {batch}, by borrowed shape",
         question="How long does a step take on the last of them, {last}?",
         steps=(),

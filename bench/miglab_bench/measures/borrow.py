@@ -1,0 +1,212 @@
+"""`./lab bench borrow`: how long a measurement on a borrowed slice waits for its first sample.
+
+One student at a time measures twice in a row: in a new runner, and in the one that lingers.  Then
+seven at once, then on a held slice beside a borrowed one, and last the hub answers while many
+streams pass through it.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Annotated, Any
+
+import httpx
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from miglab_api.offers import BORROW
+from miglab_bench.class_day.figures import quantile
+from miglab_bench.harness.in_server import run_in_server
+from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+
+SHAPE = "1g.5gb"
+SLICES = 7
+LINGER_S = 3
+POOL = f"borrow_linger_s = {LINGER_S}"
+NEW_S, LINGERING_S, HUB_RATIO = 6.0, 0.5, 1.1
+PROBE_S, PROBE_EVERY_S = 20.0, 0.05
+
+MEASURE = """
+import json, time
+from labkit.measuring.measure import measure_async
+
+def product(size=128):
+    import torch
+    torch.set_num_threads(1)
+    a = torch.ones(size, size)
+    return lambda: a @ a
+
+async def once():
+    first, began = [], time.perf_counter()
+    def look(readings):
+        if readings.count() and not first:
+            first.append(time.perf_counter() - began)
+    record = await measure_async(product, samples=40, on_update=look)
+    return {"first_s": first[0], "median_s": record.median_s}
+
+print(json.dumps([await once() for _ in range(TIMES)]))
+"""
+STREAM = """
+import json
+from labkit.measuring.measure import measure_async
+
+def naps():
+    import time
+    return lambda: time.sleep(0.05)
+
+record = await measure_async(naps, samples=600, budget_s=SECONDS, timeout_s=SECONDS + 60)
+print(json.dumps(len(record.samples_s)))
+"""
+
+
+@dataclass(frozen=True)
+class BorrowFigures:
+    """What came of it; seconds.
+
+    Attributes:
+        new_s: from the call to the first sample in a new runner, median of the rounds.
+        lingering_s: the same in a runner that lingers.
+        at_once_p50_s: seven students at once, each in a new runner: the median.
+        at_once_s: the same: the longest.
+        sample_ratio: a borrowed slice's time of a sample over a held one's, median of the rounds.
+        hub_p95_s: of the hub's answers while nobody measures.
+        streams_p95_s: the same while so many measurements pass through it.
+        streams: how many.
+    """
+
+    new_s: float
+    lingering_s: float
+    at_once_p50_s: float
+    at_once_s: float
+    sample_ratio: float
+    hub_p95_s: float
+    streams_p95_s: float
+    streams: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether all that was asked for is met."""
+        is_quick = self.new_s <= NEW_S and self.lingering_s <= LINGERING_S
+        return is_quick and self.streams_p95_s <= HUB_RATIO * self.hub_p95_s
+
+
+def bench_borrow(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements one at a time.")] = 20,
+    streams: Annotated[int, typer.Option(min=1, help="Measurements at once for the hub.")] = 20,
+    docker: Annotated[bool, typer.Option(help="In containers, or in local processes.")] = True,
+) -> None:
+    """Borrow: from `measure()` to the first sample, and what the hub bears meanwhile."""
+    with temporary_lab(
+        docker=docker, pool=POOL, lent=(SHAPE,), gpus=-(-streams // SLICES) or 1
+    ) as lab:
+        figures = _measure(lab, rounds, streams)
+    how = (
+        f"{rounds} rounds, {'containers' if docker else 'local processes'}, simulated GPUs: every "
+        f"sample is of this machine's CPU; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores "
+        "at the end"
+    )
+    said = {**asdict(figures), "holds": figures.holds}
+    if as_json:
+        print(json.dumps({**said, "how": how}))
+        return
+    table = Table("what", "figure")
+    for name, value in said.items():
+        table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
+    Console().print(table, how)
+
+
+def _measure(lab: TemporaryLab, rounds: int, streams: int) -> BorrowFigures:
+    students = [_student(lab, number) for number in range(1, max(streams, SLICES) + 2)]
+    first, holder = students[0], students.pop()
+    for student in students:
+        _start(student, BORROW)
+    pairs = [_alone(lab, first.name, times=2) for _ in range(rounds + 1)][1:]  # pages are warm then
+    at_once = sorted(
+        one[0]["first_s"] for one in _each(students[:SLICES], lambda name: _run(lab, name, 1))
+    )
+    ratio = _sample_ratio(lab, first.name, holder, rounds)
+    quiet_s = _probe(lab)
+    busy_s = _with_streams(lab, students[:streams])
+    return BorrowFigures(
+        new_s=median(new["first_s"] for new, _ in pairs),
+        lingering_s=median(again["first_s"] for _, again in pairs),
+        at_once_p50_s=median(at_once),
+        at_once_s=at_once[-1],
+        sample_ratio=ratio,
+        hub_p95_s=quiet_s,
+        streams_p95_s=busy_s,
+        streams=streams,
+    )
+
+
+def _student(lab: TemporaryLab, number: int) -> Student:
+    student = Student(lab.settings.public_url, f"student-{number}", lab.password)
+    student.sign_in()
+    return student
+
+
+def _start(student: Student, shape: str) -> None:
+    student.ask(shape)
+    student.wait_until_ready()
+
+
+def _run(lab: TemporaryLab, name: str, times: int) -> list[dict[str, float]]:
+    found: list[dict[str, float]] = run_in_server(lab, name, f"TIMES = {times}\n{MEASURE}")
+    return found
+
+
+def _alone(lab: TemporaryLab, name: str, times: int) -> list[dict[str, float]]:
+    """Measure while nobody holds anything, not even a runner that lingers."""
+    wait_for(lambda: name not in lab.leases(), f"the runner of {name} to be gone")
+    return _run(lab, name, times)
+
+
+def _sample_ratio(lab: TemporaryLab, name: str, holder: Student, rounds: int) -> float:
+    """On a borrowed slice and on a held one, in turns."""
+    _start(holder, SHAPE)
+    ratios = []
+    for _ in range(rounds):
+        (lent,), (held,) = _run(lab, name, 1), _run(lab, holder.name, 1)
+        ratios.append(lent["median_s"] / held["median_s"])
+    holder.leave()
+    return median(ratios)
+
+
+def _each(students: Sequence[Student], do: Callable[[str], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(students)) as threads:
+        return list(threads.map(do, [student.name for student in students]))
+
+
+def _with_streams(lab: TemporaryLab, students: Sequence[Student]) -> float:
+    """The hub's p95 once every measurement of the students streams."""
+    text = f"SECONDS = {3 * PROBE_S}\n{STREAM}"
+    with ThreadPoolExecutor(len(students)) as threads:
+        runs = [threads.submit(run_in_server, lab, one.name, text) for one in students]
+        wait_for(lambda: _running(lab) == len(students), "every measurement to run")
+        p95_s = _probe(lab)
+        for run in runs:
+            run.result()
+    return p95_s
+
+
+def _running(lab: TemporaryLab) -> int:
+    return sum(lease.attached_at is not None for lease in lab.leases().values())
+
+
+def _probe(lab: TemporaryLab) -> float:
+    """The 95th percentile of the hub's answers, its sign-in page, asked at a steady pace."""
+    took, until = list[float](), time.monotonic() + PROBE_S
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        while time.monotonic() < until:
+            began = time.perf_counter()
+            client.get(f"{lab.settings.public_url}hub/login")
+            took.append(time.perf_counter() - began)
+            time.sleep(PROBE_EVERY_S)
+    return quantile(sorted(took), 0.95)
