@@ -59,7 +59,7 @@ print(json.dumps({
 
 
 @dataclass
-class Watch:
+class BorrowWatch:
     """What the pool said while they measured: each lease, and each ticket's first estimate."""
 
     leases: dict[int, LeaseView] = field(default_factory=dict)
@@ -89,9 +89,9 @@ class Watch:
 
 
 @contextmanager
-def watching(lab: TemporaryLab) -> Iterator[Watch]:
-    """Watch the pool until the block ends."""
-    watch, over = Watch(), threading.Event()
+def watching(lab: TemporaryLab) -> Iterator[BorrowWatch]:
+    """BorrowWatch the pool until the block ends."""
+    watch, over = BorrowWatch(), threading.Event()
 
     def look() -> None:
         while not over.wait(LOOK_S):
@@ -145,7 +145,7 @@ def _measure(run: Run, name: str) -> dict[str, Any]:
     return found
 
 
-def _expect_own(watch: Watch, name: str, found: dict[str, Any]) -> None:
+def _expect_own(watch: BorrowWatch, name: str, found: dict[str, Any]) -> None:
     expect(not found["why"] and found["samples"] > 0, f"{name}: {found}")
     leases = [watch.leases.get(number) for number in found["leases"]]
     expect(None not in leases, f"{name} measured on leases that the pool never had: {found}")
@@ -155,7 +155,7 @@ def _expect_own(watch: Watch, name: str, found: dict[str, Any]) -> None:
     expect(own == set(found["slices"]), f"{name} names {found['slices']}, the ledger {own}")
 
 
-def _waited_s(watch: Watch, number: int) -> float:
+def _waited_s(watch: BorrowWatch, number: int) -> float:
     lease = watch.leases[number]
     said = watch.told.get(lease.ticket or 0)
     return 0.0 if said is None else lease.granted_at - said.created_at
