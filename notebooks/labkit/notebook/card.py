@@ -9,6 +9,9 @@ from labkit.arguments import public
 from labkit.records import Device, Place
 
 
+OUTSIDE = "no lease: this notebook runs outside the lab"
+
+
 @dataclass(frozen=True)
 class Card:
     """A place to be shown in a notebook, as a table or as text."""
@@ -19,7 +22,7 @@ class Card:
     def rows(self) -> list[tuple[str, str]]:
         """What the card says, line by line."""
         lease, cpu = self.place.lease, self.place.cpu
-        promised = lease.shape or self._without_lease()
+        promised = self._without_lease() if self.place.lends else lease.shape or OUTSIDE
         simulated = (
             " (simulated: the slices exist in the pool's books only)" if lease.simulated else ""
         )
@@ -40,8 +43,6 @@ class Card:
 
     def _without_lease(self) -> str:
         lends = self.place.lends
-        if not lends:
-            return "no lease: this notebook runs outside the lab"
         others = f"; `on=` also takes {', '.join(lends[1:])}" if lends[1:] else ""
         return f"no slice held; measurements borrow {lends[0]}{others}"
 
