@@ -8,7 +8,6 @@ from html import escape
 from labkit.arguments import public
 from labkit.records import Device, Place
 
-
 OUTSIDE = "no lease: this notebook runs outside the lab"
 
 
