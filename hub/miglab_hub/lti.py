@@ -13,6 +13,8 @@ from ltiauthenticator.lti13.auth import (  # type: ignore[import-untyped]
 )
 from traitlets import Dict, default
 
+from miglab_pool.model.course_roles import ASSISTANTS, INSTRUCTORS
+
 CONTEXT = "https://purl.imsglobal.org/spec/lti/claim/context"
 ROLES = "https://purl.imsglobal.org/spec/lti/claim/roles"
 MEMBERSHIP = "http://purl.imsglobal.org/vocab/lis/v2/membership"
@@ -27,13 +29,14 @@ def course_of(claims: Mapping[str, Any], courses: Mapping[str, str]) -> str:
     Args:
         claims: the launch's.
         courses: the course of each context's id.  If it is empty, the context's label is the
-            course, as letters, digits, dots and dashes.
+            course, as letters, digits, dots and dashes; not one that reads as a course's staff.
     """
     context = claims.get(CONTEXT) or {}
     if courses:
         return courses.get(str(context.get("id")), "")
     label = str(context.get("label") or context.get("id") or "")
-    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+    name = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+    return "" if name.endswith((ASSISTANTS, INSTRUCTORS)) else name
 
 
 def groups_after(
@@ -43,14 +46,14 @@ def groups_after(
     course = course_of(claims, courses)
     if not course:
         return before
-    own = {course, f"{course}-assistants", f"{course}-instructors"}
+    own = {course, course + ASSISTANTS, course + INSTRUCTORS}
     return (before - own) | {_group(course, set(claims.get(ROLES) or ()))}
 
 
 def _group(course: str, roles: set[str]) -> str:
     if ASSISTANT in roles:  # platforms send Instructor beside it
-        return f"{course}-assistants"
-    return f"{course}-instructors" if INSTRUCTOR in roles else course
+        return course + ASSISTANTS
+    return course + INSTRUCTORS if INSTRUCTOR in roles else course
 
 
 class CourseLTIAuthenticator(LTI13Authenticator):  # type: ignore[misc]  # base is untyped

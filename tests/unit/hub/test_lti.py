@@ -19,6 +19,8 @@ def launch(label: str, *roles: str) -> dict[str, Any]:
         (launch("Vision", INSTRUCTOR, ASSISTANT), {"vision-assistants"}),
         (launch("Vision"), {"vision"}),
         ({CONTEXT: {"id": "C7"}, ROLES: [LEARNER]}, {"c7"}),
+        (launch("Vision instructors", LEARNER), set()),
+        (launch("vision-assistants", INSTRUCTOR), set()),
         ({ROLES: [INSTRUCTOR]}, set()),
         ({}, set()),
     ],
