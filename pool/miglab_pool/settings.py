@@ -111,7 +111,7 @@ class Pool(Section):
     extension_s: Seconds = Field(1800, description="How many seconds one extension adds.")
     extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
     borrow_s: Seconds = Field(
-        300,
+        1800,
         description="Longest time for which a measurement borrows slices, in seconds; it ends "
         "sooner when a reservation needs the place.",
     )
