@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 from miglab_bench.harness.temporary import TemporaryLab
 
+KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
 SCREENSHOTS = os.environ.get("MIGLAB_SCREENSHOTS")  # a folder: the pictures of the docs go there
 
 
@@ -47,3 +48,9 @@ def start(page: Page, shape: str) -> None:
     """Choose a shape on the spawn page and press Start."""
     offer(page, shape).check()
     page.get_by_role("button", name="Start").click()
+
+
+def wait_for_kernel(page: Page) -> None:
+    """Wait until the open notebook's kernel is there: what is run before is lost without a word."""
+    idle = page.get_by_role("button", name="Python 3 (ipykernel) | Idle")
+    expect(idle).to_be_attached(timeout=KERNEL_MS)

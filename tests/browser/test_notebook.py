@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.browser.people import picture
-from tests.browser.test_panel import KERNEL_MS, PanelLab, jupyter, set_up  # noqa: F401  a fixture
+from tests.browser.people import KERNEL_MS, picture, wait_for_kernel
+from tests.browser.test_panel import PanelLab, jupyter, set_up  # noqa: F401  a fixture
 
 from labkit.evidence import evidence as store
 from labkit.records import Verdict
@@ -47,8 +47,7 @@ def opened(jupyter: PanelLab, page: Page) -> Page:  # noqa: F811
     write_notebook(jupyter.folder / "by-hand")
     page.set_viewport_size({"width": 1300, "height": 1000})
     page.goto(f"{jupyter.url}/doc/workspaces/hand/tree/by-hand/{NAME}.ipynb")
-    idle = page.get_by_role("button", name="Python 3 (ipykernel) | Idle")
-    expect(idle).to_be_attached(timeout=KERNEL_MS)
+    wait_for_kernel(page)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     expect(page.get_by_text("hand-in.zip:").last).to_be_visible(timeout=KERNEL_MS)

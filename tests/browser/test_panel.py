@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.browser.people import picture, serious_problems
+from tests.browser.people import KERNEL_MS, picture, serious_problems, wait_for_kernel
 from tests.needs import needs
 
 from labkit.evidence import evidence as store
@@ -39,7 +39,6 @@ panel = Panel(Experiment("T-9", "Sleeping longer", "How long does it sleep?", st
                          "asked (ms)", "took (ms)", unit="ms"))
 panel
 """
-KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
 KEY_MS = 50  # a person's speed: each field has reached the kernel before the next is left
 QUICK, LONGER, ENDLESS = (8, 6), (20, 60), (100, 5000)  # seconds and samples of each step
 
@@ -124,9 +123,7 @@ def wait_until_it_answers(process: subprocess.Popen, url: str, log: Path) -> Non
 def show(page: Page, url: str) -> Locator:
     """Open the notebook and run its cell; answers the panel's output."""
     page.goto(url)
-    # The status bar names the kernel only once it is connected; what is run before is lost.
-    idle = page.get_by_role("button", name="Python 3 (ipykernel) | Idle")
-    expect(idle).to_be_attached(timeout=KERNEL_MS)
+    wait_for_kernel(page)
     page.locator(".jp-CodeCell .cm-content").first.click()
     # The button is there once the shortcuts are, too; a key pressed before would be lost.
     page.get_by_role("button", name="Run this cell and advance").click()

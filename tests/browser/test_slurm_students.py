@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start
+from tests.browser.people import picture, serious_problems, sign_in, start, wait_for_kernel
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
 from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
@@ -48,14 +49,20 @@ def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
 
 def test_two_students_share_a_slice(new_page: Callable[[], Page], on_slurm: SlurmLab) -> None:
     """Choose, notebook 1, wait, start on CPU, idle, warned, taken back; the other has it then."""
-    lab, cluster = on_slurm.lab, on_slurm.cluster
+    lab = on_slurm.lab
     ada, bo, staff = new_page(), new_page(), new_page()
     sign_in(ada, lab, "ada")
     expect(ada.get_by_text("1 of 2 free now")).to_be_visible()
     picture(ada, "slurm-spawn")
     start(ada, "1g.5gb")
     ada.wait_for_url("**/user/ada/lab**", timeout=LONG_MS)
-    works = kept_busy(lab, "ada")
+    with closing(kept_busy(lab, "ada")) as works:
+        two_share(ada, bo, staff, works, on_slurm)
+
+
+def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmLab) -> None:
+    """Ada computes beside her notebook, bo waits, and their instructor looks on."""
+    lab, cluster = on_slurm.lab, on_slurm.cluster
     ada.goto(f"{lab.settings.public_url}user/ada/{NOTEBOOK}")
     run_all(ada)
     expect(ada.locator(".miglab-status")).to_contain_text("1g.5gb")
@@ -81,7 +88,6 @@ def test_two_students_share_a_slice(new_page: Callable[[], Page], on_slurm: Slur
     ada.goto(f"{lab.settings.public_url}hub/spawn")
     expect(ada.get_by_text("its slice was reclaimed").first).to_be_visible()
     instructor_ends_it(staff, bo, lab)
-    works.close()
 
 
 def kept_busy(lab: TemporaryLab, name: str) -> Student:
@@ -96,6 +102,7 @@ def kept_busy(lab: TemporaryLab, name: str) -> Student:
 def run_all(page: Page) -> None:
     """Run the open notebook from top to bottom, and see what it prints."""
     page.get_by_role("heading", name="Your slice").click(timeout=LONG_MS)
+    wait_for_kernel(page)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.locator("[data-command='runmenu:run-all']").click()
     expect(page.locator(".jp-OutputArea-output").first).to_be_visible(timeout=LONG_MS)

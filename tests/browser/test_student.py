@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import offer, picture, serious_problems, sign_in, start
+from tests.browser.people import offer, picture, serious_problems, sign_in, start, wait_for_kernel
 
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab
@@ -48,6 +48,7 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
     picture(page, "start-page")
     opened.get_by_role("button", name="1. Your slice").press("Enter")
     page.get_by_role("heading", name="1. Your slice").click()  # the notebook is open
+    wait_for_kernel(page)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.locator("[data-command='runmenu:run-all']").click()
     printed = page.locator(".jp-OutputArea-output")
