@@ -65,9 +65,17 @@ def turn(item: pytest.Item) -> int:
     return min(waits, default=len(FIRST))
 
 
+def name_apart(item: pytest.Item) -> None:
+    """An id of its own: xdist runs each id once, and with pytest 9.2 schemathesis's are all one."""
+    if not item.nodeid.endswith(item.name):
+        item._id = item.id.with_params(item.name.partition("[")[2].removesuffix("]"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need Chromium or bubblewrap are skipped without it, and say what to install."""
     items.sort(key=turn)
+    for item in items:
+        name_apart(item)
     missing = {
         "browser": None if CHROMIUM.exists() else "chromium",
         "bubblewrap": None if shutil.which("bwrap") else "bubblewrap",
