@@ -5,11 +5,10 @@ that the browser treats its cookies and forms as it would treat those of a real 
 """
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -18,12 +17,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from playwright.sync_api import Page, expect
+from tests.played import Answers, serving
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub.lti import CONTEXT, INSTRUCTOR, LEARNER, ROLES
 
 pytestmark = [pytest.mark.long, pytest.mark.browser]
 
+HTML = "text/html; charset=utf-8"
 CLAIM = "https://purl.imsglobal.org/spec/lti/claim"
 LAB_TOML = """
 [courses.vision]
@@ -108,40 +109,24 @@ class Platform(ThreadingHTTPServer):
         return {"keys": [{**key, "kid": "1", "use": "sig", "alg": "RS256"}]}
 
 
-class _Pages(BaseHTTPRequestHandler):
+class _Pages(Answers):
     server: Platform
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  the base class calls it so
         where = urlsplit(self.path)
         asked = {name: found[0] for name, found in parse_qs(where.query).items()}
         if where.path == "/keys":
-            self._answer(json.dumps(self.server.keys()), "application/json")
+            self.answer(json.dumps(self.server.keys()), "application/json")
         elif where.path == "/authorize":
-            self._answer(self.server.launch_page(asked), "text/html")
+            self.answer(self.server.launch_page(asked), HTML)
         else:
-            self._answer(self.server.course_page(asked.get("login", "")), "text/html")
-
-    def _answer(self, text: str, kind: str) -> None:
-        body = text.encode()
-        self.send_response(200)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+            self.answer(self.server.course_page(asked.get("login", "")), HTML)
 
 
 @pytest.fixture(scope="module")
 def platform() -> Iterator[Platform]:
-    server = Platform()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Platform()) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -87,19 +87,21 @@ print(json.dumps([refused(act) for act in (
 )]))
 """
 FORKS = """
-import os, signal, time
-children = []
-try:
-    while len(children) < 5000:
-        child = os.fork()
-        if child == 0:
-            signal.pause()
-        children.append(child)
-except OSError:
-    pass
-print(len(children))
-for child in children:
-    os.kill(child, signal.SIGKILL)
+def forks():
+    import os, signal
+    children = []
+    try:
+        while len(children) < 5000:
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            children.append(child)
+    except OSError:
+        pass
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return len(children)
 """
 SHM = """
 import os
@@ -155,22 +157,6 @@ def looks(targets):
         "sockets": [path for path in ("/var/run/docker.sock", "/host") if Path(path).exists()],
         "device": [writes("/dev"), writes("/sys")],
     }
-
-def forks():
-    import os, signal
-    children = []
-    try:
-        while len(children) < 5000:
-            child = os.fork()
-            if child == 0:
-                signal.pause()
-            children.append(child)
-    except OSError:
-        pass
-    for child in children:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return len(children)
 
 def hog():
     return len([bytearray(64 * 2**20) for _ in range(64)])
@@ -507,7 +493,7 @@ def test_shared_memory(mallory: Intruder):
 
 def test_a_fork_bomb(mallory: Intruder, alice: Intruder):
     """It stops at the shape's processes, and the neighbour starts as many as before."""
-    status, said = mallory.python(FORKS)
+    status, said = mallory.python(f"{FORKS}\nprint(forks())")
     assert status == 0
     assert 0 < int(said) < PIDS
     assert alice.python("print(1)") == (0, "1\n")
@@ -546,7 +532,7 @@ def test_from_within_a_runner(engine, lab: TemporaryLab, alice: Intruder):
         rita.sign_in()
         rita.ask(BORROW)
         rita.wait_until_ready()
-        found = run_in_server(lab, "rita", f"TARGETS = {targets}\n{IN_RUNNER}")
+        found = run_in_server(lab, "rita", f"TARGETS = {targets}\n{FORKS}\n{IN_RUNNER}")
         assert 0 < found.pop("forked") < PIDS
         assert isinstance(found.pop("hogged"), str)  # refused in a sentence
         assert found == {

@@ -5,20 +5,21 @@ The provider is played here, over HTTP; hub, pool and spawn page are the lab's o
 
 import json
 import secrets
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import pytest
+from tests.played import Answers, serving
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
 pytestmark = pytest.mark.long
 
+JSON = "application/json"
 COURSE = '[courses.vision]\ntitle = "Computer vision"\nshapes = ["1g.5gb", "cpu"]\n'
 ONE_ORIGIN = "students_can_act_as_staff = true"  # nobody publishes a page here
 
@@ -35,10 +36,10 @@ class Elsewhere(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Elsewhere(BaseHTTPRequestHandler):
+class _Elsewhere(Answers):
     server: Elsewhere
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  the base class calls it so
         where = urlsplit(self.path)
         if where.path == "/authorize":  # the person has consented
             asked = {name: found[0] for name, found in parse_qs(where.query).items()}
@@ -47,33 +48,17 @@ class _Elsewhere(BaseHTTPRequestHandler):
             self.send_header("Location", f"{asked['redirect_uri']}?{back}")
             self.end_headers()
             return
-        self._say(self.server.person)
+        self.answer(json.dumps(self.server.person), JSON)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802  the base class calls it so
         self.rfile.read(int(self.headers["Content-Length"]))
-        self._say({"access_token": "t", "token_type": "bearer"})
-
-    def _say(self, said: dict[str, Any]) -> None:
-        body = json.dumps(said).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(json.dumps({"access_token": "t", "token_type": "bearer"}), JSON)
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Elsewhere]:
-    server = Elsewhere()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Elsewhere()) as server:
+        yield server
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """Steps: twenty students without a slice measure at once on the seven of a GPU."""
 
+import ast
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from miglab_api.gpus import SliceState
@@ -15,47 +17,41 @@ from miglab_bench.acceptance.run import Run, expect, in_parallel
 from miglab_bench.harness.in_server import run_in_server
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab
+from miglab_hub.checkout import checkout
 
 BORROWERS = 20
 LATE = 1  # so many may wait longer than they were told
 LOOK_S = 0.2
 
-# T-2, the first experiment of notebook 1, in its own words.
+NOTEBOOK = "notebooks/src/1_your_slice.py"
+FUNCTIONS = ("matmul", "naive_and_honest")  # of T-2, the notebook's first experiment
 EXPERIMENT = """
 import json, os
 os.environ["LAB_HEADLESS"] = "1"
 import labkit
 
-def matmul(size=256):
-    import torch
-    torch.set_num_threads(1)
-    a, b = (torch.randn(size, size) for _ in range(2))
-    return lambda: a @ b
+SIZE, DTYPE = 256, "float32"
 
-def naive_and_honest(size=256, rounds=20):
-    import time
-    import torch
-    work, seconds = matmul(size), {"unwaited": [], "waited": []}
-    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    work()
-    for _ in range(rounds):
-        for name, finish in (("unwaited", lambda: None), ("waited", wait)):
-            wait()
-            begun = time.perf_counter()
-            work()
-            finish()
-            seconds[name].append(time.perf_counter() - begun)
-    return seconds
+{functions}
 
 steps = labkit.together(naive_and_honest, ("unwaited", "waited"), seconds=8)
 evidence = await labkit.experiment("T-2", steps).run()
 lent = [record.borrowed for point in evidence.points for record in point.records]
-print(json.dumps({
+print(json.dumps({{
     "why": evidence.stopped or "", "samples": evidence.samples,
-    "leases": sorted({int(one.lease) for one in lent}),
-    "slices": sorted({uuid for one in lent for uuid in one.slices}),
-}))
+    "leases": sorted({{int(one.lease) for one in lent}}),
+    "slices": sorted({{uuid for one in lent for uuid in one.slices}}),
+}}))
 """
+
+
+@cache
+def experiment() -> str:
+    """A cell with the notebook's own functions, in a size for a CPU."""
+    text = (checkout() / NOTEBOOK).read_text(encoding="utf-8")
+    made = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    parts = (ast.get_source_segment(text, made[name]) for name in FUNCTIONS)
+    return EXPERIMENT.format(functions="\n\n".join(part or "" for part in parts))
 
 
 @dataclass
@@ -90,7 +86,7 @@ class BorrowWatch:
 
 @contextmanager
 def watching(lab: TemporaryLab) -> Iterator[BorrowWatch]:
-    """BorrowWatch the pool until the block ends."""
+    """Watch the pool until the block ends."""
     watch, over = BorrowWatch(), threading.Event()
 
     def look() -> None:
@@ -141,7 +137,7 @@ def all_measure_at_once(run: Run) -> str:
 
 
 def _measure(run: Run, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = run_in_server(run.lab, name, EXPERIMENT)
+    found: dict[str, Any] = run_in_server(run.lab, name, experiment())
     return found
 
 

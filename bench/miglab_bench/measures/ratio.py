@@ -20,6 +20,13 @@ class Ratio:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.median:.3f} ({self.low:.3f}-{self.high:.3f})"
+
+    def within(self, bound: float) -> str:
+        """Whether a bound holds, in words."""
+        return f"the bound of {bound} {'holds' if self.median <= bound else 'DOES NOT HOLD'}"
+
 
 def ratio_of(ours_s: Sequence[float], theirs_s: Sequence[float], seed: int = 0) -> Ratio:
     """The median over the rounds of ours / theirs.

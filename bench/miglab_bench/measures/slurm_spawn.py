@@ -183,9 +183,7 @@ class SlurmTurns:
 def _sentence(ratio: Ratio, rounds: list[SlurmRound]) -> str:
     ours_s = median(each.ours_s for each in rounds)
     plain_s = median(each.plain_s for each in rounds)
-    held = "holds" if ratio.median <= BOUND else "DOES NOT HOLD"
     return (
-        f"MIGSlurmSpawner takes {ratio.median:.3f} of plain batchspawner's time "
-        f"({ratio.low:.3f}-{ratio.high:.3f}); medians {ours_s:.2f} s and {plain_s:.2f} s; "
-        f"the bound of {BOUND} {held}"
+        f"MIGSlurmSpawner takes {ratio} of plain batchspawner's time; "
+        f"medians {ours_s:.2f} s and {plain_s:.2f} s; {ratio.within(BOUND)}"
     )

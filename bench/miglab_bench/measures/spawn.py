@@ -117,11 +117,9 @@ def temporary_settings(at_once: int) -> Iterator[Settings]:
 def _sentence(ratio: Ratio, rounds: Sequence[Round]) -> str:
     ours_s = median(each.ours_s for each in rounds)
     plain_s = median(each.plain_s for each in rounds)
-    held = "holds" if ratio.median <= BOUND else "DOES NOT HOLD"
     return (
-        f"MIGDockerSpawner takes {ratio.median:.3f} of plain DockerSpawner's time "
-        f"({ratio.low:.3f}-{ratio.high:.3f}); medians {ours_s:.2f} s and {plain_s:.2f} s; "
-        f"the bound of {BOUND} {held}"
+        f"MIGDockerSpawner takes {ratio} of plain DockerSpawner's time; "
+        f"medians {ours_s:.2f} s and {plain_s:.2f} s; {ratio.within(BOUND)}"
     )
 
 
@@ -129,6 +127,6 @@ def _stops(ratio: Ratio, rounds: Sequence[Round]) -> str:
     ours_s = median(each.ours_stop_s for each in rounds)
     plain_s = median(each.plain_stop_s for each in rounds)
     return (
-        f"The end of all takes {ratio.median:.3f} of plain DockerSpawner's time "
-        f"({ratio.low:.3f}-{ratio.high:.3f}); medians {ours_s:.2f} s and {plain_s:.2f} s"
+        f"The end of all takes {ratio} of plain DockerSpawner's time; "
+        f"medians {ours_s:.2f} s and {plain_s:.2f} s"
     )
