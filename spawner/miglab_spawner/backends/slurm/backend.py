@@ -68,8 +68,8 @@ class SlurmBackend:
         """Submit a job, or find the one that this server has in the queue already."""
         shape = self._shape(request.shape)
         picture = await self._reader.picture()
-        if reason := picture.why_never(shape):
-            raise RefusedByBackend(*_never(reason))
+        if never := picture.why_never(shape):
+            raise _refused(never, is_closed=picture.is_closed(shape))
         if request.only_if_free and not picture.starts_at_once(shape):
             raise RefusedByBackend("not-free", f"No {request.shape} is free any more.", 409)
         others = []
@@ -264,8 +264,9 @@ class SlurmBackend:
         )
 
 
-def _never(reason: str) -> tuple[str, str, int]:
-    """What is refused before it is submitted: reason, sentence, status."""
-    if "closed" in reason:
-        return ("partition-down", f"{reason} Choose another shape, or try again later.", 503)
-    return ("impossible-shape", f"{reason} Choose another shape.", 400)
+def _refused(never: str, *, is_closed: bool) -> RefusedByBackend:
+    """What is refused before it is submitted."""
+    if is_closed:
+        said = f"{never} Choose another shape, or try again later."
+        return RefusedByBackend("partition-down", said, 503)
+    return RefusedByBackend("impossible-shape", f"{never} Choose another shape.", 400)

@@ -51,10 +51,10 @@ def estimate(
     if found is None:
         return None
     low, likely, high = found
-    reason = (
+    basis = (
         f"from {len(stays_s)} earlier stays" if enough else "from the time limits of those ahead"
     )
-    return WaitEstimate(low_s=low, likely_s=likely, high_s=high + LATE_S, basis=reason)
+    return WaitEstimate(low_s=low, likely_s=likely, high_s=high + LATE_S, basis=basis)
 
 
 @lru_cache(maxsize=16)

@@ -59,15 +59,20 @@ class ClusterPicture:
 
     def why_never(self, shape: SlurmShape) -> str:
         """Why a job of this shape cannot run, in words; empty if it can."""
-        nodes = self.nodes_of(shape)
-        partition = self.site.partition_of(shape)
-        if not nodes:
+        if not self.nodes_of(shape):
+            partition = self.site.partition_of(shape)
             return f"Slurm has no partition “{partition}”, or no node in it."
-        if not any(node.partitions[partition] for node in nodes):
+        if self.is_closed(shape):
             return "The partition is closed now."
         if shape.gres and not self.total(shape):
             return "No node of this site has such a slice."
         return ""
+
+    def is_closed(self, shape: SlurmShape) -> bool:
+        """Whether the nodes of its partition take no jobs now, of any shape."""
+        partition = self.site.partition_of(shape)
+        nodes = self.nodes_of(shape)
+        return bool(nodes) and not any(node.partitions[partition] for node in nodes)
 
     def queue(self, shape: SlurmShape) -> list[SlurmJob]:
         """Those who wait for this shape's slices, first come first: Slurm's own order.
