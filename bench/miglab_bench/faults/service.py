@@ -29,7 +29,8 @@ def main() -> int:
         take_mends_back()
     file = Path(sys.argv[sys.argv.index("--config") + 1])
     tuning = Tuning(stuck_s=STUCK_S, retry_max_s=5.0)
-    return service.run(load(file).model_copy(update={"tuning": tuning}))
+    service.run(load(file).model_copy(update={"tuning": tuning}))
+    return 0
 
 
 if __name__ == "__main__":
