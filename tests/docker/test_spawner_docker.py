@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from docker.errors import APIError, NotFound
 from jupyterhub.spawner import SpawnException
-from tests.hub.spawner.conftest import STUDENT, Hub, NoProxy, hub
+from tests.hub.spawner.conftest import hub
 from tests.hub.spawner.lab import URL, PoolLab
+from tests.hubs import STUDENT, Hub, hub_config_for
 from tests.pool_sender import over
 from traitlets.config import Config
 
@@ -66,16 +67,9 @@ async def lab(
 @pytest.fixture
 def hub_config(lab: PoolLab, base_image: str) -> Config:
     """A hub whose students' servers are the smallest server, in the base image."""
-    c = Config()
-    c.JupyterHub.authenticator_class = "dummy"
-    c.Authenticator.allow_all = True
-    c.JupyterHub.spawner_class = "mig-docker"
-    c.JupyterHub.proxy_class = NoProxy
-    c.JupyterHub.bind_url = "http://127.0.0.1:0/"
-    c.JupyterHub.allow_named_servers = True
+    c = hub_config_for("mig-docker")
     c.JupyterHub.concurrent_spawn_limit = 0
     c.JupyterHub.cleanup_servers = False
-    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
     spawner = c.MIGDockerSpawner
     spawner.image = base_image
     spawner.pull_policy = "never"

@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyterhub.tests.mocking import MockHub
-from tests.hub.spawner.conftest import Hub, _end
+from tests.hubs import STUDENT, Hub, hub_config_for, running_hub
 from traitlets.config import Config
 
-from miglab_bench.harness.hub_here import NoProxy
 from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
 from miglab_spawner.backends.slurm.reader import close_readers
-from miglab_spawner.hub_setup import set_up
 
-STUDENT = Path(__file__).parents[1] / "hub" / "spawner" / "student.py"
 SITE: dict[str, Any] = {
     "partition": "lab",
     "run_as": "",
@@ -88,17 +84,8 @@ def empty(cluster: SlurmCluster) -> None:
 @pytest.fixture
 def hub_config(slurm: SlurmCluster, tmp_path: Path) -> Config:
     """The hub's configuration; a test module may override it."""
-    c = Config()
-    set_up(c)
-    c.JupyterHub.authenticator_class = "dummy"
-    c.Authenticator.allow_all = True
-    c.JupyterHub.spawner_class = "mig-slurm"
-    c.JupyterHub.proxy_class = NoProxy
-    c.JupyterHub.bind_url = "http://127.0.0.1:0/"
+    c = hub_config_for("mig-slurm")
     c.JupyterHub.hub_ip = "127.0.0.1"
-    c.JupyterHub.allow_named_servers = True
-    c.JupyterHub.log_level = "DEBUG"
-    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
     c.MIGSlurmSpawner.cmd = [sys.executable, "-S", str(STUDENT)]
     c.MIGSlurmSpawner.slurm = {**SITE, "home": str(slurm.folder)}
     c.MIGSlurmSpawner.ip = "127.0.0.1"
@@ -114,15 +101,8 @@ async def hub(
 ) -> AsyncIterator[Hub]:
     """A running hub."""
     monkeypatch.chdir(tmp_path)
-    app = MockHub.instance(config=hub_config)
-    await app.initialize([])
-    await app.start()
-    hub = Hub(app)
-    yield hub
     try:
-        await hub.close()
+        async with running_hub(hub_config) as hub:
+            yield hub
     finally:
         await close_readers()
-        app.log.handlers = []
-        MockHub.clear_instance()
-        await _end(app)

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from tests.hub.spawner.conftest import Hub
+from tests.hubs import STUDENT, Hub
 from traitlets.config import Config
 
 from miglab_api.slurm_site import site_of
@@ -15,7 +15,7 @@ from miglab_hub.slurm_service.records import MOVED_S, JobRecord
 from miglab_hub.slurm_service.reservations import SACCT, usage
 from miglab_spawner.refusals import NotStarted
 
-from .conftest import SITE, STUDENT
+from .conftest import SITE
 from .test_slurm_spawner import fresh
 
 pytestmark = pytest.mark.long

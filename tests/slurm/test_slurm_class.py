@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.hub.spawner.conftest import Hub
+from tests.hubs import Hub
 from traitlets.config import Config
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.hub.spawner.conftest import Hub
+from tests.hubs import Hub
 from traitlets.config import Config
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster

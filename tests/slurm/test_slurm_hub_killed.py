@@ -13,10 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.hubs import STUDENT
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 
-from .conftest import SITE, STUDENT
+from .conftest import SITE
 from .test_slurm_spawner import hold, jobs, until
 
 pytestmark = pytest.mark.long

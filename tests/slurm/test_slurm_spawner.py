@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.hub.spawner.conftest import Hub
+from tests.hubs import Hub
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_spawner.refusals import NotStarted

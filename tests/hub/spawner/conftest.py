@@ -1,137 +1,19 @@
 """A real JupyterHub in this process, a real pool, students as local processes."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from jupyterhub import orm, roles
-from jupyterhub.tests.mocking import MockHub
 from tests.empty import empty_hub
+from tests.hubs import STUDENT, Hub, hub_config_for, running_hub
 from tests.pool_sender import over
 from traitlets.config import Config
 
-from miglab_bench.harness.hub_here import NoProxy
 from miglab_spawner.backends import http
 from miglab_spawner.backends import pool as client
-from miglab_spawner.hub_setup import set_up
 
 from .lab import URL, PoolLab
-
-STUDENT = Path(__file__).with_name("student.py")
-
-
-class Hub:
-    """What a test does with a hub: people, their servers, its pages."""
-
-    def __init__(self, app: MockHub) -> None:
-        self.app = app
-        self.http = httpx.AsyncClient(base_url=app.hub.url, timeout=30, verify=False)
-
-    def user(self, name: str, groups: tuple[str, ...] = ()) -> Any:
-        """A person, with these groups; made if need be."""
-        db = self.app.db
-        if orm.User.find(db, name) is None:
-            person = orm.User(name=name)
-            db.add(person)
-            roles.assign_default_roles(db, entity=person)
-        person = orm.User.find(db, name)
-        person.groups = [self._group(group) for group in groups]
-        db.commit()
-        return self.app.users[person]
-
-    def spawner(self, name: str, server: str = "") -> Any:
-        """The spawner of a person's server."""
-        return self.user_as_is(name).spawners[server]
-
-    def user_as_is(self, name: str) -> Any:
-        return self.app.users[orm.User.find(self.app.db, name)]
-
-    async def ask(self, name: str, method: str, path: str, **kwargs: Any) -> httpx.Response:
-        """A request of this person to the hub, by token."""
-        token = self.user_as_is(name).new_api_token()
-        headers = {"Authorization": f"token {token}"}
-        return await self.http.request(method, path, headers=headers, **kwargs)
-
-    async def begin(self, name: str, server: str = "", **options: Any) -> httpx.Response:
-        """Ask for a server through the API; 202 while it starts."""
-        return await self.ask(name, "POST", _path(name, server), json=options or None)
-
-    async def start(self, name: str, server: str = "", **options: Any) -> dict[str, str]:
-        """Start a server and wait until it answers.
-
-        Returns:
-            Its environment.
-        """
-        answer = await self.begin(name, server, **options)
-        assert answer.status_code in (201, 202), answer.text
-        await self.settled(name, server)
-        return await self.environment(name, server)
-
-    async def settled(self, name: str, server: str = "") -> None:
-        """Wait for a start under way; raises what it raised."""
-        future = self.spawner(name, server)._spawn_future
-        if future is not None:
-            await asyncio.wait_for(asyncio.shield(future), 30)
-
-    async def environment(self, name: str, server: str = "") -> dict[str, str]:
-        """What a server says of its own environment."""
-        answer = await self.http.get(self.spawner(name, server).server.url)
-        environment: dict[str, str] = answer.json()
-        return environment
-
-    async def stop(self, name: str, server: str = "") -> None:
-        """Stop a server through the API, and wait."""
-        spawner = self.spawner(name, server)  # the hub forgets it once it has stopped
-        answer = await self.ask(name, "DELETE", _path(name, server))
-        assert answer.status_code in (202, 204), answer.text
-        future = getattr(spawner, "_stop_future", None)
-        if future is not None:
-            await asyncio.wait_for(asyncio.shield(future), 30)
-
-    async def close(self) -> None:
-        for user in list(self.app.users.values()):
-            for name, spawner in list(user.spawners.items()):
-                await _end_start(spawner)
-                if spawner.active:
-                    await user.stop(name)
-        await self.http.aclose()
-
-    def _group(self, name: str) -> orm.Group:
-        group = orm.Group.find(self.app.db, name)
-        if group is None:
-            group = orm.Group(name=name)
-            self.app.db.add(group)
-        return group
-
-
-async def _end_start(spawner: Any) -> None:
-    """Cancel a start under way, and wait for its end."""
-    start = spawner._spawn_future
-    if start is not None and not start.done():
-        start.cancel()
-        await asyncio.wait([start])
-        spawner._spawn_future = None  # User.stop asks for its exception; a cancelled one has none
-
-
-def _path(name: str, server: str) -> str:
-    return f"api/users/{name}/servers/{server}" if server else f"api/users/{name}/server"
-
-
-async def _end(app: MockHub) -> None:
-    """End a hub without its own last step, which cancels every task of the loop, ours too."""
-    app._atexit_ran = True
-    for callback in app._periodic_callbacks.values():
-        callback.stop()
-    app.http_server.stop()
-    await app.http_server.close_all_connections()
-    app.metrics_collector.stop()
-    await app.cleanup()
-    app.db.close()
-    app.db_file.close()
 
 
 @pytest.fixture
@@ -150,16 +32,7 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 @pytest.fixture
 def hub_config(lab: PoolLab, tmp_path: Path) -> Config:
     """The hub's configuration; a test module may override it."""
-    c = Config()
-    set_up(c)
-    c.JupyterHub.authenticator_class = "dummy"
-    c.Authenticator.allow_all = True
-    c.JupyterHub.spawner_class = "mig-local"
-    c.JupyterHub.proxy_class = NoProxy
-    c.JupyterHub.bind_url = "http://127.0.0.1:0/"
-    c.JupyterHub.allow_named_servers = True
-    c.JupyterHub.log_level = "DEBUG"
-    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
+    c = hub_config_for("mig-local")
     c.MIGLocalSpawner.cmd = [sys.executable, "-S", str(STUDENT)]
     c.MIGLocalSpawner.args = []
     c.MIGLocalSpawner.homes_dir = str(tmp_path / "homes")
@@ -181,14 +54,5 @@ async def hub(
     database = tmp_path / "jupyterhub.sqlite"
     database.write_bytes(empty_hub())
     monkeypatch.setenv("JUPYTERHUB_TEST_DB_URL", f"sqlite:///{database}")
-    app = MockHub.instance(config=hub_config)
-    await app.initialize([])
-    await app.start()
-    hub = Hub(app)
-    yield hub
-    try:
-        await hub.close()
-    finally:
-        app.log.handlers = []
-        MockHub.clear_instance()
-        await _end(app)
+    async with running_hub(hub_config) as hub:
+        yield hub

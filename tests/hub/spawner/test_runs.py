@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.hubs import Hub
 from tests.needs import needs
 from traitlets.config import Config
 
@@ -22,7 +23,6 @@ from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, borrower_of
 from miglab_spawner.runs import borrower
 
-from .conftest import Hub
 from .lab import PoolLab
 
 needs("torch", "runners measure with torch")
