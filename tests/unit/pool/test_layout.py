@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from miglab_api.wording import in_words
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
+from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.model.gpu import GpuOccupancy, clash
 from miglab_pool.rules.layout_plan import (
     Change,
@@ -27,18 +28,7 @@ from miglab_pool.rules.layout_plan import (
 )
 from miglab_pool.rules.placement.placement import place
 
-A100 = Geometry(
-    8,
-    (
-        Profile("1g.5gb", 19, 0, 1, 1, 14, 4864, 7, tuple(range(7))),
-        Profile("1g.5gb+me", 20, 7, 1, 1, 14, 4864, 1, tuple(range(7))),
-        Profile("1g.10gb", 15, 9, 1, 2, 14, 9856, 4, (0, 2, 4, 6)),
-        Profile("2g.10gb", 14, 1, 2, 2, 28, 9856, 3, (0, 2, 4)),
-        Profile("3g.20gb", 9, 2, 3, 4, 42, 19968, 2, (0, 4)),
-        Profile("4g.20gb", 5, 3, 4, 4, 56, 19968, 1, (0,)),
-        Profile("7g.40gb", 0, 4, 7, 8, 98, 40192, 1, (0,)),
-    ),
-)
+A100 = model_named("A100-40GB").geometry
 A30 = Geometry(
     4,
     (
@@ -135,7 +125,7 @@ def test_short_names(geometry: Geometry, short: str, full: str) -> None:
 @pytest.mark.parametrize(
     ("geometry", "partition", "says"),
     [
-        (A100, ("5g",), "can be cut into 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb"),
+        (A100, ("5g",), "can be cut into 1g.5gb, 2g.10gb, 3g.20gb"),
         (A100, ("1g.6gb",), "it has no 1g.6gb; it can be cut into 1g.5gb"),
         (A30, ("3g",), "it has no 3g; it can be cut into 1g.6gb, 2g.12gb, 4g.24gb"),
         (

@@ -9,23 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.model.gpu import GpuOccupancy, Slot, clash
 from miglab_pool.rules.placement.placement import could_ever_fit, place
 from miglab_pool.rules.reservation_room import Room, times
 from miglab_pool.rules.slot_choice import FEW, SlotCandidate, choose_slots, without
 
-A100 = Geometry(
-    8,
-    (
-        Profile("1g.5gb", 19, 0, 1, 1, 14, 4864, 7, tuple(range(7))),
-        Profile("1g.5gb+me", 20, 7, 1, 1, 14, 4864, 1, tuple(range(7))),
-        Profile("1g.10gb", 15, 9, 1, 2, 14, 9856, 4, (0, 2, 4, 6)),
-        Profile("2g.10gb", 14, 1, 2, 2, 28, 9856, 3, (0, 2, 4)),
-        Profile("3g.20gb", 9, 2, 3, 4, 42, 19968, 2, (0, 4)),
-        Profile("4g.20gb", 5, 3, 4, 4, 56, 19968, 1, (0,)),
-        Profile("7g.40gb", 0, 4, 7, 8, 98, 40192, 1, (0,)),
-    ),
-)
+A100 = model_named("A100-40GB").geometry
 A30 = Geometry(4, (Profile("1g.5gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
 ALL = [profile.name for profile in A100.profiles]
 PLAIN = [profile.name for profile in A100.profiles if not profile.has_media]

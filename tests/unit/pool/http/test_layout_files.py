@@ -10,21 +10,11 @@ from hypothesis import strategies as st
 from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_pool.decisions.layouts import PartitionableGpu
 from miglab_pool.gpu.geometry import Geometry, Profile, maximal_layouts
+from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.http.layout_files.reader import LayoutError, read
 from miglab_pool.http.layout_files.resolver import chosen, dump, resolve
 
-A100 = Geometry(
-    8,
-    (
-        Profile("1g.5gb", 19, 0, 1, 1, 14, 4864, 7, tuple(range(7))),
-        Profile("1g.5gb+me", 20, 7, 1, 1, 14, 4864, 1, tuple(range(7))),
-        Profile("1g.10gb", 15, 9, 1, 2, 14, 9856, 4, (0, 2, 4, 6)),
-        Profile("2g.10gb", 14, 1, 2, 2, 28, 9856, 3, (0, 2, 4)),
-        Profile("3g.20gb", 9, 2, 3, 4, 42, 19968, 2, (0, 4)),
-        Profile("4g.20gb", 5, 3, 4, 4, 56, 19968, 1, (0,)),
-        Profile("7g.40gb", 0, 4, 7, 8, 98, 40192, 1, (0,)),
-    ),
-)
+A100 = model_named("A100-40GB").geometry
 A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
 GPUS = [PartitionableGpu(f"GPU-{n}", n, "NVIDIA A100", A100) for n in range(3)]
 MIXED = [*GPUS[:1], PartitionableGpu("GPU-a30", 1, "NVIDIA A30", A30)]
@@ -186,7 +176,7 @@ TIME = "{weekdays: mon, from: '10:00', to: '11:00', tz: UTC}"
         (HEAD + "    gpus:\n      all: 4g + 4x1g", "practical.yaml:5: layouts.a.gpus.all: GPU 0 "
          "(NVIDIA A100): 4g.20gb + 4x1g.5gb do not fit on it: beside 4g.20gb + 3x1g.5gb, which "
          "would fit, there is no place for 1g.5gb."),
-        (HEAD + "    gpus:\n      all: 5g", "it has no 5g; it can be cut into 1g.5gb, 1g.5gb+me"),
+        (HEAD + "    gpus:\n      all: 5g", "it has no 5g; it can be cut into 1g.5gb, 2g.10gb"),
         (HEAD + "    gpus:\n      3: 1g", "practical.yaml:5: layouts.a.gpus.3: there is no such "
          "GPU that can be cut; there are 0 (GPU-0), 1 (GPU-1), 2 (GPU-2)."),
         (HEAD + "    gpus: {1-3: 1g}", "layouts.a.gpus.1-3: there is no such GPU"),
