@@ -23,7 +23,7 @@ def launcher() -> ModuleType:
     [
         ([], ("lab",)),
         (["up", "--port", "8000"], ("lab", "notebooks")),
-        (["test", "tests/unit"], ("lab", "notebooks", "sign-in", "test")),
+        (["test", "tests/unit"], ("lab", "notebooks", "sign-in", "nbgitpuller", "test")),
         (["bench", "labkit", "--json"], ("lab", "notebooks")),
         (["bench", "pool"], ("lab",)),
         (["pool", "status"], ("lab",)),
