@@ -19,14 +19,29 @@ def estimated_wait(estimate: WaitEstimate) -> str:
     low, high = estimate.low_s / 60, estimate.high_s / 60
     if high < 1:
         return "less than a minute"
-    unit, step = ("minute", 1 if high <= 10 else 5) if high <= 90 else ("hour", 1)
-    if unit == "hour":
-        low, high = low / 60, high / 60
+    unit, step = "minute", 1.0 if high <= 10 else 5.0
+    if high > 90:
+        low, high, unit = low / 60, high / 60, "hour"
+        step = 0.5 if high <= 4 else 1.0
     least, most = math.floor(low / step) * step, math.ceil(high / step) * step
     plural = "" if most == 1 else "s"
     if least == 0:
-        return f"at most {most} {unit}{plural}"
-    return f"about {most} {unit}{plural}" if least == most else f"about {least}–{most} {unit}s"
+        return f"at most {most:g} {unit}{plural}"
+    if least == most:
+        return f"about {most:g} {unit}{plural}"
+    return f"about {least:g}–{most:g} {unit}s"
+
+
+def duration(duration_s: float) -> str:
+    """A duration as people say it: the two largest units, never below a minute."""
+    minutes = max(0, round(duration_s / 60))
+    if minutes < 1:
+        return "less than a minute"
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "day"), (hours, "hour"), (minutes, "minute")]
+    said = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in parts if n]
+    return " ".join(said[:2])
 
 
 def queue_position(ticket: TicketView) -> str:

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from miglab_api.offers import BORROW, CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import estimated_wait, queue_position
+from miglab_api.wording import duration, estimated_wait, queue_position
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 
 _CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
@@ -137,15 +137,9 @@ def _ticket(ticket: TicketView | None) -> str:
 
 def in_minutes(seconds: float) -> str:
     """A wait in words: nobody plans by the second."""
-    return "less than a minute" if round(seconds / 60) < 1 else f"about {in_hours(seconds)}"
-
-
-def in_hours(seconds: float) -> str:
-    """A length that is set, in minutes or, from 90 on, in hours."""
-    minutes = max(1, round(seconds / 60))
-    if minutes < 90:
-        return f"{minutes} minute{'s' if minutes > 1 else ''}"
-    return f"{round(seconds / 3600)} hours"
+    if seconds < 90 * 60:
+        return duration(seconds) if round(seconds / 60) < 1 else f"about {duration(seconds)}"
+    return f"about {round(seconds / 3600)} hours"
 
 
 def in_gib(mebibytes: int) -> str:
@@ -186,7 +180,7 @@ def _section(offers: CourseOffers, chosen: str | None, several: bool) -> CourseS
 def _left(quota: QuotaLeft) -> str:
     """What a quota leaves, as one sentence."""
     if quota.limit == "lease_s":
-        return f"A slice is yours for at most {in_hours(quota.most)}."
+        return f"A slice is yours for at most {duration(quota.most)}."
     who = "Left for your course" if quota.is_shared else "Left for you"
     left = max(0.0, quota.most - quota.used)
     if quota.limit == "live_slices":

@@ -193,7 +193,9 @@ def test_braces_in_a_name_stay_braces():
         (660, 1400, "about 10–25 minutes"),
         (600, 600, "about 10 minutes"),
         (0, 1500, "at most 25 minutes"),
-        (4000, 9000, "about 1–3 hours"),
+        (4000, 9000, "about 1–2.5 hours"),
+        (5700, 5700, "about 1.5–2 hours"),
+        (20000, 20000, "about 5–6 hours"),
         (0, 3600 * 1.9, "at most 2 hours"),
     ],
 )

@@ -196,7 +196,7 @@ def test_the_page_says_what_the_quotas_leave():
         "Left for you: 3 of 4 memory slices at a time.",
         "Left for you: 0.0 of 10 slice-hours in seven days; some are back in about 2 hours.",
         "Left for your course: 77.8 of 90 slice-hours in seven days.",
-        "A slice is yours for at most 2 hours.",
+        "A slice is yours for at most 1 hour 30 minutes.",
     ):
         assert words in text
     assert "Left for" not in " ".join(form(ML).words)

@@ -10,14 +10,14 @@ from fastapi.responses import HTMLResponse
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
-from miglab_api.wording import estimated_wait, server_in_words
+from miglab_api.wording import duration, estimated_wait, server_in_words
 from miglab_pool.http.access.dependencies import Runner, Who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.elements import buttons, gpu_buttons
-from miglab_pool.http.pages.elements.wording import amount, in_words
+from miglab_pool.http.pages.elements.wording import amount
 from miglab_pool.http.pages.frame import render_part
 from miglab_pool.http.pool_runner import PoolRunner
 
@@ -125,7 +125,7 @@ class VisiblePool:
 
     def _of_lease(self, lease: LeaseView) -> Facts:
         who = "you" if self.principal.is_user(lease.user) else lease.user
-        ends = "no limit" if lease.ends_at is None else f"{in_words(lease.ends_at - self.now)} left"
+        ends = "no limit" if lease.ends_at is None else f"{duration(lease.ends_at - self.now)} left"
         facts = [
             ("Held by", f"{who}, {server_in_words(lease.server)}" if lease.server else who),
             ("Course", lease.course),
@@ -133,12 +133,12 @@ class VisiblePool:
             ("Time", ends),
         ]
         if lease.warning is not None:
-            left = in_words(lease.warning.reclaim_at - self.now)
+            left = duration(lease.warning.reclaim_at - self.now)
             facts.append(("Warned", f"reclaimed in {left}: {lease.warning.reason}"))
         return facts
 
     def _for(self, since: float) -> str:
-        return in_words(self.now - since)
+        return duration(self.now - since)
 
     def _gpu(self, gpu: GpuView) -> Details:
         facts = [

@@ -19,12 +19,12 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from miglab_api.wording import server_in_words
+from miglab_api.wording import duration, server_in_words
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.elements.wording import in_words, iso, left, left_short, since
+from miglab_pool.http.pages.elements.wording import iso, left, left_short, since
 from miglab_pool.rules.audit_wording import called
 
 SERVICE = Path(__file__).parent.parent
@@ -72,7 +72,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for said in (in_words, iso, left, left_short, since):
+    for said in (duration, iso, left, left_short, since):
         environment.filters[said.__name__] = said
     environment.filters["by"] = called
     environment.filters["server"] = server_in_words

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from miglab_api.wording import duration
 from miglab_spawner.backends.base import RefusedByBackend
 from miglab_spawner.backends.slurm.commands import CommandFailed
 
@@ -115,9 +116,9 @@ def refusal_of(failed: CommandFailed) -> RefusedByBackend:
 
 def why_it_ended(state: str, limit_min: int) -> str:
     """Why a server's job is over, in words; empty where it was stopped or ended by itself."""
-    hours = f"{limit_min} minutes" if limit_min < 90 else f"{limit_min / 60:.0f} hours"
+    limit = duration(60.0 * limit_min)
     return {
-        "TIMEOUT": f"Your server reached its time limit of {hours}, so Slurm ended it. Your files "
+        "TIMEOUT": f"Your server reached its time limit of {limit}, so Slurm ended it. Your files "
         "are kept; start it again to go on.",
         "DEADLINE": "Your server reached its deadline, so Slurm ended it. Your files are kept.",
         "NODE_FAIL": "The node of your server failed. Your files are kept; start it again.",

@@ -11,10 +11,11 @@ from markupsafe import escape
 
 from miglab_api.gpus import SliceState
 from miglab_api.tickets import WaitEstimate
+from miglab_api.wording import duration
 from miglab_pool.http.access.principal import SPAWNER, Principal
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import pool_page
-from miglab_pool.http.pages.elements.wording import in_words, short, wait_short
+from miglab_pool.http.pages.elements.wording import short, wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_
@@ -43,7 +44,7 @@ HOSTILE = [
 )
 def test_durations_in_words(duration_s: float, words: str, few: str) -> None:
     """The two largest units, in full and where there is little room."""
-    assert (in_words(duration_s), short(duration_s)) == (words, few)
+    assert (duration(duration_s), short(duration_s)) == (words, few)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,15 @@ def test_a_scale_holds_what_it_measures(most: float) -> None:
     assert f"{step:e}"[0] in "125"
 
 
+@pytest.mark.parametrize(
+    ("hours", "said"), [(0.0009, "0.0005"), (0.03, "0.03"), (0.7, "0.6"), (9, "5"), (90, "50")]
+)
+def test_no_two_ticks_read_the_same(hours: float, said: str) -> None:
+    """However little or much was used, an axis counts upwards."""
+    words = [words for _, words in weeks(Facts(held=(held(1, "ml", hours=hours),)), PERIOD).ticks]
+    assert len(set(words)) == len(words) and said in words
+
+
 def test_columns_stand_on_each_other() -> None:
     """Two courses in one week: one box on the other, together as high as the sum."""
     drawn = weeks(Facts(held=(held(1, "ml", hours=3), held(2, "vision", hours=1))), PERIOD)
@@ -92,7 +101,7 @@ def test_a_bar_is_worked_idle_and_not_known() -> None:
 def test_shares_in_words(share: float | None, words: str) -> None:
     """What is not known is no number; little is not nothing."""
     assert percent(share) == words
-    assert (say(0.04), say(12.34), say(1234.5)) == ("0.0", "12.3", "1,234")
+    assert (say(0.0), say(0.04), say(12.34), say(1234.5)) == ("0", "<0.1", "12.3", "1,234")
 
 
 async def test_figures_and_their_drawing(client: httpx.AsyncClient, pool: FakePool) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from miglab_api.gpus import GpuView, SliceState
 from miglab_api.layouts import GpuLayout, LayoutDrain
-from miglab_pool.http.pages.elements.wording import in_words
+from miglab_api.wording import duration
 
 Fate = Literal["stays", "goes", "held", "new", "gap", "other"]
 
@@ -124,7 +124,7 @@ def _says(one: GpuLayout, at: float) -> str:
 def _ready(one: GpuLayout, at: float) -> str:
     if one.ready_at is None:
         return "a blocking lease has no end"
-    return f"done in {in_words(one.ready_at - at)} at the latest"
+    return f"done in {duration(one.ready_at - at)} at the latest"
 
 
 def _holder(drain: LayoutDrain) -> str:
@@ -133,5 +133,5 @@ def _holder(drain: LayoutDrain) -> str:
 
 def _waits(drain: LayoutDrain, at: float) -> str:
     course = f" ({drain.course})" if drain.course else ""
-    ends = "has no end" if drain.ends_at is None else f"ends in {in_words(drain.ends_at - at)}"
+    ends = "has no end" if drain.ends_at is None else f"ends in {duration(drain.ends_at - at)}"
     return f"{_holder(drain)}{course} holds {drain.profile}: the lease {ends}"

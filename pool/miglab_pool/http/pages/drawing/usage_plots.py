@@ -73,11 +73,18 @@ def weeks(facts: Facts, period: Period) -> Columns:
     step, top = scale(max(sums, default=0.0))
     return Columns(
         boxes=_boxes(period.weeks, named, hours, top),
-        ticks=tuple((_height(n * step, top), say(n * step)) for n in range(round(top / step) + 1)),
+        ticks=_ticks(step, top),
         labels=_labels(period.weeks),
         legend=tuple((kind, course) for course, kind in named.items()),
         words=_words(period.weeks, sums),
     )
+
+
+def _ticks(step: float, top: float) -> tuple[tuple[float, str], ...]:
+    """With as many places as the step has, so that no two ticks read the same."""
+    places = max(0, -math.floor(math.log10(step)))
+    all_hours = [number * step for number in range(round(top / step) + 1)]
+    return tuple((_height(hours, top), f"{hours:,.{places}f}") for hours in all_hours)
 
 
 def _boxes(
@@ -172,7 +179,9 @@ def _bar(row: UsageRow, per_hour: float, per_s: float) -> Bar:
 
 
 def say(hours: float) -> str:
-    """Hours with no more places than mean something."""
+    """Hours with no more places than mean something; little is not nothing."""
+    if 0 < hours < 0.05:
+        return "<0.1"
     return f"{hours:,.0f}" if hours >= 100 or hours == int(hours) else f"{hours:.1f}"
 
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketView
+from miglab_api.wording import duration
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
-from miglab_pool.http.pages.elements.wording import in_words
 
 KEPT = "Files are kept; what is only in the memory of running notebooks is lost."
 BY_HAND = "released on the pool's page"
@@ -101,7 +101,7 @@ def on_lease(lease: LeaseView, principal: Principal) -> list[Action]:
 def _extend_own(lease: LeaseView) -> Iterable[Action]:
     if lease.ends_at is None or not lease.extensions_left:
         return
-    more = in_words(lease.extension_s)
+    more = duration(lease.extension_s)
     left = lease.extensions_left - 1
     yield Action(
         "extend",

@@ -7,18 +7,6 @@ from zoneinfo import ZoneInfo
 from miglab_api.tickets import WaitEstimate
 
 
-def in_words(duration_s: float) -> str:
-    """A duration as people say it: the two largest units, never below a minute."""
-    minutes = max(0, round(duration_s / 60))
-    if minutes < 1:
-        return "less than a minute"
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "day"), (hours, "hour"), (minutes, "minute")]
-    said = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in parts if n]
-    return " ".join(said[:2])
-
-
 def short(duration_s: float) -> str:
     """A duration where there is little room: minutes, hours and minutes, days and hours."""
     minutes = max(0, round(duration_s / 60))
