@@ -25,6 +25,11 @@ def borrower_of(server: str) -> str:
     return BORROWER + server
 
 
+def is_borrower(server: str) -> bool:
+    """Whether a ticket or lease under this name is of a server that borrows."""
+    return server.startswith(BORROWER)
+
+
 class TicketState(StrEnum):
     """waiting → offered → (taken | cancelled | refused | expired)."""
 

@@ -82,6 +82,7 @@ def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
         size=size_of(view, names),
         lasts_s=lasts_s(view.settings, ticket),
         front=ticket.next_at,
+        is_borrow=ticket.is_borrow,
     )
 
 

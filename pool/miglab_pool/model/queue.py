@@ -21,6 +21,7 @@ class Waiting:
         front: when staff put it in front of all but reservations; None if nobody did.
         lasts_s: how long its place would be taken at most, if it were served now: until it was
             handed over, used, extended as often as may be, and cleared; infinite for no limit.
+        is_borrow: whether a measurement waits, and not a server.
     """
 
     ticket: int
@@ -32,6 +33,7 @@ class Waiting:
     size: int = 1
     front: float | None = None
     lasts_s: float = inf
+    is_borrow: bool = False
 
 
 @dataclass(frozen=True)

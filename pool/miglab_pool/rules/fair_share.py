@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from miglab_api.tickets import is_borrower
 from miglab_pool.model.queue import FairShareUsage
 from miglab_pool.rules.queue_order import CHARGE_H
 
@@ -33,6 +34,11 @@ class Use:
     began: float | None
     ended: float | None
     shape: str = ""
+
+    @property
+    def is_borrow(self) -> bool:
+        """Whether measurements held them, and not a server."""
+        return is_borrower(self.server)
 
     def slice_hours(self, since: float, until: float) -> float:
         """What was used between two moments, undecayed."""

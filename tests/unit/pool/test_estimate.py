@@ -69,6 +69,44 @@ def test_ends_alone_bound_the_wait() -> None:
     assert "is not known yet" in found.basis
 
 
+MEASURED = tuple(10.0 + n for n in range(30))
+BOTH = replace(KNOWN, borrowed_s=MEASURED)
+
+
+def lent(one: Scene) -> Scene:
+    """The same, but for measurements instead of servers that hold the slices."""
+    holdings = tuple(replace(holding, is_borrow=True, age_s=5.0) for holding in one.holdings)
+    return replace(one, holdings=holdings)
+
+
+def borrowing(number: int) -> Waiting:
+    return replace(waiting(number), is_borrow=True)
+
+
+def test_each_kind_has_its_own_history() -> None:
+    """A server behind measurements waits for seconds, a measurement behind servers for minutes."""
+    busy = scene(*[1800.0] * 7, lately=BOTH)
+    behind_measurements, behind_servers = (
+        estimate(lent(busy)),
+        estimate(replace(busy, queued=(borrowing(1),))),
+    )
+    assert behind_measurements is not None and behind_servers is not None
+    assert behind_measurements.high_s < 40.0 < behind_servers.likely_s
+    turns = estimate(replace(lent(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
+    assert turns is not None and 30.0 < turns.likely_s < turns.high_s < 3 * 40.0
+
+
+def test_measurements_are_short_before_any_is_known() -> None:
+    """A first class that borrows is told seconds, and at most what each may borrow."""
+    busy = lent(scene(*[1800.0] * 7, queued=0, lately=KNOWN))
+    found = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
+    assert found is not None and (found.likely_s, found.high_s) == (55.0, 3600.0)
+    assert "is not known yet" in found.basis
+    after_a_server = replace(busy, queued=(waiting(1), *map(borrowing, range(2, 30))))
+    last = estimate(after_a_server, 29)
+    assert last is not None and last.high_s == after_a_server.longest_wait_s
+
+
 def test_extensions_put_the_bound_off() -> None:
     """Without a history the worst is that everybody extends as often as they may."""
     one = scene(*[1200.0] * 7)

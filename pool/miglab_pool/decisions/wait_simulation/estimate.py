@@ -8,8 +8,10 @@ ahead that fair share and a small shape give them.  What is reserved for later i
 and a share of it, drawn anew for each, is taken up.  One run of forty lies below the range that is
 shown, and one above.
 
-Without a history only the ends that are set are known: the range is then from now to the wait
-that results if everybody stays until the last possible end.  With neither there is no estimate.
+Servers keep slices for hours and measurements for seconds, so each kind has a history of its own.
+Where a kind that holds slices or waits has none, only the ends that are set are known: the range is
+then from now to the wait that results if everybody stays until the last possible end, and what is
+borrowed is likely to go back after a usual measurement.  With neither there is no estimate.
 """
 
 import random
@@ -38,17 +40,24 @@ def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, W
     Returns:
         The estimate of each ticket and each number of ``asking``; none for whom nothing is known.
     """
-    if scene.lately.is_known:
+    if scene.is_known:
         passing = _who_may_pass(scene)
         waits = [Future(scene, Drawn(scene, dice), passing).waits() for _ in range(runs)]
         return {one: _range(scene, one, waits) for one in _watched(scene)}
+    return _by_ends(scene)
+
+
+def _by_ends(scene: Scene) -> dict[int, WaitEstimate]:
+    """From now to the last ends that are set; nobody waits longer than a ticket may."""
     soon = Future(scene, Set(scene, uses_extensions=False)).waits()
     late = Future(scene, Set(scene, uses_extensions=True)).waits()
-    return {
-        one: WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=late[one], basis=_BASIS_ENDS)
-        for one in _watched(scene)
-        if one in soon and one in late
-    }
+    found = {}
+    for one in _watched(scene):
+        high_s = late.get(one, _most_s(scene, one) if _is_borrow(scene, one) else None)
+        if one in soon and high_s is not None:
+            said = WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=high_s, basis=_BASIS_ENDS)
+            found[one] = said
+    return found
 
 
 _BASIS_ENDS = (
@@ -61,16 +70,38 @@ def _watched(scene: Scene) -> list[int]:
     return [*(one.ticket for one in scene.queued), *scene.asking]
 
 
+def _queued(scene: Scene, one: int) -> Waiting | None:
+    return next((each for each in scene.queued if each.ticket == one), None)
+
+
+def _is_borrow(scene: Scene, one: int) -> bool:
+    asked = _queued(scene, one)
+    return asked is not None and asked.is_borrow
+
+
+def _most_s(scene: Scene, one: int) -> float:
+    """How long it may still wait before it is refused."""
+    asked = _queued(scene, one)
+    since = scene.usage.now if asked is None else asked.since
+    return max(0.0, since + scene.longest_wait_s - scene.usage.now)
+
+
 def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitEstimate:
-    since = {each.ticket: each.since for each in scene.queued}.get(one, scene.usage.now)
-    most_s = max(0.0, since + scene.longest_wait_s - scene.usage.now)
+    most_s = _most_s(scene, one)
     waits = sorted(min(run.get(one, most_s), most_s) for run in runs)
     return WaitEstimate(
         low_s=_at(waits, LOW),
         likely_s=_at(waits, 0.5),
         high_s=_at(waits, HIGH),
-        basis=f"from how long the last {len(scene.lately.lasted_s)} leases lasted",
+        basis=_basis(scene),
     )
+
+
+def _basis(scene: Scene) -> str:
+    servers, borrowed = len(scene.lately.lasted_s), len(scene.lately.borrowed_s)
+    known = [f"{servers} leases"] if servers else []
+    known += [f"{borrowed} measurements on borrowed slices"] if borrowed else []
+    return f"from how long the last {' and '.join(known)} lasted"
 
 
 def _at(waits: Sequence[float], share: float) -> float:

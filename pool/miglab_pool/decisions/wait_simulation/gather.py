@@ -3,7 +3,7 @@
 The working out takes long and needs no lock; looking and keeping are short and hold it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
@@ -43,6 +43,7 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
         lately=_lately(view, at),
         usage=queue.fair_share_usage(view),
         lease_s=view.settings.pool.longest_lease_s,
+        borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
         asking={number: reservations.profiles(shape) for number, shape in newcomers.items()},
         bookings=tuple(_bookings(view, at)),
@@ -160,12 +161,13 @@ def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
     age_s = 0.0 if lease.attached_at is None else at - lease.attached_at
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
-        return Holding(slices, age_s, left_s, left_s)
+        return Holding(slices, age_s, left_s, left_s, is_borrow=lease.is_borrow)
     end_s = (
         longest_s(view.settings, lease) if lease.attached_at is None else _left_s(lease.ends_at, at)
     )
     last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
-    return Holding(slices, age_s, end_s, last_end_s, _left_s(lease.reclaim_at, at))
+    idle_end_s = _left_s(lease.reclaim_at, at)
+    return Holding(slices, age_s, end_s, last_end_s, idle_end_s, lease.is_borrow)
 
 
 def _left_s(ends_at: float | None, at: float) -> float | None:
@@ -185,14 +187,22 @@ def _lately(view: PoolView, at: float) -> Lately:
     over = sorted((use for use in uses if use.ended is not None), key=lambda use: use.ended or 0.0)
     recent = sorted(uses, key=lambda use: use.began or 0.0)[-LATELY:]
     return Lately(
-        lasted_s=tuple(sorted((use.ended or 0) - (use.began or 0) for use in over[-LATELY:])),
+        lasted_s=_lengths(use for use in over if not use.is_borrow),
+        borrowed_s=_lengths(use for use in over if use.is_borrow),
         comers=tuple(_comer(use) for use in recent),
         every_s=_every_s(recent, at),
     )
 
 
+def _lengths(over: Iterable[Use]) -> tuple[float, ...]:
+    """Of the last ones; shortest first."""
+    lately = list(over)[-LATELY:]
+    return tuple(sorted((use.ended or 0) - (use.began or 0) for use in lately))
+
+
 def _comer(use: Use) -> Waiting:
-    return Waiting(0, reservations.profiles(use.shape), 0.0, use.course, use.user, size=use.size)
+    profiles, is_borrow = reservations.profiles(use.shape), use.is_borrow
+    return Waiting(0, profiles, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
 
 
 def _every_s(uses: list[Use], at: float) -> float | None:

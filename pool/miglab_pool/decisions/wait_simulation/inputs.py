@@ -22,6 +22,7 @@ class Holding:
         end_s: until its end as it is set now; None for no end.
         last_end_s: until the end if every extension is used; None for no end.
         idle_end_s: until it is taken back as idle, unless somebody says "I am still here".
+        is_borrow: whether a measurement holds it, and not a server.
     """
 
     slices: tuple[PlacedOn, ...]
@@ -29,6 +30,7 @@ class Holding:
     end_s: float | None = None
     last_end_s: float | None = None
     idle_end_s: float | None = None
+    is_borrow: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,21 @@ class Lately:
     """What happened in the last days.
 
     Attributes:
-        lasted_s: how long leases lasted, shortest first.
+        lasted_s: how long servers' leases lasted, shortest first.
         comers: examples of who asks, each as likely as it is often here.
         every_s: mean time between two of them; None if nobody comes.
+        borrowed_s: how long measurements borrowed, shortest first; seconds where servers' leases
+            last hours, so that neither says anything of the other.
     """
 
     lasted_s: tuple[float, ...] = ()
     comers: tuple[Waiting, ...] = ()
     every_s: float | None = None
+    borrowed_s: tuple[float, ...] = ()
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there is enough to draw from."""
-        return len(self.lasted_s) >= LEAST_KNOWN
+    def of(self, *, is_borrow: bool) -> tuple[float, ...]:
+        """How long leases of one kind lasted."""
+        return self.borrowed_s if is_borrow else self.lasted_s
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Scene:
         gpus: every GPU; the places of ``holdings`` are part of ``live``.
         usage: what everybody has used lately; its ``now`` is the moment of the estimate.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
+        borrow_s: the same of what is borrowed.
         longest_wait_s: nobody waits longer: the ticket is then refused.
         bookings: what is reserved, as far ahead as anybody waits.
     """
@@ -100,6 +105,13 @@ class Scene:
     lately: Lately
     usage: FairShareUsage
     lease_s: float | None = None
+    borrow_s: float = 1800.0
     longest_wait_s: float = 3600.0
     asking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     bookings: tuple[Booking, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is enough to draw from, of each kind that holds slices or waits."""
+        kinds = {one.is_borrow for one in self.holdings} | {one.is_borrow for one in self.queued}
+        return all(len(self.lately.of(is_borrow=kind)) >= LEAST_KNOWN for kind in kinds or {False})

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from miglab_pool.decisions.wait_simulation.inputs import Holding, Scene
 from miglab_pool.model.queue import Waiting
 
+USUAL_S = 30.0  # a measurement of labkit's, with its runner's start, where none is known yet
+
 
 class Lengths:
     """How long leases last, estimated after Kaplan and Meier (1958).
@@ -49,23 +51,21 @@ class Drawn:
 
     def __init__(self, scene: Scene, dice: random.Random) -> None:
         self._dice, self._lately = dice, scene.lately
-        seen = [(lasted_s, True) for lasted_s in scene.lately.lasted_s]
-        seen += [(holding.age_s, False) for holding in scene.holdings]
-        # Drawn anew for each run: the history itself is a sample.
-        self._lengths = Lengths(dice.choices(seen, k=len(seen)), dice)
+        self._lengths = {kind: _lengths(scene, dice, is_borrow=kind) for kind in (False, True)}
         self._share: float | None = None
 
     def end_s(self, holding: Holding) -> float | None:
         """When a live lease ends."""
-        end_s = self._lengths.draw(beyond_s=holding.age_s) - holding.age_s
+        lengths = self._lengths[holding.is_borrow]
+        end_s = lengths.draw(beyond_s=holding.age_s) - holding.age_s
         ends = [end_s] if holding.last_end_s is None else [end_s, holding.last_end_s]
         if holding.idle_end_s is not None and self._dice.random() < 0.5:  # nobody knows who stays
             ends.append(holding.idle_end_s)
         return max(0.0, min(ends))
 
-    def lasts_s(self) -> float | None:
+    def lasts_s(self, *, is_borrow: bool) -> float | None:
         """How long a new lease lasts."""
-        return self._lengths.draw()
+        return self._lengths[is_borrow].draw()
 
     def comers(self) -> Iterator[tuple[float, Waiting]]:
         """Who comes, and when."""
@@ -82,19 +82,36 @@ class Drawn:
         return self._dice.random() < self._share
 
 
+def _lengths(scene: Scene, dice: random.Random, *, is_borrow: bool) -> Lengths:
+    """Of one kind of lease; drawn anew for each run, since the history itself is a sample."""
+    seen = [(lasted_s, True) for lasted_s in scene.lately.of(is_borrow=is_borrow)]
+    seen += [(one.age_s, False) for one in scene.holdings if one.is_borrow == is_borrow]
+    return Lengths(dice.choices(seen, k=len(seen)) if seen else [], dice)
+
+
 class Set:
-    """Everyone stays to the end that is set; nobody comes."""
+    """Everyone stays to the end that is set; nobody comes.
+
+    Without extensions, what is borrowed goes back after a usual measurement: hardly any lasts as
+    long as it may.
+    """
 
     def __init__(self, scene: Scene, *, uses_extensions: bool) -> None:
         self._lease_s, self._uses_extensions = scene.lease_s, uses_extensions
+        self._borrow_s = scene.borrow_s if uses_extensions else min(USUAL_S, scene.borrow_s)
 
     def end_s(self, holding: Holding) -> float | None:
         """When a live lease ends."""
-        return holding.last_end_s if self._uses_extensions else holding.end_s
+        if self._uses_extensions:
+            return holding.last_end_s
+        if not holding.is_borrow:
+            return holding.end_s
+        left_s = max(0.0, USUAL_S - holding.age_s)
+        return left_s if holding.end_s is None else min(left_s, holding.end_s)
 
-    def lasts_s(self) -> float | None:
+    def lasts_s(self, *, is_borrow: bool) -> float | None:
         """How long a new lease lasts."""
-        return self._lease_s
+        return self._borrow_s if is_borrow else self._lease_s
 
     def comers(self) -> Iterator[tuple[float, Waiting]]:
         """Nobody."""

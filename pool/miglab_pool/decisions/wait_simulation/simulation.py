@@ -28,7 +28,7 @@ class Chances(Protocol):
     def end_s(self, holding: Holding) -> float | None:
         """When a live lease ends; None for never."""
 
-    def lasts_s(self) -> float | None:
+    def lasts_s(self, *, is_borrow: bool) -> float | None:
         """How long a new lease lasts; None for ever."""
 
     def comers(self) -> Iterator[tuple[float, Waiting]]:
@@ -104,23 +104,23 @@ class Future:
             live = _less(occupancy.live, placed)  # once: a place kept by a reservation stays
             self._gpus[gpu] = replace(occupancy, live=live)
 
-    def _take(self, choices: Sequence[Choice], at_s: float) -> None:
+    def _take(self, one: Waiting, choices: Sequence[Choice], at_s: float) -> None:
         slices = tuple((one.gpu, Placed(one.profile, one.placement)) for one in choices)
         for gpu, placed in slices:
             occupancy = self._gpus[gpu]
             live = (*occupancy.live, placed)
-            free = {**occupancy.frees_at, placed.placement.mask: self._set_end(at_s)}
+            free = {**occupancy.frees_at, placed.placement.mask: self._set_end(one, at_s)}
             self._gpus[gpu] = replace(occupancy, live=live, warm=(), frees_at=free)
-        self._free_at(self._over_s(at_s), slices)
+        self._free_at(self._over_s(at_s, is_borrow=one.is_borrow), slices)
 
-    def _over_s(self, at_s: float) -> float | None:
+    def _over_s(self, at_s: float, *, is_borrow: bool = False) -> float | None:
         """When a lease that begins then is over."""
-        lasts_s = self._source.lasts_s()
+        lasts_s = self._source.lasts_s(is_borrow=is_borrow)
         return None if lasts_s is None else at_s + lasts_s
 
-    def _set_end(self, at_s: float) -> float:
+    def _set_end(self, one: Waiting, at_s: float) -> float:
         """What will be set as the end of a lease that begins then."""
-        lease_s = self._scene.lease_s
+        lease_s = self._scene.borrow_s if one.is_borrow else self._scene.lease_s
         return inf if lease_s is None else self._now + at_s + lease_s
 
     # -- the queue -----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Future:
             one = next(one for one in self._queued if one.ticket == grant.ticket)
             self._queued.remove(one)
             self._note(one, at_s)
-            self._take(grant.choices, at_s)
+            self._take(one, grant.choices, at_s)
             gpus = list(self._gpus.values())
         self._may_serve = False
         self._first = self._queued[0].ticket if self._queued else None
