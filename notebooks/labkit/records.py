@@ -125,6 +125,14 @@ class Place:
     borrowed: Borrowed | None = None
 
     @property
+    def slices(self) -> int:
+        """How many slices several copies or ranks can have: those held, or lent together."""
+        if not self.lends:
+            return len(self.lease.real_slices)
+        lent = (count for count in range(2, 8) if f"{count}x{self.lends[0]}" in self.lends)
+        return max(lent, default=1) if self.devices[0].backend == "cuda" else 0
+
+    @property
     def emulated(self) -> bool:
         """Whether this is a make-believe slice on a bigger GPU."""
         return any(device.emulated for device in self.devices)

@@ -240,7 +240,7 @@ for name in ("E1", "E2"):
 
 # %%
 Way = labkit.sharing.Way
-SLICES = len(place.lease.real_slices)
+SLICES = place.slices
 COPIES = SLICES if SLICES > 1 else 7 if ROOMY else 2
 WAY, CROWD = (Way.SLICES, SLICES) if SLICES > 1 else (Way.TIME, min(COPIES, 3))
 CROWD_BATCH = 64 if ROOMY else 32 if ON_GPU else 4  # big enough to keep the device busy

@@ -65,10 +65,15 @@ def _env(pid: int) -> dict[str, str]:
 def _in_container(lab: TemporaryLab, user: str, text: str) -> tuple[int, str]:
     client = docker.DockerClient(base_url=lab.settings.students.docker_url)
     try:
-        found = client.containers.list(filters={"name": f"^/{lab.settings.lab_id}-{user}$"})
-        if not found:
+        # Runners are among them, which come and go.
+        running = client.containers.list(
+            filters={"name": f"^/{lab.settings.lab_id}-"}, ignore_removed=True
+        )
+        own = f"JUPYTERHUB_USER={user}"
+        server = next((one for one in running if own in one.attrs["Config"]["Env"]), None)
+        if server is None:
             raise CheckFailed(f"{user} has no container")
-        answer = found[0].exec_run(["python", "-c", CELL, text], demux=True)
+        answer = server.exec_run(["python", "-c", CELL, text], demux=True)
     finally:
         client.close()
     parts: tuple[bytes | None, bytes | None] = answer.output  # type: ignore[assignment]  # demux

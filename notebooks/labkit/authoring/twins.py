@@ -189,9 +189,9 @@ def _idle_neighbours(count: Function) -> Function:
     """The other copies rest also while "all" work."""
 
     def count_in_windows(work: Function, meeting: str, copies: int, pairs: int) -> Any:
-        from labkit.notebook import windows
+        from labkit.run.tasks import RANK
 
-        if int(os.environ[windows.COPY]):
+        if int(os.environ[RANK]):
             return count(lambda: time.sleep(0.05), meeting, copies, pairs)
         return count(work, meeting, copies, pairs)
 

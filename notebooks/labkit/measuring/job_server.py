@@ -9,15 +9,17 @@ the runner, whatever runs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from labkit.errors import LabError
+from labkit.measuring import sharing
 from labkit.measuring.place import spread
 from labkit.run.borrowed import RESULT_LIMIT
 from labkit.run.child import Crew
@@ -65,9 +67,7 @@ async def _run_orders(orders: asyncio.Queue[str], ended: asyncio.Event, say: Say
 async def _run(order: Mapping[str, Any], say: Say) -> None:
     """One job to its end; whatever goes wrong is said, and the runner stays for the next."""
     try:
-        added, backend = await spread(int(order["ranks"]))
-        job = {**order["job"], "backend": backend}
-        async with Crew(job, added, float(order["timeout_s"])) as crew:
+        async with _crew_for(order) as crew:
             async for rank, message in crew.messages():
                 _say_message(say, rank, message)
     except LabError as error:
@@ -78,6 +78,20 @@ async def _run(order: Mapping[str, Any], say: Say) -> None:
         say("f", {"kind": "LabError", "message": said, "details": ""})
     else:
         say("e", None)
+
+
+@contextlib.asynccontextmanager
+async def _crew_for(order: Mapping[str, Any]) -> AsyncIterator[Crew]:
+    """The workers of an order: ranks, or copies that share what is borrowed."""
+    job, timeout_s = order["job"], float(order["timeout_s"])
+    if told := order.get("copies"):
+        copies = sharing.Copies(**{**told, "way": sharing.Way(told["way"])})
+        async with sharing.crew_of(job, copies, timeout_s) as crew:
+            yield crew
+        return
+    added, backend = await spread(int(order["ranks"]))
+    async with Crew({**job, "backend": backend}, added, timeout_s) as crew:
+        yield crew
 
 
 def _say_message(say: Say, rank: int, message: Mapping[str, Any]) -> None:

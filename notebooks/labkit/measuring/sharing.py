@@ -3,6 +3,9 @@
 Slices (when the lease has them), time sharing, SM partitions by green contexts (with the SMs really
 given), and MPS where it runs. Each is probed in a child with a time limit before it is offered. CPU
 per copy is always reported, because a container's CPU quota decides silently.
+
+A server that borrows sends the copies to a runner: with a slice each where the course lends so many
+together, else on one slice of the usual shape.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -22,11 +25,10 @@ from labkit import errors
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.measuring.place import only_one
-from labkit.records import Device, Tier
-from labkit.run import source
+from labkit.records import Borrowed, Device, Tier
+from labkit.run import borrowed
 from labkit.run.child import Crew, run_blocking
-from labkit.run.jobs import make_job, nobody_watches, run_job
-from labkit.run.tasks import WAITING
+from labkit.run.jobs import follow, make_job, nobody_watches, run_borrowed, run_job
 
 PROBE_S = 60.0
 MPS_START_S = 20.0
@@ -40,6 +42,21 @@ class Way(StrEnum):
     SMS = "SM partitions"
     MPS = "MPS"
     SLICES = "slices"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """How many copies of a job run at once, and how they share.
+
+    Attributes:
+        sms: of each copy, for SM partitions.
+        in_turns: whether one of them also works alone; under MPS each may then use every SM.
+    """
+
+    way: Way
+    count: int
+    sms: int | None = None
+    in_turns: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +78,7 @@ class Shared:
         cpu_per_copy: CPU seconds each copy used per second; the wait for the GPU sleeps and is not
             in it.
         sms: SMs each copy really had, where partitions were made.
+        borrowed: the slices, if they were held for this alone.
     """
 
     way: Way
@@ -70,6 +88,7 @@ class Shared:
     devices: tuple[Device, ...]
     tier: Tier
     sms: tuple[int | None, ...] = ()
+    borrowed: Borrowed | None = None
 
     @property
     def total_per_s(self) -> float:
@@ -102,12 +121,9 @@ async def share_async(
     **arguments: Any,
 ) -> Shared:
     """Run copies of a function at once for some seconds; see `share`."""
-    async with _surroundings(way, copies) as common:
-        added = [
-            {**common, **part, **_partition(way, sms_per_copy)}
-            for part in _devices_for(way, copies)
-        ]
-        readings = await _run_copies(function, arguments, added, seconds, timeout_s)
+    options = {"group": False, "seconds": seconds}
+    job = make_job("copies", [function], arguments, **options)
+    readings = await run_copies(job, Copies(way, copies, sms_per_copy), timeout_s)
     facts = [rank.facts for rank in readings.ranks]
     return Shared(
         way=way,
@@ -117,6 +133,7 @@ async def share_async(
         devices=readings.devices,
         tier=readings.tier,
         sms=tuple(fact.get("sms_given") for fact in facts),
+        borrowed=readings.borrowed,
     )
 
 
@@ -144,6 +161,52 @@ def share(
     return run_blocking(
         lambda: share_async(function, chosen, copies=copies, seconds=seconds, **options)
     )
+
+
+async def run_copies(job: Mapping[str, Any], copies: Copies, timeout_s: float) -> Readings:
+    """Run copies of a job to their end: on what this server holds, or on slices borrowed for it.
+
+    Raises:
+        LabError: the way does not work here, or a copy failed.
+    """
+    readings, shape = Readings(copies.count), shape_for(copies, borrowed.lent(os.environ))
+    if shape is not None:
+        told = asdict(copies)
+        await run_borrowed(job, shape, timeout_s, nobody_watches, readings, copies=told)
+        return readings
+    async with crew_of(job, copies, timeout_s) as crew:
+        await follow(crew, nobody_watches, readings)
+    return readings
+
+
+def shape_for(copies: Copies, lent: Sequence[str]) -> str | None:
+    """The shape that copies borrow: a slice each, or one for all; None where nothing is lent.
+
+    Raises:
+        TooFewRanks: slices were asked for, and the course does not lend so many together.
+    """
+    if not lent:
+        return None
+    if copies.way is not Way.SLICES:
+        return lent[0]
+    several = f"{copies.count}x{lent[0]}"
+    if several in lent:
+        return several
+    raise errors.TooFewRanks(
+        f"{copies.count} copies on slices need {several}, and your course lends "
+        f"{', '.join(lent)}. Choose as many copies as it lends slices together, or share one slice "
+        f'by time: way="{Way.TIME}".'
+    )
+
+
+@contextlib.asynccontextmanager
+async def crew_of(job: Mapping[str, Any], copies: Copies, timeout_s: float) -> AsyncIterator[Crew]:
+    """The workers of a job's copies on the devices of this process, with what they need around."""
+    async with _surroundings(copies) as common:
+        own = _partition(copies.way, copies.sms)
+        added = [{**common, **part, **own} for part in _devices_for(copies.way, copies.count)]
+        async with Crew(job, added, timeout_s) as crew:
+            yield crew
 
 
 def _devices_for(way: Way, copies: int) -> list[dict[str, str]]:
@@ -176,13 +239,14 @@ def _partition(way: Way, sms: int | None) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def _surroundings(way: Way, copies: int) -> AsyncIterator[Mapping[str, str]]:
+async def _surroundings(copies: Copies) -> AsyncIterator[Mapping[str, str]]:
     """What has to run around the copies: the MPS daemon for MPS, nothing else."""
-    if way is not Way.MPS:
+    if copies.way is not Way.MPS:
         yield {}
         return
+    percent = 100 if copies.in_turns else max(1, 100 // copies.count)
     async with mps_daemon() as added:
-        yield {**added, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(1, 100 // copies))}
+        yield {**added, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
 
 
 @contextlib.asynccontextmanager
@@ -226,34 +290,6 @@ async def _mps_control(
         await process.wait()
         return 1, f"no answer within {MPS_START_S:g} s"
     return process.returncode or 0, said.decode(errors="replace")
-
-
-async def _run_copies(
-    function: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    added: Sequence[Mapping[str, str]],
-    seconds: float,
-    timeout_s: float,
-) -> Readings:
-    """Start the copies, open the gate when all are warm, and collect their counts."""
-    name = function.__name__
-    job = {
-        "kind": "copies",
-        "functions": {name: source.pack(function)},
-        "arguments": {key: source.pack_value(value, key, name) for key, value in arguments.items()},
-        "backend": "gloo",
-        "group": False,
-        "seconds": seconds,
-        "seed": 0,
-    }
-    readings, waiting = Readings(len(added)), 0
-    async with Crew(job, added, timeout_s) as crew:
-        async for rank, message in crew.messages():
-            readings.take(rank, message)
-            waiting += message.get("stage") == WAITING
-            if waiting == len(added):  # all are warm: open the gate, so that they count together
-                (crew.folder / "gate").touch()
-    return readings
 
 
 def _probe_work() -> Callable[[], Any]:
@@ -301,7 +337,7 @@ async def ranks_on_one_device(
 
     Args:
         function: as for `labkit.ranks`.
-        device: what CUDA_VISIBLE_DEVICES is to hold.
+        device: what CUDA_VISIBLE_DEVICES is to hold; a server that borrows takes the usual shape's.
         backend: how the ranks talk.
         timeout_s: end them after this long.
         arguments: passed to the function.
@@ -310,5 +346,8 @@ async def ranks_on_one_device(
         LabError: a rank failed.
     """
     job = make_job("call", [function], arguments, backend=backend, looks=[3])
+    if borrowed.lent(os.environ):
+        await run_copies(job, Copies(Way.TIME, 2), timeout_s)
+        return
     one = {"CUDA_VISIBLE_DEVICES": device}
     await run_job(job, [one, one], timeout_s, nobody_watches, Readings(2))

@@ -10,9 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +23,10 @@ from labkit.evidence.evidence import Point
 from labkit.machine.readings import Readings
 from labkit.measuring import sharing
 from labkit.panel.experiment import MeasuringStep, Report
-from labkit.records import Device, Measurement, Tier, now_text
-from labkit.run.child import Crew
+from labkit.records import Borrowed, Device, Measurement, Tier, now_text
 from labkit.run.jobs import is_quick, make_job
+from labkit.run.tasks import RANK
 
-COPY = "LABKIT_COPY"
 WARM_CALLS = 5
 MEET_S = 90.0
 PAIRS = 20
@@ -59,6 +56,7 @@ class Turns:
     devices: tuple[Device, ...]
     tier: Tier
     versions: Mapping[str, str]
+    borrowed: Borrowed | None = None
 
     @property
     def is_cpu_bound(self) -> bool:
@@ -90,6 +88,7 @@ class Turns:
             setting={"way": str(self.way), "copies": self.copies},
             versions=self.versions,
             date=now_text(),
+            borrowed=self.borrowed,
         )
 
     def __str__(self) -> str:
@@ -99,11 +98,6 @@ class Turns:
             f"{self.copies} copies, {self.way}: {self.gain:.2f} times the work of one alone; "
             f"a call takes {self.slowdown:.2f} times as long; {cpu:.2f} CPU cores per copy{bound}"
         )
-
-
-def own(number: int) -> dict[str, str]:
-    """What one copy's environment gets; under MPS it may use every SM, so that "alone" is whole."""
-    return {COPY: str(number), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
 
 
 async def turns_async(
@@ -131,22 +125,10 @@ async def turns_async(
         LabError: the way does not work here, or a copy failed.
     """
     chosen = sharing.Way(way)
-    meeting = Path(tempfile.mkdtemp(prefix="labkit-meet-"))
-    counted = in_windows(function, str(meeting), copies, pairs or (5 if is_quick() else PAIRS))
-    readings = Readings(copies)
-    try:
-        async with sharing._surroundings(chosen, copies) as common:
-            added = [
-                {**common, **part, **sharing._partition(chosen, sms_per_copy), **own(number)}
-                for number, part in enumerate(sharing._devices_for(chosen, copies))
-            ]
-            job = make_job("call", [counted], arguments, group=False)
-            async with Crew(job, added, timeout_s) as crew:
-                async for rank, message in crew.messages():
-                    readings.take(rank, message)
-    finally:
-        shutil.rmtree(meeting, ignore_errors=True)
-    return _turns(chosen, readings)
+    counted = in_windows(function, copies, pairs or (5 if is_quick() else PAIRS))
+    job = make_job("call", [counted], arguments, group=False)
+    told = sharing.Copies(chosen, copies, sms_per_copy, in_turns=True)
+    return _turns(chosen, await sharing.run_copies(job, told, timeout_s))
 
 
 def _turns(way: sharing.Way, readings: Readings) -> Turns:
@@ -162,18 +144,20 @@ def _turns(way: sharing.Way, readings: Readings) -> Turns:
         devices=readings.devices,
         tier=readings.tier,
         versions=readings.ranks[0].versions,
+        borrowed=readings.borrowed,
     )
 
 
-def in_windows(
-    function: Callable[..., Any], meeting: str, copies: int, pairs: int
-) -> Callable[..., Any]:
+def in_windows(function: Callable[..., Any], copies: int, pairs: int) -> Callable[..., Any]:
     """The function's work, called in windows and counted."""
 
     def in_turns(**arguments: Any) -> Any:
-        from labkit.notebook.windows import count_in_windows
+        import os
 
-        return count_in_windows(function(**arguments), meeting, copies, pairs)
+        from labkit.notebook.windows import count_in_windows
+        from labkit.run.tasks import FOLDER
+
+        return count_in_windows(function(**arguments), os.environ[FOLDER], copies, pairs)
 
     return in_turns
 
@@ -190,7 +174,7 @@ def count_in_windows(
 
     from labkit.run.tasks import _quiet_wait
 
-    settle, number = _quiet_wait(torch), int(os.environ[COPY])
+    settle, number = _quiet_wait(torch), int(os.environ[RANK])
     typical = _warm(work, settle)
     start, window_s = _meet(Path(meeting), number, copies, typical)
     rates: dict[str, list[float]] = {"together": [], "alone": []}

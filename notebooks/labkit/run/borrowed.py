@@ -82,11 +82,19 @@ class BorrowedCrew:
         ranks: how many workers.
         shape: what to borrow.
         timeout_s: how long the job may take once it has its slice.
+        copies: how they share what is borrowed (`labkit.measuring.sharing.Copies`); None for ranks.
     """
 
-    def __init__(self, job: Mapping[str, Any], ranks: int, shape: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        job: Mapping[str, Any],
+        ranks: int,
+        shape: str,
+        timeout_s: float,
+        copies: Mapping[str, Any] | None = None,
+    ) -> None:
         self._shape = shape
-        order = {"job": job, "ranks": ranks, "timeout_s": timeout_s}
+        order = {"job": job, "ranks": ranks, "timeout_s": timeout_s, "copies": copies}
         self._order = json.dumps(order).encode()
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._connection: http.client.HTTPConnection | None = None

@@ -23,6 +23,7 @@ from labkit import errors
 from labkit.machine.memory import is_out_of_memory, out_of_memory_sentence
 from labkit.run import source
 from labkit.run.forked import ForkedWorker
+from labkit.run.tasks import FOLDER, RANK
 
 T = TypeVar("T")
 Message = dict[str, Any]
@@ -78,7 +79,8 @@ class Crew:
         return self._folder
 
     async def _start(self, rank: int) -> None:
-        worker = await ForkedWorker.start(child_env(os.environ, self._added[rank]))
+        own = {FOLDER: str(self._folder), RANK: str(rank)}
+        worker = await ForkedWorker.start(child_env(os.environ, {**self._added[rank], **own}))
         self._workers.append(worker)
         self._readers += [
             asyncio.create_task(self._read(rank, worker)),
@@ -92,7 +94,6 @@ class Crew:
             "rank": rank,
             "world": len(self._added),
             "rendezvous": str(self._folder / "rendezvous"),
-            "gate": str(self._folder / "gate"),
             "timeout_s": self._timeout_s,
         }
 

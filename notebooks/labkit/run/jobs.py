@@ -106,7 +106,12 @@ async def run_job(
 
 
 async def run_borrowed(
-    job: Mapping[str, Any], shape: str, timeout_s: float, on_update: OnUpdate, readings: Readings
+    job: Mapping[str, Any],
+    shape: str,
+    timeout_s: float,
+    on_update: OnUpdate,
+    readings: Readings,
+    copies: Mapping[str, Any] | None = None,
 ) -> None:
     """Run a job, one worker for each rank of `readings`, on slices borrowed for it.
 
@@ -115,7 +120,7 @@ async def run_borrowed(
             went.
     """
     refuse_own_files(job["functions"])
-    async with BorrowedCrew(job, len(readings.ranks), shape, timeout_s) as crew:
+    async with BorrowedCrew(job, len(readings.ranks), shape, timeout_s, copies) as crew:
         await follow(crew, on_update, readings)
 
 

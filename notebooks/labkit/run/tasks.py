@@ -9,6 +9,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from labkit import stats
@@ -21,6 +22,7 @@ from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_
 
 Emit = Callable[[Mapping[str, Any]], None]
 WAITING = "waiting for the other copies"
+FOLDER, RANK = "LABKIT_FOLDER", "LABKIT_RANK"  # of a child: its job's private folder, its number
 
 
 def peak_rss_mib() -> float:
@@ -196,8 +198,7 @@ def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -
         }
     )
     emit({"type": "stage", "stage": WAITING})
-    while not os.path.exists(job["gate"]):  # noqa: PTH110
-        time.sleep(0.001)
+    _meet(Path(os.environ[FOLDER]), job["world"], job["rank"])
     settle = _quiet_wait(torch)
     begun, cpu, calls = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - begun < job["seconds"]:
@@ -214,6 +215,13 @@ def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -
             **_peak(torch),
         }
     )
+
+
+def _meet(folder: Path, copies: int, number: int) -> None:
+    """Wait until every copy is warm, so that they count together."""
+    (folder / f"warm-{number}").touch()
+    while not all((folder / f"warm-{other}").exists() for other in range(copies)):
+        time.sleep(0.001)
 
 
 def _quiet_wait(torch: Any) -> Callable[[], None]:

@@ -18,6 +18,9 @@ from traitlets.config import Config
 
 import labkit
 from labkit import errors
+from labkit.exercises.networks import transformer_step
+from labkit.measuring.sharing import Way
+from labkit.notebook.windows import Turns, turns_async
 from labkit.run import borrowed
 from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, borrower_of
@@ -162,6 +165,26 @@ async def test_measured_on_borrowed_slices(desk: Desk) -> None:
     seen = pair.values[0]
     assert not [name for name in seen if "TOKEN" in name or name.startswith("JUPYTERHUB")]
     assert seen["HOME"] != os.environ["HOME"]
+
+
+@pytest.mark.long
+async def test_copies_share_what_is_borrowed(desk: Desk) -> None:
+    """Copies that share one slice run in a runner, all of them, and count together there."""
+    turns = await desk.calls(_in_turns)
+    assert turns.copies == 2 and len(turns.together) == len(turns.alone) == 5
+    assert turns.borrowed is not None and turns.borrowed.shape == "1g.5gb"
+    assert turns.record("alone", turns.alone, 1).borrowed == turns.borrowed
+    shared = await desk.calls(labkit.sharing.share, product, Way.TIME, copies=3, seconds=0.2)
+    assert shared.borrowed == turns.borrowed and len(shared.calls_per_s) == 3
+    with pytest.raises(errors.TooFewRanks, match="your lease holds 0"):  # simulated slices
+        await desk.calls(labkit.sharing.share, product, Way.SLICES, copies=2)
+    with pytest.raises(errors.TooFewRanks, match="and your course lends 1g"):
+        await desk.calls(labkit.sharing.share, product, Way.SLICES, copies=3)
+
+
+def _in_turns() -> Turns:
+    tiny = {"batch": 1, "width": 64, "layers": 1, "length": 4}
+    return asyncio.run(turns_async(transformer_step, Way.TIME, copies=2, **tiny))
 
 
 async def test_refused_before_anything_is_borrowed(desk: Desk, tmp_path: Path) -> None:
