@@ -20,35 +20,43 @@ class SlurmTable(BaseModel):
 
 
 class SlurmShape(SlurmTable):
-    """[slurm.shapes.SHAPE]: how a shape is asked for."""
+    """[slurm.shapes.SHAPE]: how to ask Slurm for a shape."""
 
     gres: Annotated[str, Field(pattern=r"^([\w.-]+:[\w.-]+:[1-9]\d*)?$")] = Field(
         "",
-        description="What `sbatch --gres` takes, with a count: `gpu:1g.5gb:1`. Type names are the "
-        "site's own. Empty for `cpu`.",
+        description="What `sbatch --gres` takes, with a count: `gpu:1g.5gb:1`. The type's name is "
+        "your site's own. Leave it empty for `cpu`.",
     )
-    partition: Word = Field("", description="Partition. Empty: the one of `[slurm]`.")
-    account: Word = Field("", description="Account. Empty: the one of `[slurm]`.")
-    qos: Word = Field("", description="QOS. Empty: Slurm's own choice.")
-    reservation: Word = Field("", description="Reservation whose nodes it may use. Empty: none.")
+    partition: Word = Field(
+        "", description="Partition of its jobs. If it is empty, that of `[slurm]` is used."
+    )
+    account: Word = Field(
+        "", description="Account of its jobs. If it is empty, that of `[slurm]` is used."
+    )
+    qos: Word = Field("", description="QOS of its jobs. If it is empty, Slurm chooses.")
+    reservation: Word = Field(
+        "", description="Slurm reservation in which its jobs run; empty for none."
+    )
     time_limit_min: Annotated[int, Field(ge=1, le=7 * 24 * 60)] = Field(
-        120, description="Time limit of the job, minutes; then Slurm ends the server."
+        120, description="Time limit of the job, in minutes; then Slurm ends the server."
     )
-    cpus: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="CPU cores.")
+    cpus: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="CPU cores of the job.")
     memory_mib: Annotated[int, Field(ge=0)] = Field(
-        0, description="Memory of the host, MiB. 0: the partition's default."
+        0, description="Host memory of the job, in MiB; 0 for the partition's default."
     )
     gpu_memory_gib: Annotated[float, Field(ge=0, le=1024)] = Field(
-        0, description="Memory of each slice, GiB, as the spawn page says it."
+        0, description="Memory of each slice, in GiB; the spawn page shows it."
     )
     sm_count: Annotated[int, Field(ge=0, le=1024)] = Field(
-        0, description="SMs of each slice, as the spawn page says it."
+        0, description="SMs of each slice; the spawn page shows them."
     )
-    good_for: str = Field("", description="What it is good for, in one sentence for students.")
+    good_for: str = Field(
+        "", description="What the shape is good for: one sentence for students, on the spawn page."
+    )
     launch: str = Field(
         "",
-        description="Words before the server's command, such as a container's: "
-        "`apptainer exec --nv /apps/lab.sif`. Empty: the one of `[slurm]`.",
+        description="What precedes the server's command, for example to run it in a container: "
+        "`apptainer exec --nv /apps/lab.sif`. If it is empty, that of `[slurm]` is used.",
     )
 
     @property
@@ -71,63 +79,72 @@ class SlurmCourse(SlurmTable):
 
 
 class SlurmTables(SlurmTable):
-    """[slurm]: the site's Slurm, where `students.spawner` is `slurm`."""
+    """[slurm]: your site's Slurm; used if `students.spawner` is `slurm`."""
 
-    partition: Word = Field("", description="Partition of shapes that name none.")
-    account: Word = Field("", description="Account of shapes and courses that name none.")
+    partition: Word = Field("", description="Partition for shapes that name none.")
+    account: Word = Field("", description="Account for shapes and courses that name none.")
     accounts: dict[str, Word] = Field(
         default_factory=dict,
-        description='Accounts of courses: `{vision = "vision-2026"}`. A shape\'s own account goes '
-        "before.",
+        description='Account of each course: `{vision = "vision-2026"}`. If the shape has an '
+        "account, that is used instead.",
     )
-    launch: str = Field("", description="Words before the server's command, for every shape.")
+    launch: str = Field(
+        "", description="What precedes the server's command, for shapes without `launch`."
+    )
     prologue: str = Field(
         "",
-        description="Lines of shell before the server, such as `module load jupyter`.",
+        description="Shell commands to run before the server, such as `module load jupyter`.",
     )
     python: str = Field(
-        "python3", description="A Python of the node (in the container, where there is one)."
+        "python3",
+        description="Python that runs the server on the node, or in the container if `launch` "
+        "starts one.",
     )
     run_as: str = Field(
         "sudo -u {username}",
-        description="Words before `sbatch` and `scancel`, by which they run as the student. "
-        "`runuser -u {username} --` for a hub that is root. Empty: every job is the hub's own, and "
-        "nothing but Slurm's cgroups keeps students apart.",
+        description="What precedes `sbatch` and `scancel`, so that they run as the student; "
+        "`runuser -u {username} --` if the hub runs as root. If it is empty, all jobs belong to "
+        "the hub's account, and only Slurm's cgroups keep students apart.",
     )
     home: str = Field(
         "",
-        description="Folder in which servers start, on the nodes; `{username}` stands for the "
-        "student. Empty: the account's home. Where `run_as` is empty, the lab makes it.",
+        description="Folder on the nodes in which servers start; `{username}` stands for the "
+        "student. If it is empty, servers start in the account's home. The lab creates the folder "
+        "if `run_as` is empty.",
     )
     notebooks: str = Field(
         "",
-        description="Folder of notebooks, as the nodes see it. New ones are copied into "
-        "`notebooks` of the home at each start; an edited one is never overwritten. Empty: none.",
+        description="Folder of notebooks, by its path on the nodes; empty for none. At each start, "
+        "new ones are copied to `notebooks` in the home; an edited one is never overwritten.",
     )
     operator: bool = Field(
         False,
-        description="Whether the lab's own account may lengthen jobs and cancel any (Slurm's "
-        "AdminLevel Operator, or root). Staff can then extend servers, and students as often as "
-        "`pool.extensions` says.",
+        description="Whether the lab's own account may extend and cancel anybody's jobs (Slurm's "
+        "AdminLevel Operator, or root). If so, staff can extend servers, and students can as often "
+        "as `pool.extensions` says.",
     )
     every_s: Annotated[float, Field(ge=0.5, le=60)] = Field(
-        3.0, description="One `squeue` and one `sinfo` every so many seconds, for all students."
+        3.0,
+        description="Seconds between two looks at Slurm: one `squeue` and one `sinfo` for all "
+        "students together.",
     )
     command_timeout_s: Annotated[float, Field(ge=1, le=120)] = Field(
-        15.0, description="Longest time for a Slurm command, seconds; then Slurm counts as silent."
+        15.0,
+        description="Longest time for a Slurm command, in seconds; then Slurm counts as silent.",
     )
     offer_s: Annotated[float, Field(ge=1, le=3600)] = Field(
         120.0,
-        description="How long a job that runs waits for its student to come back, seconds; then it "
-        "ends by itself.",
+        description="How many seconds a job that has started waits for its student to come back; "
+        "then it ends by itself.",
     )
     attend_grace_s: Annotated[float, Field(ge=1, le=3600)] = Field(
         120.0,
-        description="How long a job that no start attends keeps its place, seconds.",
+        description="How many seconds a job stays in Slurm's queue while no start of its server "
+        "waits for it, for example after the hub has died; then it is cancelled.",
     )
     shapes: dict[str, SlurmShape] = Field(
         default_factory=dict,
-        description='How each shape is asked for: a table `[slurm.shapes."SHAPE"]` each.',
+        description='How to ask Slurm for each shape: one table `[slurm.shapes."SHAPE"]` each.',
     )
 
     @model_validator(mode="after")
