@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 1. Your slice
 #
-# You share a GPU with others, and yet nobody else is on yours: the pool has cut a *slice* out of it,
-# with processors (SMs) and memory of its own, and gave it to this server alone.
+# You share a GPU with others, and yet nobody else uses your part of it: the pool has cut out a *slice*
+# with processors (SMs) and memory of its own, and given it to this server alone.
 #
-# **Afterwards you can decide** whether a number measured here is worth believing,
-# how small a difference this machine can show today, what no program of yours can exceed,
-# and what a step of yours spends its time on.
+# **Afterwards you can decide** whether to believe a number measured here,
+# how small a difference this machine can show today, which speed no program of yours can exceed,
+# and what your training step spends its time on.
 #
 # Each experiment asks for a prediction first, then measures, then asks you to explain.
 # About 75 minutes; the sections after the summary are optional.
@@ -15,7 +15,7 @@
 # ## What the pool gave you
 #
 # The lab tells each server what it holds in environment variables.
-# A *shape* is what you chose on the start page; a *UUID* is the name of one slice.
+# A *shape* is what you chose before the server started; a *UUID* is the name of one slice.
 
 # %%
 import os
@@ -63,9 +63,9 @@ for part in (ask_pool() or {}).get("slices", []):
 # **Predict:** how many SMs will PyTorch find, and how much memory? Then run the cell.
 #
 # One process sees one slice and calls it `cuda:0`, as if it were a whole GPU.
-# Everything is measured in a *child process* that is gone afterwards, with its memory;
+# Everything is measured in a *child process* that ends afterwards and takes its memory with it;
 # this notebook itself never touches the GPU.
-# A slice that PyTorch cannot open stops the notebook here: CPU figures in its place would be a lie.
+# If PyTorch cannot open the slice, the notebook stops here: CPU figures in its place would be a lie.
 
 # %%
 import labkit
@@ -74,8 +74,8 @@ place = labkit.where()
 labkit.card(place)
 
 # %% [markdown]
-# Sizes follow from what you hold.
-# On a CPU they are scaled down, and every plot says that it is not a GPU.
+# The sizes of the experiments follow from what you hold.
+# On a CPU they are scaled down, and every plot says that it does not show a GPU.
 
 # %%
 ON_GPU = place.devices[0].backend == "cuda"
@@ -140,7 +140,7 @@ await lies.report()
 
 # %% [markdown]
 # **Explain** in the panel: what did the naive timer measure, if not the product?
-# On a CPU a call returns when it is done, so the two agree, and the lie can only be seen on a GPU.
+# On a CPU a call returns when it is done, so the two agree: only a GPU shows the lie.
 
 # %%
 print("measured on a GPU" if ON_GPU else labkit.recorded_note("T-2"))
@@ -148,7 +148,8 @@ print("measured on a GPU" if ON_GPU else labkit.recorded_note("T-2"))
 # %% [markdown]
 # ## Exercise 1: your own timer
 #
-# Write `my_timer`. It returns the seconds of each of `rounds` calls of `work`, truly waited for.
+# Write `my_timer`. It returns the time, in seconds, of each of `rounds` calls of `work`, up to the
+# moment when the device is really done.
 # `wait()` waits for the device; `clock()` reads the time.
 # Mind two more traps: the first call is slow (it wakes the device),
 # and earlier work may still be in the queue when you start the clock.
@@ -172,14 +173,14 @@ def my_timer(work, wait, clock, rounds=20):
 
 
 # %% [markdown]
-# The check runs it on a make-believe device whose clock we can see, so the answer is exact.
+# The check runs it on a simulated device whose clock we know, so the answer is exact.
 
 # %%
 timer_verdict = labkit.exercises.check_timer(my_timer)
 print(timer_verdict)
 
 # %% [markdown]
-# Now on the real device, against labkit's timer, in turns and on the same work.
+# Now your timer and labkit's take turns on the real device, with the same work.
 # The claim has two sides: a timer that is too fast is as wrong as one that is too slow.
 # **Predict** how many milliseconds one product takes.
 
@@ -221,8 +222,8 @@ print(inspect.getsource(labkit.timing.timing_loop))
 # ## T-1: how small a difference can this machine show?
 #
 # The same function against itself: the true ratio is 1.
-# If even that is uncertain by more than 5 %, nothing subtler can be measured here now,
-# and it is the neighbours, the clock or the CPU quota that speak.
+# If even that is uncertain by more than 5 %, nothing subtler can be measured here now:
+# what you see then is the neighbours, the clock or the CPU quota.
 # **Predict** the upper end of the interval around 1 that the panel will show.
 
 # %%
@@ -242,7 +243,7 @@ def noise_floor(points):
 await noise.report(noise_floor)
 
 # %% [markdown]
-# The dot is not the result, the interval is.
+# The result is the interval, not the dot.
 # **Explain:** your neighbour claims a speed-up of 3 %. What must your noise floor be to confirm it?
 
 # %% [markdown]
@@ -287,7 +288,7 @@ print(roof_verdict)
 #
 # Arithmetic has a limit for each format: fp32, bf16, and on a GPU TF32, which multiplies fp32 numbers
 # with a short mantissa on tensor cores. So there are several roofs over one slant.
-# FLOPs and bytes are counted from the algorithm, not read from a counter: slices share those.
+# FLOPs and bytes are counted from the algorithm, not read from the hardware's counters, which slices share.
 #
 # `dot` and `axpy` read two vectors, `layer_norm` a matrix; `matvec` multiplies a matrix with a vector,
 # `thin` with 16 of them, `matmul` with another matrix.
@@ -403,7 +404,7 @@ roof_steps = labkit.together(roof_times, INTENSITY, value=giga_per_s, seconds=12
 roof = labkit.experiment("T-4", roof_steps)
 
 # %% [markdown]
-# Your `attainable` says how near each kind of work came to what is possible here, under the roof of its own format.
+# With your `attainable` you see how near each kind of work came to what is possible here in its own format.
 # The *ridge* is where the slant meets a roof: work to its left waits for memory.
 
 # %%
@@ -426,7 +427,7 @@ await roof.report(against_the_roof)
 
 # %% [markdown]
 # The article of 2023 writes that new formats "do not provide speedups" (E12),
-# and gpu-burn's "-tc" figure of an A100 looks like a 16-bit peak (E7). Your figures say what they are.
+# and gpu-burn's "-tc" figure for an A100 looks like a 16-bit peak (E7). Your figures show whether that is so.
 
 # %%
 def formats(points):
@@ -451,10 +452,11 @@ labkit.cite("dettmers", "habr")
 #
 # PyTorch's profiler notes when each operation of a step began and ended. A *span* is
 # `(lane, name, begun, ended)`, in ms from the step's begin; the step ends with its last span.
-# Lanes are what can go on at the same time: `"operators"` that Python calls, `"launches"` of kernels,
-# and `"GPU kernels"`. Operators call others, so spans of one lane may lie inside one another.
+# A lane holds things that can go on at the same time as those of other lanes: `"operators"` that Python
+# calls, `"launches"` of kernels, and `"GPU kernels"`. Operators call other operators, so spans of one lane
+# may lie inside one another.
 #
-# Write `busy_share`: in which share of the whole step, from 0 to 1, did at least one operation of a lane run?
+# Write `busy_share`: for what share of the whole step, from 0 to 1, did at least one operation of a lane run?
 
 # %%
 def busy_share(spans, lane):
@@ -499,8 +501,8 @@ def my_step(batch):
 
 
 # %% [markdown]
-# What computes is the GPU's kernels (on a CPU: the operators). The rest of the step is launching, while nothing
-# computes, or neither: Python, and the profiler itself. (Messages between ranks get a lane of their own in notebook 4.)
+# The GPU's kernels do the computing (on a CPU: the operators). For the rest of the step, nothing computes: kernels
+# are being launched, or Python and the profiler itself are at work. (In notebook 4, messages between ranks get a lane.)
 #
 # **Predict:** with the small batch, during what percentage of the step does anything compute?
 
@@ -571,7 +573,7 @@ labkit.cite("cern5", "habr")
 # %% [markdown]
 # ## Summary
 #
-# Filled in from your own evidence; what is missing says so.
+# The summary is filled in from your own evidence and says what is missing.
 # Which of these numbers would you show to somebody else, and with which words beside it?
 
 # %%
@@ -604,9 +606,9 @@ await small.report()
 # %% [markdown]
 # ## Optional: T-7, the roofs of a part beside the whole's
 #
-# The smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
-# It is no slice: it has SMs of its own, and shares the memory. A slice's slant falls with its roof;
-# in CERN's figures the ridge stays where it is. **Predict:** at how many FLOP/byte is the part's ridge in fp32?
+# This is the smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
+# It is not a slice: it has SMs of its own but shares the memory. A slice's slant is lower along with its roof, and
+# so in CERN's figures the ridge stays where it is. **Predict:** at how many FLOP/byte is the part's ridge in fp32?
 
 # %%
 PARTS = labkit.parts.parts_of(place)
@@ -653,7 +655,7 @@ else:
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# with a link to download it, and says what would not count as yours.
+# shows a link to download it, and tells you what would not count as your own work.
 #
 # To start this notebook over, run `labkit.fresh_copy("1_your_slice")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.

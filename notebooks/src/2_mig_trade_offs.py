@@ -18,9 +18,9 @@ labkit.card(place)
 # %% [markdown]
 # ## Parts of what you hold
 #
-# To see what size does, we need two sizes. You cannot cut your own slice, but you can confine a
+# To see what size does, we need two sizes. You cannot partition your own slice, but you can confine a
 # program to some of its SMs (a *green context*). On a CPU, threads stand in for SMs:
-# everything is then scaled down, and shows the method and nothing about a GPU.
+# everything is then scaled down, and shows the method but nothing about a GPU.
 
 # %%
 HELD = place.devices[0]
@@ -34,7 +34,7 @@ print(f"the whole: {parts.whole} {parts.unit}; parts: {', '.join(map(str, parts.
 # ## MIG-1: does the rate follow the SMs?
 #
 # The first work is all arithmetic: an fp32 product of two matrices.
-# It runs on a part and on the whole, in turns, in one child.
+# It runs on a part and on the whole, in turns, in one child process.
 
 # %%
 def matmul(size=SIZE, dtype="float32"):
@@ -70,9 +70,9 @@ await compute.report()
 # %% [markdown]
 # ## Exercise 1: per SM
 #
-# Absolute rates of different cards and tools cannot be compared; rates *per SM* can.
-# Write `per_sm_ratio`: given the rates and SMs of a big and a small part,
-# the big one's rate per SM over the small one's. 1 means: no difference but the size.
+# Absolute rates of different GPUs and tools cannot be compared; rates *per SM* can.
+# Write `per_sm_ratio`: from the rates and SMs of a big and a small part, it returns
+# the big part's rate per SM, divided by the small one's. 1 means that they differ in size only.
 
 # %%
 def per_sm_ratio(big_rate, big_sms, small_rate, small_sms):
@@ -101,7 +101,7 @@ print(per_sm_verdict)
 # ## What the published figures say, and where they stop
 #
 # CERN found fp32 as expected and tensor cores not: "the scaling diverges a lot from the expected one
-# ... might need further investigation". With your function it can be said more exactly.
+# ... might need further investigation". Your function says it more exactly.
 
 # %%
 def against_1g(kind):
@@ -119,10 +119,10 @@ else:
 labkit.cite("cern5", "habr")
 
 # %% [markdown]
-# Two sources agree that the *big* configurations are low in tensor work and the slices are fine (E6),
-# and neither explains it. A whole A100 has two halves of L2, each for its own half of the SMs, and a slice
-# of up to 3g fits into one of them (NVIDIA's A100 white paper); the clock under load is the other suspect.
-# Optional section MIG-2 lets you look.
+# Two sources agree that the *big* configurations are slow in tensor work and that the slices are fine (E6);
+# neither explains it. The L2 cache of an A100 has two halves, each for its own half of the SMs, and a slice
+# of up to 3g fits into one of them (NVIDIA's A100 white paper). The clock under load is the other suspect.
+# You can look for yourself in the optional section MIG-2.
 #
 # ## MIG-3 and MIG-13: does the bandwidth follow the SMs?
 #
@@ -140,8 +140,8 @@ def copy(mib=COPY_MIB):
 
 
 # %% [markdown]
-# The smallest part has that many times fewer SMs. **Predict** how many times longer its copy takes.
-# (CERN's row is no measurement. It is the name plate of each slice, which is why its ratios are exact: E15.)
+# The parts are those of MIG-1, so the smallest has just as many fewer SMs. **Predict** how many times longer its copy takes.
+# (CERN's row is not a measurement but the data sheet of each slice, which is why its ratios are exact: E15.)
 
 # %%
 copies_on_parts = [part_step(copy, size, 0.0, 1 / 1.5) for size in parts.sizes]
@@ -220,8 +220,8 @@ def times_of_steps(points):
 await half.report(times_of_steps)
 
 # %% [markdown]
-# **Explain:** what is the machine doing while a small batch does not notice the missing half?
-# CERN prints two identical rows here (E1): never draw a figure before you have looked at its neighbours.
+# **Explain:** what limits the small batch, if it does not notice that half of the SMs are missing?
+# CERN prints two identical rows here (E1): never plot a figure before you have looked at its neighbours.
 
 # %%
 for name in ("E1", "E2"):
@@ -232,11 +232,11 @@ for name in ("E1", "E2"):
 # ## MIG-6: neighbours
 #
 # What does a busy neighbour cost you? NVIDIA measured it with six of them on slices of their own.
-# Here copies of the training step share what you hold.
-# In one window all of them work, in the next only the first: so the two can be compared.
-# With several slices every copy has its own; otherwise they share by time.
+# Here, copies of the training step share what you hold.
+# All of them work for a while, then only the first, in turns, so that the two can be compared.
+# If you hold several slices, every copy has its own; otherwise the copies take turns on one (time-slicing).
 # **Predict** how many times as long a call takes with busy neighbours.
-# One slice alone cannot show what MIG isolates: its copies share *it*. Then only the recorded run can be judged.
+# With a single slice, the copies share it, and you cannot see what MIG isolates; look at the recorded run instead.
 
 # %%
 Way = labkit.sharing.Way
@@ -264,7 +264,7 @@ await neighbours.report()
 # ## MIG-7: one big or seven small?
 #
 # NVIDIA fine-tuned seven BERTs: on seven slices at once, on one GPU at once, and one after another.
-# The same with your copies, in every way this machine offers. Each is tried first, in a child.
+# Here you do the same with your copies, in every way that this machine offers; each way is first tried in a child process.
 
 # %%
 TRIED = [labkit.sharing.probe(way, sms=parts.sizes[0]) for way in ((Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ())]
@@ -274,13 +274,14 @@ for found in TRIED:
 print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (scaled down)"))
 
 # %% [markdown]
-# A small step launched by Python leaves the GPU idle, and seven Pythons fill it: that gain is Python's.
-# As a CUDA graph (drawn first) one copy keeps the GPU as busy as it can, and what is gained then is sharing.
+# A small step launched by Python leaves the GPU idle much of the time, and seven Pythons fill the gaps: that gain only
+# makes up for Python. As a CUDA graph (drawn first), one copy keeps the GPU as busy as it can; what is gained then comes
+# from sharing.
 #
-# **Predict** for the first way named above (of graphs): the work all copies do together, over the work of one alone.
+# **Predict** for the first way named above (with graphs): the work of all copies together, divided by the work of one alone.
 # 1 means that sharing gains nothing; the number of copies would be perfect.
-# (On slices and SM partitions "alone" has only its own part. SM partitions of different *processes*
-# still take turns: a green context divides the GPU within a process.)
+# (With slices and SM partitions, one copy "alone" has only its own part. SM partitions of different *processes*
+# still take turns, because a green context divides the GPU within one process only.)
 
 # %%
 PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
@@ -337,7 +338,7 @@ for profile in A100.values():
 labkit.picture("geometry")
 
 # %% [markdown]
-# Cut one by hand: each slice with the memory slice at which it begins. Change the line and run it again.
+# Partition one by hand: give each slice the memory slice at which it begins. Change the line and run it again.
 # Can you place a fourth 1g.5gb beside this 3g.20gb? What if the 3g.20gb begins elsewhere?
 
 # %%
@@ -384,7 +385,7 @@ puzzle = labkit.experiment("MIG-12", shown, labkit.computed_step("the best", len
 await puzzle.report(needs=fits_verdict)
 
 # %% [markdown]
-# What is stranded is not only SMs. And one sentence of CERN's gets the percentages wrong (E3).
+# Not only SMs are left over. And one of CERN's sentences gets the percentages wrong (E3).
 
 # %%
 for packing in SHAPES:
@@ -398,9 +399,9 @@ labkit.cite("cern6")
 # %% [markdown]
 # ## Summary
 #
-# Your numbers. With them, answer three students who each ask for a slice:
+# These are your numbers. With them, answer three students who each ask for a slice:
 # Ada trains one large network for a week; Ben tries 30 small ones this afternoon;
-# Cem answers queries and promises 5 ms. Who gets what, and which row says so?
+# Cem serves queries and promises an answer within 5 ms. Who gets what, and which row says so?
 
 # %%
 print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}")
@@ -409,9 +410,9 @@ labkit.summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 # %% [markdown]
 # ## Optional: MIG-2, the open question of the tensor cores
 #
-# If big parts are low because the last wave of tiles leaves SMs idle, the gap closes with the size
-# of the matrix. If it is power or clock, the gap stays, and the clock below falls. On an H200 small parts
-# came out ahead too. Clock, power and temperature are read from the GPU's own sensors while it is measured.
+# If big parts are slow because the last wave of tiles leaves SMs idle, the gap closes as the matrix grows.
+# If the reason is power or clock, the gap stays, and the clock below falls. On an H200, too, small parts
+# came out ahead. The GPU's own sensors give clock, power and temperature during the measurement.
 
 # %%
 TENSOR_SIZES = (1024, 4096, 8192) if ON_GPU else (128, 256)
@@ -439,8 +440,8 @@ await tensor.report(sensed)
 # %% [markdown]
 # ## Optional: MIG-15, the same step on every shape
 #
-# A part of a GPU is no slice: it has no memory of its own. Where your course lends slices, the step can be
-# put on every shape that it lends: each is borrowed for the seconds of its measurement, and goes back.
+# A part of a GPU is not a slice: it has no memory of its own. If your course lends slices, you can run the step
+# on every shape that it lends: each is borrowed for the seconds of its measurement.
 # **Predict** how long the step takes on the last of them.
 
 # %%
@@ -488,9 +489,9 @@ else:
 # %% [markdown]
 # ## Optional: MIG-14, what a request waits
 #
-# Whoever asks a model waits for one answer, and remembers the slow one: a promise such as "5 ms" is about
-# percentiles. The percentile p is the smallest of the samples that at least p percent of them do not exceed.
-# Write it (two or three lines).
+# People who query a model remember the slow answers: a promise such as "5 ms" is about
+# percentiles. The percentile p is the smallest sample that at least p percent of the samples do not exceed.
+# Write the function (two or three lines).
 
 # %%
 import math
@@ -510,8 +511,8 @@ can_rank = labkit.exercises.check_percentile(percentile)
 print(can_rank)
 
 # %% [markdown]
-# The transformer of MIG-5 answers: one request after another, each timed until the answer is on the host.
-# A bigger batch answers several at once, and each of them waits for all.
+# The transformer of MIG-5 answers one request after another, each timed until the answer is on the host.
+# A bigger batch answers several requests at once, and each of them waits until all are answered.
 # **Predict:** at batch 1, how many times the median is the 99th percentile?
 
 # %%
@@ -564,10 +565,10 @@ labkit.cite("nvidia")
 #
 # ## Optional: MIG-11, the whole against the same silicon, cut
 #
-# Is a GPU that is cut into parts worth more than the whole of it? The same two jobs on the smallest part and on
-# everything you hold. The part is a *green context*, which stands in for a slice: it has its own SMs and shares L2
-# and memory, and the other parts rest here. So what is printed is the most that cutting could gain. (Kernels are
-# replayed as CUDA graphs on a GPU; a CPU's parts are threads.)
+# Is a partitioned GPU worth more than the whole? The same two jobs run on the smallest part and on everything you
+# hold. The part is a *green context*, which stands in for a slice: it has its own SMs but shares L2 and memory,
+# and here the other parts are idle. What is printed is therefore the most that partitioning could gain. (On a GPU,
+# kernels are replayed as CUDA graphs; on a CPU, the parts are threads.)
 # **Predict** how many times as long a request takes on the part. NVIDIA's slice took 1.73 times.
 
 # %%
@@ -596,13 +597,13 @@ print("NVIDIA, seven slices of an A100: training 1.87 times the whole GPU's work
 print("sharing by time; inference 4.17 times the throughput, at 1.73 times the latency")
 
 # %% [markdown]
-# **Explain:** where is your gain larger than NVIDIA's, and what do the resting parts have to do with it?
-# Where your course lends slices, `labkit.measure(train, on=["1g.5gb", "7g.40gb"], batch=4)` measures the same
+# **Explain:** where is your gain larger than NVIDIA's, and what do the idle parts have to do with it?
+# If your course lends slices, `labkit.measure(train, on=["1g.5gb", "7g.40gb"], batch=4)` measures the same
 # on real slices, each with its own memory.
 #
 # ## Optional: MIG-8 and MIG-9, what a small slice delivers
 #
-# A slice has 13 % of the SMs. What fraction of the whole GPU's throughput did NVIDIA see, and why more?
+# A slice has 13 % of the SMs. What fraction of the whole GPU's throughput did NVIDIA see, and why is it more?
 
 # %%
 for kind in ("finetune", "infer"):
@@ -612,8 +613,8 @@ for kind in ("finetune", "infer"):
 # %% [markdown]
 # ## Optional: MIG-10, one process, one slice
 #
-# NVIDIA writes that a process enumerates a single slice (E14). Here one process is given the names of *all*
-# your slices, and counts what it finds.
+# NVIDIA writes that a process enumerates a single slice (E14). Here one process is given the UUIDs of *all*
+# your slices, and counts the slices that it finds.
 
 # %%
 if SLICES > 1:
@@ -625,7 +626,7 @@ else:
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# with a link to download it, and says what would not count as yours.
+# shows a link to download it, and tells you what would not count as your own work.
 #
 # To start this notebook over, run `labkit.fresh_copy("2_mig_trade_offs")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.

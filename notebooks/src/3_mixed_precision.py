@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 3. Mixed precision
 #
-# Afterwards you can decide, for a model of yours and the slice you hold:
+# **Afterwards you can decide**, for a model of yours and the slice you hold,
 # whether 16 bits make it faster, how much memory they save,
 # whether its gradients need a loss scale, and which of fp16 and bf16 to take.
 #
@@ -18,8 +18,8 @@ place = labkit.where()
 labkit.card(place)
 
 # %% [markdown]
-# Sizes follow from what you hold.
-# On a CPU they are scaled down, and every plot says that it is not a GPU.
+# The sizes of the experiments follow from what you hold.
+# On a CPU they are scaled down, and every plot says that it does not show a GPU.
 
 # %%
 ON_GPU = place.devices[0].backend == "cuda"
@@ -94,7 +94,7 @@ await formats.report(ends_of_formats)
 
 # %% [markdown]
 # **Explain:** fp16 and bf16 are both 16 bits long.
-# What did bf16 pay for its range, and where will you see that price again below?
+# What does bf16 pay for its range, and where will you see that price again below?
 # Write it into the panel's explanation: it is kept with your evidence.
 
 # %% [markdown]
@@ -126,8 +126,8 @@ def bf16_product(size):
 
 
 # %% [markdown]
-# Both run in the same child, in turns: compared one after the other, the clock's drift would decide.
-# **Predict** how many times as long fp32 takes at the biggest matrix.
+# Both run in the same child process, in turns: one after the other, the drift of the clock would decide.
+# **Predict** how many times as long fp32 takes with the biggest matrix.
 
 # %%
 def in_both(n, least=2):
@@ -141,9 +141,9 @@ await speed.report()
 print("measured on a GPU" if ON_GPU else labkit.recorded_note("MX-2", "MX-9"))
 
 # %% [markdown]
-# CERN measured the same two rates on A100 slices. (On a CPU with AMX bf16 is several times faster, without it
-# it may be slower: that is why nothing was promised.)
-# Only the *ratio* may be laid beside yours: four sources give four "peaks" of the same card (E8),
+# CERN measured the same two rates on A100 slices. (On a CPU with AMX, bf16 is several times faster; without AMX,
+# it may be slower. That is why nothing was promised.)
+# Compare only the *ratio* with yours: four sources give four "peaks" of the same GPU (E8),
 # from 81.5 to 312 TFLOP/s, because tool, matrix size and type differ.
 
 # %%
@@ -155,7 +155,7 @@ labkit.cite("cern5")
 
 # %% [markdown]
 # **Explain:** the small slices have the *bigger* ratio: 14.1 against 9.8.
-# Divide by the SMs and you find the whole GPU's tensor rate low, not the slice's high (E6).
+# Divide by the SMs, and you find that the whole GPU's tensor rate is low, not that the slice's is high (E6).
 # CERN does not explain that; notebook 2 lets you look.
 
 # %% [markdown]
@@ -171,7 +171,7 @@ labkit.cite("cern5")
 # > before backpropagating to prevent this gradient explosion.
 #
 # A small network, trained for a while.
-# Its loss is shared out over 2048 micro-batches, as gradient accumulation does,
+# Its loss is divided by 2048 micro-batches, as in gradient accumulation,
 # so that its gradients are as small as those of a big model:
 
 # %%
@@ -202,7 +202,7 @@ def trained_network(steps=50):
 
 
 # %% [markdown]
-# Its gradients once in fp32, and once in 16 bits with the loss multiplied by `scale`.
+# This compares its gradients in fp32 with those in 16 bits, with the loss multiplied by `scale`.
 
 # %%
 def gradients(network, x, y, dtype, scale):
@@ -265,7 +265,7 @@ await scales.report(losses_in_words)
 # %% [markdown]
 # ## Exercise 1: a loss scaler
 #
-# Nobody knows the window beforehand, and it moves during training. So the scale is found on the way:
+# Nobody knows the window beforehand, and it moves during training. So the scale is found during training:
 #
 # - it starts high;
 # - `update(found_inf)` is told whether this step's gradients held an inf or nan;
@@ -301,9 +301,9 @@ print(scaler_verdict)
 #
 # A scaler alone trains nothing. Write the step that uses it:
 #
-# - `gradients_at(scale)` goes back from scale × loss and returns the gradients, which may be fp16;
+# - `gradients_at(scale)` runs the backward pass from scale × loss and returns the gradients, which may be fp16;
 # - `step(gradients)` takes a step with the gradients it gets: they must be the true ones, in fp32;
-# - `scaler` is yours: if a gradient is inf or nan, the step is skipped. Return whether it was taken.
+# - `scaler` is yours: if a gradient is inf or nan, skip the step. Return whether the step was taken.
 
 # %%
 def scaled_step(gradients_at, step, scaler):
@@ -428,9 +428,9 @@ await trace.report(beside_torch, needs=both_written)
 #
 # Activations wait in memory for the backward pass; 16 bits halve them.
 # Weights do not shrink under autocast: an fp32 master copy stays.
-# What is kept for the backward pass is *counted*, everywhere, and the check is about that.
-# On a GPU the peak of a whole step is measured, too, and drawn.
-# Every format is measured in a process of its own. (Read the network with `labkit.networks.mlp??`.)
+# What is kept for the backward pass is *counted* on every device, and the check is about that.
+# On a GPU the peak of a whole step is measured and drawn as well.
+# Each format is measured in a process of its own. (Read the network with `labkit.networks.mlp??`.)
 
 # %%
 def kept_for_backward(run):
@@ -502,8 +502,8 @@ def memory_of(width, batch, kind):
 
 
 # %% [markdown]
-# **Predict:** what percentage of fp32's memory does AMP need? (On a GPU it is the peak of a step, which includes
-# weights, gradients and temporaries. On a CPU it is what is kept for the backward pass.)
+# **Predict:** what percentage of fp32's memory does AMP need? (On a GPU this means the peak of a step, which includes
+# weights, gradients and temporaries; on a CPU, what is kept for the backward pass.)
 
 # %%
 def in_mib(record):
@@ -524,13 +524,13 @@ def memory_in_words(points):
 await saved.report(memory_in_words)
 
 # %% [markdown]
-# What does that mean for a 1g.5gb slice, with its 4.75 GiB? Not half the memory, twice the samples: gradients,
-# temporaries and what the allocator cannot piece together count, too. So it is tried: the process is held to what a
-# 1g.5gb leaves it (4.75 GiB without the context that every process takes before its first tensor), and the largest
-# number of samples is found by bisection, each try in a process of its own.
-# On a CPU there is nothing to say about a GPU; the recorded run says it instead.
+# What does that mean for a 1g.5gb slice with its 4.75 GiB? Half the memory does not mean twice the samples: gradients,
+# temporaries and the gaps that the allocator cannot use count as well. So it is tried out: a process gets only the memory
+# that a 1g.5gb would leave it (4.75 GiB minus the context that every process needs before its first tensor), and
+# bisection finds the largest number of samples, each try in a process of its own.
+# A CPU can say nothing about a GPU; there you see a recorded run instead.
 #
-# **Predict:** how many samples will fit with AMP? What is kept for the backward pass is printed above, and so are the weights.
+# **Predict:** how many samples will fit with AMP? The cell above prints what is kept for the backward pass, and the weights.
 
 # %%
 SLICE_MIB = 4.75 * 1024
@@ -581,7 +581,7 @@ labkit.cite("dettmers", "habr", "cern5")
 # %% [markdown]
 # ## Your summary
 #
-# Filled in from your own evidence; what is missing says so.
+# The summary is filled in from your own evidence and says what is missing.
 
 # %%
 labkit.summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
@@ -593,7 +593,7 @@ labkit.summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
 # %% [markdown]
 # # Optional sections
 #
-# No exercises here; run what interests you.
+# There are no exercises here; run what interests you.
 #
 # ## MX-6: bf16 needs no scale
 #
@@ -609,10 +609,10 @@ bf16_scales = labkit.experiment("MX-6", in_bf16)
 await bf16_scales.report(losses_in_words)
 
 # %% [markdown]
-# ## MX-11: what it does to the training
+# ## MX-11: what it does to training
 #
 # The loss of the small network, from the start: in fp32, in bf16, in fp16, and in fp16 with *your* scaler.
-# The products are in that format; the weights stay in fp32, the gradients are shared out as in MX-5.
+# Only the products use that format; the weights stay in fp32, and the loss is divided as in MX-5.
 # **Predict** the loss that fp16 without a scale ends with. All four begin at 0.46.
 
 # %%
@@ -696,9 +696,9 @@ amp = labkit.experiment("MX-8", amp_steps)
 await amp.report()
 
 # %% [markdown]
-# ## MX-4: what is limited by memory gains by bytes only
+# ## MX-4: what is limited by memory gains only by its bytes
 #
-# Half the bytes, half the time, however many tensor cores there are.
+# Half the bytes take half the time, however many tensor cores there are.
 # Dettmers' figure for memory-bound work, 1.73 from a V100 to an A100, is drawn as a level.
 # **Predict** whether the gain of 16 bits rises, stays flat or falls from left (few operations per byte) to right.
 
@@ -721,7 +721,7 @@ def copy_of(dtype):
 
 
 # %% [markdown]
-# Named functions, because a lambda cannot be sent to a child.
+# These functions have names because a lambda cannot be sent to a child process.
 
 # %%
 def norm32():
@@ -763,7 +763,7 @@ await gains.report()
 # On a CPU the shorter mantissa is emulated by cutting bits off, and there is no speed to see.
 # **Predict** the relative error of TF32.
 # On a GPU the speed is measured below: it decides E12 ("do not provide speedups"), and it is the fair baseline
-# for bf16, because plain fp32 products are what nobody runs who may use TF32.
+# for bf16, because nobody who may use TF32 runs plain fp32 products.
 
 # %%
 def cut(tensor, bits=13):
@@ -875,7 +875,7 @@ if ON_GPU:
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# with a link to download it, and says what would not count as yours.
+# shows a link to download it, and tells you what would not count as your own work.
 #
 # To start this notebook over, run `labkit.fresh_copy("3_mixed_precision")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 4. Data parallelism
 #
-# Afterwards you can decide whether a second slice would make your training faster:
+# **Afterwards you can decide** whether a second slice would make your training faster,
 # from the bytes of your gradients, the link between the slices, and your batch.
 #
-# You write what every data-parallel training does, averaging, all-reduce, and buckets that leave early,
-# and you find out which of CERN's published rows a simple model explains.
+# You write what every data-parallel training does: averaging, all-reduce, and buckets that are sent early.
+# And you find out which of CERN's published rows a simple model explains.
 # "The article" below is Tim Dettmers,
 # [How to Parallelize Deep Learning on GPUs Part 1/2: Data Parallelism](https://timdettmers.com/2014/10/09/deep-learning-data-parallelism/)
-# (2014); all sources are named where their figures stand.
+# (2014); every other source is named beside its figures.
 #
 # About 75 minutes for the core; the sections after the summary are optional.
 
@@ -22,7 +22,7 @@ labkit.card(place)
 # A *rank* is one of several processes that train together.
 # With several GPUs or slices each rank has its own.
 # With one slice, or none, the ranks below are processes on **this container's CPU**,
-# and what connects them is loopback, not a GPU interconnect: every plot says so.
+# connected by loopback and not by a GPU interconnect: every plot says so.
 
 # %%
 SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
@@ -58,7 +58,7 @@ average_verdict = labkit.exercises.check_gradient_averaging(average)
 print(average_verdict)
 
 # %% [markdown]
-# Now with real ranks. Each computes the whole batch's gradient, too, to compare with.
+# Now use real ranks. For comparison, each also computes the gradient of the whole batch.
 # (Read the network with `labkit.networks.mlp??`.)
 
 # %%
@@ -99,7 +99,7 @@ def differences(width, depth, batch):
 
 
 # %% [markdown]
-# **Predict:** how far off (relative) is the gradient of *one* rank, which saw half of the samples?
+# **Predict:** what is the relative error of the gradient of *one* rank, which saw half of the samples?
 
 # %%
 gradients = ("one rank's own", "added", "yours")
@@ -123,7 +123,7 @@ await same.report(needs=average_verdict)
 # ## DP-12: the mistake in a training, and the optimizer that hides it
 #
 # Two ranks train with your `average`, and with gradients that are only added: with SGD, and with Adam.
-# The learning rates suit the mean. A single linear layer learns here, so nothing but the optimizer decides.
+# The learning rates suit the mean. Only a single linear layer learns here, so the optimizer alone decides.
 
 # %%
 RATES = {"SGD": 0.4, "Adam": 0.1}
@@ -164,7 +164,7 @@ def four_curves(steps, every):
 
 
 # %% [markdown]
-# **Predict** for Adam: after 24 steps, how many times the averaged run's loss is the loss of the run that adds?
+# **Predict** for Adam: after 24 steps, how many times as large as the averaged run's loss is that of the run that adds?
 
 # %%
 EVERY_3 = range(3, 25, 3)
@@ -178,7 +178,7 @@ await hidden.report(needs=average_verdict)
 
 # %% [markdown]
 # **Explain:** what does Adam divide its step by, and what becomes of a factor of two in every gradient?
-# Name something in a real training loop with Adam to which the mistake would matter after all.
+# Name something in a real training loop with Adam that the mistake would harm after all.
 
 # %% [markdown]
 # ## DP-2: what an all-reduce costs
@@ -201,7 +201,7 @@ def reduce_times(sizes, times):
 
 
 # %% [markdown]
-# On a slow link the start-up is over by 1 MB; NVLink is so fast that 16 MB still mostly start up.
+# On a slow link, the start-up hardly matters from 1 MB on; on NVLink, it still dominates at 16 MB.
 # So the check compares the two biggest sizes: 64 and 256 MB between GPUs or slices, 4 and 16 MB on a CPU.
 #
 # **Predict** the time of 16 MB. The article's network card (40 Gbit/s) is drawn at 4 MB.
@@ -212,7 +212,7 @@ spots = {f"{size:g} MB": size for size in MEGABYTES}
 cost = labkit.experiment("DP-2", labkit.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
 
 # %% [markdown]
-# α and β from your points above 0.5 MB; *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
+# These are α and β from your points above 0.5 MB. The *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
 
 # %%
 def alpha_and_beta(points):
@@ -239,8 +239,8 @@ print("measured between devices" if SEVERAL else labkit.recorded_note("DP-2", "D
 #
 # **Naive:** send your tensor to every other rank; add what they send.
 #
-# **Ring:** cut the tensor into `world` chunks. In world - 1 steps, pass a chunk to the next rank
-# and add what the previous one passes; then every rank holds one finished chunk.
+# **Ring:** split the tensor into `world` chunks. In world - 1 steps, pass a chunk to the next rank
+# and add the one that the previous rank passes to you; then every rank holds one finished chunk.
 # In world - 1 more steps, pass the finished chunks around.
 
 # %%
@@ -328,8 +328,8 @@ for name, world in (("dettmers.dp.six", 6), ("dettmers.dp.four-nodes", 12)):
 labkit.cite("dettmers")
 
 # %% [markdown]
-# And the clock? Yours and the library's, all three over gloo in host memory, in turns.
-# With more ranks than cores they wait for one another: then the label says "oversubscribed".
+# And how long do they take? Your two and the library's take turns, all three over gloo in host memory.
+# If there are more ranks than cores, they wait for one another; the label then says "oversubscribed".
 # **Predict** how many ms your ring takes.
 
 # %%
@@ -368,15 +368,15 @@ await clocked.report(needs=both_right)
 # %% [markdown]
 # ## Exercise 3: data parallelism by hand
 #
-# What PyTorch's DistributedDataParallel (DDP) does, in three steps of your own, each better than the one before.
-# `all_reduce(tensor)` starts at once and returns a function; *calling that* waits, and returns the ranks' sum.
+# You write what PyTorch's DistributedDataParallel (DDP) does in three versions, each better than the one before.
+# `all_reduce(tensor)` starts at once and returns a function; *calling that function* waits and returns the ranks' sum.
 #
 # 1. `per_tensor`: each gradient by itself, one after another. Every message pays the start-up time α of DP-2.
 # 2. `flat`: all gradients in one long tensor, one message, and cut up again in the parameters' shapes.
-#    α is paid once, but nothing travels until the last gradient is there.
+#    α is paid once, but nothing is sent until the last gradient is there.
 # 3. `Buckets`: the backward pass makes the *last* layer's gradients first, and calls `ready(number, gradient)` for
-#    each. As soon as a bucket holds `most` numbers it leaves, while the layers before it are still computed.
-#    `finish` sends what is left, waits for all, and returns the mean gradients by number.
+#    each. As soon as a bucket holds `most` numbers it is sent, while earlier layers are still being computed.
+#    `finish` sends what is left, waits for everything, and returns the mean gradients by number.
 
 # %%
 def per_tensor(gradients, world, all_reduce):
@@ -456,9 +456,9 @@ print("buckets:   ", buckets_verdict)
 # %% [markdown]
 # ## DP-6: each against the one before, and against PyTorch's
 #
-# The same step in turns: without sending anything, your three ways, and DDP with buckets of the same size.
-# Counted is how many all-reduces each of yours makes, and how many start before the backward pass is over.
-# The hooks that call `ready` are PyTorch's own.
+# The same step runs in turns: without sending anything, in your three versions, and by DDP with buckets of the same size.
+# It is counted how many all-reduces each of yours makes, and how many of them start before the backward pass is over.
+# PyTorch's own hooks call `ready`.
 
 # %%
 def backward(network, x):
@@ -560,7 +560,7 @@ def ladder(width, depth, batch, most, times, gloo):
 
 # %% [markdown]
 # **Predict** how many ms the step with your buckets takes.
-# On a CPU gloo's threads take the core that computes: then overlapping may gain nothing, or even lose.
+# On a CPU, gloo's threads need the core that computes, so overlapping may gain nothing, or even lose.
 
 # %%
 GLOO_TOO = place.tier is labkit.Tier.SEVERAL_GPUS  # beside NCCL
@@ -583,7 +583,7 @@ def rungs(points):
 await by_hand_panel.report(rungs, needs=all_three)
 
 # %% [markdown]
-# And where it goes: the step of one rank under PyTorch's profiler (which itself costs time).
+# And where does the time go? This is the step of one rank under PyTorch's profiler (which itself costs time).
 # Run the two cells again once you have measured.
 
 # %%
@@ -600,14 +600,14 @@ one_step_of("flat")
 one_step_of("buckets")
 
 # %% [markdown]
-# **Explain** what the two timelines show: where do messages travel while something is computed?
+# **Explain** what the two timelines show: where are messages sent while something is computed?
 # Which bucket can never be hidden, and why does DDP fill its buckets in the reverse order of the parameters?
 
 # %% [markdown]
 # ## DP-3: more ranks, the same batch
 #
-# *Strong scaling*: the batch stays, the ranks share it. T = a + b/n, where b is the work that is shared
-# and a what is not: sending the gradient, starting the step.
+# *Strong scaling*: the batch stays the same, and the ranks share it. T = a + b/n, where b is the work that is
+# shared and a is what is not: sending the gradient, starting the step.
 # One rank alone and all ranks together take turns in the same processes.
 
 # %%
@@ -636,9 +636,9 @@ def shared(width, depth, batch):
 
 
 # %% [markdown]
-# **Predict** which part of one rank's time two ranks need.
-# CERN's epochs on 4, 8, 16 and 32 GPUs are drawn over it, normalised to their smallest number. Theirs is
-# another experiment: every GPU keeps its batch of 64, so with more GPUs an epoch has fewer steps and fewer all-reduces.
+# **Predict** which fraction of one rank's time two ranks need.
+# CERN's epochs on 4, 8, 16 and 32 GPUs are drawn over yours, relative to the time on 4 GPUs. Theirs is a different
+# experiment: every GPU keeps its batch of 64, so with more GPUs an epoch has fewer steps and fewer all-reduces.
 
 # %%
 COUNTS = [n for n in (2, 4, 8) if n <= DEVICES]
@@ -691,7 +691,7 @@ def worth_it(points):
 await worth.report(worth_it)
 
 # %% [markdown]
-# **Explain** with α and β from DP-2: how long does your gradient travel, and how long does a rank compute?
+# **Explain** with α and β from DP-2: how long does it take to send your gradient, and how long does a rank compute?
 
 # %% [markdown]
 # ## What the published figures say, and where they are wrong
@@ -705,7 +705,7 @@ labkit.cite("dettmers", "cern6", "habr", "nvidia")
 # %% [markdown]
 # ## Your summary
 #
-# Filled in from your own evidence; what is missing says so.
+# The summary is filled in from your own evidence and says what is missing.
 
 # %%
 labkit.summary("DP-1", "DP-12", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP-4")
@@ -717,14 +717,14 @@ labkit.summary("DP-1", "DP-12", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP
 # %% [markdown]
 # # Optional sections
 #
-# No exercises here; run what interests you.
+# There are no exercises here; run what interests you.
 
 # %% [markdown]
 # ## DP-3-cern: which of CERN's rows does T = a + b/n fit?
 #
 # CERN trained a GAN on 4 to 32 A100s: with MIG off, and cut into 3g.20gb and 2g.10gb slices.
-# The model has two free numbers and must meet three or four points. How large a miss means anything? In the same
-# post the same 16 GPUs took 120 to 160 s, depending on where they stood: 14 % either way of the middle.
+# The model has two free parameters and must fit three or four points. How large must a miss be to mean anything? In the
+# same post, the same number of GPUs (16) took 120 to 160 s depending on where they were: 14 % either way of the middle.
 # **Predict:** by what percentage will it miss the worst point of the MIG-off row? (Computed, so drawn hollow.)
 
 # %%
@@ -755,9 +755,9 @@ def fits_of_rows(_):
 await cern_fit.report(fits_of_rows)
 
 # %% [markdown]
-# **Explain:** which misses are larger than CERN's own scatter between placements? From 16 to 32 whole GPUs the epoch
-# shrinks by 1.54, more than from 8 to 16, and no constant a does that; but one point that is 14 % off would.
-# What would you have to measure again before you called the model wrong? (The 2g row has three points only.)
+# **Explain:** which misses are larger than CERN's own scatter between placements? From 16 to 32 whole GPUs, an epoch
+# becomes 1.54 times faster, more than from 8 to 16. No constant a can explain that, but one point that is 14 % off could.
+# What would you have to measure again before you called the model wrong? (The 2g row has only three points.)
 # CERN's text says the difference between MIG off and MIG "alleviates" with more GPUs. The ratios:
 
 # %%
@@ -836,8 +836,8 @@ await straggler.report()
 # %% [markdown]
 # ## DP-9: two ranks on one device
 #
-# Habr's author got an exception from NCCL when two ranks shared a card, and 5-10 % from two trainings side by side.
-# The error below is real, from this machine's NCCL; 2.30 and later can be told to allow it.
+# Habr's author got an exception from NCCL when two ranks shared a GPU, and gained 5-10 % from two trainings side by side.
+# The error below comes from this machine's NCCL; versions from 2.30 on can be told to allow it.
 
 # %%
 import os
@@ -861,7 +861,7 @@ else:
     print("optional: `await nccl_on_one_device()` shows it")
 
 # %% [markdown]
-# Two trainings that know nothing of each other share a device by time (or, here, the CPU by core).
+# Two trainings that know nothing of each other take turns on a device (or, here, share the CPU's cores).
 
 # %%
 def copies_of(count):
@@ -878,9 +878,9 @@ await side_by_side.report()
 # ## DP-10: does DDP's memory grow with the ranks?
 #
 # CERN suspected that 96 ranks ran out of memory "most likely" by gradient aggregation (E5).
-# DDP keeps the gradients once more in its buckets, unless they *are* the buckets' views;
-# how often does not depend on the number of ranks. What may grow with them lies outside of PyTorch's allocator:
-# NCCL's own buffers, one more for each peer. So the memory that the *device* reports is printed beside it.
+# DDP keeps a second copy of the gradients in its buckets, unless the gradients *are* views of the buckets;
+# that does not depend on the number of ranks. What may grow with the ranks lies outside PyTorch's allocator:
+# NCCL's own buffers, one more for each peer. So the memory that the *device* reports is printed as well.
 # **Predict** how many MiB the views save.
 
 # %%
@@ -957,7 +957,7 @@ await runs.report(spreads)
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# with a link to download it, and says what would not count as yours.
+# shows a link to download it, and tells you what would not count as your own work.
 #
 # To start this notebook over, run `labkit.fresh_copy("4_data_parallelism")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 5. Model parallelism
 #
-# Afterwards you can decide how to train a model that does not fit one slice:
-# split its matrices, or its layers, over how many slices, in how many micro-batches;
+# **Afterwards you can decide** how to train a model that does not fit into one slice:
+# whether to split its matrices or its layers, over how many slices, and in how many micro-batches;
 # and whether splitting the *model* sends less than splitting the *batch*.
 #
 # You split a matrix product both ways, schedule a pipeline,
@@ -22,7 +22,7 @@ labkit.card(place)
 # %% [markdown]
 # With several GPUs or slices each rank has its own.
 # With one slice, or none, the ranks are processes on **this container's CPU**, and every plot says so.
-# Between slices of one GPU there is no direct way: every byte goes through the host's memory.
+# Slices of one GPU have no direct connection: every byte goes through the host's memory.
 
 # %%
 SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
@@ -79,9 +79,9 @@ print("rows:   ", rows_verdict)
 print("columns:", columns_verdict)
 
 # %% [markdown]
-# Exact in 64 bits; and in fp32, forward and backward, with the article's shapes?
-# Autograd walks back through your split by itself.
-# **Predict:** how far (relative) will the input's gradient of the row split be off?
+# In 64 bits it is exact. And in fp32, forward and backward, with the article's shapes?
+# Autograd finds its way back through your split by itself.
+# **Predict:** what will be the relative error of the input's gradient with the row split?
 
 # %%
 def off_by(split, part):
@@ -114,9 +114,9 @@ await exact.report(needs=both_right)
 
 # %% [markdown]
 # **Explain:** which of the four differ from the whole product at all? Adding partial sums changes the order of
-# additions, and so the last digits; stacking does not add. But the library may cut the whole product into other
-# blocks than its parts, and then the stacked ones differ, too: on some machines they do.
-# In the backward pass the two exchange their roles: look at the shapes of delta · weightsᵀ.
+# additions, and so the last digits; stacking adds nothing. But the library may divide the whole product into other
+# blocks than the parts, and then the stacked results differ as well, as they do on some machines.
+# In the backward pass the two splits exchange their roles: look at the shapes of delta · weightsᵀ.
 
 # %%
 labkit.picture("split")
@@ -124,9 +124,10 @@ labkit.picture("split")
 # %% [markdown]
 # ## Exercise 2: two layers, one exchange each way
 #
-# In a transformer's MLP two splits meet: the first matrix by *columns*, so each rank has a part of the hidden layer
-# and ReLU can be taken at once; the second by *rows*, so that part is all it needs. What comes out are partial sums:
-# one all-reduce. Backward the same in mirror image. (This is Megatron-LM's tensor parallelism.)
+# In a transformer's MLP both splits are used. The first matrix is split by *columns*, so each rank has a part of the
+# hidden layer and can apply ReLU at once; the second by *rows*, so that this part is all the rank needs. The results
+# are partial sums, which need one all-reduce. The backward pass is the mirror image. (This is Megatron-LM's tensor
+# parallelism.)
 #
 # Write both directions for one rank, without autograd. `all_reduce(tensor)` returns the ranks' sum.
 # `delta` is the gradient of the output, and every rank has all of it; `first` and `second` are this rank's own parts.
@@ -165,11 +166,11 @@ print(pair_verdict)
 # %% [markdown]
 # ## MP-3: when splitting the pair pays
 #
-# Rows of x are tokens. The arithmetic grows with tokens × width², what is sent with tokens × width: the ratio does
-# not depend on the tokens at all. But every all-reduce has a start-up time, and few tokens do not fill a device.
+# Rows of x are tokens. The arithmetic grows with tokens × width², and what is sent grows with tokens × width: their
+# ratio does not depend on the tokens at all. But every all-reduce has a start-up time, and few tokens do not fill a device.
 # "If the GPUs are not saturated, model parallelism will be slow", says the article.
 #
-# One rank with the whole pair and two ranks with half of it each, forward and backward, in turns.
+# One rank with the whole pair of layers and two ranks with half of it each take turns, forward and backward.
 
 # %%
 def reducer(log):
@@ -241,18 +242,18 @@ await paying.report(by_tokens, needs=pair_verdict)
 
 # %% [markdown]
 # **Explain** where the two curves meet, and which of the two costs of an all-reduce decides there.
-# Why are there no more exchanges with eight ranks, and why does the split end at eight in practice?
+# Why do eight ranks need no more exchanges than two, and why do people in practice stop at eight?
 
 # %% [markdown]
 # ## MP-2: what is sent
 #
 # Data parallelism sends the layer's gradient: 1000 × 500 numbers, whatever the batch.
-# Model parallelism sends activations, forward and backward: the more, the bigger the batch.
+# Model parallelism sends activations, forward and backward: the bigger the batch, the more it sends.
 # The batch B counts rows of the input. In a transformer these are *tokens* (sequences × length), thousands of
 # them, so for today's networks read the result from the right end of the table. Dettmers, for a batch of 128:
 # > a total of 128000 or 160000 elements – that's nearly 4 times less data!
 #
-# Two ranks that really compute and exchange their halves; what they send is counted.
+# Two ranks really compute and exchange their halves, and what they send is counted.
 
 # %%
 def rows_layer(batch):
@@ -335,20 +336,20 @@ labkit.cite("dettmers")
 # %% [markdown]
 # ## Exercise 3: a memory ledger
 #
-# Before you split a model, know what fills the memory. The network is `depth` blocks, each two matrices without bias:
-# `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimiser is Adam, and a step has so many rows.
+# Before you split a model, know what fills the memory. The network is `depth` blocks, each of two matrices without bias:
+# `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimiser is Adam, and a step takes `rows` rows.
 # (Read both with `labkit.networks.blocks??` and `labkit.networks.gradients_of??`.)
 #
-# `ledger` returns the bytes of four kinds, each at its own most:
+# `ledger` returns the bytes of four kinds, each at its own peak:
 #
 # - `parameters` and `gradients`: the matrices, twice;
 # - `optimiser`: Adam keeps two moments for each parameter. With *ZeRO-1* each rank keeps only its share of them,
 #   and everything else as before;
 # - `activations`: what the backward pass needs. A matrix product needs its input, ReLU its own result,
-#   and the mean square at the end needs the last output. A tensor that two of them need is there once.
+#   and the mean square at the end needs the last output. A tensor that two of them need is counted once.
 #
-# *Gradient accumulation*: `micro_batches` one after another, their gradients added. *Activation checkpointing*:
-# of each block only the input is kept; going back, its inside is computed again, one block at a time.
+# *Gradient accumulation* runs `micro_batches` one after another and adds their gradients. *Activation checkpointing*
+# keeps only the input of each block; the backward pass computes the inside of one block after another again.
 
 # %%
 def ledger(width, depth, rows, micro_batches=1, checkpoint=False, ranks=1):
@@ -374,7 +375,7 @@ ledger_verdict = labkit.exercises.check_ledger(ledger)
 print(ledger_verdict)
 
 # %% [markdown]
-# And ZeRO-1 itself: data parallelism in which no state is held twice. Weight number i belongs to rank i % world.
+# And now ZeRO-1 itself: data parallelism that keeps no optimiser state twice. Weight number i belongs to rank i % world.
 # You have `adam(number, weight, gradient)`, which returns the new weight and *makes that weight's two moments on
 # this rank*; `all_reduce(tensor)`, which returns the sum over all ranks; and `broadcast(tensor, source)`, which
 # returns the source's tensor on every rank. All ranks must make the same all-reduces and broadcasts.
@@ -403,8 +404,8 @@ print(zero_verdict)
 # %% [markdown]
 # ## MP-10: predicted and counted
 #
-# Whole steps are run, and every tensor that lives is counted by what it is for: exactly, on every device.
-# A GPU's memory also holds its context and what the allocator keeps in reserve; both are printed there.
+# Whole steps are run, and every live tensor is counted by its purpose: exactly, on every device.
+# A GPU's memory also holds its context and what the allocator keeps in reserve; both are printed on a GPU.
 
 # %%
 VARIANTS = {"plain": {}, "recompute": {"checkpoint": True}, "4 micro-batches": {"micro_batches": 4}}
@@ -477,7 +478,7 @@ def zero_counts(**shape):
 
 
 # %% [markdown]
-# **Predict:** all kinds added, what percentage of the plain step's memory remains with checkpointing ("recompute")?
+# **Predict:** adding all kinds, what percentage of the plain step's memory remains with checkpointing ("recompute")?
 
 # %%
 def stacks(*names):
@@ -500,8 +501,8 @@ def at_the_peak(points):
 await filled.report(at_the_peak, needs=both_written)
 
 # %% [markdown]
-# **Explain:** which bar would you shorten first, and by which of the three ways? The kinds are not all at their
-# most at one moment, so the peak is less than the bar: what has gone when the last gradient comes?
+# **Explain:** which bar would you shorten first, and by which of the three ways? The kinds do not all peak at the
+# same moment, so the true peak is lower than the bar: what has been freed when the last gradient arrives?
 # And what does each way cost: time, or bytes that are sent?
 # (CERN's GAN, with 9 GB a worker, runs on a 2g.10gb and not on a 1g.5gb.)
 
@@ -537,7 +538,8 @@ labkit.pipeline(schedule(3, 5), 3)
 # %% [markdown]
 # ## MP-6: how many micro-batches?
 #
-# Two ranks run *your* order, forward and then backward. The ideal time falls with m: (m + p - 1) / m.
+# Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal time falls as
+# (m + p - 1) / m.
 # But each micro-batch has costs of its own, and small matrices are slow.
 
 # %%
@@ -585,7 +587,7 @@ def pipeline_times(width, depth, batch, counts, times):
 
 
 # %% [markdown]
-# **Predict:** at the best m, which part of the time with one micro-batch remains? The ideal is drawn as a line.
+# **Predict:** at the best m, which fraction of the time with one micro-batch remains? The ideal is drawn as a line.
 
 # %%
 COUNTS = (1, 4, 32) if labkit.is_quick() else (1, 2, 4, 8, 16, 32)
@@ -612,7 +614,7 @@ await pipeline.report(beside_the_ideal, needs=schedule_verdict)
 
 # %% [markdown]
 # **Explain** both arms of the U. None of the articles publishes such a row; on two CPU cores we once measured
-# 83.7, 51.9, 48.9, 46.9 and 57.5 ms for 1 to 16 micro-batches. Where is your best, and why there?
+# 83.7, 51.9, 48.9, 46.9 and 57.5 ms for 1 to 16 micro-batches. Where is your best m, and why is it there?
 
 # %% [markdown]
 # ## What the published figures say, and where they are wrong
@@ -630,7 +632,7 @@ labkit.cite("dettmers", "habr", "nvidia")
 # %% [markdown]
 # ## Your summary
 #
-# Filled in from your own evidence; what is missing says so.
+# The summary is filled in from your own evidence and says what is missing.
 
 # %%
 labkit.summary("MP-1", "MP-3", "MP-2", "MP-10", "MP-6")
@@ -642,13 +644,13 @@ labkit.summary("MP-1", "MP-3", "MP-2", "MP-10", "MP-6")
 # %% [markdown]
 # # Optional sections
 #
-# Run what interests you.
+# Run what interests you here.
 
 # %% [markdown]
 # ## MP-4: hiding what a split layer sends
 #
-# The batch is cut into chunks; while one chunk's sum travels, the next is computed.
-# **Predict** which part of the time remains with chunks.
+# The batch is split into chunks; while one chunk's sum is being sent, the next is computed.
+# **Predict** which fraction of the time remains with chunks.
 
 # %%
 def halves(width, batch, parts):
@@ -701,9 +703,9 @@ await tricks.report()
 # %% [markdown]
 # ## MP-7: what a pipeline keeps
 #
-# GPipe runs all micro-batches forward before the first goes back, and keeps the activations of all.
-# *1F1B* goes back as soon as it can, and takes no longer. Write a stage's order, a text of F (the next micro-batch
-# forward) and B (the oldest one backward): enough forward for the last stage to begin, then one of each in turn.
+# GPipe runs all micro-batches forward before the first goes backward, and so keeps the activations of all.
+# *1F1B* goes backward as soon as it can, and takes no longer. Write a stage's order as a text of F (the next micro-batch
+# forward) and B (the oldest one backward): first enough F for the last stage to begin, then one of each in turn.
 
 # %%
 def order(stage, stages, micro_batches):
@@ -724,7 +726,8 @@ order_verdict = labkit.exercises.check_order(order)
 print(order_verdict)
 
 # %% [markdown]
-# Both as pictures, three stages and six micro-batches. Count in a row how many are forward and not yet back.
+# Both are drawn here, with three stages and six micro-batches. Count in a row how many micro-batches have gone
+# forward and not yet backward.
 
 # %%
 labkit.pipeline([gpipe(stage, 3, 6) for stage in range(3)], 3)
@@ -770,7 +773,7 @@ def stages_keep(width, depth, batch, count):
 
 
 # %% [markdown]
-# **Predict** how many times as much the first of two stages keeps with GPipe, of 8 micro-batches.
+# **Predict** how many times as much the first of two stages keeps with GPipe as with 1F1B, for 8 micro-batches.
 
 # %%
 whole_batch = {"width": WIDTH, "depth": 4, "batch": 1024, "count": 8}
@@ -785,7 +788,7 @@ await kept.report(needs=order_verdict)
 # Krizhevsky split the batch in the convolutions and the model in the dense layers.
 # His network has 2.3 million convolution weights and 58.6 million dense ones;
 # its activations, per sample, are counted below from the sizes of its layers.
-# **Predict** the million numbers sent at batch 128 by the best of the four combinations.
+# **Predict** how many million numbers the best of the four combinations sends at batch 128.
 
 # %%
 WEIGHTS = {"convolutions": 2.33e6, "dense": 9216 * 4096 + 4096 * 4096 + 4096 * 1000}
@@ -813,8 +816,8 @@ await trick.report()
 # %% [markdown]
 # ## MP-9: from one rank to the other
 #
-# Slices of one GPU have no way to one another but the host: device to host, across, host to device.
-# **Predict** how many times as long that takes as a copy on the device itself (or, without one, in memory).
+# Slices of one GPU reach one another only through the host: device to host, across, host to device.
+# **Predict** how many times as long that takes as a copy on the device itself (or, without a GPU, in memory).
 
 # %%
 def copies(megabytes, times):
@@ -847,7 +850,7 @@ await far.report()
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# with a link to download it, and says what would not count as yours.
+# shows a link to download it, and tells you what would not count as your own work.
 #
 # To start this notebook over, run `labkit.fresh_copy("5_model_parallelism")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.

@@ -7,6 +7,7 @@
 # A slice-hour is one seventh of a GPU for one hour. It is what you take away from your classmates.
 # A GPU has seven compute slices and eight memory slices, and a shape costs whichever share is larger:
 # a 3g.20gb takes half of the memory, so it costs 3.5 slice-hours an hour, not 3.
+# (The lab's own Usage page and quotas count eighths instead, by memory slices: 4 for a 3g.20gb.)
 # About 75 minutes; the sections after the summary are optional.
 
 # %%
@@ -19,7 +20,7 @@ labkit.card(place)
 # %% [markdown]
 # ## The job
 #
-# A small transformer shall be trained for so many steps, and the result is due.
+# A small transformer is to be trained for a given number of steps, and there is a deadline.
 # Change the numbers to those of a job of your own; read the step with `labkit.networks.transformer_step??`.
 
 # %%
@@ -40,10 +41,10 @@ def train(batch, model=MODEL):
 # %% [markdown]
 # ## CH-1: the step, on parts of what you hold
 #
-# One child runs the step on every part in turns: parts of your SMs, or threads on a CPU.
+# One child process runs the step on every part in turns: parts of your SMs, or threads on a CPU.
 # On a GPU the step is measured as a CUDA graph, which is the GPU's time alone, and once as Python launches it.
 #
-# **Predict** how long a step takes on all of them, as the GPU's own time.
+# **Predict** how long a step takes on all of your SMs, as the GPU's own time.
 
 # %%
 SPOTS = {f"{size} {parts.unit}": size for size in (*parts.sizes, parts.whole)}
@@ -102,7 +103,7 @@ print(split_verdict)
 
 # %% [markdown]
 # The law is only worth something if it predicts a point it has not seen:
-# fitted on the smallest and the whole, what does it say of the sizes between?
+# fitted to the smallest part and the whole, what does it say about the sizes between?
 
 # %%
 WHY_NOT = "measure CH-1 first (a recorded run is not yours), and write split_time"
@@ -147,14 +148,14 @@ def the_law(_):
 await times.report(the_law, needs=split_verdict)
 
 # %% [markdown]
-# **Explain:** an a below zero, or one near the whole time: what would either mean?
+# **Explain:** what would it mean if a were below zero, or nearly the whole time?
 #
 # ## CH-2: what the job needs in memory
 #
-# A shape that is too small in memory is not slow, it is impossible.
-# Each batch is tried in a process of its own: one that has held more before keeps some of it.
-# On a GPU the least memory in which a step runs lies between the tensors' peak and what PyTorch's allocator took,
-# which differs from run to run; the middle is drawn (on an H200 it was within 7 % of the least found by bisection).
+# A shape with too little memory is not slow but impossible.
+# Each batch is tried in a process of its own, because a process that has held more before keeps some of it.
+# On a GPU, the least memory in which a step runs lies between the tensors' peak and what PyTorch's allocator took,
+# which differs from run to run. The middle is drawn (on an H200 it was within 7 % of the least found by bisection).
 # **Predict** the peak at the largest batch, in MiB. (On a CPU it is the process's memory, torch included.)
 
 # %%
@@ -182,17 +183,17 @@ await peaks.report()
 # %% [markdown]
 # ## Every shape's time, memory and slice-hours
 #
-# Your a and b come from parts that all share one memory. A slice has its own share of the memory's bandwidth,
-# too, so a law for slices needs two terms, and your profile has them: the time of the kernels that the *SMs*
-# limit (products, attention) and of those that the *memory* limits (adding, casting, AdamW).
+# Your a and b come from parts that all share one memory. But a slice has only its own share of the memory's
+# bandwidth, so a law for slices needs two terms, and your profile has them: the time of the kernels that the *SMs*
+# limit (products, attention), and of those that the *memory* limits (adding, casting, AdamW).
 # The first is divided by the SMs, the second by the memory slices:
 #
 # T(shape) = T_SM · (SMs you hold / SMs) + T_memory · (memory slices you hold / memory slices)
 #
-# The range beside it is honest about two things: few SMs may be unable to use their memory's bandwidth (then the
-# second term follows the SMs, too), and your own times scatter. Whatever is not yours is called an extrapolation.
-# A whole GPU plays a 7g.40gb here: the ratios carry over, the hours are those of *your* device.
-# On a CPU nothing is said of a GPU: the table is then made from a recorded run, and says so.
+# The range beside it is honest about two things: few SMs may be unable to use all of their memory's bandwidth (then
+# the second term follows the SMs as well), and your own times scatter. What you did not measure is called an extrapolation.
+# A whole GPU stands for a 7g.40gb here: the ratios carry over, and the hours are those of *your* device.
+# A CPU says nothing about a GPU: there, the table is made from a recorded run, and says so.
 
 # %%
 A100 = labkit.packing.A100
@@ -328,7 +329,7 @@ else:
 # ## Exercise 3: what notebooks 3 to 5 found
 #
 # Your evidence is read here: what bf16 gains (MX-2, MX-9), what recomputing saves (MP-10), what a second rank
-# gains (DP-3). Each number says whose it is; where you have none yet, a recorded run takes its place, or a word.
+# gains (DP-3). Each number says whose it is; where you have none yet, you see that of a recorded run, or that there is none.
 
 # %%
 def finding(key, read, notebook):
@@ -370,10 +371,10 @@ for name, (value, whose_it_is) in FOUND.items():
     print(f"{name}: {'?' if value is None else format(value, '.2f')}  ({whose_it_is})")
 
 # %% [markdown]
-# The step above already computes in bf16 on a GPU: in fp32 your table would look worse by the first two.
+# On a GPU, the step above already computes in bf16; in fp32, your table would be worse by the first two numbers.
 # The other two make new rows. Recomputing saves memory and costs one more forward pass, a third of the step.
-# Two ranks take two slices. Write `on_ranks`: hours and slice-hours of a row's job on so many slices of its shape,
-# when they do it `speed_up` times as fast as one.
+# Two ranks need two slices. Write `on_ranks`: the hours and slice-hours of a row's job on a number of slices of its
+# shape, if together they are `speed_up` times as fast as one.
 
 # %%
 def on_ranks(row, ranks, speed_up):
@@ -407,7 +408,7 @@ ranks_verdict = check_on_ranks()
 print(ranks_verdict)
 
 # %% [markdown]
-# Now choose again, from all of them. Did notebooks 3 to 5 change your choice?
+# Now choose again among all rows. Did notebooks 3 to 5 change your choice?
 
 # %%
 def recomputed(share_of_memory):
@@ -441,12 +442,12 @@ else:
     print("no table to choose from yet" if not rows else "write choose and on_ranks first")
 
 # %% [markdown]
-# **Explain:** when do two slices cost less than one of twice the size, and what does DP-3 have to be for that?
+# **Explain:** when do two slices cost less than one of twice the size, and what must DP-3 be for that?
 #
 # ## CH-3: a bigger batch
 #
 # Before you settle: would another batch use the shape better?
-# **Predict:** with growing batch, will the time *per sample* on the whole rise, stay flat, or fall?
+# **Predict:** as the batch grows, will the time *per sample* on everything you hold rise, stay flat, or fall?
 
 # %%
 def batches(sizes=BATCHES):
@@ -467,8 +468,8 @@ await per_sample.report()
 # %% [markdown]
 # ## Is the choice sensitive?
 #
-# A choice that flips within its own range is no choice. Each row is put at either end of its range, one by one
-# and all together, and chosen again.
+# If a choice changes within the range of your figures, you have not really chosen yet. Here each row is moved to either
+# end of its range, one by one and all together, and the choice is made again.
 
 # %%
 def moved(end, which=None):
@@ -504,8 +505,8 @@ labkit.cite("cern5")
 
 # %% [markdown]
 # In slice-hours, which row is cheaper in each pair? And is "always ask for 1g.5gb" the right rule?
-# Think of memory, of the deadline, of what is queued behind you, and of a job that fills every SM:
-# then slice-hours are equal and the big slice is simply sooner.
+# Think of memory, of the deadline, of the students in the queue behind you, and of a job that fills every SM:
+# its slice-hours are the same everywhere, and the big slice is simply done sooner.
 
 # %% [markdown]
 # ## Summary: your choice and its defence
@@ -522,8 +523,8 @@ labkit.summary("CH-1", "CH-2", "CH-3")
 # %% [markdown]
 # ## Optional: CH-4, your prediction judged
 #
-# Where your course lends slices, every shape that it lends can be measured: each is borrowed for the seconds of
-# a measurement. The table above said what would come; here is what comes.
+# If your course lends slices, you can measure every shape that it lends: each is borrowed for the seconds of
+# a measurement. The table above predicted the times; here are the measured ones.
 # **Predict:** from the smallest shape to the largest, does the time of a step rise, stay flat, or fall?
 
 # %%
@@ -558,8 +559,8 @@ await on_lent.report(judged)
 # %% [markdown]
 # ## Optional: when the job does not fit
 #
-# What runs out first on a small slice is memory. This runs until it does, in a child that is then gone.
-# On a MIG slice the error is not torch's own; labkit says in both forms what it means.
+# On a small slice, memory runs out first. This cell runs until it does, in a child process that then ends.
+# On a MIG slice the error is not PyTorch's own; labkit explains both forms.
 
 # %%
 def too_much(batch):
@@ -581,7 +582,7 @@ for batch in (64, 1 << 16) if labkit.is_measured_here() else ():
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# with a link to download it, and says what would not count as yours.
+# shows a link to download it, and tells you what would not count as your own work.
 #
 # To start this notebook over, run `labkit.fresh_copy("6_choose_your_slice")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.
