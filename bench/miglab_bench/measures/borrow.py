@@ -1,12 +1,13 @@
 """`./lab bench borrow`: how long a measurement on a borrowed slice waits for its first sample.
 
 One student at a time measures twice in a row: in a new runner, and in the one that lingers.  Then
-seven at once, then on a held slice beside a borrowed one, and last the hub answers while many
-streams pass through it.
+seven at once, then on a held slice and on a borrowed one in turns, and last the hub answers while
+many streams pass through it, and before and after.  What is found is said as it comes.
 """
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ LINGER_S = 3
 POOL = f"borrow_linger_s = {LINGER_S}"
 NEW_S, LINGERING_S, HUB_RATIO, SAMPLES_APART = 6.0, 0.5, 1.1, 0.02
 PROBE_S, PROBE_EVERY_S = 20.0, 0.05
+IN_A_ROW = 5  # measurements on each kind of slice before it is the other's turn
 
 MEASURE = """
 import json, time
@@ -74,7 +76,7 @@ class BorrowFigures:
         at_once_p50_s: seven students at once, each in a new runner: the median.
         at_once_s: the same: the longest.
         sample_ratio: a borrowed slice's time of a sample over a held one's, median of the rounds.
-        hub_p95_s: of the hub's answers while nobody measures.
+        hub_p95_s: of the hub's answers while nobody measures: the mean of before and after.
         streams_p95_s: the same while so many measurements pass through it.
         streams: how many.
     """
@@ -128,12 +130,16 @@ def _measure(lab: TemporaryLab, rounds: int, streams: int) -> BorrowFigures:
     for student in students:
         _start(student, BORROW)
     pairs = [_alone(lab, first.name, times=2) for _ in range(rounds + 1)][1:]  # pages are warm then
+    _say("first sample, new and lingering", pairs)
     at_once = sorted(
         one[0]["first_s"] for one in _each(students[:SLICES], lambda name: _run(lab, name, 1))
     )
+    _say("seven at once", at_once)
     ratio = _sample_ratio(lab, first.name, holder, rounds)
-    quiet_s = _probe(lab)
+    before_s = _probe(lab)
     busy_s = _with_streams(lab, students[:streams])
+    quiet_s = (before_s + _probe(lab)) / 2
+    _say("hub's p95 before, during, after", [before_s, busy_s, 2 * quiet_s - before_s])
     return BorrowFigures(
         new_s=median(new["first_s"] for new, _ in pairs),
         lingering_s=median(again["first_s"] for _, again in pairs),
@@ -172,11 +178,17 @@ def _sample_ratio(lab: TemporaryLab, name: str, holder: Student, rounds: int) ->
     """On a borrowed slice and on a held one, in turns."""
     _start(holder, SHAPE)
     ratios = []
-    for _ in range(rounds):
-        (lent,), (held,) = _run(lab, name, 1), _run(lab, holder.name, 1)
-        ratios.append(lent["median_s"] / held["median_s"])
+    for _ in range(-(-rounds // IN_A_ROW)):
+        lent, held = (_run(lab, one, IN_A_ROW) for one in (name, holder.name))
+        pairs = zip(lent, held, strict=True)
+        ratios += [one["median_s"] / other["median_s"] for one, other in pairs]
+    _say("samples, borrowed over held", ratios)
     holder.leave()
     return median(ratios)
+
+
+def _say(what: str, figures: object) -> None:
+    print(f"{what}: {json.dumps(figures)}", file=sys.stderr, flush=True)
 
 
 def _each(students: Sequence[Student], do: Callable[[str], Any]) -> list[Any]:

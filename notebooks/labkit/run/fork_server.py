@@ -1,8 +1,9 @@
 """The fork server: one process that has imported torch, and forks a worker for every job.
 
-Importing torch takes seconds, a fork milliseconds. This process never starts CUDA (a CUDA context
-does not survive a fork) and runs nothing of a student's; it ends with the notebook's kernel, or
-when nothing has been asked for a while. What torch reads while it is imported
+Importing torch takes seconds, a fork milliseconds. What only some jobs need is imported when there
+is nothing to do, so that the first job need not wait for it. This process never starts CUDA (a CUDA
+context does not survive a fork) and runs nothing of a student's; it ends with the notebook's
+kernel, or when nothing has been asked for a while. What torch reads while it is imported
 (PYTORCH_CUDA_ALLOC_CONF) is that of the kernel when the first job was sent.
 
 `python -m labkit.run.fork_server FD` serves requests on a Unix socket: the length of a JSON object
@@ -27,17 +28,23 @@ from typing import Any
 from labkit.run.forked import LENGTH, STATUS
 
 IDLE_S = 600.0
-PRELOADED = ("numpy", "torch", "torch._dynamo", "torch.distributed", "labkit.run.worker")
+PRELOADED = ("numpy", "torch", "torch.distributed", "labkit.run.worker")
+LATER = ("torch._dynamo",)  # what optimizers import: as long again as torch, so it delays no job
+SETTLE_S = 2.0  # nothing was asked and nothing measured for so long: what comes later is imported
 
 
 def main() -> None:
     """Import, then serve until the notebook is gone or has asked nothing for a while."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     for name in PRELOADED:
-        with contextlib.suppress(Exception):  # the worker imports it again, and says why it cannot
-            importlib.import_module(name)
+        _import(name)
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     ForkLoop(requests).serve()
+
+
+def _import(name: str) -> None:
+    with contextlib.suppress(Exception):  # the worker imports it again, and says why it cannot
+        importlib.import_module(name)
 
 
 class ForkLoop:
@@ -46,6 +53,7 @@ class ForkLoop:
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._statuses: dict[int, int] = {}
+        self._later = list(LATER)
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -55,13 +63,16 @@ class ForkLoop:
         """Take requests and deaths as they come."""
         while True:
             watched: list[Any] = [self._requests, self._woken]
-            ready, _, _ = select.select(watched, [], [], IDLE_S)
+            may_import = bool(self._later) and not self._statuses
+            ready, _, _ = select.select(watched, [], [], SETTLE_S if may_import else IDLE_S)
             if self._woken in ready:
                 os.read(self._woken, 4096)
                 self._reap()
             if self._requests in ready and not self._take():
                 return
-            if not ready and not self._statuses:
+            if not ready and may_import:
+                _import(self._later.pop(0))
+            elif not ready and not self._statuses:
                 return
 
     def _take(self) -> bool:
