@@ -8,11 +8,11 @@ a class whose reservation has a slot there: it counts as one more.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 from miglab_pool.decisions import queue, reserved_slots
-from miglab_pool.gpu.geometry import Geometry, Placed, Profile, occupied_mask
+from miglab_pool.gpu.geometry import Geometry, Placed, occupied_mask
 from miglab_pool.model.gpu import GpuOccupancy, open_to
 from miglab_pool.model.once import once
 from miglab_pool.model.rows import FULL, LeaseRow, SliceRow
@@ -43,9 +43,22 @@ class Demand:
     gpus: Mapping[str, GpuOccupancy]
 
     @cached_property
-    def shapes(self) -> frozenset[tuple[str, ...]]:
-        """The profiles that are waited for, whoever waits."""
-        return frozenset(profiles for profiles, _ in self.wanted)
+    def by_shape(self) -> dict[tuple[str, ...], dict[str, "_Waiting"]]:
+        """Who waits for some profiles, by the course whose GPUs would help; ``""``: all of them."""
+        users: defaultdict[tuple[str, ...], dict[str, Counter[str]]] = defaultdict(dict)
+        for (profiles, course), waiting in self.wanted.items():
+            everyone = users[profiles].setdefault("", Counter())
+            everyone.update(waiting)
+            users[profiles][course] = waiting
+        return {
+            profiles: {course: _Waiting(one, one.total()) for course, one in of_course.items()}
+            for profiles, of_course in users.items()
+        }
+
+
+class _Waiting(NamedTuple):
+    users: Counter[str]
+    total: int
 
 
 @once
@@ -80,56 +93,55 @@ def others_waiting(view: PoolView, lease: LeaseRow) -> int:
     if not (wanted.wanted or wanted.reserved):
         return 0
     rooms = [room for row in rows if (room := _room(wanted, row, rows)) is not None]
-    helped = {
-        profiles: {room.course for room in rooms if _helps(profiles, room)}
-        for profiles in wanted.shapes
-    }
-    count = sum(
-        users.total() - users[lease.user]
-        for (profiles, course), users in wanted.wanted.items()
-        if not helped[profiles].isdisjoint(("", course))
+    helped = (
+        waiting
+        for profiles, of_course in wanted.by_shape.items()
+        for waiting in _helped(profiles, of_course, rooms)
     )
+    count = sum(waiting.total - waiting.users[lease.user] for waiting in helped)
     is_first = wanted.first not in ("", lease.user) and _any(wanted.held, rows)
     return max(count, int(is_first)) + int(_any(wanted.reserved, rows))
 
 
-def _room(wanted: Demand, row: SliceRow, freed: list[SliceRow]) -> "_Room | None":
-    """The place of a slice, all of its lease freed; None if nobody could get it."""
-    occupancy = wanted.gpus.get(row.gpu)
-    if occupancy is None or not occupancy.usable:
-        return None
-    gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
-    stays = [one for one in occupancy.live if (one.placement.start, one.profile.name) not in gone]
-    media = any(one.profile.has_media for one in stays)
-    return _Room(occupancy.geometry, occupied_mask(stays), media, _mask(row), occupancy.course)
-
-
 class _Room(NamedTuple):
+    """The place of a slice, all of its lease freed; what is taken beside it as `Placed.bits`."""
+
     geometry: Geometry
-    occupied: int
-    has_media: bool
+    taken: int
     mask: int
     course: str
 
 
+def _room(wanted: Demand, row: SliceRow, freed: list[SliceRow]) -> _Room | None:
+    """The place of a slice; None if nobody could get it."""
+    occupancy = wanted.gpus.get(row.gpu)
+    if occupancy is None or not occupancy.usable:
+        return None
+    gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
+    taken = 0
+    for one in occupancy.live:
+        if (one.placement.start, one.profile.name) not in gone:
+            taken |= one.bits
+    return _Room(occupancy.geometry, taken, _mask(row), occupancy.course)
+
+
+def _helped(
+    profiles: tuple[str, ...], of_course: Mapping[str, _Waiting], rooms: Iterable[_Room]
+) -> list[_Waiting]:
+    """Those who wait for these profiles and could have one in one of the rooms."""
+    courses = {room.course for room in rooms if _helps(profiles, room)}
+    helped = {""} if "" in courses else courses
+    return [of_course[course] for course in helped if course in of_course]
+
+
 def _helps(profiles: tuple[str, ...], room: _Room) -> bool:
     """Whether one of the profiles could lie there."""
-    names = (room.geometry.by_name.get(name) for name in set(profiles))
+    places = room.geometry.placements
     return any(
-        profile is not None
-        and not (profile.has_media and room.has_media)
-        and _fits(profile, room.occupied, room.mask)
-        for profile in names
+        bits & room.mask and not bits & room.taken
+        for name in profiles
+        for bits, _ in places.get(name, ())
     )
-
-
-def _fits(profile: Profile, occupied: int, room: int) -> bool:
-    return any(mask & room and not mask & occupied for mask in _masks(profile))
-
-
-@lru_cache(maxsize=1024)
-def _masks(profile: Profile) -> tuple[int, ...]:
-    return tuple(placement.mask for placement in profile.placements)
 
 
 def _any(held: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:

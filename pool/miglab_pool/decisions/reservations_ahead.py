@@ -6,7 +6,7 @@ at as the layouts cut them when the class begins.
 """
 
 import datetime as dt
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -27,7 +27,8 @@ from miglab_pool.rules.slot_choice import SlotCandidate, SlotRequest, choose_slo
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
 
-SlicesByGpu = Mapping[str, tuple[int, ...]]  # by number
+SlicesByGpu = dict[str, tuple[int, ...]]  # by number
+Candidates = dict[str, SlotCandidate]  # by GPU
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,9 @@ class _Moment:
         self._found = _undrawn(view, at)
         self._drawn = reservations_in_force.drawn(stays)
         self._reserved = _reserved(self._found, self._drawn)
+        self._begun = _begun(at, self._reserved)
         self._slices = _by_gpu(view, stays)
-        self._candidates = (
-            _candidates(view, _begun(at, self._reserved), self._slices, {}) if self._found else []
-        )
+        self._candidates = _candidates(view, self._begun, self._slices, {}) if self._found else {}
         self._slots = _slots(self._reserved, self._candidates)
         self._missing = _missing(view, self._reserved, self._slots, stays)
 
@@ -149,27 +149,35 @@ class _Moment:
         slots = _slots(reserved, candidates)
         return _missing(self._view, reserved, slots, [*self._stays, lease]) > self._missing
 
-    def _candidates_with(self, lease: LeaseRow, reserved: Sequence[InForce]) -> list[SlotCandidate]:
+    def _candidates_with(self, lease: LeaseRow, reserved: Sequence[InForce]) -> Candidates:
         """The GPUs with one more lease that stays; a layout may be cut otherwise around it."""
-        slices = dict(self._slices)
-        for gpu, numbers in _by_gpu(self._view, [lease]).items():
-            slices[gpu] = (*slices.get(gpu, ()), *numbers)
-        return _candidates(self._view, _begun(self._at, reserved), slices, {})
+        more = _by_gpu(self._view, [lease])
+        slices = self._slices | {
+            gpu: (*self._slices.get(gpu, ()), *numbers) for gpu, numbers in more.items()
+        }
+        begun = _begun(self._at, reserved)
+        if begun != self._begun:
+            return _candidates(self._view, begun, slices, {})
+        return self._candidates | _candidates(self._view, begun, slices, {}, more)
 
-    def _is_beside(self, lease: LeaseRow, candidates: Sequence[SlotCandidate]) -> bool:
+    def _is_beside(self, lease: LeaseRow, candidates: Candidates) -> bool:
         """Whether every slot is found and chosen again though the lease stays: it lies on none.
 
         Args:
             lease: which.
             candidates: the GPUs with it.
         """
-        if self._missing or lease.shape == FULL or any(one.occupancy.course for one in candidates):
+        if self._missing or lease.shape == FULL:
             return False
-        pairs = zip(self._candidates, candidates, strict=True)
-        changed = [(was, now) for was, now in pairs if now is not was]
-        if any(was.occupancy.geometry != now.occupancy.geometry for was, now in changed):
+        if any(one.occupancy.course for one in candidates.values()):
             return False
-        closed = {now.occupancy.gpu: now.fixed_bits for _, now in changed}
+        changed = {gpu: now for gpu, now in candidates.items() if now is not self._candidates[gpu]}
+        if any(
+            now.occupancy.geometry != self._candidates[gpu].occupancy.geometry
+            for gpu, now in changed.items()
+        ):
+            return False
+        closed = {gpu: now.fixed_bits for gpu, now in changed.items()}
         return not any(closed.get(slot.gpu, 0) & slot.placed.bits for slot in self._slots)
 
 
@@ -224,7 +232,7 @@ def _reserved(found: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForc
     ]
 
 
-def _slots(reserved: Sequence[InForce], candidates: Sequence[SlotCandidate]) -> tuple[Slot, ...]:
+def _slots(reserved: Sequence[InForce], candidates: Candidates) -> tuple[Slot, ...]:
     requests = [
         SlotRequest(one.row.course, profiles(one.row.shape))
         for one in reserved
@@ -232,7 +240,7 @@ def _slots(reserved: Sequence[InForce], candidates: Sequence[SlotCandidate]) -> 
         for _ in range(one.left)
     ]
     return (
-        tuple(chain.from_iterable(choose_slots_for(requests, candidates).values()))
+        tuple(chain.from_iterable(choose_slots_for(requests, [*candidates.values()]).values()))
         if requests
         else ()
     )
@@ -253,15 +261,19 @@ def _begun(at: float, reserving: Iterable[InForce]) -> float:
 
 
 def _candidates(
-    view: PoolView, at: float, stays: SlicesByGpu, go: SlicesByGpu
-) -> list[SlotCandidate]:
-    """The GPUs when all leases are over but these, as they are to be cut at that moment."""
+    view: PoolView,
+    at: float,
+    stays: SlicesByGpu,
+    go: SlicesByGpu,
+    gpus: Collection[str] | None = None,
+) -> Candidates:
+    """The GPUs, or these, when all leases are over but these, as they are to be cut then."""
     laid = _laid(view, at)
-    return [
-        _candidate(gpu, laid.get(uuid), stays.get(uuid, ()), go.get(uuid, ()))
+    return {
+        uuid: _candidate(gpu, laid.get(uuid), stays.get(uuid, ()), go.get(uuid, ()))
         for uuid, gpu in view.gpus.items()
-        if gpu.occupancy
-    ]
+        if gpu.occupancy and (gpus is None or uuid in gpus)
+    }
 
 
 @once
@@ -295,11 +307,12 @@ def _placed(gpu: GpuSnapshot, numbers: Collection[int]) -> tuple[Placed, ...]:
 
 def _by_gpu(view: PoolView, leases: Iterable[LeaseRow]) -> SlicesByGpu:
     """The slices of leases, by number."""
-    found: dict[str, tuple[int, ...]] = {}
+    found: defaultdict[str, list[int]] = defaultdict(list)
     for lease in leases:
-        for row in view.slices_of(lease):
-            found[row.gpu] = (*found.get(row.gpu, ()), row.id)
-    return found
+        for number in lease.slices:
+            if number in view.slices:
+                found[view.slices[number].gpu].append(number)
+    return {gpu: tuple(numbers) for gpu, numbers in found.items()}
 
 
 def _missing_whole(view: PoolView, reserved: Iterable[InForce], stays: Sequence[LeaseRow]) -> int:

@@ -23,9 +23,11 @@ def once(work: Callable[Concatenate[Frozen, P], T]) -> Callable[Concatenate[Froz
     def answer(one: Frozen, /, *args: P.args, **named: P.kwargs) -> T:
         answers: dict[Any, Any] = one.__dict__.setdefault("_answers", {})
         key = (work, *args, *named.items())
-        if key not in answers:
-            answers[key] = work(one, *args, **named)
-        found: T = answers[key]
+        found: T
+        try:
+            found = answers[key]
+        except KeyError:
+            found = answers[key] = work(one, *args, **named)
         return found
 
     return answer

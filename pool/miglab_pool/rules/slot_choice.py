@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.model.gpu import GpuOccupancy, Slot, clash
 from miglab_pool.rules.placement.placement import place
 
@@ -41,6 +41,15 @@ class SlotCandidate:
         for item in self.occupancy.fixed:
             bits |= item.bits
         return bits
+
+    @cached_property
+    def free(self) -> dict[str, tuple[tuple[int, Placed], ...]]:
+        """Each profile's placements beside what is fixed, as `Geometry.placements` has them."""
+        fixed = self.fixed_bits
+        return {
+            name: tuple(one for one in placements if not one[0] & fixed)
+            for name, placements in self.occupancy.geometry.placements.items()
+        }
 
     def lying_on(self, bits: int) -> tuple[int, int]:
         """How many drawn and leased slices lie on a placement."""
@@ -103,9 +112,8 @@ class _Board:
     def _choices(self, name: str) -> Iterator[_Choice]:
         """The first GPU's first, on each the highest start first."""
         for index, candidate in enumerate(self._candidates):
-            gpu = candidate.occupancy
-            if gpu.usable:
-                for bits, placed in gpu.geometry.placements.get(name, ()):
+            if candidate.occupancy.usable:
+                for bits, placed in candidate.free.get(name, ()):
                     yield _Choice(index, bits, placed)
 
 
@@ -128,6 +136,8 @@ def choose_slots(
         the usable GPUs once their leases have ended (of more than `FEW` slices with ``+me`` among
         them: not surely); else as many as were found.
     """
+    if not requests:
+        return ()
     wanted = _in_packing_order(requests, candidates)
     found = _choose_on(wanted, _Board(candidates))
     if len(found) < len(wanted):
@@ -198,10 +208,14 @@ def _in_packing_order(
 ) -> list[tuple[int, str]]:
     """Large ones first, of equals those with the fewest placements; see `placement.packs`."""
     orders: dict[str, tuple[int, int, bool]] = {}
-    for candidate in candidates:
-        orders |= candidate.occupancy.geometry.packing_order
+    for geometry in {id(one): one for one in map(_geometry, candidates)}.values():
+        orders |= geometry.packing_order
     wanted = [(request, name) for request, names in enumerate(requests) for name in names]
     return sorted(wanted, key=lambda one: orders.get(one[1], (0, 0, False)))
+
+
+def _geometry(candidate: SlotCandidate) -> Geometry:
+    return candidate.occupancy.geometry
 
 
 def _choose_on(wanted: Iterable[tuple[int, str]], board: _Board) -> tuple[Slot, ...]:

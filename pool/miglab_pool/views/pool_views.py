@@ -25,10 +25,17 @@ from miglab_pool.state.view import PoolView
 def slice_view(view: PoolView, row: SliceRow, blocks_layout: str = "") -> SliceView:
     """One slice."""
     gpu = view.facts.get(row.gpu)
-    return _slice_view(gpu, row, blocks_layout)
+    return (
+        _slice_view(gpu, row, blocks_layout) if gpu else _made_slice_view(None, row, blocks_layout)
+    )
 
 
-def _slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) -> SliceView:
+@once
+def _slice_view(gpu: GpuFacts, row: SliceRow, blocks_layout: str) -> SliceView:
+    return _made_slice_view(gpu, row, blocks_layout)
+
+
+def _made_slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) -> SliceView:
     lease = gpu.leases.get(row.lease or 0) if gpu else None
     usage = gpu.usage.get(row.id) if gpu else None
     processes = usage.processes if usage else None
