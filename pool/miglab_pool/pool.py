@@ -204,6 +204,11 @@ class Pool:
             if before.version == now.version and _by_time(before) != _by_time(now):
                 self.store.changed()
 
+    def may_have_jobs(self, kinds: frozenset[JobKind]) -> bool:
+        """Whether `next_job` may find one of these; without the lock, for whoever asks often."""
+        is_suspecting = JobKind.PROBE in kinds and bool(self.worker.suspects)
+        return is_suspecting or not kinds.isdisjoint(jobs.kinds_ahead(self.view))
+
     def next_job(
         self, kinds: Iterable[JobKind] = ALL_KINDS, busy: Collection[str] = ()
     ) -> Job | None:

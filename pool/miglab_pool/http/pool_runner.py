@@ -185,6 +185,8 @@ class PoolRunner:
         Returns:
             Whether there was one.
         """
+        if not self._pool.may_have_jobs(kinds):
+            return False
         busy = frozenset(self._busy)
         job = await self.decide(lambda pool: pool.next_job(kinds, busy))
         if job is None:

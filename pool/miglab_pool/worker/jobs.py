@@ -17,10 +17,14 @@ from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.gpu import Choice
+from miglab_pool.model.once import once
 from miglab_pool.model.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
+from miglab_pool.state.view import PoolView
 from miglab_pool.transactions import grants, lease_grants, leases, slices, tickets
 from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.worker import Worker, probe_key
+
+SILENT = (GPU_UNKNOWN, GPU_LOST)
 
 
 class JobKind(StrEnum):
@@ -47,6 +51,21 @@ class Job:
     gpu: str = ""
     slice_id: int = 0
     lease_id: int = 0
+
+
+_OF_SLICES = {SliceState.SCRUBBING: JobKind.DESTROY, SliceState.MAKING: JobKind.CREATE}
+
+
+@once
+def kinds_ahead(view: PoolView) -> frozenset[JobKind]:
+    """The kinds of job that the rows ask for, whether or not they may be done already."""
+    slices = {row.state for row in view.slices.values()}
+    kinds = {kind for state, kind in _OF_SLICES.items() if state in slices}
+    if any(lease.state == LeaseState.RELEASING for lease in view.leases.values()):
+        kinds.add(JobKind.PROBE)
+    if any(gpu.state in SILENT for gpu in view.rows):
+        kinds.add(JobKind.INSPECT)
+    return frozenset(kinds)
 
 
 def next_job(worker: Worker, kinds: frozenset[JobKind], busy: Collection[str] = ()) -> Job | None:
@@ -84,8 +103,7 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
         if is_asked and worker.probe_backoff.is_due(probe_key(lease), now):
             yield Job(JobKind.PROBE, lease_id=lease.id)
     for gpu in worker.store.state.gpus.values():
-        is_silent = gpu.state in (GPU_UNKNOWN, GPU_LOST)
-        if is_silent and worker.gpu_backoff.is_due(gpu.uuid, now):
+        if gpu.state in SILENT and worker.gpu_backoff.is_due(gpu.uuid, now):
             yield Job(JobKind.INSPECT, gpu.uuid)
 
 

@@ -338,6 +338,8 @@ class ClassRoom(World):
         """The pool's own check, and the same said again from raw NVML and the truth."""
         self._see_ended_runners()
         assert self.pool.check_invariants() == []
+        job = self.pool.next_job()
+        assert job is None or self.pool.may_have_jobs(frozenset({job.kind})), "a job nobody sees"
         for one, other in combinations(self.running.values(), 2):
             assert not set(one.lease.uuids) & set(other.lease.uuids), "two servers on one slice"
         for holder, server in self.running.items():

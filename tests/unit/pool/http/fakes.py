@@ -372,6 +372,9 @@ class FakePool(FakeLayouts):
     gpu_uuids = ("GPU-0",)
     longest_call_s = 0.0
 
+    def may_have_jobs(self, kinds: frozenset[JobKind]) -> bool:
+        return False
+
     def next_job(self, kinds: frozenset[JobKind], busy: Collection[str] = ()) -> Job | None:
         return None
 

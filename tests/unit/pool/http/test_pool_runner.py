@@ -26,6 +26,9 @@ class PoolWithActs(FakePool):
         self.done = asyncio.Event()
         self.loop = asyncio.get_running_loop()
 
+    def may_have_jobs(self, kinds: frozenset[JobKind]) -> bool:
+        return not kinds.isdisjoint(self.todo)
+
     def next_job(self, kinds: frozenset[JobKind], busy: Collection[str] = ()) -> Job | None:
         todo = (Job(kind, f"GPU-{kind}") for kind in self.todo if kind in kinds)
         return next((job for job in todo if job.gpu not in busy), None)
@@ -33,7 +36,7 @@ class PoolWithActs(FakePool):
     def perform(self, job: Job) -> None:
         self.threads[job.kind] = threading.current_thread().name
         if job.kind is not JobKind.PROBE:
-            self.together.wait(5)  # until all of them are under way
+            self.together.wait(60)  # until all of them are under way
         self.todo.remove(job.kind)
         self.version += 1
         if not self.todo:
@@ -84,7 +87,7 @@ async def test_each_job_on_its_thread() -> None:
     pool = PoolWithActs()
     runner = PoolRunner(pool, Metrics())  # type: ignore[arg-type]
     await runner.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await pool.done.wait()
     assert await runner.stop()
     asked = pool.threads.pop(JobKind.PROBE)
@@ -94,13 +97,27 @@ async def test_each_job_on_its_thread() -> None:
     assert pool.names().count("begin_reconcile") >= 1
 
 
+class PoolWithoutJobs(FakePool):
+    """Nobody is to ask it which job is next."""
+
+    def next_job(self, kinds: frozenset[JobKind], busy: Collection[str] = ()) -> Job | None:
+        raise AssertionError("the decision thread was asked for nothing")
+
+
+async def test_where_the_rows_ask_for_no_job_no_decision_is_disturbed() -> None:
+    """Whether there may be a job is seen in the view, not on the thread of the decisions."""
+    runner = PoolRunner(PoolWithoutJobs(), Metrics())  # type: ignore[arg-type]
+    assert not await runner.run_jobs(frozenset(JobKind))
+    await runner.stop()
+
+
 async def test_a_failed_turn_does_not_end_the_turns() -> None:
     """An unexpected error is counted and logged, and the next turn is taken."""
     pool = PoolWhoseTurnFailsOnce()
     pool.loop, pool.fourth = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
     runner = PoolRunner(pool, Metrics(), Times(turn_s=0.001))  # type: ignore[arg-type]
     await runner.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await pool.fourth.wait()  # type: ignore[attr-defined]
     await runner.stop()
     assert runner.metrics.registry.get_sample_value(
@@ -126,7 +143,7 @@ async def test_a_loop_that_fails_is_known_until_it_succeeds() -> None:
     assert not runner.is_reconciled
     await runner.start()
     assert runner.is_reconciled
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while runner.failing != ("turn",):
             await asyncio.sleep(0)
         pool.is_mended = True
@@ -171,7 +188,7 @@ async def test_a_gpu_that_hangs_at_the_start_is_not_waited_for() -> None:
     assert not runner.is_reconciled
     assert (await runner.snapshot()).simulated
     pool.go_on.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not runner.is_reconciled:
             await asyncio.sleep(0)
     assert await runner.stop()
@@ -197,7 +214,7 @@ async def test_holders_are_asked_after_on_their_thread() -> None:
     pool = PoolThatAsksAfterHolders()
     runner = PoolRunner(pool, Metrics(), Times(holders_s=0.001))  # type: ignore[arg-type]
     await runner.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await pool.asked.wait()
     assert await runner.stop()
     assert pool.thread.startswith("miglab-holders")
@@ -212,7 +229,7 @@ async def test_servers_are_ended() -> None:
 
     runner = PoolRunner(FakePool(), Metrics(), Times(turn_s=0.001), end_servers)  # type: ignore[arg-type]
     await runner.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asked.wait()
     assert await runner.stop()
 
@@ -231,7 +248,7 @@ async def test_what_is_old_is_moved_from_time_to_time() -> None:
     pool.loop, pool.told = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
     runner = PoolRunner(pool, Metrics(), Times(archive_s=0.001))  # type: ignore[arg-type]
     await runner.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await pool.told.wait()  # type: ignore[attr-defined]
     await runner.stop()
 
