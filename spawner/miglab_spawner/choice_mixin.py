@@ -111,8 +111,8 @@ class ChoiceMixin(SpawnerTraits):
         found = [course for course in lending if asked in ("", course.course)]
         if not found:
             where = f"The course “{asked}”" if asked else "None of your courses"
-            reason = f"{where} lends no slices. Choose another shape."
-            raise self._not_started(reason, "shape-not-offered")
+            message = f"{where} lends no slices. Choose another shape."
+            raise self._not_started(message, "shape-not-offered")
         self._lent = found[0].borrow
         return SpawnChoice(BORROW, found[0].course)
 

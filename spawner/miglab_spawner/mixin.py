@@ -104,8 +104,8 @@ class MIGSpawnerMixin(WaitMixin):
         if ticket is None:
             raise RefusedByBackend("not-offered", "This server waits for nothing.", 409)
         if ticket.course not in (*self._groups(), self.default_course):
-            reason = f"You are not in the course {ticket.course}."
-            raise RefusedByBackend("not-in-course", reason, 403)
+            message = f"You are not in the course {ticket.course}."
+            raise RefusedByBackend("not-in-course", message, 403)
         await self.backend.take(ticket.id)
         saved = self._last_choice().shape
         shape = saved if saved and needs_slice(saved) else ticket.shape

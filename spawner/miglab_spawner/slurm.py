@@ -156,8 +156,10 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
 
     async def _hear_why(self, job: int) -> None:
         """Tell the student, on the next spawn page, why the server was stopped."""
-        if not self._news and (why := await self._asked_back(job)):
-            self.tell_next_time(f"Your server was stopped, because its slice was reclaimed: {why}")
+        if not self._news and (reason := await self._asked_back(job)):
+            self.tell_next_time(
+                f"Your server was stopped, because its slice was reclaimed: {reason}"
+            )
 
     async def _asked_back(self, job: int) -> str:
         """Why staff or the reclaimer asked for a job back; empty if neither did."""
@@ -193,8 +195,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         except NotStarted as refused:
             if refused.reason == "never-runs":
                 await self.backend.cancel(self._ticket)
-            if refused.reason == "cancelled" and (why := await self._asked_back(self._ticket)):
-                said = f"You were taken out of the queue: {why}"
+            if refused.reason == "cancelled" and (reason := await self._asked_back(self._ticket)):
+                said = f"You were taken out of the queue: {reason}"
                 raise self._not_started(said, "cancelled", 503) from None
             if refused.reason != "job-gone":
                 raise

@@ -15,7 +15,7 @@ BENCH = [sys.executable, "-m", "miglab_hub.cli", "bench"]
 def test_classes_of_three_come_and_leave():
     """Nobody fails with either spawner, hub and pool were timed, and no process is left."""
     said = measured("storm", "--students", "3", "--within-s", "1")
-    assert said["why"] == []
+    assert said["reasons"] == []
     assert [(row["spawner"], row["students"], row["failed"]) for row in said["rows"]] == [
         ("miglab", 3, 0),
         ("plain", 3, 0),

@@ -102,7 +102,7 @@ class TimedLock:
         if self._depth == 1:
             self._since = time.thread_time()
 
-    def __exit__(self, *_why: object) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self._depth -= 1
         if self._depth == 0:
             self.held_s += time.thread_time() - self._since

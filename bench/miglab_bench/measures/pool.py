@@ -177,7 +177,7 @@ class Client:
         await self._http.__aenter__()
         return self
 
-    async def __aexit__(self, *reason: object) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self._http.aclose()
 
     async def lease_until(self, until: float) -> None:

@@ -1,10 +1,10 @@
 """`./lab bench reclaim`: from the decision to take a slice back until another may start on it.
 
-The service as it runs, with its own timers, over one simulated A100 whose acts take as long as
-given.  A student's server is a process; the benchmark ends it as soon as the service asks for
-that, so what a hub needs to stop a server is not in the figures.  From the reclaim in the ledger
-to the attach of the next student's server; the driver's own time in destroy and create is measured
-on the way and taken off.
+The service as it runs, with its own timers, over one simulated A100 whose driver calls take as
+long as given.  A student's server is a process; the benchmark ends it as soon as the service asks
+for that, so what a hub needs to stop a server is not in the figures.  From the reclaim in the
+ledger to the attach of the next student's server; the driver's own time in destroy and create is
+measured on the way and taken off.
 """
 
 import asyncio
@@ -69,12 +69,14 @@ class ReclaimTimes:
 def bench_reclaim(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     samples: Annotated[int, typer.Option(min=2, help="How many reclaims.")] = 20,
-    act_s: Annotated[float, typer.Option(min=0, help="Seconds that each driver call takes.")] = 0.1,
+    call_s: Annotated[
+        float, typer.Option(min=0, help="Seconds that each driver call takes.")
+    ] = 0.1,
 ) -> None:
     """Reclaim: time from the decision until another server may start on the slice."""
-    row = asyncio.run(measure(samples, act_s))
+    row = asyncio.run(measure(samples, call_s))
     how = (
-        f"one simulated A100-40GB, {SHAPE}, each of the four acts of a recut takes {act_s} s; "
+        f"one simulated A100-40GB, {SHAPE}, a recut makes four driver calls of {call_s} s each; "
         "servers are processes, ended as soon as the service asks; without the hub's own time"
     )
     if as_json:
@@ -87,16 +89,16 @@ def bench_reclaim(
     Console().print(table, how)
 
 
-async def measure(samples: int, act_s: float, times: Times | None = None) -> ReclaimTimes:
+async def measure(samples: int, call_s: float, times: Times | None = None) -> ReclaimTimes:
     """Take the same slice back so many times, each time for the student who waits.
 
     Args:
         samples: how often.
-        act_s: how long each act of a GPU takes.
+        call_s: how long each driver call takes.
         times: the service's timers; None for those it has by default.
     """
     with tempfile.TemporaryDirectory(prefix="miglab-bench-") as name:
-        async with running(Path(name), act_s, times or Times()) as lab:
+        async with running(Path(name), call_s, times or Times()) as lab:
             lease = await lab.start("student-0")
             took = []
             for number in range(1, samples + 1):
@@ -212,9 +214,9 @@ def _process() -> subprocess.Popen[bytes]:
 
 
 @asynccontextmanager
-async def running(folder: Path, act_s: float, times: Times) -> AsyncIterator[ReclaimLab]:
+async def running(folder: Path, call_s: float, times: Times) -> AsyncIterator[ReclaimLab]:
     """A service of its own over one simulated A100."""
-    delays = Delays(act_s, act_s, act_s, act_s)
+    delays = Delays(call_s, call_s, call_s, call_s)
     SimulatedMachine.create(folder / "gpus", 1, "A100-40GB", delays=delays)
     driver = open_gpus(simulated_state=folder / "gpus")
     ledger = Ledger(folder / "ledger.sqlite")

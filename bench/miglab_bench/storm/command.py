@@ -33,11 +33,11 @@ class Measured:
 
     Attributes:
         rows: two for each size of class.
-        why: what students were told who got no server, each reason once.
+        reasons: what students were told who got no server, each reason once.
     """
 
     rows: tuple[StormRow, ...]
-    why: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
 def bench_storm(
@@ -63,21 +63,21 @@ def bench_storm(
     if as_json:
         print(json.dumps({**asdict(measured), "how": how}))
         return
-    Console().print(_table(measured.rows), *measured.why, how, sep="\n")
+    Console().print(_table(measured.rows), *measured.reasons, how, sep="\n")
 
 
 def measure(students: int, within_s: float, rounds: int) -> Measured:
     """Let classes of one size come to one hub."""
     rows: dict[str, list[StormRow]] = {OURS: [], PLAIN: []}
-    why: list[str] = []
+    reasons: list[str] = []
     with temporary_settings(students) as settings, running_lab(settings) as siblings:
         for number in range(rounds):
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
                 names = [f"{spawner}-{number}-{each}" for each in range(students)]
                 row, told = measure_wave(settings, siblings, spawner, names, within_s)
                 rows[spawner].append(row)
-                why += told
-    return Measured(tuple(median_of(each) for each in rows.values()), tuple(why))
+                reasons += told
+    return Measured(tuple(median_of(each) for each in rows.values()), tuple(reasons))
 
 
 def measure_wave(
@@ -98,8 +98,8 @@ def measure_wave(
 def together(all_: Iterable[Measured]) -> Measured:
     """One record for classes of several sizes."""
     found = list(all_)
-    why = {each for one in found for each in one.why}
-    return Measured(tuple(row for one in found for row in one.rows), tuple(sorted(why)))
+    reasons = {each for one in found for each in one.reasons}
+    return Measured(tuple(row for one in found for row in one.rows), tuple(sorted(reasons)))
 
 
 def _table(rows: Sequence[StormRow]) -> Table:

@@ -70,9 +70,9 @@ def measure(leases: int, seconds: float) -> IdleRow:
     """
     with temporary_settings(leases) as settings, running_lab(settings) as siblings:
         names = [f"miglab-{number}" for number in range(leases)]
-        why = {one.why_not for one in arrive(settings, names, leases / ARRIVALS_PER_S)} - {""}
-        if why:
-            raise StartError(f"not everybody got a server: {'; '.join(sorted(why))}")
+        reasons = {one.why_not for one in arrive(settings, names, leases / ARRIVALS_PER_S)} - {""}
+        if reasons:
+            raise StartError(f"not everybody got a server: {'; '.join(sorted(reasons))}")
         time.sleep(REST_S)
         before = processor_times(siblings)
         began = time.monotonic()

@@ -133,14 +133,14 @@ class SlurmLeases:
         if warning is None:
             return self._view(record)
         if warning.kind is not WarningKind.IDLE:
-            reason = f"That does not put this end off: {warning.reason} Save your work in time."
-            raise Refused("no-keepalive", reason)
+            message = f"That does not put this end off: {warning.reason} Save your work in time."
+            raise Refused("no-keepalive", message)
         if record.keepalives >= limits.keepalives:
-            reason = (
+            message = (
                 f"You have said so {record.keepalives} times, and nothing has run since. Run "
                 "something on the slice, or save your work: somebody else may need it."
             )
-            raise Refused("no-keepalive", reason)
+            raise Refused("no-keepalive", message)
         until = self._now() + limits.keepalive_s
         return self._put(
             replace(record, warning=None, keepalives=record.keepalives + 1, stay_until=until)
@@ -155,10 +155,10 @@ class SlurmLeases:
         record = self._record(number)
         left = self._extensions_left(record)
         if not self._settings.slurm.operator:
-            reason = (
+            message = (
                 "On this cluster only its operators can lengthen a running job. Save your work."
             )
-            raise Refused("no-extension", reason)
+            raise Refused("no-extension", message)
         if not left:
             raise Refused("no-extension", "It has been extended as often as it may be.")
         return self.lengthen(number, min(by_s, self._settings.pool.extension_s), by)
@@ -171,8 +171,8 @@ class SlurmLeases:
         """
         record = self._record(number)
         if not self._settings.slurm.operator or record.job.ends_at is None:
-            reason = "The lab's Slurm account is no Operator, so it can lengthen no job."
-            raise Refused("no-extension", reason)
+            message = "The lab's Slurm account is no Operator, so it can lengthen no job."
+            raise Refused("no-extension", message)
         minutes = max(1, round(by_s / 60))
         self.commands.append(
             SlurmCommand(("scontrol", "update", f"JobId={number}", f"TimeLimit=+{minutes}"))

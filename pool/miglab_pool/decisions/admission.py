@@ -23,8 +23,8 @@ def judge(view: PoolView, asked: TicketRequest) -> tuple[str, Refused | None]:
     rules = view.settings.courses.get(asked.course)
     if rules is None:
         names = ", ".join(sorted(view.settings.courses)) or "none"
-        reason = f"There is no course {asked.course!r} here. Courses: {names}."
-        return asked.shape, Refused("not-in-course", reason, 403)
+        message = f"There is no course {asked.course!r} here. Courses: {names}."
+        return asked.shape, Refused("not-in-course", message, 403)
     try:
         shape = resolve(asked.shape, view.geometries)
     except ShapeError as error:
@@ -46,8 +46,8 @@ def _judge_shape(
     offered, verb = (rules.borrow, "lend") if lends else (rules.shapes, "offer")
     if not {str(shape), asked.shape} & {*offered, *(in_profiles(view, text) for text in offered)}:
         listed = ", ".join(offered) or "nothing"
-        reason = f"{title} does not {verb} {shape}; it {verb}s {listed}."
-        return Refused("shape-not-offered", reason, 403)
+        message = f"{title} does not {verb} {shape}; it {verb}s {listed}."
+        return Refused("shape-not-offered", message, 403)
     if view.paused:
         return Refused("paused", f"New leases are paused: {view.paused}", 503)
     if not view.geometries:
@@ -60,8 +60,10 @@ def _impossible(view: PoolView, shape: Shape, course: str, title: str) -> Refuse
     none = f"No GPU that {title or course} may use can"
     when = when_partitioned(view, shape, course)
     if when:
-        reason = f"{none} hold {shape} now. It can {when}: ask again then, or choose another shape."
-        return Refused("not-yet", reason)
+        message = (
+            f"{none} hold {shape} now. It can {when}: ask again then, or choose another shape."
+        )
+        return Refused("not-yet", message)
     return Refused("impossible-shape", f"{none} ever hold {shape}. Choose a smaller shape.", 422)
 
 

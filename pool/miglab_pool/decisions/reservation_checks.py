@@ -75,8 +75,8 @@ def check_ahead(row: ReservationRow, at: float) -> None:
         )
 
 
-def _bad_time(reason: str) -> Refused:
-    return Refused("bad-time", reason, 422)
+def _bad_time(message: str) -> Refused:
+    return Refused("bad-time", message, 422)
 
 
 def check_room(view: PoolView, row: ReservationRow) -> None:

@@ -185,10 +185,12 @@ def _why_blocked(view: PoolView, lease: LeaseRow, time: ReservedTime) -> str:
     row = time.row
     left_s = time.begins - max(view.at, lease.ends_at or 0.0)
     clock = dt.datetime.fromtimestamp(time.begins, ZoneInfo(row.tz)).strftime("%H:%M")
-    reason = f"Its slices are reserved from {clock} on for reservation {row.id} ({in_words(row)}). "
+    reserved = (
+        f"Its slices are reserved from {clock} on for reservation {row.id} ({in_words(row)}). "
+    )
     if left_s < 60:
-        return f"{reason}So it cannot be extended: save your work in time."
-    return f"{reason}It may be extended until then, by {int(left_s // 60)} minutes: ask for less."
+        return f"{reserved}So it cannot be extended: save your work in time."
+    return f"{reserved}It may be extended until then, by {int(left_s // 60)} minutes: ask for less."
 
 
 def on_slots(

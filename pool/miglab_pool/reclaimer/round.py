@@ -118,8 +118,10 @@ class Reclaimer:
         for case in cases.values():
             try:
                 self._look(pool, case)
-            except Refused as reason:  # it changed meanwhile; the others are looked at all the same
-                log.info("lease %s was left as it is: %s", case.lease.id, reason)
+            except (
+                Refused
+            ) as refused:  # it changed meanwhile; the others are looked at all the same
+                log.info("lease %s was left as it is: %s", case.lease.id, refused)
         if spent := self._tally.due():
             pool.leases.note_activity(spent)
 

@@ -79,7 +79,7 @@ def apply(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") 
         else:
             _replace(store, tx, rows, by)
         for row in rows:
-            tx.put(row, by, row.message or in_words(row), action="cut")
+            tx.put(row, by, row.message or in_words(row), action="apply")
         if refusal is None:
             _retire(store, tx, by)
             note_phases(store, tx)
@@ -115,8 +115,9 @@ def _retire(store: Store, tx: Transaction, by: str) -> None:
         _end(tx, store.state.layouts[plan.number], LayoutState.REPLACED, by, reason)
 
 
-def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, reason: str) -> None:
-    tx.put(replace(row, state=state, message=reason), by, reason, action="cut")
+def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, message: str) -> None:
+    action = "remove" if state is LayoutState.REMOVED else "replace"
+    tx.put(replace(row, state=state, message=message), by, message, action=action)
 
 
 def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:

@@ -151,13 +151,13 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state} and cannot be extended.")
     if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
-        reason = (
+        message = (
             f"An extension does not change this end: {lease.warn_reason} Save your work in time."
         )
-        raise Refused("no-extension", reason)
+        raise Refused("no-extension", message)
     if lease.is_borrow:
-        reason = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
-        raise Refused("no-extension", reason)
+        message = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
+        raise Refused("no-extension", message)
     if lease.ends_at is None:
         raise Refused("no-extension", "This lease has no end, so it cannot be extended.")
     if lease.extensions >= settings.pool.extensions:

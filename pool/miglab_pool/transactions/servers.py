@@ -41,10 +41,10 @@ def attended(store: Store, user: str, server: str, known: int | None = None) -> 
 
 def _never_used(ticket: TicketRow) -> TicketRow:
     """A ticket that was taken for a server that then did not come, as its student sees it."""
-    reason = (
+    message = (
         "The slice was kept for you, and the server did not restart with it in time. Ask again."
     )
-    return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=reason)
+    return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=message)
 
 
 def own_open(store: Store, user: str, server: str) -> TicketRow:
@@ -80,6 +80,6 @@ def own_over(
     if held(store, user, server) is not None:
         raise Refused("already-done", "This server holds a slice; release it first.")
     if ticket.course not in courses:
-        reason = f"You are not in the course {ticket.course}."
-        raise Refused("not-in-course", reason, 403)
+        message = f"You are not in the course {ticket.course}."
+        raise Refused("not-in-course", message, 403)
     return ticket

@@ -132,10 +132,10 @@ def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     if lease.state != LeaseState.WARNED:
         return None
     if lease.warn_kind != WarningKind.IDLE:
-        reason = (
+        message = (
             f"An extension does not change this end: {lease.warn_reason} Save your work in time."
         )
-        return Refused("no-keepalive", reason)
+        return Refused("no-keepalive", message)
     if keepalives_left(store.settings, lease):
         return None
     return Refused(

@@ -119,10 +119,10 @@ def page_of(
     return Page(sections, offers.simulated, trouble, news, _ticket(ticket))
 
 
-def page_without_pool(reason: str, news: str = "") -> Page:
+def page_without_pool(trouble: str, news: str = "") -> Page:
     """The page while there is nothing but “no GPU” to choose."""
     card = _cpu_card(value=CPU, is_chosen=True)
-    return Page((CourseSection("", "", (card,)),), trouble=reason, news=news)
+    return Page((CourseSection("", "", (card,)),), trouble=trouble, news=news)
 
 
 def _ticket(ticket: TicketView | None) -> str:

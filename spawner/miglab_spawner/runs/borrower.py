@@ -121,8 +121,8 @@ class Borrower:
             await say(RunRefused("bad-order", "This job cannot be sent: it is too large.").line)
             return
         if len(self._runs) >= MOST_AT_ONCE:
-            reason = "Several measurements of yours wait already. Let one of them finish first."
-            await say(RunRefused("too-many-runs", reason).line)
+            message = "Several measurements of yours wait already. Let one of them finish first."
+            await say(RunRefused("too-many-runs", message).line)
             return
         task = asyncio.current_task()
         assert task is not None
@@ -174,11 +174,11 @@ class Borrower:
             return RunRefused(error.reason, error.message)
         log.warning("%s's measurement: %s %s", self._user, type(error).__name__, error)
         if isinstance(error, BackendError):
-            reason = "The GPU pool does not answer. Try again in a minute."
-            return RunRefused("pool-unreachable", reason)
+            message = "The GPU pool does not answer. Try again in a minute."
+            return RunRefused("pool-unreachable", message)
         if isinstance(error, TooMuchSaid):
-            reason = "The result is larger than 16 MiB: return less, a sum or a sample of it."
-            return RunRefused("too-much", reason)
+            message = "The result is larger than 16 MiB: return less, a sum or a sample of it."
+            return RunRefused("too-much", message)
         said = await self._what_the_pool_says()
         return RunRefused(
             "runner-ended", said or "The runner ended without a word. Run the cell again."

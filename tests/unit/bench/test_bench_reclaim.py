@@ -24,8 +24,8 @@ async def test_the_drivers_own_time_is_taken_off() -> None:
 def test_the_answer_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     """As JSON: the rows, and how they were measured."""
 
-    async def measured(samples: int, act_s: float) -> ReclaimTimes:
-        return ReclaimTimes(samples, 1.0, 1.2, 4 * act_s, 0.6, 0.8)
+    async def measured(samples: int, call_s: float) -> ReclaimTimes:
+        return ReclaimTimes(samples, 1.0, 1.2, 4 * call_s, 0.6, 0.8)
 
     monkeypatch.setattr(reclaim, "measure", measured)
     said = json.loads(CliRunner().invoke(app, ["reclaim", "--json", "--samples", "3"]).stdout)

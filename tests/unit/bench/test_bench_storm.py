@@ -176,7 +176,7 @@ def test_json_holds_a_row_for_each_class(measured: list[int]) -> None:
     assert measured == [50, 200, 440]
     assert len(said["rows"]) == 3
     assert said["rows"][0]["start_p50_s"] == 2.0
-    assert said["why"] == ["no slice today"]
+    assert said["reasons"] == ["no slice today"]
 
 
 def test_people_read_a_table_and_reasons(measured: list[int]) -> None:

@@ -359,6 +359,9 @@ def test_the_same_name_again(lab: World) -> None:
     (view,) = lab.pool.layouts.all().layouts
     assert list(view.gpus.values()) == [("3g.20gb", "3g.20gb")]
     assert (view.made_by, view.message) == ("person:root", "week 1")
+    lab.pool.layouts.remove(view.name, "person:root")
+    steps = [row for row in reversed(lab.ledger.history("layout")) if row["by"] == "person:root"]
+    assert [row["action"] for row in steps] == ["apply", "replace", "apply", "remove"]
 
 
 def test_all_or_none(pair: World) -> None:

@@ -246,6 +246,9 @@ def test_the_words_of_before_are_those_of_the_glossary(path: Path) -> None:
         ("reservation", "4", "planned", "kept", ""),
         ("note", "2", "", "shown", "message"),
         ("lease", "6", "warned", "running", "stay"),
+        ("layout", "1", "", "planned", "cut"),
+        ("layout", "1", "in-force", "replaced", "cut"),
+        ("layout", "2", "in-force", "removed", "cut"),
     ]
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE reservations SET state = 'kept'")
@@ -258,10 +261,13 @@ def test_the_words_of_before_are_those_of_the_glossary(path: Path) -> None:
     ledger = Ledger(path)
     assert ledger.state.reservations[4].state == "reserved"
     names = ("kind", "target", "from_state", "to_state", "action")
-    assert [tuple(one[name] for name in names) for one in reversed(ledger.history(limit=3))] == [
+    assert [tuple(one[name] for name in names) for one in reversed(ledger.history(limit=6))] == [
         ("reservation", "4", "planned", "reserved", ""),
         ("message", "2", "", "shown", "message"),
         ("lease", "6", "warned", "running", "keepalive"),
+        ("layout", "1", "", "planned", "apply"),
+        ("layout", "1", "in-force", "replaced", "replace"),
+        ("layout", "2", "in-force", "removed", "remove"),
     ]
     ledger.close()
 

@@ -163,8 +163,8 @@ def _time(
         )
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0]).removesuffix("_time")
-        reason = "a date such as 2026-12-24" if key == "date" else "a time such as 09:30"
-        raise LayoutError(found[key][0], f"{_brief(values[key])} is not {reason}.") from error
+        expected = "a date such as 2026-12-24" if key == "date" else "a time such as 09:30"
+        raise LayoutError(found[key][0], f"{_brief(values[key])} is not {expected}.") from error
 
 
 def _weekdays(position: FilePosition, node: yaml.Node) -> tuple[str, ...]:
@@ -191,9 +191,9 @@ def _document(text: str, top: FilePosition) -> yaml.Node:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        reason = error.problem or error.context or "it cannot be read"
+        problem = error.problem or error.context or "it cannot be read"
         raise LayoutError(
-            FilePosition(top.file, line, ""), f"this is no YAML: {reason}."
+            FilePosition(top.file, line, ""), f"this is no YAML: {problem}."
         ) from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1

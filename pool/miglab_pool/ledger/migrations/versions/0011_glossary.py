@@ -36,6 +36,10 @@ def _rename_words() -> None:
     op.execute("UPDATE reservations SET state = 'reserved' WHERE state = 'kept'")
     op.execute("UPDATE transitions SET kind = 'message' WHERE kind = 'note'")
     op.execute("UPDATE transitions SET action = 'keepalive' WHERE action = 'stay'")
+    op.execute(
+        "UPDATE transitions SET action = CASE to_state WHEN 'removed' THEN 'remove' "
+        "WHEN 'replaced' THEN 'replace' ELSE 'apply' END WHERE kind = 'layout' AND action = 'cut'"
+    )
     for state in ("from_state", "to_state"):
         op.execute(
             f"UPDATE transitions SET {state} = 'reserved' "  # noqa: S608
