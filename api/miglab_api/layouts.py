@@ -92,7 +92,7 @@ class GpuLayout(WireModel):
         makes: slices to be made, or under way.
         removes: free slices to be destroyed, or under way.
         drains: slices that others hold.
-        blocked: what stands in the way that only a person can remove, in words.
+        blocked: what blocks the layout and only a person can remove, in words.
         ready_at: when all of ``drains`` have ended at the latest; None if one has no end.
     """
 
@@ -188,9 +188,9 @@ class ApplyRequest(LayoutText):
 
     Attributes:
         reason: why; staff read it, and with ``now`` whoever is asked to leave.
-        now: ask back the leases that are in the way of what is in force, instead of waiting for
+        now: reclaim the leases that block what is in force, instead of waiting for
             their end; those of courses that are not the requester's run on.
-        warning_s: how long before they are taken back their holders are warned.
+        warning_s: how long before they are reclaimed their holders are warned.
     """
 
     reason: ReasonText = ""

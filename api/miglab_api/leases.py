@@ -24,7 +24,7 @@ class LeaseState(StrEnum):
 
 
 class WarningKind(StrEnum):
-    """Why a lease is about to be taken back.
+    """Why a lease is about to be reclaimed.
 
     It is unused, its time is up, the class ends, maintenance begins, or staff ask for it back.
     """
@@ -37,11 +37,11 @@ class WarningKind(StrEnum):
 
 
 class LeaseWarning(WireModel):
-    """A lease is about to be taken back unless something happens.
+    """A lease is about to be reclaimed unless something happens.
 
     Attributes:
         at: when the holder was warned.
-        reclaim_at: when it is taken back; may be put off, and brought forward where staff set it
+        reclaim_at: when it is reclaimed; may be put off, and brought forward where staff set it
             and the class, the lease or the lab ends before.
         reason: why, in words for the holder.
         kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
@@ -70,8 +70,8 @@ class LeaseView(WireModel):
             server ended by itself.
         extensions_left: how often the holder may still extend it; 0 where its place is reserved.
         extension_s: the most one extension adds; less where its place is reserved from then on.
-        warning: that it is about to be taken back, and when; None unless ``state`` is ``warned``.
-        others_wait: how many of the others in line could use what this lease would free.
+        warning: that it is about to be reclaimed, and when; None unless ``state`` is ``warned``.
+        others_wait: how many of the others in the queue could use what this lease would free.
         purpose: what it is for; one that is borrowed ends with its measurements.
     """
 
@@ -184,7 +184,7 @@ class ServerStatus(WireModel):
 
     Attributes:
         lease: the live lease that the server was attached to.
-        ticket: its place in line or its offer; also one that is over, to who names it as known.
+        ticket: its ticket in the queue or its offer; one that is over only if the caller knows it.
         messages: what staff tell this server, its student or its course.
         borrowed: the live lease of its measurements.
         borrowing: the ticket of its measurements.

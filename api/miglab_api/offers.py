@@ -18,7 +18,7 @@ class ShapeOffer(WireModel):
         good_for: one sentence for the student.
         free_now: how many such leases could be granted right now; None for cpu.
         waiting: how many tickets wait for this shape.
-        is_held: whether what is free is kept for somebody in line, and only therefore not enough.
+        is_held: whether only what is kept for somebody in the queue makes the free slices too few.
         reserved_s: how long what is free may yet be kept for a class that has reserved it, if only
             therefore it is not enough; else None.
         next_end_s: seconds until the next lease that would make room ends, beside the place kept

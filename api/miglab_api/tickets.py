@@ -77,11 +77,11 @@ class WaitEstimate(WireModel):
 
 
 class TicketView(WireModel):
-    """A place in the queue.
+    """A ticket in the queue.
 
     Attributes:
         shape: the shape asked for, resolved to profiles.
-        position: 1 for the next in line; None unless waiting.
+        position: 1 for the next in the queue; None unless waiting.
         waiting: how many wait in all.
         lease: the granted lease, from ``offered`` on.
         reason: a short machine-readable word for a refusal (``queue-full``, ``waited-too-long``,

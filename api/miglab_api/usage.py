@@ -27,7 +27,7 @@ class UsageRow(WireModel):
         idle_share: of the slice time that could be told, the part in which nothing was done; None
             if none could be told.
         known_share: of the slice time, the part that could be told.
-        reclaims: leases taken back: unused, at their end, at a class's end, by a person.
+        reclaims: leases reclaimed: unused, at their end, at a class's end, by a person.
         refusals: tickets refused.
     """
 

@@ -205,7 +205,7 @@ def _toolkit(client: Any) -> HealthFinding:
 
 
 def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
-    """The running pool service: its GPUs, what is set aside or foreign, and its invariants."""
+    """The running pool service: its GPUs, what is quarantined or foreign, and its invariants."""
     try:
         with PoolApi(settings.pool_url, settings.pool_secret.read_text().strip()) as api:
             snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))

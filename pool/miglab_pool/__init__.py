@@ -12,7 +12,7 @@ decisions      questions about the pool that change nothing
 transactions   what changes it
 views, worker  what it looks like from outside; what is done to the GPUs
 staff, pool    the door
-reclaimer      which leases are warned and taken back
+reclaimer      which leases are warned and reclaimed
 http           the service's two applications and its pages
 """
 

@@ -198,7 +198,7 @@ class Pool:
                 self.worker.begin_anew(jump.step_s)
 
     def _note_what_time_changed(self) -> None:
-        """Time alone moves people in line and brings layouts: that is a change like any other."""
+        """Time alone moves the queue and brings layouts: that is a change like any other."""
         with self.store.lock:
             before, now = self.store.published, self.store.view()
             if before.version == now.version and _by_time(before) != _by_time(now):

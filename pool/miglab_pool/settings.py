@@ -113,7 +113,7 @@ class Pool(Section):
     borrow_s: Seconds = Field(
         1800,
         description="Longest time for which a measurement borrows slices, in seconds; it ends "
-        "sooner when a reservation needs the place.",
+        "sooner when a reservation needs the slot.",
     )
     borrow_linger_s: float = Field(
         30,
@@ -464,12 +464,12 @@ class PoolSettings(Section):
 
     @model_validator(mode="after")
     def _places_outlive_a_lost_report(self) -> Self:
-        """Who waits asks in a start, or from JupyterLab; one lost question costs no place."""
+        """A start or JupyterLab asks for each ticket; one lost question costs no position."""
         grace_s, report_s = self.pool.attend_grace_s, self.reclaim.report_s
         least_s = 2 * max(report_s, ATTEND_S)
         if grace_s <= least_s:
             raise ValueError(
-                f"pool.attend_grace_s {grace_s:g} is too short: a start asks after its place every "
+                f"pool.attend_grace_s {grace_s:g} is too short: a start asks for its ticket every "
                 f"{ATTEND_S:g} s, JupyterLab every {report_s:g} s (reclaim.report_s), and one "
                 f"question may be lost; set attend_grace_s above {least_s:g}"
                 + (", or report_s lower" if report_s > ATTEND_S else "")

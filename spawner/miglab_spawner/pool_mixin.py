@@ -234,7 +234,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     async def _own_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
         """This server's leases that have or had a holder; ``also`` one that never had.
 
-        A grant without a holder may belong to a place in line that is kept, so it is left alone.
+        A grant without a holder may belong to a ticket that is kept, so it is left alone.
         """
         return [
             lease

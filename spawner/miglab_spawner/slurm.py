@@ -121,7 +121,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             await asyncio.gather(attending, reported, return_exceptions=True)
 
     async def give_back(self) -> None:
-        """Cancel the job that this server was; one that only waits keeps its place for a while."""
+        """Cancel this server's job; one that only waits keeps its position for a while."""
         job, self._job = self._job, 0
         kept, self._kept = self._kept, 0
         self._reports.clear()

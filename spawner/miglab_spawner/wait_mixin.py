@@ -50,7 +50,7 @@ class WaitMixin(ChoiceMixin):
 
         Raises:
             RefusedByBackend: it does not wait (any more), or the pool cannot grant the shape in one
-                step with giving up the place; it waits on.
+                step with leaving the queue; it waits on.
             BackendError: the pool does not answer.
         """
         if self._wait is None:

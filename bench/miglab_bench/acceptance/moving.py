@@ -1,4 +1,4 @@
-"""Steps: who waits goes on without a GPU, keeps the place, and moves to the slice in the end."""
+"""Steps: one in the queue works without a GPU, keeps the position, and moves to the slice."""
 
 from miglab_api.leases import LeaseState
 from miglab_bench.acceptance.run import SHAPE, Run, expect, expect_own_slice
@@ -10,7 +10,7 @@ SHAPE_CELL = "import os; print(os.environ['MIGLAB_SHAPE'])"
 
 
 def starts_on_cpu(run: Run) -> str:
-    """The last in line starts without a GPU; JupyterLab shows the place, which is the same."""
+    """The last in the queue starts without a GPU; JupyterLab shows the place, which is the same."""
     student = run.waiting[-1]
     before = run.tickets[student.name]
     student.start_instead("cpu")

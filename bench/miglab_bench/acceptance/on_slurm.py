@@ -32,7 +32,7 @@ CELL = (
 )
 CLUSTER_PAGE = "/services/pool/"
 STAYS, GOES, LEAVES = 0, 1, 2
-"""Of those with a slice: who says to be there, whose slice is taken back, and who stops."""
+"""Of those with a slice: who says to be there, whose slice is reclaimed, and who stops."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ def idle_are_warned(run: SlurmRun) -> str:
 
 
 def starts_on_cpu(run: SlurmRun) -> str:
-    """The last in line starts without a GPU; the job that waits stays where it is."""
+    """The last in the queue starts without a GPU; the job that waits stays where it is."""
     student = run.students[-1]
     student.start_instead("cpu")
     student.wait_until_ready()
@@ -141,7 +141,7 @@ def starts_on_cpu(run: SlurmRun) -> str:
 
 
 def next_is_served(run: SlurmRun) -> str:
-    """The idle slice is taken back, its student reads why, and the next in line has it."""
+    """The idle slice is reclaimed, its student reads why, and the next in the queue has it."""
     leaving, served = run.students[GOES], run.students[SLICES]
     wait_for(leaving.has_no_server, f"the server of {leaving.name} to stop")
     news = leaving.news()
@@ -211,13 +211,13 @@ def _is_offered(student: Student) -> bool:
 
 STEPS: tuple[tuple[str, Callable[[SlurmRun], str]], ...] = (
     ("six students sign in", sign_in),
-    ("four get four different slices, each in a job", all_slices_are_used),
-    ("two wait with positions 1 and 2 and a likely wait", two_wait),
+    ("four get a slice each, all different, each in a job", all_slices_are_used),
+    ("two wait, with positions 1 and 2 and an estimated wait", two_wait),
     ("the instructor sees who holds and who waits", staff_see_the_cluster),
-    ("idle ones are warned, busy ones are not; “I am still here”", idle_are_warned),
-    ("who waits starts on CPU and keeps the place", starts_on_cpu),
-    ("an idle slice goes to the next in line", next_is_served),
-    ("one stops, who runs on CPU moves to the slice", moves_to_the_slice),
-    ("hub and reclaimer killed: every server is right", survives_kill),
-    ("all leave and no job is left", all_leave),
+    ("idle students are warned, busy ones are not; “I am still here”", idle_are_warned),
+    ("one in the queue starts on CPU and keeps the position", starts_on_cpu),
+    ("an idle slice goes to the next in the queue", next_is_served),
+    ("one stops, and the one on CPU moves to the slice", moves_to_the_slice),
+    ("hub and reclaimer are killed: every server is right", survives_kill),
+    ("all leave, and no job is left", all_leave),
 )

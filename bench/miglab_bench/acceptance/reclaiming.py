@@ -1,4 +1,4 @@
-"""Steps: two who compute nothing are warned; one says "I am still here", one is taken back."""
+"""Steps: two who compute nothing are warned; one says "I am still here", one is reclaimed."""
 
 from functools import partial
 
@@ -36,7 +36,7 @@ def still_here_keeps_it(run: Run) -> str:
 
 
 def next_is_served(run: Run) -> str:
-    """The other's slice is taken back, which its hub page explains; the next in line has it."""
+    """The other's slice is reclaimed, which its hub page explains; the next in the queue has it."""
     leaving, served = run.student(GOES), run.waiting.pop(0)
     wait_for(lambda: leaving.name not in run.lab.leases(), f"{leaving.name}'s slice to be free")
     wait_for(leaving.has_no_server, f"the server of {leaving.name} to stop")

@@ -60,7 +60,7 @@ def class_is_served(run: Run) -> str:
 
 
 def no_show_goes_to_the_queue(run: Run) -> str:
-    """When the grace is over, the slice that nobody has taken up goes to the first in line."""
+    """When the grace is over, the slice that nobody has taken up goes to the first in the queue."""
     first, reserved = run.waiting.pop(0), run.reserved
     assert reserved is not None
     wait_for(lambda: first.name in run.lab.leases(), f"a slice for {first.name}")

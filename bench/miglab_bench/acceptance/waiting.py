@@ -1,4 +1,4 @@
-"""Steps: seven slices for nine students; who waits knows the place and the likely wait."""
+"""Steps: seven slices for nine students; those in the queue see position and estimated wait."""
 
 from functools import partial
 
@@ -59,9 +59,9 @@ def two_wait(run: Run) -> str:
 
 
 def wait_in_queue(run: Run, student: Student, place: int) -> str:
-    """Wait until somebody who has asked is in the line, and knows for how long; in words."""
+    """Wait until somebody who has asked is in the queue, and knows for how long; in words."""
     name = student.name
-    wait_for(lambda: run.lab.places().get(name) == place, f"{name} in the line at {place}")
+    wait_for(lambda: run.lab.places().get(name) == place, f"{name} in the queue at {place}")
     wait_for(lambda: run.lab.tickets()[name].estimate is not None, f"an estimate for {name}")
     run.tickets[name] = run.lab.tickets()[name]
     run.waiting.append(student)

@@ -88,7 +88,7 @@ class Day:
         stop_share: who stops the server at the end; all others forget it.
         tab_share: of those who forget it, who leaves the page open.
         tab: until that page's computer falls asleep.
-        patience: how long one waits in line before trying again later.
+        patience: how long one waits in the queue before trying again later.
         retry: after which time.
         redo_share: of the work so far that must run again on a new server.
         redo_most_s: no more than that.

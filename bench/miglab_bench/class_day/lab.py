@@ -251,7 +251,7 @@ class DayLab:
         return TicketState(row.state)
 
     def cancel(self, ticket: int, user: str) -> None:
-        """Give up the place."""
+        """Leave the queue."""
         self.pool.tickets.cancel(ticket, user)
         self.asked.discard(ticket)
         self._is_changed = True

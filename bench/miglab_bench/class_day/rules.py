@@ -40,7 +40,7 @@ class MiglabReclaimer:
             self._board.take(server.lease, server.signals(at))
 
     def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
-        """Read the slices, look at every lease, stop what was taken back."""
+        """Read the slices, look at every lease, stop what was reclaimed."""
         self._at = at
         lab.rack.busy = {
             uuid for server in servers if server.ran_at is not None for uuid in server.uuids

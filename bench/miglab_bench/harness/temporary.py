@@ -96,7 +96,7 @@ class TemporaryLab:
         return {lease.user: lease for lease in found}
 
     def tickets(self) -> dict[str, TicketView]:
-        """The places in the line, by user."""
+        """The tickets in the queue, by user."""
         return {ticket.user or "": ticket for ticket in self.snapshot().waiting}
 
     def reserve(self, request: ReservationRequest) -> ReservationView:
@@ -113,7 +113,7 @@ class TemporaryLab:
         return _TEXTS.validate_json(self._ask("/api/invariants"))
 
     def places(self) -> dict[str, int | None]:
-        """Who waits, and where in the line."""
+        """Who waits, and where in the queue."""
         return {t.user or "": t.position for t in self.snapshot().waiting if t.position}
 
     def kill(self, *parts: str) -> None:

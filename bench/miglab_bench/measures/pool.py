@@ -2,7 +2,7 @@
 
 A temporary pool service with simulated GPUs without delays; each client asks for a slice, takes
 it, releases it, and begins anew.  Then a class: 200 students come one after the other within a
-minute, hold what they get for half of it, and wait in line where there is none.  Figures for each:
+minute, hold what they get for half of it, and wait where there is none.  Figures for each:
 leases per second, and the 95th percentile of the time from asking to having and of one request.
 """
 

@@ -3,7 +3,7 @@
 A lab as `./lab up` starts it, over two nodes.  Everybody chooses on the spawn page and gets a
 server of their own; who waits reads a position, and every third starts on CPU meanwhile and moves
 when the slice is offered.  Then they run notebook 1, or a cell of it, and do nothing more: they are
-warned, the slice is taken back, and the next one starts.
+warned, the slice is reclaimed, and the next one starts.
 """
 
 import json
@@ -167,7 +167,7 @@ class SlurmLessonOverHttp:
 
     def _until_taken_back(self, student: Student, seat: Seat) -> None:
         _patiently(partial(_is_warned, student, seat), "the warning")
-        _patiently(student.has_no_server, "the slice to be taken back")
+        _patiently(student.has_no_server, "the slice to be reclaimed")
         seat.told = student.news()
 
 

@@ -1,6 +1,6 @@
 """What the service remembers of each server's job beside what Slurm says; memory only.
 
-A service that is started anew knows of no warning: each begins anew, and nothing is taken back
+A service that is started anew knows of no warning: each begins anew, and nothing is reclaimed
 before its server has reported again.
 """
 

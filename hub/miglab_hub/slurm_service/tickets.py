@@ -32,7 +32,7 @@ class SlurmTickets:
         return ServerStatus(lease=self._leases.of_server(user, server), ticket=ticket)
 
     def cancel_of_server(self, user: str, server: str, by: str, reason: str = "") -> TicketView:
-        """Give up the place or the offer; staff say why.
+        """Leave the queue, or give up the offer; staff say why.
 
         Raises:
             Refused: it has none.

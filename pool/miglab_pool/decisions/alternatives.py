@@ -1,4 +1,4 @@
-"""What somebody who waits could have at once by giving up the place: the pool's own decision.
+"""What somebody who waits could have at once by leaving the queue: the pool's own decision.
 
 Who gives up a place gives back what was set aside for it, and those behind are served first.
 """

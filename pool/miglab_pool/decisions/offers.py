@@ -96,7 +96,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
 
 @once
 def _first(view: PoolView) -> Waiting | None:
-    """The first in line for whom no reservation keeps a place."""
+    """The first in the queue for whom no reservation keeps a place."""
     return next(iter(queue.without_slot(view)), None)
 
 

@@ -164,7 +164,7 @@ class PoolStaff:
     def put_back(
         self, number: int, by: str, reason: str = "", expected: str | None = None
     ) -> TicketView:
-        """Give a ticket its own place in line again."""
+        """Give a ticket its own position in the queue again."""
         with self._store.lock:
             staff_leases.put_back(self._store, number, reason, by, expected)
             return self._ticket(number)

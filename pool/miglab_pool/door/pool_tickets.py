@@ -24,7 +24,7 @@ class PoolTickets:
         return pool_views.ticket_view(self._store.current, row)
 
     def find(self, number: int) -> TicketView:
-        """One ticket, waiting or over, without keeping its place.
+        """One ticket, waiting or over, without keeping its position.
 
         Raises:
             Refused: there is none.
@@ -39,9 +39,9 @@ class PoolTickets:
             return ticket.id if ticket is not None else None
 
     def request(self, request: TicketRequest) -> TicketView:
-        """A place in the queue: the one this server has for this shape and course, or a new one.
+        """A position in the queue: the one this server has for this shape and course, or a new one.
 
-        Asking for another shape gives up the place (or the offer) there was; ``only_if_free`` only
+        Asking for another shape gives up the old position (or offer); ``only_if_free`` only
         if the other is granted in the same step.
 
         Raises:
@@ -73,14 +73,14 @@ class PoolTickets:
             return pool_views.lease_view(self._store.current, tickets.take(self._store, number))
 
     def cancel(self, number: int, by: str, reason: str = "") -> TicketView:
-        """Give up the place or the offer; a ticket that is over stays as it is."""
+        """Leave the queue, or give up the offer; a ticket that is over stays as it is."""
         with self._store.lock:
             return self._view(tickets.cancel(self._store, number, by, reason))
 
     # -- of one server ------------------------------------------------------------------------
 
     def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
-        """What a server holds and waits for; asking keeps its place.
+        """What a server holds and waits for; asking keeps its position.
 
         ``known`` is a ticket it had before, told once more if there is no other.
         """
@@ -98,17 +98,17 @@ class PoolTickets:
             )
 
     def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
-        """Give up the place or the offer of a server.
+        """Remove a server's ticket or offer.
 
         Raises:
             Refused: it has none.
         """
         with self._store.lock:
             number = servers.own_open(self._store, user, server).id
-            return self.cancel(number, by, "The place was given up in JupyterLab.")
+            return self.cancel(number, by, "The student left the queue in JupyterLab.")
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
-        """Stand in line once more for what a ticket of this server, now over, had asked for.
+        """Join the queue once more for what a ticket of this server, now over, had asked for.
 
         Args:
             user: the student.
@@ -128,7 +128,7 @@ class PoolTickets:
             return self.request(asked)
 
     def alternatives(self, number: int) -> list[ShapeOffer]:
-        """What who waits could have at once instead, by giving up the place; empty: nothing."""
+        """What who waits could have at once instead, by leaving the queue; empty: nothing."""
         view = self._store.current
         ticket = view.tickets.get(number)
         if ticket is None:

@@ -113,7 +113,7 @@ class Metrics:
             self.refused(reason)
 
     def reclaimed(self, kind: str) -> None:
-        """Count a lease that was taken back; ``kind`` is a `WarningKind`."""
+        """Count a lease that was reclaimed; ``kind`` is a `WarningKind`."""
         self.reclaims.labels(kind).inc()
 
     def waited(self, shape: str, wait_s: float) -> None:

@@ -51,7 +51,7 @@ class Times:
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
         estimate_s: between two estimates of the waits; more if one takes long.
-        reclaim_s: between two looks for what is to be warned or taken back.
+        reclaim_s: between two looks for what is to be warned or reclaimed.
         archive_s: between two moves of old rows out of the ledger.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
         stuck_s: how long a driver call may last before health says so.

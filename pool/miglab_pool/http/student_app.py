@@ -165,7 +165,7 @@ async def signals(own: Own, said: Signals, request: Request) -> LeaseView:
 
 @api.get("/server")
 async def server(me: Me, request: Request, known: Known = None) -> ServerStatus:
-    """What the server has, waits for and is told; asking keeps its place in line."""
+    """What the server has, waits for and is told; asking keeps its position in the queue."""
     return await _server_status(request, me, known)
 
 
@@ -206,7 +206,7 @@ def _note(request: Request, lease: LeaseView, said: Signals) -> None:
 
 @api.post("/ticket/cancel")
 async def cancel(me: Writer, request: Request) -> TicketView:
-    """Give up the place in line, or what was offered."""
+    """Leave the queue, or give up what was offered."""
     runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.by))
 

@@ -36,10 +36,10 @@ class StudentTickets(Protocol):
         """What a server holds and waits for."""
 
     def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
-        """Give up the place or the offer."""
+        """Leave the queue, or give up the offer."""
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
-        """Stand in line once more."""
+        """Join the queue once more."""
 
 
 class StudentMessages(Protocol):

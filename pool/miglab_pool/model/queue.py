@@ -10,7 +10,7 @@ from miglab_pool.model.gpu import Choice
 
 @dataclass(frozen=True)
 class Waiting:
-    """A ticket in line.
+    """A ticket in the queue.
 
     Attributes:
         ticket: its id.

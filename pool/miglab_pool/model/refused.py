@@ -37,7 +37,7 @@ REASONS = {
     "already-done": "it stands so already, or is not what this could be done to",
     "still-held": "somebody holds the slice, or the driver is at work on it",
     "whole-gpu": "a GPU that is leased whole is drained as a GPU",
-    "not-waiting": "the ticket is not in line (any more)",
+    "not-waiting": "the ticket is not in the queue (any more)",
     "bad-time": "a reservation's days or times make no sense",
     "in-the-past": "a reservation's time has begun or is over",
     "impossible-reservation": "so many of that shape do not fit on the empty GPUs",

@@ -151,7 +151,7 @@ class SliceRow(_Numbered):
 
 @dataclass(frozen=True, slots=True)
 class TicketRow(_Numbered):
-    """A place in the queue.  ``waiting`` with a lease means: granted, its slices being made.
+    """A ticket in the queue.  ``waiting`` with a lease means: granted, its slices being made.
 
     Attributes:
         next_at: when staff put it in front; None if nobody did.
@@ -196,7 +196,7 @@ class LeaseRow(_Numbered):
 
     Attributes:
         warned_at: when its holder was warned; set exactly while it is ``warned``.
-        reclaim_at: when it is taken back unless something ends the warning.
+        reclaim_at: when it is reclaimed unless something ends the warning.
         warn_kind: a `WarningKind`; empty without a warning.
         warn_reason: why, in words for the holder.
         keepalives: how often the holder said "I am still here" since work was last seen.

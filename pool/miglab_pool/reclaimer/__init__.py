@@ -1,1 +1,1 @@
-"""Which leases are idle, warned and taken back; a loop beside the pool."""
+"""Which leases are idle, warned and reclaimed; a loop beside the pool."""

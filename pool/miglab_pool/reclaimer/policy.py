@@ -1,4 +1,4 @@
-"""Whether a lease is kept, warned or taken back, and why.  Pure: nothing in but arguments.
+"""Whether a lease is kept, warned or reclaimed, and why.  Pure: nothing in but arguments.
 
 Two roads lead to a reclaim.  *Unused*: idle for longer than the limit, which shrinks when others
 wait for what the lease would free and stretches when nobody does; warned first, and only taken

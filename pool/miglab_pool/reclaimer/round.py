@@ -1,7 +1,7 @@
 """One look at every lease in use: hear, read, decide, act, and say why.
 
 Runs inside the pool's own thread, so that nothing changes between looking and acting.  What is
-here is memory only: after a restart nothing is known of any server, so nothing is taken back
+here is memory only: after a restart nothing is known of any server, so nothing is reclaimed
 before it has reported again, and every warning that nobody could answer begins anew.
 """
 

@@ -16,7 +16,7 @@ class Rules:
         reads_slices: whether anybody reads what is on the slices; on a cluster's nodes nobody does,
             and the servers' own reports decide.
         ends_come_anyway: whether somebody else ends leases at their `ends_at`, so that their
-            holders are warned even where nothing is taken back.
+            holders are warned even where nothing is reclaimed.
         closings: when classes end and when the lab is closed.
     """
 

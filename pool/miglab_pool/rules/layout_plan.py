@@ -1,7 +1,7 @@
 """How one GPU is to be cut, and what lies between that and how it is.  Pure.
 
 A *cut* is the names of the profiles a GPU is to have, in any order; where each lies is chosen here
-(`arrange`), so that the fewest leases are in the way and the most slices can stay.  `change` says
+(`arrange`), so that the fewest leases block it and the most slices can stay.  `change` says
 what is to be done; nothing in it ever ends a lease.
 Knows neither ledger, clock nor NVML.
 """

@@ -117,7 +117,7 @@ def _is_own(use: Use, asked: Asked) -> bool:
 def why_not(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> str | None:
     """Why this cannot be asked for now, and until when, in words; None if it can.
 
-    A course that holds all it may at a time is no reason: its students wait in line.
+    A course that holds all it may at a time is no reason: its students wait in the queue.
     """
     for limit in limits(quotas, asked, uses, now):
         said = None
@@ -131,7 +131,7 @@ def why_not(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> st
 
 
 def held_by(found: Iterable[Limit], asked: Asked) -> Limit | None:
-    """The shared quota of live slices that somebody in line waits for, if there is one."""
+    """The shared quota of live slices that somebody in the queue waits for, if there is one."""
     for limit in found:
         is_shared_live = limit.kind == "live_slices" and limit.quota.shared
         if is_shared_live and limit.used + asked.size > limit.most:

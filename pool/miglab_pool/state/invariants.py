@@ -78,7 +78,7 @@ def _overlaps(store: Store) -> Iterator[str]:
 
 
 def _reasons(store: Store) -> Iterator[str]:
-    """5: whatever is refused, set aside or taken back says why."""
+    """5: whatever is refused, quarantined or reclaimed says why."""
     for row in store.state.slices.values():
         if row.state in (SliceState.QUARANTINED, SliceState.FOREIGN) and not row.reason:
             yield f"5: slice {row.id} is {row.state}, and does not say why"

@@ -1,4 +1,4 @@
-"""Asking for a shape: a place in line, or the slices in this very step.  Transactions.
+"""Asking for a shape: a position in the queue, or the slices in this very step.  Transactions.
 
 Whether it may be asked for, and who is next, is decided in `tickets`.
 """
@@ -18,7 +18,7 @@ Answer = tuple[TicketRow, Refused | None]
 
 
 class _NotFreeError(Exception):
-    """Undoes a request that would have to wait, and what giving up the place let others have."""
+    """Undoes a request that would have to wait, and what leaving the queue let others have."""
 
 
 def request(store: Store, asked: TicketRequest) -> TicketRow:

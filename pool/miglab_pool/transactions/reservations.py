@@ -148,9 +148,9 @@ def note_phases(store: Store, tx: Transaction) -> None:
 
 def _what_now(row: ReservationRow, state: ReservationState, found: Occurrence | None) -> str:
     if state is ReservationState.RESERVED:
-        return f"from now on its places are set aside: {in_words(row)}"
+        return f"its slots are kept from now on: {in_words(row)}"
     if state is ReservationState.OPEN:
-        return "the time to take it up is over: what was not taken is free for all"
+        return "the grace is over: unused slots are free for everybody"
     if found is None:
         return "it does not take place again"
     return f"it is over for this time; the next begins at {found.starts_at:.0f}"

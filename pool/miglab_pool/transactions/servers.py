@@ -1,4 +1,4 @@
-"""What one server has and waits for: its lease, its place in line, what was offered to it.
+"""What one server has and waits for: its lease, its position in the queue, what was offered to it.
 
 A server that runs without a GPU while its ticket waits attends the ticket by asking: the place is
 kept for as long as it asks, however many browsers are closed and services restarted meanwhile.

@@ -48,7 +48,7 @@ def attend(store: Store, number: int) -> TicketRow:
 
 
 def cancel(store: Store, number: int, by: str, reason: str) -> TicketRow:
-    """Give up a place or an offer; what was over stays as it was."""
+    """Leave the queue, or give up the offer; what was over stays as it was."""
     with store.write() as tx:
         ticket = find(store, number)
         if ticket.state in (TicketState.WAITING, TicketState.OFFERED):
@@ -167,5 +167,5 @@ def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, s
             "Choose a smaller shape, start without a GPU, or try again later."
         )
         return TicketState.REFUSED, "waited-too-long", message
-    message = "Nobody asked after this ticket any more, so its place was given up. Ask again."
+    message = "Nobody was waiting with this ticket any more, so it has left the queue. Ask again."
     return TicketState.EXPIRED, "unattended", message

@@ -1,4 +1,4 @@
-"""Warned before it is taken back: the ledger's part.  Decisions only, each one transaction.
+"""Warned before it is reclaimed: the ledger's part.  Decisions only, each one transaction.
 
     running → warned → running      activity, "I am still here", an extension, nobody waits any more
                      → releasing    `reclaim_at` has come
@@ -28,7 +28,7 @@ def warn(store: Store, number: int, kind: WarningKind, reason: str, reclaim_at: 
         number: the lease.
         kind: what it is about.
         reason: why, in words for the holder; in the ledger too.
-        reclaim_at: when it is to be taken back.
+        reclaim_at: when it is to be reclaimed.
 
     Raises:
         Refused: the lease is not in use, or warned already.

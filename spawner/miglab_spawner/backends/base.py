@@ -49,16 +49,16 @@ class Backend(Protocol):
         """Attend a ticket: answers when its state or position changed, or after ``wait_s``."""
 
     async def cancel(self, ticket: int) -> TicketView:
-        """Give the place in the queue up."""
+        """Leave the queue."""
 
     async def take(self, ticket: int) -> LeaseView:
         """Take what was offered; taking twice gives the same lease."""
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
-        """What a server holds and waits for; asking keeps its place."""
+        """What a server holds and waits for; asking keeps its position."""
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
-        """What who waits could have at once, by giving up the place."""
+        """What who waits could have at once, by leaving the queue."""
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer a user now; a name that is no course is left out."""

@@ -72,7 +72,7 @@ class PoolClient:
         )
 
     async def cancel(self, ticket: int) -> TicketView:
-        """Give the place in the queue up."""
+        """Leave the queue."""
         return await self._call(_TICKET, "DELETE", f"/api/tickets/{ticket}")
 
     async def take(self, ticket: int) -> LeaseView:
@@ -88,12 +88,12 @@ class PoolClient:
         return await self._call(_LEASES, "GET", "/api/leases", params=(("user", user),))
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
-        """What a server holds and waits for; asking keeps its place."""
+        """What a server holds and waits for; asking keeps its position."""
         params = (("user", user), ("server", server))
         return await self._call(_SERVER_STATUS, "GET", "/api/server", params=params)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
-        """What who waits could have at once, by giving up the place."""
+        """What who waits could have at once, by leaving the queue."""
         return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/alternatives")
 
     async def attach(self, lease: int, generation: int, holder: str, ledger: str = "") -> LeaseView:

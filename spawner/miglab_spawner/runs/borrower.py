@@ -271,7 +271,7 @@ class Borrower:
         await asyncio.shield(self._ending)
 
     async def _give_back(self, reason: str) -> None:
-        """End the runner, give up the place in the queue, release what was granted."""
+        """End the runner, leave the queue, release what was granted."""
         loan, self._loan = self._loan, None
         if loan is not None:
             await loan.runner.end()

@@ -204,7 +204,7 @@ def _diffs(found: Sequence[LayoutDiff]) -> RenderableType:
 
 def _table(gpus: Sequence[GpuLayout]) -> Table:
     made = table(
-        "GPU", "layout", "state", "partition", "to make", "to remove", "in the way", "ready"
+        "GPU", "layout", "state", "partition", "to create", "to remove", "blocked by", "ready"
     )
     for gpu in gpus:
         row = (

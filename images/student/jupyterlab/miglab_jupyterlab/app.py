@@ -32,7 +32,7 @@ class LeaseExtension(ExtensionApp):
     warned_s = Float(
         5.0,
         min=0.1,
-        help="""Seconds between two reports while the slice is about to be taken back.
+        help="""Seconds between two reports while the slice is about to be reclaimed.
 
         Open documents are saved when less than 20 s are left; keep it well below that.
         """,

@@ -41,7 +41,7 @@ class Pace:
 
 
 class Keeper:
-    """What this server knows about its lease and its place in line.
+    """What this server knows about its lease and its position in the queue.
 
     Args:
         pool: the student listener; None: there is none, and nothing is ever sent.
@@ -116,12 +116,12 @@ class Keeper:
         return self._all_told()
 
     async def cancel(self) -> dict[str, Any]:
-        """Give up the place in line, or what is offered; raises as `lease_act`."""
+        """Leave the queue, or give up what is offered; raises as `lease_act`."""
         self._answered(await self._asked().cancel())
         return self.forget()
 
     async def requeue(self) -> dict[str, Any]:
-        """Stand in line once more for what was waited for; raises as `lease_act`."""
+        """Join the queue once more for what was waited for; raises as `lease_act`."""
         before = self._known.ticket
         if before is None:
             raise PoolRefused(409, "unknown-ticket", "This server waited for nothing.")

@@ -27,9 +27,9 @@ class StudentListener(ApiClient):
         return await self.post("/api/lease/release", {"reason": "released in JupyterLab"})
 
     async def cancel(self) -> Answer:
-        """Give up the place in line, or what is offered; answers the ticket."""
+        """Leave the queue, or give up what is offered; answers the ticket."""
         return await self.post("/api/ticket/cancel", {})
 
     async def requeue(self, ticket: int) -> Answer:
-        """Stand in line once more; answers the new ticket."""
+        """Join the queue once more; answers the new ticket."""
         return await self.post("/api/ticket/requeue", {"ticket": ticket})

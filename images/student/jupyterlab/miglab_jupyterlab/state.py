@@ -1,4 +1,4 @@
-"""What a server knows of its lease and its place in line, and what its front ends are told.
+"""What a server knows of its lease and its position in the queue, and what its front ends are told.
 
 Pure: answers of the pool and a monotonic clock in, plain values out.  The pool's times are compared
 with the pool's own clock alone (the ``Date`` of its answer) and go on as durations, so the clocks
@@ -55,7 +55,7 @@ class KnownStatus:
 
     @property
     def is_warned(self) -> bool:
-        """Whether the lease is about to be taken back."""
+        """Whether the lease is about to be reclaimed."""
         return bool(self.lease and self.lease.get("warning")) and not self.gone
 
     @property

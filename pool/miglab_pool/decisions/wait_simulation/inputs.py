@@ -21,7 +21,7 @@ class Holding:
         age_s: how long it has lasted.
         end_s: until its end as it is set now; None for no end.
         last_end_s: until the end if every extension is used; None for no end.
-        idle_end_s: until it is taken back as idle, unless somebody says "I am still here".
+        idle_end_s: until it is reclaimed as idle, unless somebody says "I am still here".
         is_borrow: whether a measurement holds it, and not a server.
     """
 

@@ -34,7 +34,7 @@ _ADVICE: dict[int, tuple[type[errors.GpuError], str]] = {
     ),
     pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (
         errors.NoRoom,
-        "the place is taken; read the GPU's slices again before deciding anew",
+        "the placement is taken; read the GPU's slices again before deciding anew",
     ),
     pynvml.NVML_ERROR_NOT_FOUND: (
         errors.NotFound,

@@ -56,7 +56,7 @@ async def as_file(_: Viewer, runner: Runner) -> dict[str, str]:
 
 @router.post("/diff")
 async def diff(request: LayoutText, principal: Viewer, runner: Runner) -> list[LayoutDiff]:
-    """What the layouts of a file would change now, and who is in the way; changes nothing."""
+    """What the layouts of a file would change now, and which leases block it; changes nothing."""
     drafts = await _drafts(request.text, request.file, request.names)
     found = await runner.look(lambda pool: pool.layouts.diffs(_specs(pool, drafts)))
     return [one.model_copy(update={"gpus": _visible(one.gpus, principal)}) for one in found]
@@ -158,7 +158,7 @@ def _check_rights(pool: Pool, principal: Principal, specs: Iterable[LayoutSpec])
 def _ask_back(
     pool: Pool, principal: Principal, gpus: Iterable[GpuLayout], request: ApplyRequest
 ) -> Iterator[int]:
-    """Warn the leases in the way that the principal may end; the others run on."""
+    """Warn the blocking leases that the principal may end; the others run on."""
     for gpu in gpus:
         reason = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
         for drain in gpu.drains:

@@ -20,7 +20,7 @@ async def server_status(
     user: Annotated[str, Query(min_length=1, max_length=USER_MAX)],
     server: Annotated[str, Query(max_length=SERVER_MAX)] = "",
 ) -> ServerStatus:
-    """What a server has and waits for; asking keeps its place in line."""
+    """What a server has and waits for; asking keeps its position in the queue."""
     return await runner.decide(lambda pool: pool.tickets.server_status(user, server))
 
 

@@ -187,7 +187,7 @@ async def put_in_front(
     principal: Annotated[Principal, needs(Right.NEXT)],
     runner: Runner,
 ) -> TicketView:
-    """Give somebody in line the next slices that fit; reservations in force go before."""
+    """Give somebody in the queue the next slices that fit; reservations in force go before."""
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, principal, ticket_id, Right.NEXT)
@@ -200,7 +200,7 @@ async def put_in_front(
 async def put_back(
     ticket_id: int, principal: Annotated[Principal, needs(Right.NEXT)], runner: Runner
 ) -> TicketView:
-    """Give somebody in line the own place again."""
+    """Give somebody in the queue the own place again."""
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, principal, ticket_id, Right.NEXT)

@@ -55,7 +55,7 @@ async def wait_for(
 async def cancel(
     ticket_id: int, principal: Annotated[Principal, needs(Right.RELEASE)], runner: Runner
 ) -> TicketView:
-    """Give up a place in the queue."""
+    """Leave the queue."""
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, principal, ticket_id, Right.RELEASE)
@@ -90,7 +90,7 @@ def _looked_after(pool: Pool, principal: Principal, ticket_id: int) -> TicketVie
 
 
 async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
-    """Wait until the ticket is another than ``first``; for those in line by the snapshot alone.
+    """Wait until the ticket differs from ``first``; in the queue, by the snapshot alone.
 
     The first estimate is news, later ones are told with the next answer.
 

@@ -1,4 +1,4 @@
-// Finds a name, course or shape in the drawing and in the line: what does not match steps back.
+// Finds a name, course or shape in the drawing and in the queue: what does not match steps back.
 
 import { byId } from "./frame.js";
 

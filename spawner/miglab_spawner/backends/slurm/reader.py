@@ -111,7 +111,7 @@ class SlurmReader:
         self.claim(job)
 
     def let_go(self, job: int) -> None:
-        """The server that attended this job is over; the job keeps its place for a while."""
+        """The server that attended this job is over; the job keeps its position for a while."""
         self._held.pop(job, None)
         self.claim(job)
 

@@ -1,4 +1,4 @@
-// The side panel: the slice or the place in line in detail, and what can be done with it.
+// The side panel: the slice or the position in the queue in detail, and what can be done with it.
 
 import { button, make, setText } from './dom.js';
 

@@ -1,4 +1,4 @@
-// The status-bar item: shape, memory, time left, who waits, or the place in line; in words, colour
+// The status-bar item: shape, memory, time left, who waits, or the position in the queue; in words, colour
 // only on top.
 
 import { make, setText } from './dom.js';

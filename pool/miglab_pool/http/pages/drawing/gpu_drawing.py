@@ -54,7 +54,7 @@ class Doings(NamedTuple):
 
     Attributes:
         idle: those that do nothing, as the reclaimer sees it.
-        warned: those whose holder was told that the slice is taken back.
+        warned: those whose holder was told that the slice is reclaimed.
     """
 
     idle: Collection[int] = frozenset()

@@ -15,7 +15,7 @@ from miglab_pool.http.pages.elements.wording import wait_short
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One place in line.
+    """One place in the queue.
 
     Attributes:
         place: which; "now" for one that is being served.

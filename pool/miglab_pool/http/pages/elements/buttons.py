@@ -171,7 +171,7 @@ def _reclaim(lease: LeaseView) -> Action:
 
 
 def on_ticket(ticket: TicketView, principal: Principal) -> list[Action]:
-    """What the principal may do to a place in line."""
+    """What the principal may do to a position in the queue."""
     is_own = principal.is_user(ticket.user)
     who = "you" if is_own else str(ticket.user)
     found: list[Action] = []

@@ -1,4 +1,4 @@
-"""Leases that are warned before they are taken back."""
+"""Leases that are warned before they are reclaimed."""
 
 import sqlalchemy as sa
 from alembic import op
