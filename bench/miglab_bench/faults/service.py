@@ -20,7 +20,7 @@ WITHOUT_MENDS = "--without-mends"
 def take_mends_back() -> None:
     """A label's number alone says whose a container is, and no slice is claimed by one."""
     reconcile.why_left_alone = lambda identity, lease, stray: "" if lease else "unknown"
-    reconcile._why_unknown = lambda worker, stray: ""
+    reconcile._claim = lambda worker, stray: None
 
 
 def main() -> int:

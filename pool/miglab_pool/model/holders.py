@@ -27,6 +27,20 @@ class Stray:
     is_running: bool = False
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A container's use of a slice, of which the ledger has no word.
+
+    Attributes:
+        holder: the container.
+        lease: the live lease of this very ledger that it was started for, and is not attached to;
+            None: no lease that this ledger has.
+    """
+
+    holder: str
+    lease: int | None = None
+
+
 class Holders(Protocol):
     """Who holds slices, whatever it is made of."""
 
@@ -36,8 +50,8 @@ class Holders(Protocol):
     def missing(self, holders: Collection[str]) -> set[str]:
         """Those worth a probe: cheap, may be wrong either way, empty when nothing can be told."""
 
-    def labelled(self) -> list[Stray]:
-        """Every container of this lab that a label ties to a lease; empty when unknown."""
+    def labelled(self) -> list[Stray] | None:
+        """Every container of this lab that a label ties to a lease; None when unknown."""
 
     def engine(self) -> str:
         """The id of the engine that containers are asked of; empty where none can be told."""

@@ -122,11 +122,13 @@ class DockerHolders:
         there = {item["Id"] for item in listed}
         return {holder for holder in holders if _container_id(holder) not in there}
 
-    def labelled(self) -> list[Stray]:
+    def labelled(self) -> list[Stray] | None:
         """The containers of this lab with a lease in their labels."""
-        filters = {"label": [f"{LAB_LABEL}={self._lab}", LEASE_LABEL]}
+        listed = self._list({"label": [f"{LAB_LABEL}={self._lab}", LEASE_LABEL]})
+        if listed is None:
+            return None
         found = []
-        for item in self._list(filters) or ():
+        for item in listed:
             stray = _stray(f"{CONTAINER}:{item['Id']}", item["Labels"])
             if stray is not None:
                 found.append(replace(stray, is_running=item.get("State") == "running"))
@@ -218,9 +220,15 @@ class AnyHolders:
             found |= room.missing(mine) if mine else set()
         return found
 
-    def labelled(self) -> list[Stray]:
-        """Of all rooms."""
-        return [stray for room in self._kinds.values() for stray in room.labelled()]
+    def labelled(self) -> list[Stray] | None:
+        """Of all rooms; one that does not know leaves all unknown."""
+        found: list[Stray] = []
+        for room in self._kinds.values():
+            labelled = room.labelled()
+            if labelled is None:
+                return None
+            found += labelled
+        return found
 
     def engine(self) -> str:
         """Of the first room that has one."""

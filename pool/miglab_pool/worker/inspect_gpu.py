@@ -30,6 +30,10 @@ from miglab_pool.worker.worker import Worker
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
 FOREIGN_REASON = "miglab did not make it; it stays untouched until an admin adopts it"
 NO_NAME = "not known yet"
+UNLISTED_HOLDERS = (
+    "the Docker engine does not answer, so it is not known which slices students' servers use; "
+    "start the engine"
+)
 UNLISTED = "it is not among the GPUs given to miglab any more"
 
 
@@ -51,12 +55,20 @@ class Finding:
 
 
 def is_same(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
-    """Whether a reading is this row's slice: same profile and place, and the same id if known."""
+    """Whether a reading is this row's slice: same profile and place, and the same id if known.
+
+    Where the id is not known, because the ledger saw the slice begun and not made, it is not the
+    row's if somebody else's container uses it: then the ledger is a copy from before that.
+    """
     return (
         reading.profile.name == row.profile
         and reading.placement.start == row.start
         and reading.placement.size == row.size
-        and (reading.gi_id == row.gi_id if row.gi_id is not None else row.tried)
+        and (
+            reading.gi_id == row.gi_id
+            if row.gi_id is not None
+            else row.tried and worker.other_claim(row, reading.uuid) is None
+        )
     )
 
 
@@ -86,6 +98,7 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         note_unlisted(worker)
         return []
     try:
+        _check_holders_listed(worker)
         info = worker.driver.info(gpu)
         readings = _read(worker, info)
     except GpuError as error:
@@ -99,6 +112,12 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         worker.gpu_backoff.clear(gpu)
         worker.store.mark_gpu(tx, gpu, GPU_OK)
     return found
+
+
+def _check_holders_listed(worker: Worker) -> None:
+    """Until the containers were listed, what the ledger calls free may be in use: it is a copy."""
+    if worker.claimed is None:
+        raise GpuError(UNLISTED_HOLDERS)
 
 
 def _read(worker: Worker, info: GpuInfo) -> list[SliceReading]:

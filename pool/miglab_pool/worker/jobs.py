@@ -17,6 +17,7 @@ from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.model.gpu import Choice
+from miglab_pool.model.holders import Claim
 from miglab_pool.model.once import once
 from miglab_pool.model.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
 from miglab_pool.state.view import PoolView
@@ -216,6 +217,9 @@ def _made(worker: Worker, row: SliceRow, *, was_tried: bool) -> SliceReading | N
 
 def _check_empty(worker: Worker, row: SliceRow) -> None:
     """A whole GPU is handed over only while its process list is known and empty."""
+    claim = worker.other_claim(row, row.gpu)
+    if claim is not None:
+        raise InUse(f"{claim.holder} uses {row.gpu}, and this ledger does not know of it; end it.")
     usage = worker.driver.gpu_usage(row.gpu)
     with worker.store.lock:
         worker.store.note_gpu_usage(row.gpu, usage)
@@ -308,7 +312,7 @@ def _destroy(worker: Worker, job: Job) -> None:
         row = worker.store.state.slices.get(job.slice_id)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
             return
-        if row.uuid in worker.claimed:
+        if worker.other_claim(row, row.uuid) is not None:
             quarantine_claimed(worker)
             return
     try:
@@ -322,16 +326,27 @@ def _destroy(worker: Worker, job: Job) -> None:
 
 def quarantine_claimed(worker: Worker) -> None:
     """What a container uses of which this ledger does not know is given to nobody, and stays."""
-    unheld = (SliceState.FREE, SliceState.SCRUBBING)
     with worker.store.write(durable=True) as tx:
-        for row in list(worker.store.state.slices.values()):
-            holder = worker.claimed.get(row.uuid or "")
-            if holder is not None and row.state in unheld:
-                reason = (
-                    f"{holder} uses it, of which this ledger does not know: end that container, "
-                    f"then `miglab pool clear {row.id}`"
-                )
-                tx.put(replace(row, state=SliceState.QUARANTINED, reason=reason), reason=reason)
+        for number in list(worker.store.state.slices):
+            row = worker.store.state.slices[number]
+            claim = worker.other_claim(row, row.uuid)
+            if claim is not None:
+                _quarantine(worker, tx, row, claim)
+
+
+def _quarantine(worker: Worker, tx: Transaction, row: SliceRow, claim: Claim) -> None:
+    """Set it aside, unless a server holds it; who was only promised it waits on."""
+    lease = worker.store.state.leases.get(row.lease or 0)
+    if lease is not None and lease.state == LeaseState.GRANTED:
+        tickets.requeue(worker.store, tx, lease, f"{claim.holder} uses slice {row.id}")
+        row = worker.store.state.slices[row.id]
+    if row.state not in (SliceState.FREE, SliceState.SCRUBBING):
+        return
+    reason = (
+        f"{claim.holder} uses it, of which this ledger does not know: end that container, "
+        f"then `miglab pool clear {row.id}`"
+    )
+    tx.put(replace(row, state=SliceState.QUARANTINED, reason=reason), reason=reason)
 
 
 def _unmade(worker: Worker, row: SliceRow) -> None:

@@ -2,12 +2,13 @@
 
 Undoes what a crash left half done and takes in what happened meanwhile.  No step is destructive
 on an unknown answer: a container is removed only for a lease of this very ledger, by id and
-generation, that is over; a slice is freed only for a holder that is confirmed gone.
+generation, that is over, and if it runs only if it was attached to that lease; a slice is freed
+only for a holder that is confirmed gone.
 """
 
 from miglab_api.holders import CONTAINER
 from miglab_api.leases import Fence
-from miglab_pool.model.holders import Stray
+from miglab_pool.model.holders import Claim, Stray
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.transactions import leases
@@ -69,25 +70,29 @@ def remove_strays(worker: Worker) -> list[Finding]:
     numbers once more.  What it did not start itself it leaves alone and tells of.
     """
     strays = worker.holders.labelled()
-    if not strays and not worker.holders.engine():
+    if strays is None:
         return []  # an engine that does not answer says nothing new
     with worker.store.lock:
         for stray in strays:
             worker.store.ledger.start_above("lease", min(stray.lease, LARGEST_LEASE))
+        claims = [(stray, _claim(worker, stray)) for stray in strays]
         worker.claimed = {
-            uuid: stray.holder
-            for stray in strays
-            if _why_unknown(worker, stray)
-            for uuid in stray.uuids
+            uuid: claim for stray, claim in claims if claim is not None for uuid in stray.uuids
         }
         if worker.claimed:
             quarantine_claimed(worker)
     return [finding for stray in strays for finding in _settle_stray(worker, stray)]
 
 
-def _why_unknown(worker: Worker, stray: Stray) -> str:
+def _claim(worker: Worker, stray: Stray) -> Claim | None:
+    """What the ledger does not know of a container's use of its slices; None: it knows."""
     ledger = worker.store.ledger
-    return why_left_alone(ledger.identity, ledger.find_lease(stray.lease), stray)
+    lease = ledger.find_lease(stray.lease)
+    if lease is None or why_left_alone(ledger.identity, lease, stray):
+        return Claim(stray.holder)
+    if stray.is_running and lease.holder != stray.holder:
+        return Claim(stray.holder, lease.id)
+    return None
 
 
 def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
@@ -132,6 +137,8 @@ def why_left_alone(identity: str, lease: LeaseRow | None, stray: Stray) -> str:
         return f"{label}, which this ledger never had: was the ledger restored from a copy?"
     if stray.generation != lease.generation:
         return f"{label} of another generation: the ledger was restored from a copy"
+    if stray.is_running and not lease.is_live and lease.holder != stray.holder:
+        return f"it runs, but {label}, which ended without it: was the ledger restored from a copy?"
     return ""
 
 

@@ -12,8 +12,8 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.stopwatch import Stopwatch
 from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.model.backoff import Backoff
-from miglab_pool.model.holders import Holders
-from miglab_pool.model.rows import LeaseRow
+from miglab_pool.model.holders import Claim, Holders
+from miglab_pool.model.rows import LeaseRow, SliceRow
 from miglab_pool.state.store import Store
 
 
@@ -25,8 +25,9 @@ class Worker:
         probing: the leases whose holders are being asked after.
         suspects: the leases whose holders may well be gone: ask at once.
         abandoned: the releasing leases whose servers the hub does not have, and will not end.
-        claimed: the slices that containers use of which this ledger does not know, each with the
-            container: nobody is given them, and they are not destroyed.
+        claimed: the slices that containers use and that are not theirs by this ledger, by UUID:
+            nobody else is given them, and they are not destroyed.  None until the containers were
+            listed once: before that no GPU is looked at, so nothing is granted, made or destroyed.
         gpu_backoff: when a GPU that failed is looked at again.
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """
@@ -41,7 +42,7 @@ class Worker:
         self.probing: set[int] = set()
         self.suspects: set[int] = set()
         self.abandoned: frozenset[int] = frozenset()
-        self.claimed: dict[str, str] = {}
+        self.claimed: dict[str, Claim] | None = None
         settings = store.settings
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
         self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)
@@ -58,6 +59,12 @@ class Worker:
             if is_alone:
                 with self.store.lock:
                     self.acting.discard(gpu)
+
+    def other_claim(self, row: SliceRow, uuid: str | None) -> Claim | None:
+        """Who uses this slice without being the one that the row is for; None: nobody is known."""
+        claim = (self.claimed or {}).get(uuid or "")
+        is_its_own = claim is not None and claim.lease is not None and claim.lease == row.lease
+        return None if is_its_own else claim
 
     def begin_anew(self, step_s: float) -> None:
         """The pauses go with the clock."""

@@ -131,9 +131,9 @@ class FakeHolders:
     def expect(self, engine: str) -> None:
         self.expected = engine
 
-    def labelled(self) -> list[Stray]:
+    def labelled(self) -> list[Stray] | None:
         if self.is_silent:
-            return []
+            return None
         return [stray for h, stray in self.labels.items() if h in self.there]
 
     def end(self, holder: str) -> bool:

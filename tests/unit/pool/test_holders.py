@@ -69,7 +69,7 @@ def test_engine_error_is_unknown(error: Exception) -> None:
     engine = Engine(error)
     assert holders(engine).probe(HOLDER) is Liveness.UNKNOWN
     assert holders(engine).missing([HOLDER]) == set()
-    assert holders(engine).labelled() == []
+    assert holders(engine).labelled() is None
 
 
 def test_not_found_is_gone() -> None:
@@ -90,7 +90,7 @@ def test_unreachable_engine_is_unknown() -> None:
     """
     real = DockerHolders("tcp://127.0.0.1:1", "lab1")
     assert real.probe(HOLDER) is Liveness.UNKNOWN
-    assert real.labelled() == []
+    assert real.labelled() is None
 
 
 def test_missing_is_by_listing() -> None:

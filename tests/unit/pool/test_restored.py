@@ -2,11 +2,15 @@
 
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from miglab_api.gpus import SliceState
-from miglab_api.leases import Fence, LeaseState
+from miglab_api.leases import Fence, LeaseState, LeaseView
+from miglab_api.tickets import TicketState, TicketView
+from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.errors import GpuHung
 from miglab_pool.model.holders import Stray
 from miglab_pool.model.refused import Refused
 
@@ -94,6 +98,148 @@ def test_a_server_that_ran_when_the_copy_had_only_granted_is_attached_again(worl
 
 def gpu_of(world: World) -> str:
     return world.pool.gpu_uuids[0]
+
+
+WHOLE = "7g.40gb"
+
+
+def start(world: World, ticket: TicketView) -> LeaseView:
+    """Take what was offered, create, attach and start."""
+    lease = world.pool.tickets.take(ticket.id)
+    holder = world.new_holder()
+    world.label(holder, lease)
+    world.pool.leases.attach(lease.id, lease.generation, holder, lease.ledger)
+    return world.pool.leases.running(lease.id)
+
+
+def destroyed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From now on: the slices that the pool destroys, by UUID."""
+    uuids: list[str] = []
+    destroy = Driver.destroy
+
+    def noted(driver: Driver, gpu: str, gi_id: int) -> None:
+        uuids.extend(one.uuid or "" for one in driver.slices(gpu) if one.gi_id == gi_id)
+        destroy(driver, gpu, gi_id)
+
+    monkeypatch.setattr(Driver, "destroy", noted)
+    return uuids
+
+
+def granted(world: World, _patch: pytest.MonkeyPatch) -> TicketView:
+    """Copied before Alice's slice was begun."""
+    ticket = world.ask("alice", WHOLE)
+    world.pool.turn()
+    copy(world)
+    return ticket
+
+
+def begun(world: World, patch: pytest.MonkeyPatch) -> TicketView:
+    """Copied while Alice's slice was made."""
+    create = Driver.create
+
+    def copied(driver: Driver, *what: Any) -> Any:
+        if not (world.folder / "copy").exists():
+            copy(world)
+        return create(driver, *what)
+
+    patch.setattr(Driver, "create", copied)
+    return world.ask("alice", WHOLE)
+
+
+def begun_and_failed(world: World, patch: pytest.MonkeyPatch) -> TicketView:
+    """Likewise, but that came to nothing, and she got one later, by another lease."""
+    world.fail("nvmlDeviceCreateGpuInstance")
+    return begun(world, patch)
+
+
+def begun_and_cleaned_up(world: World, patch: pytest.MonkeyPatch) -> TicketView:
+    """Copied while what a try had left behind was to be removed, before hers was made there."""
+    create = Driver.create
+
+    def hangs(driver: Driver, *what: Any) -> Any:
+        patch.setattr(Driver, "create", create)
+        driver.create(*what)
+        raise GpuHung("The call has not come back.")
+
+    patch.setattr(Driver, "create", hangs)
+    ticket = world.ask("alice", WHOLE)
+    world.pool.turn()
+    while "scrubbing" not in world.states():
+        world.pool.perform(world.pool.next_job())
+    copy(world)
+    return ticket
+
+
+MOMENTS = [granted, begun, begun_and_failed, begun_and_cleaned_up]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: Callable[[World, pytest.MonkeyPatch], TicketView],
+) -> None:
+    """The copy knows neither slice nor server, and NVML uses its ids again."""
+    ticket = moment(world, monkeypatch)
+    world.work()
+    if world.pool.tickets.find(ticket.id).state == TicketState.WAITING:
+        world.pass_time(world.settings.tuning.retry_max_s)
+        world.work()
+    alice = start(world, ticket)
+    gone = destroyed(world, monkeypatch)
+    restore(world)
+    world.work()
+    leases = {one.id: set(one.uuids) & set(alice.uuids) for one in world.pool.leases.brief()}
+    assert not any(shared for lease, shared in leases.items() if lease != alice.id)
+    world.settle()
+    assert gone == [] and world.holders.removed == []
+    assert set(alice.uuids) <= {reading.uuid for reading in world.driver.slices(gpu_of(world))}
+
+
+def test_a_server_whose_grant_has_expired_in_the_copy_is_left_alone(world: World) -> None:
+    """The grant ends while the engine is silent; then its server turns out to run."""
+    ticket = world.ask("alice")
+    world.work()
+    copy(world)
+    alice = start(world, ticket)
+    world.holders.is_silent = True
+    restore(world)
+    world.pass_time(world.settings.pool.attach_s + world.settings.pool.attend_grace_s)
+    world.work()
+    world.holders.is_silent = False
+    (found,) = (one for one in world.pool.reconcile() if one.target == alice.holder)
+    assert "left alone" in found.finding and world.holders.removed == []
+    assert set(world.run("bob").uuids).isdisjoint(alice.uuids)
+
+
+def test_nothing_is_granted_before_the_engine_has_answered(world: World) -> None:
+    """Until then what the ledger calls free may be in use; then it turns out to be."""
+    world.end(world.run("zoe"))
+    bob = world.ask("bob")
+    copy(world)
+    world.pool.tickets.cancel(bob.id, "bob")
+    alice = world.run("alice")
+    world.holders.is_silent = True
+    restore(world)
+    world.work()
+    assert "engine does not answer" in world.pool.snapshot().gpus[0].reason
+    assert world.pool.tickets.find(bob.id).state == TicketState.WAITING
+    world.holders.is_silent = False
+    world.pool.reconcile()
+    world.work()
+    assert set(world.pool.tickets.take(bob.id).uuids).isdisjoint(alice.uuids)
+
+
+def test_what_the_copy_has_offered_is_not_taken_from_under_a_newer_server(world: World) -> None:
+    """Zoe let the offer lapse and Alice got the slice: in the copy Zoe may still take it."""
+    zoe = world.ask("zoe")
+    world.work()
+    copy(world)
+    world.pool.tickets.cancel(zoe.id, "zoe")
+    alice = world.run("alice")
+    restore(world)
+    world.work()
+    assert set(world.pool.tickets.take(zoe.id).uuids).isdisjoint(alice.uuids)
 
 
 def test_numbers_go_on_above_any_label(world: World) -> None:
