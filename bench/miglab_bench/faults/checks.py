@@ -34,12 +34,15 @@ def breaches(lesson: FaultClass, *, is_restored: bool) -> list[str]:
         lesson: the class.
         is_restored: whether the ledger is a copy from before some servers were started: it may not
             know them, but must not touch them, nor give away what they hold.
+
+    Raises:
+        CheckFailed: the pool does not say what must hold.
     """
     return [
         *_two_on_one_slice(lesson),
         *_servers_and_leases(lesson, is_restored=is_restored),
         *_slices_are_there(lesson),
-        *(lesson.lab.get("/invariants") or ()),
+        *lesson.lab.told("/invariants"),
         *_files(lesson),
         *lesson.words,
     ]
@@ -56,9 +59,7 @@ def _two_on_one_slice(lesson: FaultClass) -> Iterator[str]:
 
 
 def _servers_and_leases(lesson: FaultClass, *, is_restored: bool) -> Iterator[str]:
-    leases = {
-        lease["holder"]: lease for lease in lesson.lab.get("/leases") or () if lease["holder"]
-    }
+    leases = {lease["holder"]: lease for lease in lesson.lab.told("/leases") if lease["holder"]}
     for holder, student in lesson.running().items():
         lease = leases.get(holder)
         if lease is None and not is_restored:

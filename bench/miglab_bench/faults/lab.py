@@ -30,7 +30,8 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 DISK_MIB = 64
 START_S = 60.0
-TIMEOUT_S = 2.0
+TIMEOUT_S = 2.0  # of a student's request: one that hangs is made again
+ANSWER_S = 60.0  # for what the checks ask, on a busy machine
 GPUS = 2
 TOML = """
 [lab]
@@ -74,7 +75,7 @@ class FaultLab:
         self.offset_s = 0
         self.set_clock(0)
         self._switch = [WITHOUT_MENDS] if without_mends else []
-        self._http = httpx.Client(timeout=TIMEOUT_S, trust_env=False)
+        self._http = httpx.Client(trust_env=False)
         self.process: subprocess.Popen[bytes] | None = None
         self.keep_running()
         self.machine = SimulatedMachine(self.settings.state / "gpus")
@@ -129,10 +130,17 @@ class FaultLab:
 
     def ask(self, method: str, path: str, **body: Any) -> httpx.Response | None:
         """The pool's answer, also a refusal; None if there is none to be had now."""
+        return self._request(method, path, body, TIMEOUT_S)
+
+    def _request(
+        self, method: str, path: str, body: dict[str, Any], timeout_s: float
+    ) -> httpx.Response | None:
         try:
             headers = {"Authorization": f"Bearer {read(self.settings.pool_secret)}"}
             url = f"{self.settings.pool_url}/api{path}"
-            found = self._http.request(method, url, headers=headers, json=body or None)
+            found = self._http.request(
+                method, url, headers=headers, json=body or None, timeout=timeout_s
+            )
         except (httpx.TransportError, OSError):
             return None
         return None if found.status_code >= 500 else found
@@ -141,6 +149,24 @@ class FaultLab:
         """What the pool says; None if it says nothing now."""
         found = self.ask("GET", path)
         return None if found is None or found.is_error else found.json()
+
+    def told(self, path: str) -> Any:
+        """What the pool says, waited for: to a check, silence is no answer.
+
+        Raises:
+            CheckFailed: it says nothing within `ANSWER_S`.
+        """
+        answer: httpx.Response | None = None
+
+        def is_told() -> bool:
+            nonlocal answer
+            self.keep_running()
+            answer = self._request("GET", path, {}, ANSWER_S)
+            return answer is not None and answer.is_success
+
+        self.wait(is_told, ANSWER_S, f"an answer to {path}")
+        assert answer is not None
+        return answer.json()
 
     # -- what is hurt --------------------------------------------------------------------------
 

@@ -190,19 +190,19 @@ class FaultClass:
 
     def tidy(self) -> None:
         """What doctor tells the operator: end servers of no lease, clear and adopt slices."""
-        leases = self.lab.get("/leases") or []
-        known = {lease["holder"] for lease in leases}
+        known = {lease["holder"] for lease in self.lab.told("/leases")}
         for holder, student in self.running().items():
             if holder not in known:
                 self._end_server(student)
                 student.lease = None
         used = {uuid for one in self.running().values() for uuid in (one.lease or {})["uuids"]}
-        for gpu in (self.lab.get("/pool") or {"gpus": []})["gpus"]:
+        pool = self.lab.told("/pool")
+        for gpu in pool["gpus"]:
             if gpu["draining"]:
                 self.lab.ask("POST", f"/gpus/{gpu['uuid']}/undrain")
             for item in gpu["slices"]:
                 action = {"quarantined": "clear", "foreign": "adopt"}.get(item["state"])
                 if action is not None and item["uuid"] not in used:
                     self.lab.ask("POST", f"/slices/{item['slice_id']}/{action}")
-        if (self.lab.get("/pool") or {}).get("paused"):
+        if pool["paused"]:
             self.lab.ask("POST", "/pool/resume")
