@@ -253,10 +253,10 @@ class World:
         self.pool.leases.attach(lease.id, lease.generation, holder)
         return self.pool.leases.running(lease.id)
 
-    def label(self, holder: str, lease: LeaseView) -> None:
+    def label(self, holder: str, lease: LeaseView, *, is_running: bool = True) -> None:
         """What the spawner writes on a container."""
         self.holders.labels[holder] = Stray(
-            holder, lease.id, lease.generation, lease.ledger, lease.uuids, is_running=True
+            holder, lease.id, lease.generation, lease.ledger, lease.uuids, is_running
         )
 
     def end(self, lease: LeaseView) -> None:

@@ -671,15 +671,19 @@ def test_adopt(world: World) -> None:
 
 
 def test_stray_container_is_removed(world: World) -> None:
-    """A labelled container whose lease is over is removed; one of an unknown lease is not."""
+    """A labelled container that never ran, and whose lease is over, is removed.
+
+    One of an unknown lease is not, nor one that runs although it never was attached.
+    """
     lease = world.run("ada")
     world.end(lease)
-    stray, unknown = world.new_holder(), world.new_holder()
-    world.label(stray, lease)
-    world.label(unknown, lease.model_copy(update={"id": 999}))
+    stray, unknown, running = (world.new_holder() for _ in range(3))
+    world.label(stray, lease, is_running=False)
+    world.label(unknown, lease.model_copy(update={"id": 999}), is_running=False)
+    world.label(running, lease)
     found = world.pool.reconcile()
     assert world.holders.removed == [stray]
-    assert {finding.target for finding in found} == {stray, unknown}
+    assert {finding.target for finding in found} == {stray, unknown, running}
 
 
 # -- reboot ---------------------------------------------------------------------------------------
