@@ -16,7 +16,7 @@ from miglab_bench.harness.student import CheckFailed
 STUDENTS = 8
 BEFORE, DURING, AFTER = 6, 6, 12
 LASTS_S = (0.0, 3.0)
-BOUND_S = 90.0
+BOUND_S = 240.0  # as lab.START_S; what it took is measured
 
 
 @dataclass
