@@ -31,6 +31,7 @@ LINGER_S = 3
 POOL = f"borrow_linger_s = {LINGER_S}"
 NEW_S, LINGERING_S, HUB_RATIO, SAMPLES_APART = 6.0, 0.5, 1.1, 0.02
 PROBE_S, PROBE_EVERY_S = 20.0, 0.05
+AT_A_TIME = 4  # servers that start together, before anything is measured
 IN_A_ROW = 5  # measurements on each kind of slice before it is the other's turn
 
 MEASURE = """
@@ -127,8 +128,8 @@ def bench_borrow(
 def _measure(lab: TemporaryLab, rounds: int, streams: int) -> BorrowFigures:
     students = [_student(lab, number) for number in range(1, max(streams, SLICES) + 2)]
     first, holder = students[0], students.pop()
-    for student in students:
-        _start(student, BORROW)
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        list(threads.map(lambda student: _start(student, BORROW), students))
     pairs = [_alone(lab, first.name, times=2) for _ in range(rounds + 1)][1:]  # pages are warm then
     _say("first sample, new and lingering", pairs)
     at_once = sorted(

@@ -37,6 +37,7 @@ from labkit.records import Borrowed, from_data
 QUEUE, GRANTED, MESSAGE, END, FAILED, REFUSED = b"qgmefr"
 RESULT_LIMIT = 16 << 20
 CONNECT_S = 30.0
+MOMENT_S = 5.0  # a shorter wait is not counted: the estimate may have run out already
 CUT_OFF = (
     "The hub ended this measurement: it was restarted, or cannot be reached. "
     "Run the cell again; the slice has gone back."
@@ -196,12 +197,14 @@ def in_words(queue: Mapping[str, Any]) -> str:
     """How a job waits: "1g.5gb: 3 ahead, about 20 s"."""
     ahead, likely_s = queue.get("ahead"), queue.get("likely_s")
     parts = [f"{ahead} ahead" if ahead else "being made for you" if ahead is None else "next"]
-    parts += [f"about {_duration(likely_s)}"] if likely_s is not None else []
+    parts += [_about(likely_s)] if likely_s is not None else []
     return f"{queue['shape']}: {', '.join(parts)}"
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+def _about(seconds: float) -> str:
+    if seconds < MOMENT_S:
+        return "a few seconds"
+    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
 
 
 def refuse_own_files(functions: Mapping[str, Any], home: Path | None = None) -> None:

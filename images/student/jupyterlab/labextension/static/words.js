@@ -1,5 +1,6 @@
 // Numbers to words.  Everything a person reads goes through `trans`.
 
+const MOMENT_S = 5; // a shorter wait is not counted: the estimate may have run out already
 const MINUTE_S = 60;
 const HOUR_S = 3600;
 const MIB_PER_GIB = 1024;
@@ -98,7 +99,7 @@ export function words(trans) {
       parts.push(ahead === null ? trans.__('%1 is being made', shape) : trans.__('%1 ahead', ahead));
       if (likely_s !== null) {
         const length = likely_s < 100 ? trans.__('%1 s', Math.ceil(likely_s)) : duration(likely_s);
-        parts.push(trans.__('about %1', length));
+        parts.push(likely_s < MOMENT_S ? trans.__('a few seconds') : trans.__('about %1', length));
       }
     }
     return parts.join(' · ');
