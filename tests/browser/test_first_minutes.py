@@ -129,6 +129,7 @@ def test_a_new_student_on_a_phone(phone: Page, lab: TemporaryLab) -> None:
         start = phone.get_by_role("tabpanel", name="Computer vision")
         expect(start.get_by_text("It borrows one whenever you measure")).to_be_visible()
         expect(start.get_by_text("measure on a borrowed slice")).to_be_visible()
+        expect(phone.locator(".miglab-status")).to_have_text("no slice held")
         looks_good(phone, "phone-start", ".miglab-start")
 
 

@@ -175,7 +175,7 @@ function run({ app, connection, documents, say }, parts, lost) {
     if (view) {
       parts.start?.render(view);
     }
-    if (!view || (!parts.isPlaced && view.state === 'none' && !view.ticket && !view.messages.length)) {
+    if (!view || (!parts.isPlaced && !hasNews(view))) {
       return;
     }
     if (!parts.isPlaced) {
@@ -197,6 +197,9 @@ function run({ app, connection, documents, say }, parts, lost) {
   setInterval(render, TICK_MS);
   void app.restored.then(() => connection.open());
 }
+
+const hasNews = ({ state, ticket, borrow, messages }) =>
+  state !== 'none' || Boolean(ticket || borrow || messages.length);
 
 /** Go where the server moves to, from the very page that is open; not from one opened meanwhile. */
 function follower(app) {

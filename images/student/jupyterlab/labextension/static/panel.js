@@ -23,9 +23,23 @@ export function panel({ trans, say }, actions) {
     error
   );
 
-  const rows = view => (view.state === 'none' ? ticketRows(view.ticket) : leaseRows(view));
+  const rows = view => (view.state === 'none' ? waitRows(view) : leaseRows(view));
 
-  const ticketRows = ticket => {
+  const borrowRows = borrow => [
+    [trans.__('State'), say.borrow(borrow)],
+    ...(borrow.state === 'none' ? [] : [[trans.__('Shape'), borrow.shape]]),
+    [
+      trans.__('Note'),
+      trans.__(
+        'Each measurement borrows a slice and gives it back. To stop one, press “Stop” in its panel or interrupt the kernel.'
+      )
+    ]
+  ];
+
+  const waitRows = ({ ticket, borrow }) => {
+    if (!ticket && borrow) {
+      return borrowRows(borrow);
+    }
     if (!ticket) {
       return [[trans.__('State'), trans.__('This server has no GPU slice and is not waiting for one.')]];
     }

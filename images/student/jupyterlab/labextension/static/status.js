@@ -9,11 +9,12 @@ export function statusItem({ trans, say }, open) {
 
   const text = view => {
     const problem = say.problem(view);
+    const shape = view.ticket?.shape ?? (view.borrow ? trans.__('no slice held') : view.shape);
     if (view.moving) {
       return trans.__('This server is restarting with %1', view.ticket?.shape ?? view.shape);
     }
     if (problem) {
-      return trans.__('%1 · %2', view.ticket?.shape ?? view.shape, problem);
+      return trans.__('%1 · %2', shape, problem);
     }
     switch (view.state) {
       case 'none':
