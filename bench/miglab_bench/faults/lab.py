@@ -92,6 +92,8 @@ class FaultLab:
         if FAKETIME.exists():
             env |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self._clock)}
             env |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+            # For glibc before 2.24; with a newer one each wait for Python's lock would spin.
+            env |= {"FAKETIME_FORCE_MONOTONIC_FIX": "0"}
         command = [sys.executable, "-m", "miglab_bench.faults.service", *self._switch]
         with (self.folder / "pool.log").open("ab") as log:
             self.process = subprocess.Popen(
