@@ -12,6 +12,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,11 +20,9 @@ from sqlalchemy import (
     URL,
     Connection,
     Table,
-    bindparam,
     create_engine,
     event,
     func,
-    insert,
     select,
     text,
     update,
@@ -43,6 +42,8 @@ from miglab_pool.ledger.file import (
     migrate,
     newest_version,
 )
+from miglab_pool.ledger.live_rows import State
+from miglab_pool.ledger.transaction import TABLES, LedgerMismatch, Transaction
 from miglab_pool.model.rows import (
     LIVE_LAYOUTS,
     LIVE_LEASES,
@@ -55,7 +56,6 @@ from miglab_pool.model.rows import (
     MessageRow,
     PauseKind,
     ReservationRow,
-    Row,
     SliceRow,
     TicketRow,
 )
@@ -78,17 +78,8 @@ log = logging.getLogger(__name__)
 
 EXIT_STATUS = 70  # of sysexits.h: an internal error
 DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
-REASON_KEPT = 500
 NUMBERED = ("slice", "ticket", "lease", "reservation", "message", "layout")
-BY_HAND = ("person:", "service:", "server:")
 LARGEST_ID = 2**63 - 1  # of SQLite
-
-
-class LedgerMismatch(RuntimeError):
-    """Memory has a row that the file has not: nothing is written, and memory is read anew."""
-
-    def __init__(self, kind: str, key: object) -> None:
-        super().__init__(f"The ledger has no {kind} {key}, which memory has; it is read anew.")
 
 
 def end_process(reason: str) -> NoReturn:
@@ -99,241 +90,6 @@ def end_process(reason: str) -> NoReturn:
     log.critical("%s The pool service ends; its next start reads the ledger anew.", reason)
     logging.shutdown()
     os._exit(EXIT_STATUS)
-
-
-class State:
-    """What is live, by id.  Written by `Transaction` alone; read under the pool's lock.
-
-    Attributes:
-        on_gpu: the slices on each GPU.
-        touched: the GPUs whose rows, slices or leases have changed; whoever looks again clears it.
-        changed: the tables that have changed; whoever copies them clears it.
-        ended: the leases that have ended, by id; whoever counts them clears it.
-        writes: grows with every row that is stored.
-    """
-
-    def __init__(self) -> None:
-        self.gpus: dict[str, GpuRow] = {}
-        self.slices: dict[int, SliceRow] = {}
-        self.tickets: dict[int, TicketRow] = {}
-        self.leases: dict[int, LeaseRow] = {}
-        self.reservations: dict[int, ReservationRow] = {}
-        self.messages: dict[int, MessageRow] = {}
-        self.layouts: dict[int, LayoutRow] = {}
-        self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
-        self.touched: set[str] = set()
-        self.changed: set[str] = set(_PLURAL.values())
-        self.ended: dict[int, LeaseRow] = {}
-        self.writes = 0
-        self.paused = ""
-        self.pause_kind: PauseKind | None = None
-
-    def store(self, row: Row) -> None:
-        """Take in a new or changed row; what is no longer live is dropped."""
-        kept: dict[Any, Any] = getattr(self, _PLURAL[row.kind])
-        self.changed.add(_PLURAL[row.kind])
-        self.writes += 1
-        if row.is_live:
-            kept[row.key] = row
-        else:
-            kept.pop(row.key, None)
-        if isinstance(row, SliceRow):
-            self._store_on_gpu(row)
-        elif isinstance(row, LeaseRow):
-            self._touch_lease(row)
-        elif isinstance(row, GpuRow):
-            self.touched.add(row.uuid)
-
-    def _store_on_gpu(self, row: SliceRow) -> None:
-        self.touched.add(row.gpu)
-        if row.is_live:
-            self.on_gpu[row.gpu][row.id] = row
-        else:
-            self.on_gpu[row.gpu].pop(row.id, None)
-
-    def _touch_lease(self, row: LeaseRow) -> None:
-        self.touched.update(self.slices[s].gpu for s in row.slices if s in self.slices)
-        if row.is_live:
-            return
-        self.ended[row.id] = row
-        ticket = self.tickets.get(row.ticket or 0)
-        if ticket is not None and ticket.state == "taken":
-            del self.tickets[ticket.id]
-            self.changed.add("tickets")
-
-    def attend(self, ticket: TicketRow, at: float) -> TicketRow:
-        """Somebody still wants it: in memory only, and no news."""
-        ticket = self.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)
-        self.changed.add("tickets")
-        return ticket
-
-    def slices_of(self, lease: LeaseRow) -> list[SliceRow]:
-        """The lease's live slices, in the order asked."""
-        return [self.slices[number] for number in lease.slices if number in self.slices]
-
-
-_PLURAL = {
-    "gpu": "gpus",
-    "slice": "slices",
-    "ticket": "tickets",
-    "lease": "leases",
-    "reservation": "reservations",
-    "message": "messages",
-    "layout": "layouts",
-}
-_TABLES = {
-    "gpu": tables.gpus,
-    "slice": tables.slices,
-    "ticket": tables.tickets,
-    "lease": tables.leases,
-    "reservation": tables.reservations,
-    "message": tables.messages,
-    "layout": tables.layouts,
-}
-_COLUMNS = {kind: tuple(column.name for column in table.c) for kind, table in _TABLES.items()}
-_INSERTS = {kind: insert(table) for kind, table in _TABLES.items()}
-
-
-def _update_of(table: Table) -> Any:
-    key = next(iter(table.primary_key))
-    values: dict[str, Any] = {
-        column.name: bindparam(column.name) for column in table.c if column is not key
-    }
-    return update(table).where(key == bindparam("key_")).values(values)
-
-
-_UPDATES = {kind: _update_of(table) for kind, table in _TABLES.items()}
-
-
-class Transaction:
-    """One short change to the ledger: all of it is on disk afterwards, or none.
-
-    Attributes:
-        afterwards: what to call then; not if it was undone.
-    """
-
-    def __init__(self, ledger: "Ledger", at: float, *, durable: bool) -> None:
-        self.at = at
-        self.has_begun = False
-        self.afterwards: list[Callable[[], None]] = []
-        self._durable = durable
-        self._ledger = ledger
-        self._connection = ledger.connection
-
-    def put(self, row: Row, by: str = "pool", reason: str = "", action: str = "") -> None:
-        """Insert or replace a row; a change of state becomes a transition.
-
-        Args:
-            row: the row as it is to be.
-            by: who caused it.
-            reason: why, in words.
-            action: what a person did, in a word, such as ``quarantine``; a person's act without one
-                is called by the state it led to.
-        """
-        self._begin()
-        state = self._ledger.state
-        kept: dict[Any, Any] = getattr(state, _PLURAL[row.kind])
-        before = kept.get(row.key)
-        if before == row:
-            return
-        self._write(row, is_new=before is None)
-        if before is None or before.state != row.state:
-            self._record(row, "" if before is None else before.state, by, reason, action)
-        state.store(row)
-
-    def _write(self, row: Row, *, is_new: bool) -> None:
-        values = {name: getattr(row, name) for name in _COLUMNS[row.kind]}
-        if is_new:
-            self._connection.execute(_INSERTS[row.kind], values)
-            if isinstance(row, LeaseRow) and row.slices:
-                self._write_slices(row)
-            return
-        values.pop("uuid" if row.kind == "gpu" else "id")
-        done = self._connection.execute(_UPDATES[row.kind], values | {"key_": row.key})
-        if done.rowcount != 1:
-            raise LedgerMismatch(row.kind, row.key)
-
-    def _write_slices(self, row: LeaseRow) -> None:
-        held = [
-            {"lease": row.id, "slice": number, "position": position}
-            for position, number in enumerate(row.slices)
-        ]
-        self._connection.execute(insert(tables.lease_slices), held)
-
-    def _record(
-        self, row: Row, before: str, by: str, reason: str, action: str, course: str | None = None
-    ) -> None:
-        states = (before, row.state)
-        whose = row.course if course is None else course
-        self._write_down(row.kind, str(row.key), states, by, reason, action, whose)
-
-    def _write_down(
-        self,
-        kind: str,
-        target: str,
-        states: tuple[str, str],
-        by: str,
-        reason: str,
-        action: str,
-        course: str = "",
-    ) -> None:
-        self._connection.execute(
-            _INSERT_TRANSITION,
-            {
-                "at": self.at,
-                "kind": kind,
-                "target": target,
-                "from_state": states[0],
-                "to_state": states[1],
-                "by": by,
-                "reason": reason[:REASON_KEPT],
-                "course": course,
-                "action": action or (states[1] if by.startswith(BY_HAND) else ""),
-            },
-        )
-
-    def record(
-        self, row: Row, by: str, reason: str, action: str = "", course: str | None = None
-    ) -> None:
-        """Write down something that did not change a state: an extension, a refused attach.
-
-        Args:
-            row: of what.
-            by: who caused it.
-            reason: why, in words.
-            action: as for `put`.
-            course: whose it is, if not the row's course's.
-        """
-        self._begin()
-        self._record(row, row.state, by, reason, action, course)
-
-    def pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
-        """Why nothing is granted from now on; empty, and of no kind: it is granted."""
-        self._begin()
-        states = (_granting(self._ledger.state.paused), _granting(reason))
-        self._write_down("pool", "", states, by, reason, "pause" if reason else "resume")
-        self._connection.execute(
-            update(tables.pool_state).values(paused=reason, pause_kind=kind or "")
-        )
-        self._ledger.state.paused, self._ledger.state.pause_kind = reason, kind
-        self._ledger.state.writes += 1
-
-    def add(self, statement: Any, values: Sequence[Any]) -> None:
-        """Figures that are no row of what is live, such as `activity`'s; no transition."""
-        self._begin()
-        self._connection.execute(statement, values)
-
-    def _begin(self) -> None:
-        if not self.has_begun:
-            self._ledger.begin(durable=self._durable)
-            self.has_begun = True
-
-
-_INSERT_TRANSITION = insert(tables.transitions)
-
-
-def _granting(paused: str) -> str:
-    return "paused" if paused else "granting"
 
 
 class Ledger:
@@ -400,7 +156,8 @@ class Ledger:
             at: the time it carries, seconds since the epoch.
             durable: whether it must survive a power cut: everything before an irreversible act.
         """
-        transaction = Transaction(self, at, durable=durable)
+        begin = partial(self.begin, durable=durable)
+        transaction = Transaction(self.state, self.connection, at, begin)
         try:
             yield transaction
             if transaction.has_begun:
@@ -575,7 +332,7 @@ class Ledger:
         return state
 
     def _last_id(self, kind: str) -> int:
-        query = select(func.max(_TABLES[kind].c.id).label("last"))
+        query = select(func.max(TABLES[kind].c.id).label("last"))
         return int(self._read(query)[0]["last"] or 0)
 
 

@@ -1,0 +1,180 @@
+"""One short change to the ledger: a row is written to the file, and taken into memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, insert, update
+
+from miglab_pool.ledger import tables
+from miglab_pool.ledger.live_rows import PLURAL, State
+from miglab_pool.model.rows import LeaseRow, PauseKind, Row
+
+REASON_KEPT = 500
+BY_HAND = ("person:", "service:", "server:")
+TABLES = {
+    "gpu": tables.gpus,
+    "slice": tables.slices,
+    "ticket": tables.tickets,
+    "lease": tables.leases,
+    "reservation": tables.reservations,
+    "message": tables.messages,
+    "layout": tables.layouts,
+}
+_COLUMNS = {kind: tuple(column.name for column in table.c) for kind, table in TABLES.items()}
+_INSERTS = {kind: insert(table) for kind, table in TABLES.items()}
+
+
+def _update_of(table: Table) -> Any:
+    key = next(iter(table.primary_key))
+    values: dict[str, Any] = {
+        column.name: bindparam(column.name) for column in table.c if column is not key
+    }
+    return update(table).where(key == bindparam("key_")).values(values)
+
+
+_UPDATES = {kind: _update_of(table) for kind, table in TABLES.items()}
+_INSERT_TRANSITION = insert(tables.transitions)
+
+
+class LedgerMismatch(RuntimeError):
+    """Memory has a row that the file has not: nothing is written, and memory is read anew."""
+
+    def __init__(self, kind: str, key: object) -> None:
+        super().__init__(f"The ledger has no {kind} {key}, which memory has; it is read anew.")
+
+
+class Transaction:
+    """One short change to the ledger: all of it is on disk afterwards, or none.
+
+    Attributes:
+        at: the time it carries, seconds since the epoch.
+        has_begun: whether anything was written.
+        afterwards: what to call then; not if it was undone.
+
+    Args:
+        state: what is live.
+        connection: to the file.
+        at: as the attribute.
+        begin: begins to write to the file; called before the first write.
+    """
+
+    def __init__(
+        self, state: State, connection: Connection, at: float, begin: Callable[[], None]
+    ) -> None:
+        self.at = at
+        self.has_begun = False
+        self.afterwards: list[Callable[[], None]] = []
+        self._state = state
+        self._connection = connection
+        self._begin_file = begin
+
+    def put(self, row: Row, by: str = "pool", reason: str = "", action: str = "") -> None:
+        """Insert or replace a row; a change of state becomes a transition.
+
+        Args:
+            row: the row as it is to be.
+            by: who caused it.
+            reason: why, in words.
+            action: what a person did, in a word, such as ``quarantine``; a person's act without one
+                is called by the state it led to.
+        """
+        self._begin()
+        kept: dict[Any, Any] = getattr(self._state, PLURAL[row.kind])
+        before = kept.get(row.key)
+        if before == row:
+            return
+        self._write(row, is_new=before is None)
+        if before is None or before.state != row.state:
+            self._record(row, "" if before is None else before.state, by, reason, action)
+        self._state.store(row)
+
+    def _write(self, row: Row, *, is_new: bool) -> None:
+        values = {name: getattr(row, name) for name in _COLUMNS[row.kind]}
+        if is_new:
+            self._connection.execute(_INSERTS[row.kind], values)
+            if isinstance(row, LeaseRow) and row.slices:
+                self._write_slices(row)
+            return
+        values.pop("uuid" if row.kind == "gpu" else "id")
+        done = self._connection.execute(_UPDATES[row.kind], values | {"key_": row.key})
+        if done.rowcount != 1:
+            raise LedgerMismatch(row.kind, row.key)
+
+    def _write_slices(self, row: LeaseRow) -> None:
+        held = [
+            {"lease": row.id, "slice": number, "position": position}
+            for position, number in enumerate(row.slices)
+        ]
+        self._connection.execute(insert(tables.lease_slices), held)
+
+    def _record(
+        self, row: Row, before: str, by: str, reason: str, action: str, course: str | None = None
+    ) -> None:
+        states = (before, row.state)
+        whose = row.course if course is None else course
+        self._write_down(row.kind, str(row.key), states, by, reason, action, whose)
+
+    def _write_down(
+        self,
+        kind: str,
+        target: str,
+        states: tuple[str, str],
+        by: str,
+        reason: str,
+        action: str,
+        course: str = "",
+    ) -> None:
+        self._connection.execute(
+            _INSERT_TRANSITION,
+            {
+                "at": self.at,
+                "kind": kind,
+                "target": target,
+                "from_state": states[0],
+                "to_state": states[1],
+                "by": by,
+                "reason": reason[:REASON_KEPT],
+                "course": course,
+                "action": action or (states[1] if by.startswith(BY_HAND) else ""),
+            },
+        )
+
+    def record(
+        self, row: Row, by: str, reason: str, action: str = "", course: str | None = None
+    ) -> None:
+        """Write down something that did not change a state: an extension, a refused attach.
+
+        Args:
+            row: of what.
+            by: who caused it.
+            reason: why, in words.
+            action: as for `put`.
+            course: whose it is, if not the row's course's.
+        """
+        self._begin()
+        self._record(row, row.state, by, reason, action, course)
+
+    def pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
+        """Why nothing is granted from now on; empty, and of no kind: it is granted."""
+        self._begin()
+        states = (_granting(self._state.paused), _granting(reason))
+        self._write_down("pool", "", states, by, reason, "pause" if reason else "resume")
+        self._connection.execute(
+            update(tables.pool_state).values(paused=reason, pause_kind=kind or "")
+        )
+        self._state.paused, self._state.pause_kind = reason, kind
+        self._state.writes += 1
+
+    def add(self, statement: Any, values: Sequence[Any]) -> None:
+        """Figures that are no row of what is live, such as `activity`'s; no transition."""
+        self._begin()
+        self._connection.execute(statement, values)
+
+    def _begin(self) -> None:
+        if not self.has_begun:
+            self._begin_file()
+            self.has_begun = True
+
+
+def _granting(paused: str) -> str:
+    return "paused" if paused else "granting"
