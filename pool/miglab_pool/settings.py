@@ -1,4 +1,8 @@
-"""The pool's own tables of lab.toml, and their defaults."""
+"""The pool's own tables of lab.toml, and their defaults.
+
+The module is long because it declares: one field a setting, with the help that
+docs/reference/settings.md is made of.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property

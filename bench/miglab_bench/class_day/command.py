@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from miglab_pool.gpu.simulated.models import models
 
 SIZES = (30, 120, 400)
 USAGE = 2
+Records = Sequence[Mapping[str, Any]]
 
 
 def bench_class(
@@ -68,6 +69,11 @@ def bench_class(
         said = {"rows": rows, "costs": costs, "bounds": held, "assumptions": asdict(day)}
         typer.echo(json.dumps({**said, "how": how}))
         return
+    _show(rows, costs, held, how)
+
+
+def _show(rows: Records, costs: Records, held: Records, how: str) -> None:
+    """Tables for people."""
     console = Console()
     ours = [one for one in held if one["policy"] == "miglab"]
     lent = [one for one in held if one["policy"] == "borrow"]
@@ -128,7 +134,7 @@ def _bounds(cases: Sequence[DayCase], outcomes: Sequence[DayOutcome]) -> list[di
     return found
 
 
-def _table(title: str, records: Sequence[dict[str, Any]]) -> Table:
+def _table(title: str, records: Records) -> Table:
     table = Table(title=title)
     for name in records[0] if records else ():
         table.add_column(name.replace("_", " "), justify="right")

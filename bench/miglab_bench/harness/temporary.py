@@ -225,16 +225,24 @@ def temporary_lab(
     file.write_text(TOML.format(name=name, port=port, lab=own, **servers, **given))
     for given_name, text in (files or {}).items():
         (folder / given_name).write_text(text)
-    settings = load(file, {})
+    with _running(folder, load(file, {}), slurm or {}) as running:
+        yield running
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def _running(
+    folder: Path, settings: Settings, environment: Mapping[str, str]
+) -> Iterator[TemporaryLab]:
+    """The lab of these settings, from ready to its end."""
     with ExitStack() as stack:
-        if docker:
+        if settings.students.spawner == "docker":
             prepare_engine(settings)
             stack.callback(remove_all, settings)
-        running = _start(settings, {**os.environ, **(slurm or {})})
+        running = _start(settings, {**os.environ, **environment})
         stack.callback(running.close)
         wait_for(lambda: _is_ready(running, folder), "the line that says ready", START_S)
         yield running
-    shutil.rmtree(folder)
 
 
 def free_ports() -> int:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.open import open_watched
 from miglab_pool.gpu.watched import WatchedDriver
-from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.auth import HubAccess, SignIn
 from miglab_pool.http.access.token_guesses import ServerTokens
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -73,11 +73,25 @@ def assemble(settings: Settings) -> ServiceParts:
     pool = Pool(settings, ledger, driver, _holders(settings), steady=time.monotonic)
     access = access_of(settings)
     hub = hub_client(access)
-    ender = ServerEnder(hub, time.time)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
     pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
+
+    def close() -> None:
+        ledger.close()
+        driver.close()
+        locks.close()
+
+    reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
+    end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
+    runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
+    management = _management(settings, runner, access)
+    return ServiceParts(runner, management, _student(settings, runner, board), hub, close)
+
+
+def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
+    """What ends the servers whose leases are up, and asks after those that are being released."""
 
     async def end_servers(runner: PoolRunner) -> None:
         leases = await runner.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
@@ -86,33 +100,24 @@ def assemble(settings: Settings) -> ServiceParts:
         abandoned = ender.abandoned
         await runner.decide(lambda pool: pool.leases.abandon(abandoned))
 
-    def close() -> None:
-        ledger.close()
-        driver.close()
-        locks.close()
+    return end_servers
 
-    reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
-    runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
-    return ServiceParts(
+
+def _management(settings: Settings, runner: PoolRunner, access: HubAccess) -> FastAPI:
+    return management_app(
         runner,
-        management_app(
-            runner,
-            SignIn(access, private(settings.pool_secret), settings.role_book()),
-            default_course=settings.students.default_course,
-            notices=settings.notices,
-            title=settings.lab.title,
-            timezone=settings.reclaim.timezone,
-            look=lambda: examine_host(settings),
-        ),
-        student_app(
-            runner,
-            ServerTokens(access_of(settings, STUDENT_CACHE_S)),
-            board,
-            default_course=settings.students.default_course,
-        ),
-        hub,
-        close,
+        SignIn(access, private(settings.pool_secret), settings.role_book()),
+        default_course=settings.students.default_course,
+        notices=settings.notices,
+        title=settings.lab.title,
+        timezone=settings.reclaim.timezone,
+        look=lambda: examine_host(settings),
     )
+
+
+def _student(settings: Settings, runner: PoolRunner, board: SignalBoard) -> FastAPI:
+    tokens = ServerTokens(access_of(settings, STUDENT_CACHE_S))
+    return student_app(runner, tokens, board, default_course=settings.students.default_course)
 
 
 def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:

@@ -4,6 +4,8 @@ A twin changes one named function in the process that computes, and nothing else
 steps, series and check then say what they say. An experiment whose verdict does not turn round
 measures nothing. `enter` is called by a child that finds `VARIABLE` in its environment; `TWINS` has
 one entry an experiment.
+
+The module is long because it is one list: cut in two, each half is read with the other open.
 """
 
 from __future__ import annotations
