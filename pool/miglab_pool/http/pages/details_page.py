@@ -183,10 +183,12 @@ def _state(item: SliceView) -> str:
 
 def _of_slice(item: SliceView) -> Facts:
     last = item.start + item.size - 1
-    where = f"{item.start}" if item.size == 1 else f"{item.start} to {last}"
+    where = f"memory slice {item.start}"
+    if item.size > 1:
+        where = f"memory slices {item.start} to {last}"
     processes = "unknown" if item.processes is None else str(item.processes)
     return [
-        ("Memory slices", where),
+        ("Placement", where),
         ("Memory used", amount(item.memory_used_mib, item.memory_mib)),
         ("Processes", processes),
         *([("UUID", item.uuid)] if item.uuid else []),

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.sse import ServerSentEvent
 
-from miglab_api.gpus import PoolSnapshot
+from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_api.leases import LeaseView
 from miglab_pool.http.access.dependencies import Runner, Who, who
 from miglab_pool.http.access.principal import Principal
@@ -37,9 +37,7 @@ async def page(request: Request) -> Response:
 
     async def draw_page(principal: Principal) -> str:
         parts = {part.name: part for part in await pool_parts(request, principal)}
-        begins = principal.is_staff and await _is_quiet(request)
-        values = {"parts": parts, "words": WORDS, "begins": begins}
-        return render("pool.html", request, principal, "pool", **values)
+        return render("pool.html", request, principal, "pool", parts=parts, words=WORDS)
 
     return await shown(request, draw_page)
 
@@ -84,13 +82,6 @@ async def pool_parts(request: Request, principal: Principal) -> list[Part[Any]]:
     return parts_of(_shelf(request, principal), snapshot, own, principal, doings, time.time())
 
 
-async def _is_quiet(request: Request) -> bool:
-    """Whether nobody holds a slice or waits for one: then staff are told how to begin."""
-    snapshot = await request.app.state.runner.snapshot()
-    is_held = any(item.lease for gpu in snapshot.gpus for item in gpu.slices)
-    return not is_held and not snapshot.waiting
-
-
 def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
     return pool.leases.live(principal.name) if principal.is_user(principal.name) else []
 
@@ -133,4 +124,18 @@ def parts_of(
         "queue", "part_queue.html", waiting, lambda: table_of(waiting, principal), now
     )
     head = head_of(snapshot, own, principal, sums([part.drawn for part in gpus], len(waiting)))
-    return [shelf.part("head", "part_head.html", head, lambda: head, now), queue, *gpus]
+    parts: list[Part[Any]] = [
+        shelf.part("head", "part_head.html", head, lambda: head, now),
+        queue,
+        *gpus,
+    ]
+    if principal.is_staff:
+        is_quiet = _is_quiet(snapshot)
+        parts.append(shelf.part("begin", "part_begin.html", is_quiet, lambda: is_quiet, now))
+    return parts
+
+
+def _is_quiet(snapshot: PoolSnapshot) -> bool:
+    """Whether nobody holds a slice or waits for one: then staff are told how to begin."""
+    is_held = any(item.state is SliceState.LEASED for gpu in snapshot.gpus for item in gpu.slices)
+    return not is_held and not snapshot.waiting

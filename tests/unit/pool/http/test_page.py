@@ -217,9 +217,16 @@ async def test_the_browser_is_told_of_changes(
 async def test_an_empty_lab_tells_staff_how_to_begin(
     client: httpx.AsyncClient, pool: FakePool
 ) -> None:
-    """Roster, reservation and layout are named, with links; students and busy labs see none."""
+    """Roster, reservation and layout are named, with links, until somebody has a slice.
+
+    A page that is open learns of it, as of every change.
+    """
     begin = "Nobody holds a slice now"
     pool.slices, pool.shows_waiting = [], False
     page = (await client.get("/", headers=as_("admin-token"))).text
     assert begin in page and "/reservations" in page.partition(begin)[2]
     assert begin not in (await client.get("/", headers=as_("alice-token"))).text
+    pool.slices, pool.version = [slice_view(1, 0, "alice")], pool.version + 1
+    (version,) = re.findall(r'id="part-begin" data-version="(\w+)"', page)
+    answer = await client.get(f"/fragment?have=begin.{version}", headers=as_("admin-token"))
+    assert 'id="part-begin"' in answer.text and begin not in answer.text
