@@ -129,10 +129,25 @@ def _read(worker: Worker, info: GpuInfo) -> list[SliceReading]:
         known = worker.store.state.gpus.get(gpu)
     if not is_whole(_row_of(info, known), info):
         return worker.driver.slices(gpu)
+    check_whole_unclaimed(worker, gpu)
     usage = worker.driver.gpu_usage(gpu)
     with worker.store.lock:
         worker.store.note_gpu_usage(gpu, usage)
     return []
+
+
+def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
+    """See that no container uses a whole GPU of which the ledger does not know.
+
+    Raises:
+        GpuError: one does; that it has no process there yet says nothing.
+    """
+    with worker.store.lock:
+        claim = (worker.claimed or {}).get(gpu)
+        rows = worker.store.state.on_gpu[gpu].values()
+        if claim is None or any(worker.other_claim(row, gpu) is None for row in rows):
+            return
+    raise GpuError(f"{claim.holder} uses {gpu}, and this ledger does not know of it; end it")
 
 
 def _take_in(worker: Worker, tx: Transaction, info: GpuInfo) -> None:

@@ -217,9 +217,7 @@ def _made(worker: Worker, row: SliceRow, *, was_tried: bool) -> SliceReading | N
 
 def _check_empty(worker: Worker, row: SliceRow) -> None:
     """A whole GPU is handed over only while its process list is known and empty."""
-    claim = worker.other_claim(row, row.gpu)
-    if claim is not None:
-        raise InUse(f"{claim.holder} uses {row.gpu}, and this ledger does not know of it; end it.")
+    inspect_gpu.check_whole_unclaimed(worker, row.gpu)
     usage = worker.driver.gpu_usage(row.gpu)
     with worker.store.lock:
         worker.store.note_gpu_usage(row.gpu, usage)

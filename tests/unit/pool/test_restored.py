@@ -230,6 +230,25 @@ def test_nothing_is_granted_before_the_engine_has_answered(world: World) -> None
     assert set(world.pool.tickets.take(bob.id).uuids).isdisjoint(alice.uuids)
 
 
+def test_a_whole_gpu_that_an_unknown_server_uses_is_given_to_nobody(
+    make_world: Callable[..., World],
+) -> None:
+    """Its server has not begun to compute, so the GPU shows no process."""
+    world = make_world(mig=False)
+    bob = world.ask("bob", "full")
+    copy(world)
+    world.pool.tickets.cancel(bob.id, "bob")
+    alice = world.run("alice", "full")
+    restore(world)
+    world.settle()
+    assert world.pool.tickets.find(bob.id).state == TicketState.WAITING
+    assert alice.holder in world.pool.snapshot().gpus[0].reason
+    world.holders.there.discard(alice.holder)
+    world.pool.reconcile()
+    world.work()
+    assert world.pool.tickets.find(bob.id).state == TicketState.OFFERED
+
+
 def test_what_the_copy_has_offered_is_not_taken_from_under_a_newer_server(world: World) -> None:
     """Zoe let the offer lapse and Alice got the slice: in the copy Zoe may still take it."""
     zoe = world.ask("zoe")
