@@ -18,9 +18,10 @@ from miglab_bench.faults.run import FaultRun, KindResult
 
 def bench_faults(
     count: Annotated[int, typer.Option(min=1, help="How many faults.")] = 40,
-    seed: Annotated[int, typer.Option(help="Draws faults and acts; the same again replays.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the faults; the same one replays them.")] = 1,
     docker: Annotated[
-        bool | None, typer.Option(help="Servers are containers; default: where they can be.")
+        bool | None,
+        typer.Option(help="Run servers in containers; by default wherever Docker works."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

@@ -66,9 +66,11 @@ class Seat:
 
 
 def bench_slurm_class(
-    students: Annotated[int, typer.Option(min=2, help="How many.")] = 30,
-    notebooks: Annotated[int, typer.Option(min=0, help="How many run all of notebook 1.")] = 30,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
+    students: Annotated[int, typer.Option(min=2, help="How many students.")] = 30,
+    notebooks: Annotated[
+        int, typer.Option(min=0, help="How many of them run all of notebook 1.")
+    ] = 30,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """A class on Slurm over HTTP, until everybody had a slice and gave it back; needs root."""
     if absent := missing():

@@ -101,9 +101,9 @@ def is_position_right(shown: Shown, started: dict[int, float]) -> bool:
 
 
 def bench_slurm_queue(
-    students: Annotated[int, typer.Option(min=CLASS, help="How many in all.")] = 150,
-    seed: Annotated[int, typer.Option(help="Draws stays and arrivals.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
+    students: Annotated[int, typer.Option(min=CLASS, help="How many students in all.")] = 150,
+    seed: Annotated[int, typer.Option(help="Seed of their arrivals and stays.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Positions and estimates on Slurm against the real starts; needs root and Slurm."""
     if absent := missing():

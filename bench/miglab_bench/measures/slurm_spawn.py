@@ -44,7 +44,7 @@ class SlurmRound:
 
 
 def bench_slurm_spawn(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     rounds: Annotated[
         int, typer.Option(min=2, help="Starts of each spawner; an even number is fairer.")
     ] = 20,

@@ -16,8 +16,10 @@ from miglab_bench.slurm_faults.run import SlurmFaultRun
 
 def bench_slurm_faults(
     count: Annotated[int, typer.Option(min=1, help="How many faults.")] = 11,
-    seed: Annotated[int, typer.Option(help="Draws faults and acts.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the faults; the same seed draws the same ones.")
+    ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """A lab on Slurm under seeded faults: daemons, nodes, jobs, hub and reclaimer; needs root."""
     if absent := missing():
