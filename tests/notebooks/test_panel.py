@@ -187,7 +187,7 @@ def test_after_a_restart_the_saved_evidence_is_shown(tmp_path):
 
 
 def test_the_status_has_a_live_region_that_is_never_redrawn(tmp_path, kernel):
-    """One polite status element, written once; updates go to another widget."""
+    """One polite status element, written once; updates go to another widget, and none is lost."""
     notebook = run_cells(
         tmp_path,
         "STEPS = ((2, 5, 6),)" + MAKE,
@@ -199,7 +199,10 @@ def test_the_status_has_a_live_region_that_is_never_redrawn(tmp_path, kernel):
         await panel.run()
         print(len(live), live[0].value == before, "Done" in w.status.value)
         print(all(child.description for child in (w.said, w.because, w.bar)))
+        panel.runner.state = "running"
+        panel.runner._say("Measuring."), panel.runner._say("1g.5gb: 3 ahead")
+        print("3 ahead" in w.status.value)
         """,
         kernel=kernel,
     )
-    assert printed(notebook).split() == ["1", "True", "True", "True"]
+    assert printed(notebook).split() == ["1", "True", "True", "True", "True"]

@@ -47,7 +47,7 @@ class Panel:
         self._prediction: Prediction | None = None
         self._task: asyncio.Task[Any] | None = None
         self._reports: dict[str, CellReport] = {}
-        self._drawn = 0.0
+        self._drawn, self._said = 0.0, ""
         self._widgets: Widgets | None = None
         try:
             self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -192,14 +192,15 @@ class Panel:
         self._draw(force=True)
 
     def _changed(self) -> None:
-        self._draw(force=self.runner.state is not RunnerState.RUNNING)
+        is_news = self.runner.message != self._said  # said once, it must not be lost between draws
+        self._draw(force=is_news or self.runner.state is not RunnerState.RUNNING)
 
     def _draw(self, *, force: bool) -> None:
         """Redraw, at most five times a second unless something ended."""
         now = time.monotonic()
         if self._widgets is None or (not force and now - self._drawn < REDRAW_S):
             return
-        self._drawn = now
+        self._drawn, self._said = now, self.runner.message
         self._widgets.update(self)
 
     @property

@@ -61,6 +61,7 @@ class Runner:
         self._task: asyncio.Task[None] | None = None
         self._live: Point | None = None
         self._step, self._began = 0, 0.0
+        self._is_waiting = False
         self._recall()
 
     def _empty(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
@@ -102,6 +103,11 @@ class Runner:
     def progress(self) -> float:
         """Between 0 and 1, by finished steps."""
         return self._step / max(1, len(self.experiment.steps))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the step has no slice yet, so that none of its seconds pass."""
+        return self._is_waiting and self.state is RunnerState.RUNNING
 
     @property
     def seconds_left(self) -> float:
@@ -152,16 +158,29 @@ class Runner:
         self._say(" ".join([said, *self._outcome()]))
 
     async def _steps(self) -> None:
-        waits.set(self._say)
+        waits.set(self._wait)
         for number, step in enumerate(self.experiment.steps):
-            self._step, self._began = number, time.monotonic()
-            self._say(f"Measuring {step.label}, step {number + 1} of {len(self.experiment.steps)}.")
+            self._step = number
+            self._measuring()
             self._keep(await step.run(self.show_live))
         self._step = len(self.experiment.steps)
+
+    def _measuring(self) -> None:
+        """A step begins, or its slice is here: its seconds count from now."""
+        self._is_waiting, self._began = False, time.monotonic()
+        steps = self.experiment.steps
+        self._say(f"Measuring {steps[self._step].label}, step {self._step + 1} of {len(steps)}.")
+
+    def _wait(self, words: str) -> None:
+        """The step waits for a borrowed slice, or for its runner to start."""
+        self._is_waiting = True
+        self._say(words)
 
     def show_live(self, point: Point) -> None:
         """Take a point that is still being measured."""
         self._live = point
+        if self.is_waiting:
+            self._measuring()
         self._on_change()
 
     def _keep(self, point: Point) -> None:

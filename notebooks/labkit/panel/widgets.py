@@ -122,7 +122,8 @@ class Widgets:
         running = runner.state is RunnerState.RUNNING
         self.run.disabled, self.stop.disabled = not panel.can_run, not running
         self.bar.value = 1.0 if runner.state is RunnerState.DONE else runner.progress
-        self.bar.description = f"{runner.seconds_left:.0f} s left" if running else "Progress"
+        left = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
+        self.bar.description = left if running else "Progress"
         self.plot.value = panel.svg() if runner.shown.points else ""
         asks = runner.evidence.is_open_to_claims and not running
         self.claim.value = _claim(panel.experiment) if runner.evidence.judgement else ""

@@ -26,7 +26,7 @@ from labkit.errors import ChildKilled
 LENGTH = struct.Struct("!I")  # before a request; four file descriptors come with it
 STATUS = struct.Struct("!i")  # a process id, and how a worker ended
 LINE_LIMIT = 1 << 26
-START_S = 120.0
+START_S = 600.0  # 20 runners that import torch on two cores took more than two minutes
 SPIN_BRIEFLY = {"GOMP_SPINCOUNT": "10000"}
 """Threads that wait for each other spin for about 0.2 ms, then sleep.  As OpenMP has it they spin
 for many times that on cores which others need: at load 9 on two cores a small training step took

@@ -21,6 +21,8 @@ from labkit import errors
 from labkit.exercises.networks import transformer_step
 from labkit.measuring.sharing import Way
 from labkit.notebook.windows import Turns, turns_async
+from labkit.panel.experiment import Experiment, timed_step
+from labkit.panel.runner import Runner
 from labkit.run import borrowed
 from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, borrower_of
@@ -328,3 +330,25 @@ def _stands_still(lab: PoolLab) -> bool:
     holders = [one.holder for one in lab.pool.leases.live("ada")]
     numbers = [int(holder.removeprefix("process:").split(",")[0]) for holder in holders if holder]
     return any(psutil.Process(one).status() == psutil.STATUS_STOPPED for one in numbers)
+
+
+async def test_a_panel_says_how_it_waits(desk: Desk, tmp_path: Path) -> None:
+    """Place and likely wait stand where the step's progress stood; no seconds are counted down."""
+    await desk.hub.start("bob", shape="7g.40gb")
+    step = timed_step("one", 1.0, product)
+    experiment = Experiment("T-9", "A product", "How long?", (step,), "x", "y")
+    told = asyncio.Event()
+
+    def look() -> None:
+        if runner.message.startswith("1g.5gb: "):
+            told.set()
+
+    runner = Runner(experiment, tmp_path, look)
+    running = asyncio.create_task(runner.run(None, headless=True))
+    try:
+        await asyncio.wait_for(told.wait(), 90)
+        assert runner.is_waiting
+        await desk.hub.stop("bob")
+    finally:
+        found = await running
+    assert found.samples and not found.stopped and not runner.is_waiting

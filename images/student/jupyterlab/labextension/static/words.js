@@ -92,7 +92,7 @@ export function words(trans) {
   /** What measurements have borrowed, or how they wait: "no slice held · 3 ahead · about 20 s". */
   const borrow = ({ state, shape, ahead, likely_s }) => {
     if (state === 'held') {
-      return trans.__('measuring on %1', shape);
+      return trans.__('borrowing %1', shape); // while it runs, and while it lingers
     }
     const parts = [trans.__('no slice held')];
     if (state === 'waiting') {
