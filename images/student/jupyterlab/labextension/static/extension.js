@@ -7,6 +7,7 @@ import { Documents } from './documents.js';
 import { lostQuestion } from './lost.js';
 import { messageCards } from './messages.js';
 import { offerCard } from './offer.js';
+import { outputsPlugin } from './outputs.js';
 import { panel } from './panel.js';
 import { courseTitle, openStart, startPage } from './start.js';
 import { statusItem } from './status.js';
@@ -19,7 +20,7 @@ const KEYS = 'Alt Shift G';
 /** The plugins, made of what JupyterLab lends (`lab`, by the names in remoteEntry.js). */
 export function plugins(lab, style) {
   const lost = lostQuestion(lab);
-  return [leasePlugin(lab, style, lost), lost.plugin];
+  return [leasePlugin(lab, style, lost), lost.plugin, outputsPlugin(lab)];
 }
 
 function leasePlugin(lab, style, lost) {

@@ -12,6 +12,7 @@
     application: '@jupyterlab/application',
     apputils: '@jupyterlab/apputils',
     docmanager: '@jupyterlab/docmanager',
+    notebook: '@jupyterlab/notebook',
     services: '@jupyterlab/services',
     statusbar: '@jupyterlab/statusbar',
     translation: '@jupyterlab/translation',
