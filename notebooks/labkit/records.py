@@ -245,8 +245,8 @@ class Measurement:
             device,
             f"tier {self.tier}" + (", emulated" if self.is_emulated else ""),
             f"{self.ranks} {'rank' if self.ranks == 1 else 'ranks'}",
-            f"{len(self.samples_s)} samples",
         ]
+        parts += [f"{len(self.samples_s)} samples"] if self.samples_s else []  # else it is counted
         parts += [self.dtype] if self.dtype else []
         parts += [f"link: {self.link}"] if self.ranks > 1 else []
         gain = self.parallel_gain

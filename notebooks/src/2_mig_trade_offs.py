@@ -56,7 +56,7 @@ def part_step(function, size, least, most):
     fewer = parts.whole / size
     part, whole = (labkit.parts.on_part(function, cut) for cut in (size, None))
     return labkit.compared_step(
-        f"{size} {parts.unit}", fewer, part, whole, band=(least * fewer, most * fewer), seconds=8
+        parts.named(size), fewer, part, whole, band=(least * fewer, most * fewer), seconds=8
     )
 
 
@@ -84,17 +84,8 @@ def per_sm_ratio(big_rate, big_sms, small_rate, small_sms):
     # </student>
 
 
-def check_per_sm(cases=((200.0, 100, 20.0, 10, 1.0), (98.0, 98, 28.0, 14, 0.5), (30.0, 10, 1.0, 2, 6.0))):
-    for *given, truth in cases:
-        said = per_sm_ratio(*given)
-        if said is None:
-            return "write per_sm_ratio first"
-        if not abs(said - truth) <= 1e-9:
-            return f"not yet right: per_sm_ratio{tuple(given)} is {truth:g}, you say {said:g}"
-    return "right"
-
-
-per_sm_verdict = check_per_sm()
+# %%
+per_sm_verdict = labkit.exercises.check_per_sm_ratio(per_sm_ratio)
 print(per_sm_verdict)
 
 # %% [markdown]
@@ -111,7 +102,7 @@ def against_1g(kind):
         print(f"{kind:12} {name:4} over 1g, per SM: {per_sm_ratio(big.value, big.sms, small.value, small.sms):.2f}")
 
 
-if per_sm_verdict == "right":
+if per_sm_verdict.right:
     against_1g("fp32")
     against_1g("fp16-tensor")
 else:
@@ -397,6 +388,53 @@ print(f"\nE3: “{mistake.says}”. {mistake.exercise}")
 labkit.cite("cern6")
 
 # %% [markdown]
+# ## Exercise 3: beside what is in use
+#
+# Sums say what fits an *empty* GPU. The pool that you got your slice from never has one: slices in use stay where
+# they are, and a profile may begin at some memory slices only: `A100[name].starts`.
+#
+# Write `place_slices`: the memory slice at which each slice of `wanted` begins, as a list in the same order, so that none
+# overlaps another or a memory slice in `taken`; `None` if there is no way. Place the first, and let `place_slices` itself
+# place the rest. When the rest finds no place, the first must begin elsewhere.
+
+# %%
+def place_slices(wanted, taken):
+    """The starts of the slices in `wanted`, such as ["1g.5gb", "3g.20gb"], or None."""
+    # <solution>
+    if not wanted:
+        return []
+    first = A100[wanted[0]]
+    for start in first.starts:
+        span = list(range(start, start + first.memory))
+        if set(span) & set(taken):
+            continue
+        rest = place_slices(wanted[1:], taken + span)
+        if rest is not None:
+            return [start, *rest]
+    return None
+    # </solution>
+    # <student>
+    # return None  # your lines here: about ten
+    # </student>
+
+
+# %%
+place_verdict = labkit.exercises.check_place(place_slices)
+print(place_verdict)
+
+# %% [markdown]
+# Two slices are in use, and three students ask. First come, first placed would put the first one's slice at the
+# first free start, and send somebody away. Yours:
+
+# %%
+IN_USE, QUEUE = (("1g.5gb", 2), ("2g.10gb", 4)), ["1g.5gb", "2g.10gb", "1g.5gb"]
+starts = place_slices(QUEUE, [2, 4, 5]) if place_verdict.right else []
+labkit.partition(*IN_USE, *zip(QUEUE, starts))
+
+# %% [markdown]
+# **Explain:** who would have been sent away, and what could the pool do about it if it knew only the first request?
+
+# %% [markdown]
 # ## Summary
 #
 # These are your numbers. With them, answer three students who each ask for a slice:
@@ -404,7 +442,7 @@ labkit.cite("cern6")
 # Cem serves queries and promises an answer within 5 ms. Who gets what, and which row says so?
 
 # %%
-print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}")
+print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}\nplace_slices: {place_verdict}")
 labkit.summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 
 # %% [markdown]

@@ -47,7 +47,7 @@ def train(batch, model=MODEL):
 # **Predict** how long a step takes on all of your SMs, as the GPU's own time.
 
 # %%
-SPOTS = {f"{size} {parts.unit}": size for size in (*parts.sizes, parts.whole)}
+SPOTS = {parts.named(size): size for size in (*parts.sizes, parts.whole)}
 BY_PYTHON = "launched by Python"
 
 
@@ -88,17 +88,8 @@ def split_time(small, time_small, big, time_big):
     # </student>
 
 
-def check_split(cases=((1, 12.0, 4, 6.0, 4.0, 8.0), (14, 3.0, 98, 3.0, 3.0, 0.0), (2, 5.0, 10, 1.0, 0.0, 10.0))):
-    for *given, a, b in cases:
-        said = split_time(*given)
-        if said is None:
-            return "write split_time first"
-        if not (abs(said[0] - a) <= 1e-9 and abs(said[1] - b) <= 1e-9):
-            return f"not yet right: split_time{tuple(given)} is ({a:g}, {b:g}), you say {tuple(said)}"
-    return "right"
-
-
-split_verdict = check_split()
+# %%
+split_verdict = labkit.exercises.check_split_time(split_time)
 print(split_verdict)
 
 # %% [markdown]
@@ -122,7 +113,7 @@ def on_sizes(points):
 def fitted():
     """a and b in milliseconds from the smallest part and the whole, or why there are none yet."""
     points = on_sizes(own(times))
-    if split_verdict != "right" or len(points) < len(SPOTS):
+    if not split_verdict.right or len(points) < len(SPOTS):
         return WHY_NOT
     first, last = points[0], points[-1]
     if first.value <= last.value:
@@ -181,7 +172,7 @@ peaks = labkit.experiment("CH-2", labkit.apart(memory, by_batch, value="mib"), l
 await peaks.report()
 
 # %% [markdown]
-# ## Every shape's time, memory and slice-hours
+# ## Exercise 2: what a job costs on a shape
 #
 # Your a and b come from parts that all share one memory. But a slice has only its own share of the memory's
 # bandwidth, so a law for slices needs two terms, and your profile has them: the time of the kernels that the *SMs*
@@ -190,8 +181,41 @@ await peaks.report()
 #
 # T(shape) = T_SM · (SMs you hold / SMs) + T_memory · (memory slices you hold / memory slices)
 #
-# The range beside it is honest about two things: few SMs may be unable to use all of their memory's bandwidth (then
-# the second term follows the SMs as well), and your own times scatter. What you did not measure is called an extrapolation.
+# Write `shape_costs`. `profile` and `held` (what you measured) have `sms`, `compute` and `memory`. `law` has the
+# milliseconds `sm` and `memory` of a step, the `python` that launching one takes anywhere, and the relative
+# `scatter` of your times. Return a dict of four:
+#
+# - `hours` of `steps` steps. No step takes less than `python`, and that holds for the range, too;
+# - `low` and `high`, an honest range of the hours: few SMs may be unable to use all of their memory's bandwidth, and
+#   then the second term follows the SMs as well. So T has another end. The smaller of both is divided by 1 + scatter, the
+#   larger multiplied;
+# - `slice_hours`: hours · 7 · the share of a GPU, which is compute / 7 or memory / 8, whichever is larger.
+
+# %%
+def shape_costs(profile, held, law, steps):
+    # <solution>
+    by_sms, by_memory = held.sms / profile.sms, held.memory / profile.memory
+    likely = law["sm"] * by_sms + law["memory"] * by_memory
+    other = (law["sm"] + law["memory"]) * by_sms
+    low = min(likely, other) / (1 + law["scatter"])
+    high = max(likely, other) * (1 + law["scatter"])
+    hours, low, high = (max(ms, law["python"]) * steps / 3.6e6 for ms in (likely, low, high))
+    share = max(profile.compute / 7, profile.memory / 8)
+    return {"hours": hours, "low": low, "high": high, "slice_hours": hours * 7 * share}
+    # </solution>
+    # <student>
+    # return None  # your lines here: about eight
+    # </student>
+
+
+# %%
+costs_verdict = labkit.exercises.check_shape_costs(shape_costs)
+print(costs_verdict)
+
+# %% [markdown]
+# ## Every shape's time, memory and slice-hours
+#
+# Your function makes the table. What you did not measure is called an extrapolation.
 # A whole GPU stands for a 7g.40gb here: the ratios carry over, and the hours are those of *your* device.
 # A CPU says nothing about a GPU: there, the table is made from a recorded run, and says so.
 
@@ -221,21 +245,10 @@ def law_of(points):
 
 
 # %%
-def share_of(profile):
-    """What a shape takes of a GPU: compute or memory slices, whichever share is larger."""
-    return max(profile.compute / 7, profile.memory / 8)
-
-
 def shape_row(profile, law, need_mib, context_mib):
     held = held_profile(law["device"])
-    by_sms, by_memory = held.sms / profile.sms, held.memory / profile.memory
-    ends = sorted(law["sm"] * by_sms + law["memory"] * factor for factor in (by_sms, by_memory))
-    noise = 1 + law["scatter"]
-    step, low, high = law["sm"] * by_sms + law["memory"] * by_memory, ends[0] / noise, ends[1] * noise
-    hours, low, high = (max(ms, law["python"]) * STEPS / 3.6e6 for ms in (step, low, high))
     fits = need_mib + context_mib <= profile.gib * 1024
-    costs = {"slice_hours": hours * 7 * share_of(profile), "low": low, "high": high}
-    return {"shape": profile.name, "hours": hours, "fits": fits, "measured": profile == held, **costs}
+    return {"shape": profile.name, "fits": fits, "measured": profile == held} | shape_costs(profile, held, law, STEPS)
 
 
 def sources():
@@ -252,7 +265,7 @@ def table(of_memory=1.0):
     """The rows; with less memory, where a way to save some is used."""
     by_size, by_batch, whose = sources()
     is_whole = by_size and by_batch and "sm_ms" in by_size[0].records[0].setting
-    if not is_whole or isinstance(fitted(), str):
+    if not costs_verdict.right or not is_whole or fitted() == WHY_NOT:
         return [], whose
     need = next((point for point in by_batch if point.x in (BATCH, 64)), by_batch[-1])
     context = need.records[0].setting["context"]
@@ -271,11 +284,11 @@ for row in rows:
 if HELD.emulated:
     print("emulated: this slice has the whole GPU's bandwidth, so the table shows the method and no slice")
 if not rows:
-    why = fitted()
-    print(why if isinstance(why, str) else "measure CH-1 and CH-2 first (a recorded run is not yours)")
+    missing = "measure CH-1 and CH-2 first (a recorded run is not yours)" if costs_verdict.right else "write shape_costs first"
+    print(WHY_NOT if fitted() == WHY_NOT else missing)
 
 # %% [markdown]
-# ## Exercise 2: choose
+# ## Exercise 3: choose
 #
 # Write `choose`: of the rows that fit and are ready in time, the name of the one with the fewest
 # slice-hours; the word `"none"` if there is none.
@@ -291,34 +304,12 @@ def choose(rows, due_h):
     # </student>
 
 
-def made_up(*columns):
-    names = ("shape", "hours", "slice_hours", "fits")
-    return [dict(zip(names, column, strict=True)) for column in columns]
-
-
-CASES = (
-    (made_up(("small", 9, 9, True), ("big", 2, 14, True)), 10, "small"),
-    (made_up(("small", 9, 9, True), ("big", 2, 14, True)), 8, "big"),
-    (made_up(("small", 1, 1, False), ("middle", 3, 6, True), ("big", 2, 14, True)), 8, "middle"),
-    (made_up(("small", 9, 9, True)), 8, "none"),
-)
-
-
-def check_choose():
-    for given, due_h, truth in CASES:
-        said = choose(given, due_h)
-        if said is None:
-            return "write choose first"
-        if said != truth:
-            return f"not yet right: due in {due_h} h, of {given} you choose {said!r}; right is {truth!r}"
-    return "right"
-
-
-choose_verdict = check_choose()
+# %%
+choose_verdict = labkit.exercises.check_choose(choose)
 print(choose_verdict)
 
 # %%
-if rows and choose_verdict == "right":
+if rows and choose_verdict.right:
     print(f"due in {DUE_H:g} h: {choose(rows, DUE_H)}")
     for due_h in (DUE_H / 8, DUE_H * 8):
         print(f"if it were due in {due_h:g} h: {choose(rows, due_h)}")
@@ -326,7 +317,7 @@ else:
     print("no table to choose from yet" if not rows else "write choose first")
 
 # %% [markdown]
-# ## Exercise 3: what notebooks 3 to 5 found
+# ## Exercise 4: what notebooks 3 to 5 found
 #
 # Your evidence is read here: what bf16 gains (MX-2, MX-9), what recomputing saves (MP-10), what a second rank
 # gains (DP-3). Each number says whose it is; where you have none yet, you see that of a recorded run, or that there is none.
@@ -387,24 +378,8 @@ def on_ranks(row, ranks, speed_up):
     # </student>
 
 
-def check_on_ranks():
-    for hours, cost, ranks, speed_up in ((6.0, 3.0, 2, 1.5), (8.0, 8.0, 4, 2.0), (5.0, 1.0, 1, 1.0)):
-        said = on_ranks({"hours": hours, "slice_hours": cost}, ranks, speed_up)
-        if said is None:
-            return "write on_ranks first"
-        wrong = {
-            (hours / ranks, cost): "ranks are no speed-up: divide by what they gained",
-            (hours / speed_up, cost / speed_up): "every rank takes a slice of its own: slice-hours count them all",
-            (hours / speed_up, cost): "slice-hours are hours times slices, over what was gained",
-            (hours * speed_up, cost * ranks * speed_up): "a speed-up makes the time shorter",
-        }
-        truth = (hours / speed_up, cost * ranks / speed_up)
-        if tuple(said) != truth:
-            return f"not yet right: {wrong.get(tuple(said), f'of {ranks} ranks, {speed_up} times as fast, you say {tuple(said)}; it is {truth}')}"
-    return "right"
-
-
-ranks_verdict = check_on_ranks()
+# %%
+ranks_verdict = labkit.exercises.check_on_ranks(on_ranks)
 print(ranks_verdict)
 
 # %% [markdown]
@@ -423,7 +398,7 @@ def on_two(two_over_one):
     """Two slices of a shape, where two of them fit a GPU."""
     made = []
     for row in rows:
-        if 2 * share_of(A100[row["shape"]]) <= 1:
+        if 2 * labkit.packing.share_of(A100[row["shape"]]) <= 1:
             hours, cost = on_ranks(row, 2, 1 / two_over_one)
             made.append(row | {"shape": f"2x{row['shape']}", "hours": hours, "slice_hours": cost})
     return made
@@ -434,7 +409,7 @@ def candidates():
     return rows + (recomputed(saves) if saves else []) + (on_two(two) if two else [])
 
 
-if rows and choose_verdict == ranks_verdict == "right":
+if rows and choose_verdict.right and ranks_verdict.right:
     for row in candidates()[len(rows):]:
         print(f"{row['shape']:20} {row['hours']:6.2f} h  {row['slice_hours']:6.2f} slice-hours, {'fits' if row['fits'] else 'TOO SMALL in memory'}")
     print(f"due in {DUE_H:g} h: {choose(candidates(), DUE_H)}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
@@ -482,7 +457,7 @@ def moved(end, which=None):
     return choose(there, DUE_H)
 
 
-if rows and choose_verdict == "right":
+if rows and choose_verdict.right:
     answers = {choose(rows, DUE_H)} | {moved(end) for end in ("low", "high")}
     answers |= {moved(end, row["shape"]) for row in rows for end in ("low", "high")}
     print("the choice stands" if len(answers) == 1 else f"within the ranges it may be any of {', '.join(sorted(answers))}: say so")
@@ -499,7 +474,7 @@ else:
 for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
     pair = [labkit.published.figure(f"cern5.train.{big}-{small}.10k.{name}") for name in (big, small)]
     profiles = {profile.name[:2]: profile for profile in A100.values()}
-    costs = [figure.value * 7 * share_of(profiles[name]) / 3600 for figure, name in zip(pair, (big, small), strict=True)]
+    costs = [figure.value * 7 * labkit.packing.share_of(profiles[name]) / 3600 for figure, name in zip(pair, (big, small), strict=True)]
     print(f"{big}: {pair[0].value:6.0f} s = {costs[0]:.2f} slice-hours   {small}: {pair[1].value:6.0f} s = {costs[1]:.2f}")
 labkit.cite("cern5")
 
@@ -515,7 +490,7 @@ labkit.cite("cern5")
 # against it, and what you would measure if you had an hour more.
 
 # %%
-print(f"split_time: {split_verdict}\nchoose: {choose_verdict}\non_ranks: {ranks_verdict}")
+print(f"split_time: {split_verdict}\nshape_costs: {costs_verdict}\nchoose: {choose_verdict}\non_ranks: {ranks_verdict}")
 print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict == 'right' else 'not chosen yet'}")
 print("" if ON_GPU else labkit.recorded_note("CH-1", "CH-2", "CH-3"))
 labkit.summary("CH-1", "CH-2", "CH-3")

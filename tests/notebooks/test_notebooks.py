@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -14,8 +15,10 @@ from tests.needs import needs
 import labkit
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
+from labkit.evidence.prediction import predict
 from labkit.evidence.published import publications
 from labkit.notebook.catalogue import EXPERIMENTS
+from labkit.panel.picture import plot_of
 from labkit.records import Verdict
 from labkit.run.cells import read_cells
 
@@ -82,6 +85,7 @@ def assert_evidence(name: str, folder: Path):
     found = {file.stem: store.load(file) for file in (folder / "evidence").glob("*.json")}
     assert CORE[name] <= set(found)
     for evidence in found.values():
+        assert_it_grows(evidence)
         assert evidence.headless
         assert evidence.stopped is None, evidence.stopped
         judged = evidence.judgement
@@ -89,6 +93,15 @@ def assert_evidence(name: str, folder: Path):
             continue
         is_right = judged.verdict.value in (judged.expected, Verdict.UNDECIDED.value)
         assert is_right or is_noise(evidence), judged
+
+
+def assert_it_grows(evidence):
+    """A panel is drawn after each point, with a prediction, as whoever pressed Run sees it."""
+    experiment = EXPERIMENTS[evidence.experiment]
+    said = "rises" if experiment.unit is None else "2"
+    shown = replace(evidence, prediction=predict(said, "a guess", experiment.unit), ended="")
+    for count in range(len(evidence.points) + 1):
+        plot_of(experiment, replace(shown, points=evidence.points[:count]))
 
 
 def is_noise(evidence) -> bool:
@@ -266,11 +279,8 @@ def test_every_core_panel_stands_under_a_prompt(name):
 NEEDS = {
     "my_timer": ("def my_timer",),
     "check_attainable": ("def attainable", "def check_attainable"),
-    "check_per_sm": ("def check_per_sm",),
     "used_gib": ("A100 = labkit.packing.A100\n\nfor",),
-    "check_split": ("def check_split",),
-    "check_choose": ("def check_choose",),
-    "check_on_ranks": ("def check_on_ranks",),
+    "nothing": (),
 }
 TIMER = "def my_timer(work, wait, clock, rounds=20):\n    seconds = []\n"
 WRONG = [
@@ -331,17 +341,17 @@ WRONG = [
     ),
     (
         "2_mig_trade_offs",
-        "check_per_sm",
+        "nothing",
         "def per_sm_ratio(a, b, c, d):\n    return a / c",
-        "check_per_sm()",
-        "not yet",
+        "labkit.exercises.check_per_sm_ratio(per_sm_ratio)",
+        "divide each by its own SMs",
     ),
     (
         "2_mig_trade_offs",
-        "check_per_sm",
+        "nothing",
         "def per_sm_ratio(a, b, c, d):\n    return (c / d) / (a / b)",
-        "check_per_sm()",
-        "not yet",
+        "labkit.exercises.check_per_sm_ratio(per_sm_ratio)",
+        "upside down",
     ),
     (
         "2_mig_trade_offs",
@@ -365,60 +375,82 @@ WRONG = [
         "KeyError",
     ),
     (
+        "2_mig_trade_offs",
+        "used_gib",
+        "def place_slices(wanted, taken):\n    starts = []\n    for name in wanted:\n"
+        "        profile = A100[name]\n"
+        "        free = [s for s in profile.starts"
+        " if not set(range(s, s + profile.memory)) & set(taken)]\n"
+        "        if not free:\n            return None\n        starts.append(free[0])\n"
+        "        taken = taken + list(range(free[0], free[0] + profile.memory))\n"
+        "    return starts",
+        "labkit.exercises.check_place(place_slices)",
+        "try the next start of the first",
+    ),
+    (
         "6_choose_your_slice",
-        "check_split",
+        "nothing",
+        "def shape_costs(profile, held, law, steps):\n"
+        "    hours = (law['sm'] + law['memory']) * held.sms / profile.sms * steps / 3.6e6\n"
+        "    return dict(hours=hours, low=hours, high=hours, slice_hours=hours)",
+        "labkit.exercises.check_shape_costs(shape_costs)",
+        "the memory's part follows the memory slices",
+    ),
+    (
+        "6_choose_your_slice",
+        "nothing",
         "def split_time(s, ts, b, tb):\n    return 0.0, tb * b",
-        "check_split()",
+        "labkit.exercises.check_split_time(split_time)",
         "not yet",
     ),
     (
         "6_choose_your_slice",
-        "check_split",
+        "nothing",
         "def split_time(s, ts, b, tb):\n    return None",
-        "check_split()",
+        "labkit.exercises.check_split_time(split_time)",
         "first",
     ),
     (
         "6_choose_your_slice",
-        "check_choose",
+        "nothing",
         "def choose(rows, due):\n    return min(rows, key=lambda r: r['slice_hours'])['shape']",
-        "check_choose()",
-        "not yet",
+        "labkit.exercises.check_choose(choose)",
+        "not ready in time",
     ),
     (
         "6_choose_your_slice",
-        "check_choose",
+        "nothing",
         "def choose(rows, due):\n    able = [r for r in rows if r['fits'] and r['hours'] <= due]\n"
         "    return min(able, key=lambda r: r['hours'])['shape'] if able else 'none'",
-        "check_choose()",
-        "not yet",
+        "labkit.exercises.check_choose(choose)",
+        "fastest",
     ),
     (
         "6_choose_your_slice",
-        "check_on_ranks",
+        "nothing",
         "def on_ranks(row, ranks, gain):\n    return row['hours'] / ranks, row['slice_hours']",
-        "check_on_ranks()",
+        "labkit.exercises.check_on_ranks(on_ranks)",
         "no speed-up",
     ),
     (
         "6_choose_your_slice",
-        "check_on_ranks",
+        "nothing",
         "def on_ranks(r, ranks, gain):\n    return r['hours'] / gain, r['slice_hours'] / gain",
-        "check_on_ranks()",
+        "labkit.exercises.check_on_ranks(on_ranks)",
         "every rank takes",
     ),
     (
         "6_choose_your_slice",
-        "check_on_ranks",
+        "nothing",
         "def on_ranks(row, ranks, gain):\n    return row['hours'] / gain, row['slice_hours']",
-        "check_on_ranks()",
+        "labkit.exercises.check_on_ranks(on_ranks)",
         "hours times slices",
     ),
     (
         "6_choose_your_slice",
-        "check_on_ranks",
+        "nothing",
         "def on_ranks(row, ranks, gain):\n    return None",
-        "check_on_ranks()",
+        "labkit.exercises.check_on_ranks(on_ranks)",
         "first",
     ),
 ]

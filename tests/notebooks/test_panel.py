@@ -134,6 +134,39 @@ def test_stop_takes_effect_at_once_and_keeps_the_samples(tmp_path, kernel):
     assert store.load(tmp_path / "evidence" / "T-9.json").stopped == "stopped by hand"
 
 
+def test_what_saw_nothing_keeps_the_prediction_and_a_fault_ends_the_run(tmp_path, kernel):
+    """Stop before the first sample: Run stays unlocked. A plot that fails: no run without end."""
+    notebook = run_cells(
+        tmp_path,
+        "STEPS = ((50, 60, 1000),)" + MAKE,
+        """
+        panel.lock_in("50", "I asked for it")
+        panel.start()
+        while panel.runner._task is None:
+            await asyncio.sleep(0)
+        panel.stop()
+        await panel.settle()
+        print(panel.runner.state, panel.can_run, panel.runner.message)
+        """,
+        """
+        from dataclasses import replace
+        broken = Panel(replace(experiment, curves=lambda points: points[99]))
+        broken._widgets = panel._widgets
+        broken.lock_in("50", "I asked for it")
+        broken.start()
+        while broken._task is None:
+            await asyncio.sleep(0)
+        await broken.settle()
+        print(broken.runner.state, broken.runner.message, broken._widgets.status.value)
+        """,
+        kernel=kernel,
+    )
+    stands, fault = printed(notebook, -2), printed(notebook)
+    assert stands.startswith("stopped True Stopped by hand. Nothing was measured")
+    assert fault.startswith("failed This is a fault of labkit, not yours")
+    assert "IndexError" in fault.split("<p", 1)[1]
+
+
 def test_later_cells_say_measure_first_without_a_traceback(tmp_path):
     """Run All without anybody predicting: hints, no errors."""
     notebook = run_cells(

@@ -136,7 +136,8 @@ CHECKS: dict[str, Check] = {
             greater("fp32 time", "bf16 time", 2.0),
             "CERN: tensor over fp32 9.8 to 14.9 times; no direction is promised on a CPU",
             on_gpus(
-                SUPPORTED, NotApplicable("depends on AMX or AVX512-BF16, no direction is promised")
+                SUPPORTED,
+                NotApplicable("it depends on AMX or AVX512-BF16, and no direction is promised"),
             ),
         ),
         Check(

@@ -33,8 +33,13 @@ class Prediction:
     trend: Trend | None = None
 
     def __str__(self) -> str:
-        said = f"{self.number:g} {self.unit}" if self.number is not None else str(self.trend)
+        said = with_unit(self.number, self.unit) if self.number is not None else str(self.trend)
         return f"{said}, because {self.because}"
+
+
+def with_unit(value: float, unit: str | None) -> str:
+    """A number as it is said; one without a unit stands alone."""
+    return f"{value:g} {unit or ''}".rstrip()
 
 
 def parse_number(text: str, unit: str) -> float:
@@ -42,22 +47,24 @@ def parse_number(text: str, unit: str) -> float:
 
     Args:
         text: what was typed.
-        unit: what is expected; the same unit after the number is accepted.
+        unit: what is expected, empty where there is none; it is accepted after the number.
 
     Raises:
-        NotAPrediction: there is no number, another unit, or it is not finite.
+        NotAPrediction: there is no number, another unit, or it is below zero or not finite.
     """
-    typed = text.strip()
+    typed, asked = text.strip(), f" in {unit}" if unit else ""
     found = NUMBER.match(typed)
     if found is None:
-        raise NotAPrediction(f"“{typed[:40]}” is not a number. Type one in {unit}, for example 1.5")
+        raise NotAPrediction(f"“{typed[:40]}” is not a number. Type one{asked}, for example 1.5")
     rest = typed[found.end() :].strip()
     if rest and rest.casefold() != unit.casefold() and rest not in ("x", "×"):
-        raise NotAPrediction(f"“{rest[:40]}” is not the unit asked for. Type a number in {unit}")
+        raise NotAPrediction(f"“{rest[:40]}” is not the unit asked for. Type a number{asked}")
     digits = found.group().replace(" ", "").replace(" ", "").replace(",", ".")
     value = float(digits)
     if not math.isfinite(value):
-        raise NotAPrediction(f"“{typed[:40]}” is not a finite number. Type one in {unit}")
+        raise NotAPrediction(f"“{typed[:40]}” is not a finite number. Type one{asked}")
+    if value < 0:
+        raise NotAPrediction(f"“{typed[:40]}” is below zero, and what is measured here cannot be")
     return value
 
 

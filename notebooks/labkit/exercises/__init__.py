@@ -9,10 +9,18 @@ from labkit.exercises.code_checks import (
     run_ranks,
 )
 from labkit.exercises.ddp_checks import check_buckets, check_sync
+from labkit.exercises.formula_checks import (
+    check_choose,
+    check_on_ranks,
+    check_per_sm_ratio,
+    check_shape_costs,
+    check_split_time,
+)
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_fits
 from labkit.exercises.pair_check import check_pair
 from labkit.exercises.percentile_check import check_percentile
+from labkit.exercises.placing import check_place
 from labkit.exercises.scaled_step import check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, gantt, order_of
 from labkit.exercises.timer_check import check_timer
@@ -24,16 +32,22 @@ __all__ = [
     "check_all_reduce",
     "check_buckets",
     "check_busy_share",
+    "check_choose",
     "check_fits",
     "check_gradient_averaging",
     "check_ledger",
     "check_loss_scaler",
+    "check_on_ranks",
     "check_order",
     "check_pair",
+    "check_per_sm_ratio",
     "check_percentile",
+    "check_place",
     "check_scaled_step",
     "check_schedule",
+    "check_shape_costs",
     "check_split_matmul",
+    "check_split_time",
     "check_sync",
     "check_timer",
     "check_zero_step",

@@ -31,6 +31,17 @@ class CodeVerdict:
         return f"{'right' if self.right else 'not yet right'}: {self.why}"
 
 
+class RankFailed(RuntimeError):
+    """What one of the ranks raised, or that it never ended, in a sentence."""
+
+
+def failed_by(error: Exception) -> CodeVerdict:
+    """The verdict on code that raised: its line and its error."""
+    if isinstance(error, RankFailed):
+        return CodeVerdict(False, str(error))
+    return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+
+
 class Mail:
     """The messages between one rank and the others, counted."""
 
@@ -64,7 +75,7 @@ def run_ranks(function: AllReduce, inputs: Sequence[Any]) -> tuple[list[Any], li
         What each rank returned, and the bytes each sent.
 
     Raises:
-        RuntimeError: with the first failing rank's own error.
+        RankFailed: with the first failing rank's own error.
     """
     world = len(inputs)
     boxes: dict[tuple[int, int], queue.Queue[Any]] = {
@@ -90,11 +101,11 @@ def run_ranks(function: AllReduce, inputs: Sequence[Any]) -> tuple[list[Any], li
         thread.join(timeout=PATIENCE_S * world + PATIENCE_S)
     if failures:
         real = [error for error in failures if not isinstance(error, TimeoutError)]
-        raise RuntimeError(
+        raise RankFailed(
             error_sentence(describe_error((real or failures)[0]), "in your code")
         ) from failures[0]
     if any(thread.is_alive() for thread in threads):
-        raise RuntimeError("a rank never returned: is there a loop without an end?")
+        raise RankFailed("a rank never returned: is there a loop without an end?")
     return results, [mail.sent_bytes for mail in mails]
 
 
@@ -115,15 +126,15 @@ def check_all_reduce(function: AllReduce, *, ring: bool = False) -> CodeVerdict:
         want = torch.stack(inputs).sum(0)
         try:
             results, sent = run_ranks(function, inputs)
-        except RuntimeError as error:
-            return CodeVerdict(False, f"with {world} ranks: {error}", facts)
+        except RankFailed as error:
+            return CodeVerdict(False, f"{_ranks(world)}: {error}", facts)
         wrong = next(
             (rank for rank in range(world) if not _is_close(torch, results[rank], want)), None
         )
         if wrong is not None:
-            return CodeVerdict(
-                False, f"with {world} ranks, rank {wrong} does not hold the sum", facts
-            )
+            why = _no_sum(results[wrong], inputs, wrong)
+            said = f"{_ranks(world)}, rank {wrong} does not hold the sum{why}"
+            return CodeVerdict(False, said, facts)
         chunk = -(-size // world) * inputs[0].element_size()
         facts[f"bytes per rank, n={world}"] = float(max(sent))
         if ring and max(sent) > 2 * (world - 1) * chunk:
@@ -134,6 +145,31 @@ def check_all_reduce(function: AllReduce, *, ring: bool = False) -> CodeVerdict:
                 facts,
             )
     return CodeVerdict(True, "every rank holds the sum, for 1 to 5 ranks", facts)
+
+
+def _ranks(count: int) -> str:
+    return f"with {count} rank{'' if count == 1 else 's'}"
+
+
+def _no_sum(found: Any, inputs: Sequence[Any], rank: int) -> str:
+    """What a rank holds in place of the sum; empty where nobody knows."""
+    import torch
+
+    total, own = torch.stack(list(inputs)).sum(0), inputs[rank]
+    known = {
+        "it returned nothing": found is None,
+        "it still holds its own tensor alone": _is_close(torch, found, own),
+        "its own tensor is missing from it": _is_close(torch, found, total - own),
+        "its own tensor is in it twice": _is_close(torch, found, total + own),
+        "it is the mean: an all-reduce only adds": _is_close(torch, found, total / len(inputs)),
+    }
+    said = next((words for words, is_so in known.items() if is_so), "")
+    if not said and isinstance(found, torch.Tensor) and found.shape == total.shape:
+        done = int(torch.isclose(found, total).sum())
+        said = (
+            f"{done} of its {len(total)} numbers are finished, the others are not" if done else ""
+        )
+    return f": {said}" if said else ""
 
 
 def _is_close(torch: Any, found: Any, want: Any) -> bool:
@@ -166,15 +202,34 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
         try:
             found = function(parts)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
+        if not isinstance(found, torch.Tensor) or found.shape != whole.shape:
+            return CodeVerdict(False, "return one tensor, of the shape that each gradient has")
         difference = float((found - whole).norm() / whole.norm())
         if not difference <= 1e-9:  # not a number is not right
+            off = f"the combined gradient is off by {difference:.2g} (relative)"
             return CodeVerdict(
                 False,
-                f"with {ranks} ranks the combined gradient is off by {difference:.2g} (relative)",
+                f"{_ranks(ranks)} {off}{_no_mean(found, parts)}",
                 {"relative difference": difference},
             )
     return CodeVerdict(True, "the combined gradient is the whole batch's, for 2, 3 and 4 ranks")
+
+
+def _no_mean(found: Any, parts: Sequence[Any]) -> str:
+    """What was done with the gradients in place of their mean; empty where nobody knows."""
+    import torch
+
+    total = sum(parts)
+    known = {
+        "it is the sum, and the loss is a mean over samples": _is_close(torch, found, total),
+        "it is one rank's own, which saw a part of the batch": any(
+            _is_close(torch, found, part) for part in parts
+        ),
+        "divide by the number of ranks, which is not always 2": _is_close(torch, found, total / 2),
+    }
+    said = next((words for words, is_so in known.items() if is_so), "")
+    return f": {said}" if said else ""
 
 
 def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
@@ -194,7 +249,7 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
         try:
             found, products = _products_of(function, x, weights, ranks)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if found is None:
             return CodeVerdict(False, f"write the split by {by} first: it returned nothing")
         if not _is_close(torch, found, x @ weights):
@@ -250,7 +305,7 @@ def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
     try:
         return _check_scaler(make)
     except Exception as error:  # outermost frame around the student's class
-        return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        return failed_by(error)
 
 
 def _check_scaler(make: Callable[[], Any]) -> CodeVerdict:
@@ -293,6 +348,14 @@ def _check_growth(make: Callable[[], Any]) -> CodeVerdict:
             False,
             f"after {asked} good steps in a row the scale must double; "
             f"after {steps} it went from {start:g} to {grown:g}",
+        )
+    for _ in range(steps):
+        scaler.update(False)
+    if float(scaler.scale) != 4 * start:
+        return CodeVerdict(
+            False,
+            "doubling must start the count of good steps anew: "
+            f"{steps} more left the scale at {float(scaler.scale):g}",
         )
     scaler = make()
     for found_inf in [False] * (steps - 1) + [True] + [False] * (steps - 1):

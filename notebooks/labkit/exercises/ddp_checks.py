@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, run_ranks
-from labkit.run.source import describe_error, error_sentence
+from labkit.exercises.code_checks import CodeVerdict, failed_by, run_ranks
 
 SHAPES = ((4, 3), (3,), (5, 4), (6,), (2, 2, 2), (7,))
 BUCKET = 16  # numbers
@@ -82,7 +81,7 @@ def _judged(check: Callable[[int], str], right: str) -> CodeVerdict:
         try:
             fault = check(world)
         except Exception as error:  # outermost frame around the student's code
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if fault:
             return CodeVerdict(False, f"with {world} rank{'s' * (world > 1)}: {fault}")
     return CodeVerdict(True, right)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from labkit.exercises import networks
-from labkit.exercises.code_checks import CodeVerdict, run_ranks
+from labkit.exercises.code_checks import CodeVerdict, failed_by, run_ranks
 from labkit.machine.tensor_memory import (
     ACTIVATIONS,
     GRADIENTS,
@@ -20,7 +20,6 @@ from labkit.machine.tensor_memory import (
     PARAMETERS,
     count_step,
 )
-from labkit.run.source import describe_error, error_sentence
 
 PREDICTED = (PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS)
 CASES = (
@@ -45,7 +44,7 @@ def check_ledger(function: Callable[..., Mapping[str, float]]) -> CodeVerdict:
             said = function(*case)
             fault = _missing(said) or _fault(case, said, _counted(*case))
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if fault:
             width, depth, rows, micro_batches, checkpoint, ranks = case
             words = f"width {width}, depth {depth}, {rows} rows, micro_batches={micro_batches}"
@@ -149,9 +148,9 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
         try:
             fault = _zero_fault(function, weights, gradients)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if fault:
-            return CodeVerdict(False, f"with {world} ranks: {fault}")
+            return CodeVerdict(False, f"with {world} rank{'' if world == 1 else 's'}: {fault}")
     return CodeVerdict(
         True, "all ranks hold the new weights, and each weight's state is on one rank"
     )

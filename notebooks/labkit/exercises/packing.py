@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from labkit.exercises.code_checks import CodeVerdict
-from labkit.run.source import describe_error, error_sentence
+from labkit.exercises.code_checks import CodeVerdict, failed_by
 
 COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
 
@@ -26,6 +26,7 @@ class PackingProfile:
     sms: int
     gib: float
     starts: tuple[int, ...]
+    STUDENTS_MAY_READ: ClassVar = ("name", "compute", "memory", "sms", "gib", "starts")
 
 
 A100 = {
@@ -74,6 +75,11 @@ def used_gib(packing: Packing) -> float:
     return sum(A100[name].gib * count for name, count in packing.items())
 
 
+def share_of(profile: PackingProfile) -> float:
+    """What a slice takes of a GPU: of its compute or its memory slices, the larger share."""
+    return max(profile.compute / COMPUTE, profile.memory / MEMORY)
+
+
 def in_words(packing: Packing) -> str:
     """A packing as people write it, "2x1g.5gb + 1x3g.20gb"."""
     return " + ".join(f"{count}x{name}" for name, count in packing.items())
@@ -89,7 +95,7 @@ def check_fits(fits: Callable[[Packing], object]) -> CodeVerdict:
         try:
             said = fits(packing)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if said is None:
             return CodeVerdict(False, "write fits first")
         if bool(said) != truly_fits(packing):

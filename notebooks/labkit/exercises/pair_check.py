@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, run_ranks
-from labkit.run.source import describe_error, error_sentence
+from labkit.exercises.code_checks import CodeVerdict, failed_by, run_ranks
 
 ROWS, WIDTH, INNER = 5, 4, 12
 TOLERANCE = 1e-9
@@ -57,7 +56,7 @@ def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> Cod
         try:
             fault = _fault(forward, backward, truth, world)
         except Exception as error:  # outermost frame around the student's functions
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if fault:
             return CodeVerdict(False, f"with {world} ranks: {fault}")
     return CodeVerdict(True, "output and gradients are exact, with one all-reduce each way")

@@ -27,6 +27,8 @@ def check_percentile(function: Callable[[Sequence[float], float], Any]) -> CodeV
             return CodeVerdict(False, error_sentence(describe_error(error), f"at {percent:g} %"))
         if said is None:
             return CodeVerdict(False, "write percentile first")
+        if not isinstance(said, int | float):
+            return CodeVerdict(False, f"at {percent:g} %: return one of the samples, a number")
         if abs(said - truth) > 1e-9:
             return CodeVerdict(False, f"at {percent:g} %: {_mistake(said, percent, truth)}")
     return CodeVerdict(True, "it is a request that somebody waited for, and so many waited no more")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict
-from labkit.run.source import describe_error, error_sentence
+from labkit.exercises.code_checks import CodeVerdict, failed_by
 
 TRUE = (2.0**-26, -(2.0**-20), 3.0)  # the first is less than fp16 can hold
 TOO_MUCH = 2.0**14  # from this scale on the last one overflows
@@ -42,7 +41,7 @@ def check_scaled_step(function: Callable[..., Any]) -> CodeVerdict:
         try:
             fault = _fault(function, scale)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if fault:
             return CodeVerdict(False, f"at scale {scale:g}: {fault}")
     return CodeVerdict(True, "true gradients are taken in fp32, and a step with inf is skipped")

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from labkit.exercises.code_checks import CodeVerdict
-from labkit.run.source import describe_error, error_sentence
+from labkit.exercises.code_checks import CodeVerdict, failed_by
 
 Tick = Sequence[tuple[int, int]]
 Schedule = Sequence[Tick]
@@ -26,7 +25,7 @@ def check_schedule(function: Callable[[int, int], Schedule]) -> CodeVerdict:
             ticks = [list(tick) for tick in function(stages, batches)]
             fault = _fault(ticks, stages, batches)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if fault:
             return CodeVerdict(False, f"{_sizes(stages, batches)}: {fault}")
     return CodeVerdict(True, "every micro-batch passes every stage in order, in m + p - 1 ticks")
@@ -93,7 +92,7 @@ def check_order(function: Callable[[int, int, int], str]) -> CodeVerdict:
             orders = [function(stage, stages, batches) for stage in range(stages)]
             fault = _order_fault(orders, stages, batches)
         except Exception as error:  # outermost frame around the student's function
-            return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+            return failed_by(error)
         if fault:
             return CodeVerdict(False, f"{_sizes(stages, batches)}: {fault}")
     return CodeVerdict(

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict
-from labkit.run.source import describe_error, error_sentence
+from labkit.exercises.code_checks import CodeVerdict, failed_by
 
 LAUNCH_S, CALL_S, FIRST_S, EARLIER_S = 0.001, 0.005, 0.5, 0.2
 
@@ -46,7 +45,7 @@ def check_timer(timer: Callable[..., Any], rounds: int = 20) -> CodeVerdict:
     try:
         found = timer(device.work, device.wait, device.clock, rounds)
     except Exception as error:  # outermost frame around the student's function
-        return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+        return failed_by(error)
     if not found:
         return CodeVerdict(False, "write my_timer first: it returned no samples")
     if not isinstance(found, list | tuple) or len(found) != rounds:

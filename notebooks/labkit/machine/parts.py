@@ -28,6 +28,10 @@ class Parts:
     whole: int
     sizes: tuple[int, ...]
 
+    def named(self, size: int) -> str:
+        """A size in words, "1 thread"."""
+        return f"{size} {self.unit.removesuffix('s') if size == 1 else self.unit}"
+
     @property
     def half(self) -> int:
         """The largest part that is not the whole; the whole where nothing smaller exists."""

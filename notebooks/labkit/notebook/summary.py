@@ -5,6 +5,7 @@ Reads evidence and draws text; measures nothing.
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,6 +15,7 @@ from labkit.errors import EvidenceDamaged
 from labkit.evidence import evidence as store
 from labkit.evidence import replay
 from labkit.evidence.evidence import Evidence
+from labkit.panel.reports import WIDE
 
 HEADS = ("experiment", "you predicted", "measured", "verdict", "where")
 
@@ -67,7 +69,8 @@ def _row(key: str, found: Evidence | str) -> tuple[str, ...]:
     points = "; ".join(f"{point.label}: {point.value:.3g}" for point in found.points)
     verdict = _verdict(found)
     stopped = f"; stopped: {found.stopped}" if found.stopped else ""
-    return (f"{key} {found.title}", said, f"{points} {found.unit}{stopped}", verdict, found.place)
+    measured = f"{points} {found.unit}".rstrip() + stopped
+    return (f"{key} {found.title}", said, measured, verdict, found.place)
 
 
 def _verdict(found: Evidence) -> str:
@@ -93,4 +96,5 @@ def _note(key: str) -> str:
     if not replay.exists(key):
         return f"{key}: no run on a GPU is recorded; what you measure here is all there is to see."
     place = replay.recorded(key).place
-    return f"{key}: recorded on {place}, not yours. Predict, then press “Show recorded run”."
+    said = f"{key}: recorded on {place}, not yours. Predict, then press “Show recorded run”."
+    return textwrap.fill(said, WIDE)

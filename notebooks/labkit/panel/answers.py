@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.prediction import Trend
+from labkit.evidence.prediction import Trend, with_unit
 from labkit.panel.experiment import Experiment
 from labkit.panel.plot import number
 
@@ -23,7 +23,10 @@ def comparison(experiment: Experiment, evidence: Evidence) -> str:
         return ""
     unit = f" {prediction.unit}" if prediction.unit else ""
     shown = f"{number(answer.value)}{unit} at {answer.label}"
-    said, apart = f"{prediction.number:g}{unit}", _apart(prediction.number, answer.value)
+    said, apart = (
+        with_unit(prediction.number, prediction.unit),
+        _apart(prediction.number, answer.value),
+    )
     return f"You predicted {said}; it is {shown}: {apart}."
 
 

@@ -68,7 +68,7 @@ class Experiment:
 
     Attributes:
         key: short and unique; names the evidence file and the check.
-        unit: of the predicted number; None asks for rises, flat or falls.
+        unit: of the predicted number, empty where it has none; None asks for rises, flat or falls.
         points_unit: of the points' values, where the predicted number has another.
         asked: finds the point that the predicted number is compared with; the last one by default.
         height: how high a predicted number is drawn where it is no value of the y axis.
@@ -110,6 +110,12 @@ class Experiment:
     log_y: bool = False
     gpu_x_label: str | None = None
     gpu_y_label: str | None = None
+
+    @property
+    def unit_of_points(self) -> str:
+        """Of the values that are measured, empty where they have none."""
+        given = (self.points_unit, self.unit, self.y_label)
+        return next(unit for unit in given if unit is not None)
 
     def answer(self, points: Points, *, is_whole: bool) -> Point | None:
         """The point that a predicted number is compared with, if it has been measured."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from labkit.evidence import published as published_room
 from labkit.evidence.evidence import Evidence, Point
+from labkit.evidence.prediction import with_unit
 from labkit.panel.experiment import Experiment, PublishedRow
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind
 from labkit.records import Measurement, Tier
@@ -22,7 +23,7 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
         y_label=(on_gpu and experiment.gpu_y_label) or experiment.y_label,
         series=series,
         caption=evidence.place,
-        prediction=_height(experiment, evidence),
+        prediction=_height(experiment, evidence, answer),
         prediction_at=experiment.place_of(answer, evidence.points) if answer else None,
         prediction_text=_said(evidence),
         categories=_categories(series) if experiment.is_categorical else (),
@@ -33,12 +34,12 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
     )
 
 
-def _height(experiment: Experiment, evidence: Evidence) -> float | None:
-    """How high the predicted number is drawn."""
+def _height(experiment: Experiment, evidence: Evidence, answer: Point | None) -> float | None:
+    """How high the predicted number is drawn; nowhere until what it is a share of is measured."""
     number = evidence.prediction.number if evidence.prediction else None
-    if number is None or experiment.height is None or not evidence.points:
+    if number is None or experiment.height is None:
         return number
-    return experiment.height(evidence.points, number)
+    return None if answer is None else experiment.height(evidence.points, number)
 
 
 def _all_series(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
@@ -88,7 +89,7 @@ def _said(evidence: Evidence) -> str:
     if prediction is None:
         return ""
     if prediction.number is not None:
-        return f"{prediction.number:g} {prediction.unit}"
+        return with_unit(prediction.number, prediction.unit)
     return str(prediction.trend)
 
 

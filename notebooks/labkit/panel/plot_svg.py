@@ -23,6 +23,7 @@ COLOURS = (
     "#8a8a00",
 )  # at least 3:1 on white and on #111
 MOST_DOTS = 80
+CROSS = 9  # half the width of the prediction's cross, in pixels
 LOWEST_WITH_TEXT = 16  # pixels of a stacked bar
 SMALL = ' font-size="13"'
 ITALIC = ' font-style="italic"'
@@ -104,7 +105,7 @@ def _prediction_marker(space: Scales, x: float, y: float) -> str:
 
 def _cross(x: float, y: float) -> str:
     style = 'stroke="currentColor" stroke-width="3"'
-    arms = ((-9, -9, 9, 9), (-9, 9, 9, -9))
+    arms = ((-CROSS, -CROSS, CROSS, CROSS), (-CROSS, CROSS, CROSS, -CROSS))
     return "".join(_line(x + a, y + b, x + c, y + d, style) for a, b, c, d in arms)
 
 
@@ -161,7 +162,7 @@ def _bar(mark: Mark, series: Series, index: int, space: Scales) -> str:
     if space.plot.is_stacked:
         return box + _stacked_value(mark, index, x, (top, bottom), space)
     highest = max(value for value in (mark.y, mark.high, *mark.dots) if value is not None)
-    over = _text(x, space.y.at(highest) - 8, number(mark.y), "middle", SMALL)
+    over = _above(x, space.y.at(highest), number(mark.y), space)
     return box + _spread(mark, x, colour, space) + _interval(mark, x, colour, space) + over
 
 
@@ -171,11 +172,33 @@ def _stacked_value(
     """A part's value inside it where there is room; the whole's above the last part."""
     top, bottom = ends
     inside = bottom - top >= LOWEST_WITH_TEXT
-    words = _text(x, (top + bottom) / 2 + 5, number(mark.y), "middle", SMALL) if inside else ""
+    value, middle = number(mark.y), (top + bottom) / 2
+    aside = x - CROSS - 4 - 4 * len(value) if _crossed(x, middle, value, space) else x
+    words = _text(aside, middle + 5, value, "middle", SMALL) if inside else ""
     if index != max(space.slots):
         return words
     total = number(space.base(mark, index) + mark.y)
-    return words + _text(x, top - 8, total, "middle", SMALL + ' font-weight="600"')
+    return words + _above(x, top, total, space, ' font-weight="600"')
+
+
+def _above(x: float, y: float, words: str, space: Scales, style: str = "") -> str:
+    """A value above its bar; clear of the prediction's cross, above it or else inside the bar."""
+    base = y - 8
+    if _crossed(x, base - 5, words, space) and space.plot.prediction is not None:
+        cross = space.y.at(space.plot.prediction)
+        over = min(base, cross - CROSS - 5)
+        base = over if over > TOP else cross + CROSS + 14
+    return _text(x, base, words, "middle", SMALL + style)
+
+
+def _crossed(x: float, y: float, words: str, space: Scales) -> bool:
+    """Whether the prediction's cross lies over words whose middle is there."""
+    plot = space.plot
+    here = None if plot.prediction_at is None else space.of(plot.prediction_at)
+    if here is None or plot.prediction is None:
+        return False
+    is_over = abs(y - space.y.at(plot.prediction)) < CROSS + 9
+    return is_over and abs(x - here) < CROSS + 4 * len(words)
 
 
 def _spread(mark: Mark, x: float, colour: str, space: Scales) -> str:

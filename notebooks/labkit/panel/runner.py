@@ -25,6 +25,8 @@ from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 from labkit.run.borrowed import waits
 
 PREDICT_FIRST = "Predict first: that unlocks Run."
+NOTHING_MEASURED = "Nothing was measured, and your prediction stands: press Run to try again."
+FAULT = "This is a fault of labkit, not yours: please tell your instructor."
 NOTHING_HERE = "This device cannot measure that; a recorded run shows it where one is shipped."
 
 
@@ -68,7 +70,7 @@ class Runner:
         return Evidence(
             experiment=self.experiment.key,
             title=self.experiment.title,
-            unit=self.experiment.points_unit or self.experiment.unit or self.experiment.y_label,
+            unit=self.experiment.unit_of_points,
             place="nothing measured yet",
             tier=Tier.CPU.value,
             started=now_text(),
@@ -211,6 +213,7 @@ class Runner:
         elif isinstance(error, LabError):
             self._end(RunnerState.FAILED, str(error), self._rescued(error, kept))
         else:
+            self.state, self.message = RunnerState.FAILED, f"{FAULT} {error!r}"
             raise error
         self.evidence = replace(self.evidence, ended=now_text())
         if self.evidence.points:
@@ -232,7 +235,9 @@ class Runner:
             self._keep(kept)
         self.evidence = replace(self.evidence, stopped=why)
         self.state = state
-        self.message = f"{why[0].upper()}{why[1:]}. {self.evidence.samples} samples are kept."
+        samples = self.evidence.samples
+        kept_words = f"{samples} samples are kept." if samples else NOTHING_MEASURED
+        self.message = f"{why[0].upper()}{why[1:]}. {kept_words}"
 
     def _judge(self) -> None:
         self.state = RunnerState.DONE

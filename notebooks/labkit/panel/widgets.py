@@ -19,6 +19,7 @@ from labkit.records import Verdict
 
 HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
 STYLE = {"description_width": "12rem"}
+SHORT = "22rem"  # the longest choice, "contradicted", is read whole
 WIDE = {"width": "calc(100% - 8px)", "max_width": "64rem"}
 
 
@@ -54,19 +55,21 @@ class Widgets:
 
     def _make_fields(self, experiment: Experiment) -> None:
         """What the student writes and chooses."""
-        w, wide = self._w, self._w.Layout(**WIDE)
+        w, wide, short = self._w, self._w.Layout(**WIDE), self._w.Layout(width=SHORT)
         # A text goes to the kernel when its field is left: ipywidgets 8 holds keystrokes back while
         # the kernel is busy, and a press of a button would overtake them.
         text = {"style": STYLE, "continuous_update": False}
         if experiment.unit is None:
             options = [("choose", ""), *((trend.value, trend.value) for trend in Trend)]
-            self.said: Any = w.Dropdown(options=options, description="Your prediction", style=STYLE)
+            named = {"description": "Your prediction", "style": STYLE, "layout": short}
+            self.said: Any = w.Dropdown(options=options, **named)
         else:
-            name = f"Your prediction ({experiment.unit})"
-            self.said = w.Text(description=name, placeholder="a number", **text)
+            name = f"Your prediction ({experiment.unit})" if experiment.unit else "Your prediction"
+            self.said = w.Text(description=name, placeholder="a number", layout=short, **text)
         self.because = w.Text(description="because", layout=wide, **text)
         verdicts = [("choose", ""), *((verdict.value, verdict.value) for verdict in Verdict)]
-        self.verdict = w.Dropdown(options=verdicts, description="The claim is", style=STYLE)
+        asked = {"description": "The claim is", "style": STYLE, "layout": short}
+        self.verdict = w.Dropdown(options=verdicts, **asked)
         self.claim = w.HTML()
         self.explanation = w.Textarea(description="Your explanation", layout=wide, **text)
 
@@ -124,11 +127,11 @@ class Widgets:
         self.bar.value = 1.0 if runner.state is RunnerState.DONE else runner.progress
         left = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
         self.bar.description = left if running else "Progress"
-        self.plot.value = panel.svg() if runner.shown.points else ""
         asks = runner.evidence.is_open_to_claims and not running
         self.claim.value = _claim(panel.experiment) if runner.evidence.judgement else ""
         self.verdict.disabled = not asks
         self._announce(runner.message)
+        self.plot.value = panel.svg() if runner.shown.points else ""
         self._fill_table(panel)
 
     def _fill_table(self, panel: Controlled) -> None:

@@ -87,8 +87,57 @@ def test_wrong_all_reduces_get_a_sentence(function, says):
 def test_gradients_are_averaged_not_summed():
     """The mean passes; the sum and the first rank's alone do not."""
     assert checks.check_gradient_averaging(lambda parts: sum(parts) / len(parts)).right
-    assert not checks.check_gradient_averaging(sum).right
-    assert not checks.check_gradient_averaging(lambda parts: parts[0]).right
+
+
+@pytest.mark.parametrize(
+    ("combine", "says"),
+    [
+        (sum, "it is the sum, and the loss is a mean"),
+        (lambda parts: parts[-1], "one rank's own"),
+        (lambda parts: sum(parts) / 2, "not always 2"),
+        (lambda parts: sum(parts) * 0.3, "off by"),
+        (lambda parts: "a mean", "return one tensor"),
+        (lambda parts: None, "return one tensor"),
+    ],
+    ids=["sum", "own", "half", "other", "word", "nothing"],
+)
+def test_gradients_combined_otherwise_are_told_how(combine, says):
+    """Added, one rank's own, and divided by the wrong number each have a name."""
+    judged = checks.check_gradient_averaging(combine)
+    assert not judged.right
+    assert says in judged.why
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda tensor, *_: tensor, "with 2 ranks, rank 0 does not hold the sum: it still holds"),
+        (lambda tensor, *_: None, "with 1 rank, rank 0 does not hold the sum: it returned nothing"),
+        (
+            lambda tensor, rank, world, *wires: naive(tensor, rank, world, *wires) / world,
+            "the mean",
+        ),
+        (lambda tensor, *rest: naive(tensor, *rest) + tensor, "twice"),
+        (forgets_itself, "missing from it"),
+    ],
+    ids=["own", "nothing", "mean", "twice", "missing"],
+)
+def test_what_is_no_sum_is_told_what_it_is(function, says):
+    """Its own tensor, the mean, the others' sum."""
+    assert says in checks.check_all_reduce(function).why
+
+
+def test_a_ring_that_ends_half_way_is_told_how_much_is_finished():
+    """The first loop leaves one finished chunk on each rank."""
+
+    def half(tensor, rank, world, send, receive):
+        chunks = list(tensor.clone().tensor_split(world))
+        for step in range(world - 1):
+            send((rank + 1) % world, chunks[(rank - step) % world])
+            chunks[(rank - step - 1) % world] += receive((rank - 1) % world)
+        return cat(chunks)
+
+    assert "4 of its 8 numbers are finished" in checks.check_all_reduce(half, ring=True).why
 
 
 def by_rows(x, weights, ranks):
@@ -159,6 +208,20 @@ def test_a_scaler_with_other_factors_is_not_the_one_asked_for(make, says):
     judged = checks.check_loss_scaler(make)
     assert not judged.right
     assert says in judged.why
+
+
+def test_a_scaler_that_doubles_only_once_is_told_so():
+    """Its count of good steps is compared and never set back."""
+
+    class Once(DoublingScaler):
+        def update(self, found_inf):
+            if not found_inf and self._good >= 2000:
+                return True
+            return super().update(found_inf)
+
+    judged = checks.check_loss_scaler(Once)
+    assert not judged.right
+    assert "doubling must start the count of good steps anew" in judged.why
 
 
 def test_a_whole_product_is_no_split_one():

@@ -184,6 +184,19 @@ def test_categories_are_bars_with_names_and_no_numbers():
     assert "0.5" not in words
 
 
+@pytest.mark.parametrize(
+    ("predicted", "category", "value"),
+    [(2.3, "naive", "2"), (9.3, "a label of many words", "9")],
+)
+def test_a_bars_value_is_clear_of_the_predictions_cross(predicted, category, value):
+    """Above it, or inside the bar where there is no room above."""
+    said = replace(BARS, series=BARS.series[:1], prediction=predicted, prediction_at=category)
+    space = scales(said)
+    column = space.of(category)
+    (height,) = (y for x, y, words in lines_of(said) if words == value and abs(x - column) < 80)
+    assert abs(height - 5 - space.y.at(predicted)) >= 14
+
+
 def test_a_prediction_stands_at_the_place_it_is_about():
     """A cross at its x or category, not a line over the whole plot."""
     for plot, place in ((PLOT, 2.0), (BARS, "honest")):

@@ -13,7 +13,7 @@ from labkit.evidence.prediction import Trend, parse_number, parse_trend, predict
         (" 1,5 x", 1.5),
         ("2 GB/s", 2.0),
         ("1 000", 1000.0),
-        ("-3", -3.0),
+        ("+3", 3.0),
         ("1e3", 1000.0),
         (".5", 0.5),
     ],
@@ -30,6 +30,20 @@ def test_what_is_no_number_is_answered_in_a_sentence(typed):
     """Empty, words, other units, infinities, unicode, over-long."""
     with pytest.raises(NotAPrediction, match="GB/s"):
         parse_number(typed, "GB/s")
+
+
+def test_what_cannot_be_measured_is_no_prediction():
+    """Times, ratios, counts and percentages are not below zero."""
+    with pytest.raises(NotAPrediction, match="below zero"):
+        parse_number("-3", "GB/s")
+    assert parse_number("0", "%") == 0.0
+
+
+def test_a_number_without_a_unit_is_asked_for_and_said_alone():
+    """The largest number of a format, a relative error."""
+    with pytest.raises(NotAPrediction, match=r"Type one, for example"):
+        parse_number("much", "")
+    assert str(predict("65504", "five bits", "")) == "65504, because five bits"
 
 
 def test_trends_are_three():

@@ -1,0 +1,68 @@
+"""Formulas of the student's: what is right passes, and each typical mistake has its name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from labkit.exercises import check_choose, check_per_sm_ratio
+from labkit.exercises.formula_checks import (
+    CHOOSE,
+    ON_RANKS,
+    PER_SM_RATIO,
+    SHAPE_COSTS,
+    SPLIT_TIME,
+    ExactFormula,
+)
+
+FORMULAS = (PER_SM_RATIO, SPLIT_TIME, CHOOSE, ON_RANKS, SHAPE_COSTS)
+MISTAKES = {
+    f"{one.name}-{number}": (one, words, mistake)
+    for one in FORMULAS
+    for number, (words, mistake) in enumerate(one.mistakes.items())
+}
+NONSENSE: dict[str, Callable[..., Any]] = {
+    "nothing": lambda *_: None,
+    "word": lambda *_: "banana",
+    "empty": lambda *_: [],
+    "object": lambda *_: object(),
+    "nan": lambda *_: float("nan"),
+    "arguments": lambda: 1,
+    "error": lambda *_: 1 / 0,
+}
+
+
+@pytest.mark.parametrize("formula", FORMULAS, ids=lambda one: one.name)
+def test_what_is_right_passes(formula: ExactFormula) -> None:
+    """Each case has one answer."""
+    assert formula.check(formula.right).right
+
+
+@pytest.mark.parametrize(
+    ("formula", "words", "mistake"), list(MISTAKES.values()), ids=list(MISTAKES)
+)
+def test_a_typical_mistake_is_called_by_its_own_name(
+    formula: ExactFormula, words: str, mistake: Callable[..., Any]
+) -> None:
+    """And by no other's."""
+    verdict = formula.check(mistake)
+    assert not verdict.right
+    assert verdict.why == words
+
+
+@pytest.mark.parametrize("formula", FORMULAS, ids=lambda one: one.name)
+@pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=list(NONSENSE))
+def test_nonsense_is_answered_with_a_sentence(
+    formula: ExactFormula, nonsense: Callable[..., Any]
+) -> None:
+    """Whatever a cell returns or raises, nothing else falls over it."""
+    verdict = formula.check(nonsense)
+    assert not verdict.right
+    assert verdict.why
+
+
+def test_an_unknown_mistake_is_told_with_its_case() -> None:
+    """The call, what is right and what was said."""
+    said = check_per_sm_ratio(lambda *_: 7.0)
+    assert said.why == "per_sm_ratio(200, 100, 20, 10) is 1, you say 7"
+    assert "you say 'huge'" in check_choose(lambda *_: "huge").why
