@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import uvicorn
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page
+from tests.browser.people import SCREENSHOTS
 from tests.unit.pool.http.big import WAITING, BigPool, Idlers
 from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
@@ -87,6 +89,8 @@ async def test_everything_can_be_read(open_page: Open, size: tuple[int, int]) ->
         ".map((item) => parseFloat(getComputedStyle(item).fontSize)))"
     )
     assert least >= (16 if size == PROJECTOR else 12)
+    if SCREENSHOTS and size == LAPTOP:
+        await page.screenshot(path=Path(SCREENSHOTS) / "pool-full.png")
 
 
 async def test_every_state_is_drawn_with_its_word(open_page: Open) -> None:
