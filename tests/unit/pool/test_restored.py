@@ -165,7 +165,9 @@ def begun_and_cleaned_up(world: World, patch: pytest.MonkeyPatch) -> TicketView:
     ticket = world.ask("alice", WHOLE)
     world.pool.turn()
     while "scrubbing" not in world.states():
-        world.pool.perform(world.pool.next_job())
+        job = world.pool.next_job()
+        assert job is not None
+        world.pool.perform(job)
     copy(world)
     return ticket
 
