@@ -390,12 +390,12 @@ labkit.cite("cern6")
 # %% [markdown]
 # ## Exercise 3: beside what is in use
 #
-# Sums say what fits an *empty* GPU. The pool that you got your slice from never has one: slices in use stay where
-# they are, and a profile may begin at some memory slices only: `A100[name].starts`.
+# Sums say what fits on an *empty* GPU. The pool that gave you your slice rarely has one: slices in use stay where
+# they are, and a profile may begin at certain memory slices only: `A100[name].starts`.
 #
 # Write `place_slices`: the memory slice at which each slice of `wanted` begins, as a list in the same order, so that none
 # overlaps another or a memory slice in `taken`; `None` if there is no way. Place the first, and let `place_slices` itself
-# place the rest. When the rest finds no place, the first must begin elsewhere.
+# place the rest. If the rest does not fit, the first must begin elsewhere.
 
 # %%
 def place_slices(wanted, taken):
@@ -423,8 +423,8 @@ place_verdict = labkit.exercises.check_place(place_slices)
 print(place_verdict)
 
 # %% [markdown]
-# Two slices are in use, and three students ask. First come, first placed would put the first one's slice at the
-# first free start, and send somebody away. Yours:
+# Two slices are in use, and three students ask. A pool that always takes the first free start would have to send
+# somebody away. Yours:
 
 # %%
 IN_USE, QUEUE = (("1g.5gb", 2), ("2g.10gb", 4)), ["1g.5gb", "2g.10gb", "1g.5gb"]

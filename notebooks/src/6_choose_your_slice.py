@@ -181,14 +181,14 @@ await peaks.report()
 #
 # T(shape) = T_SM · (SMs you hold / SMs) + T_memory · (memory slices you hold / memory slices)
 #
-# Write `shape_costs`. `profile` and `held` (what you measured) have `sms`, `compute` and `memory`. `law` has the
-# milliseconds `sm` and `memory` of a step, the `python` that launching one takes anywhere, and the relative
-# `scatter` of your times. Return a dict of four:
+# Write `shape_costs`. `profile` and `held` (what you measured on) have `sms`, `compute` and `memory`. `law` has, in
+# milliseconds, the terms `sm` and `memory` of a step and `python`, the time that launching a step takes on any shape;
+# and `scatter`, the relative scatter of your times. Return a dict with four figures:
 #
-# - `hours` of `steps` steps. No step takes less than `python`, and that holds for the range, too;
+# - `hours` for `steps` steps. No step takes less than `python`, and that holds for the range as well;
 # - `low` and `high`, an honest range of the hours: few SMs may be unable to use all of their memory's bandwidth, and
-#   then the second term follows the SMs as well. So T has another end. The smaller of both is divided by 1 + scatter, the
-#   larger multiplied;
+#   then the second term follows the SMs as well, which gives another T. Divide the smaller of the two by 1 + scatter,
+#   and multiply the larger by it;
 # - `slice_hours`: hours · 7 · the share of a GPU, which is compute / 7 or memory / 8, whichever is larger.
 
 # %%
