@@ -612,7 +612,7 @@ labkit.cite("nvidia")
 # %%
 def cut_step(label, x, function, **given):
     part, whole = (labkit.parts.on_part(function, size, graph=ON_GPU) for size in (parts.sizes[0], None))
-    return labkit.compared_step(label, x, part, whole, seconds=8, **given)
+    return labkit.compared_step(label, x, part, whole, band=(1.0, parts.whole / parts.sizes[0]), seconds=8, **given)
 
 
 jobs = [("inference, batch 1", 0, answer, {"batch": 1, "to_host": False}), ("training, batch 4", 1, train, {"batch": 4})]

@@ -23,7 +23,7 @@ SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
 COUNTED = ("MIG-12", "DP-5", "MP-1", "MP-2")
 IN_A_CHILD = ("MX-1", "DP-1", "MX-5")
 LONG = ("MX-7", "MX-9", "MP-10", "CH-2", "DP-6", "MP-3", "DP-12", "T-6")
-TIMED = ("T-1", "T-3", "T-4", "DP-2", "DP-3", "DP-4", "MP-6", "CH-3")
+TIMED = ("T-1", "T-3", "T-4", "MIG-14", "DP-2", "DP-3", "DP-4", "MP-6", "CH-3")
 OF_THE_MACHINE = ("does not decide", "side by side", "budget of", "Not finished after")
 ON_CPU = [*COUNTED, *IN_A_CHILD, *(pytest.param(key, marks=pytest.mark.long) for key in LONG)]
 

@@ -210,6 +210,15 @@ def _busy_alone(count: Function) -> Function:
     return count_in_windows
 
 
+def _one_by_one(answer: Function) -> Function:
+    """A batch is no batch: its sequences are answered one after another, and twice."""
+
+    def answered(batch: int, **named: Any) -> Function:
+        return _repeat(answer(1, **named), 2 * batch if batch > 1 else 1)
+
+    return answered
+
+
 def _like_a_slice(table: Function) -> Function:
     def sms_of(packing: Mapping[str, int]) -> float:
         return float(table(packing)) * 108 / 98  # a GPU that MIG takes nothing from
@@ -451,6 +460,12 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("T-3", "the student's timer times two calls as one", "my_timer", _timer_of_two),
             Twin("T-4", "the product fetches every number again", "matmul", _without_reuse),
             Twin("T-6", "what overlaps is counted twice", "busy_share", _adds_up),
+            Twin(
+                "T-7",
+                "memory paths are divided as the SMs are",
+                "labkit.machine.parts:confined",
+                _whole_slowed(8),
+            ),
             Twin("MIG-1", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(2)),
             Twin(
                 "MIG-3",
@@ -472,6 +487,15 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
                 _busy_alone,
             ),
             Twin("MIG-12", "MIG takes no SMs", "sms_of", _like_a_slice, is_computed=True),
+            Twin(
+                "MIG-14",
+                "sequences of a batch are answered one by one, twice",
+                "answer",
+                _one_by_one,
+            ),
+            Twin(
+                "MIG-11", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(8)
+            ),
             Twin("MX-1", "fp16 has bf16's exponent", "largest", _wide_exponent),
             Twin("MX-2", "both formats run on the fp32 cores", "product", _one_format),
             Twin("MX-5", "16 bits have fp32's range", "gradients", _as_bf16),

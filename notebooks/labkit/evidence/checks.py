@@ -1,4 +1,4 @@
-"""The checks of the experiments: every core experiment of a notebook has one.
+"""The checks of the experiments: every core experiment of a notebook has one, and some others.
 
 A table: the relation in words and in code, the band's source, and what each tier should show. In
 its twin's world (`labkit.authoring.twins`) every one of them must come out the other way.
@@ -66,6 +66,14 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
         ),
         Check(
+            "T-7",
+            "A part's ridge in fp32 lies at most at two thirds of the whole's",
+            less("the part's ridge", "the whole's ridge", 2 / 3),
+            "its roof falls with its SMs and its slant less: 16 of 132 SMs of an H200 reach 28 %",
+            on_gpus(SUPPORTED, NO_GPU),
+            emulated=EMULATED,
+        ),
+        Check(
             "MIG-1",
             "fp32 matmul per SM is the same on a small part as on a big one, to 10 %",
             RatioIn("small per SM", "big per SM", (0.9, 1.1)),
@@ -122,6 +130,31 @@ CHECKS: dict[str, Check] = {
             Exactly("SMs used by the best packing", "98", lambda value: value == 98),
             "profile table: 7 x 14 of 98 SMs",
             everywhere(SUPPORTED),
+        ),
+        Check(
+            "MIG-14",
+            "In the biggest batch a request waits longer, and more sequences are answered",
+            AllOf(
+                (
+                    greater("biggest batch, a request", "batch 1, a request"),
+                    less("biggest batch, a sequence", "batch 1, a request"),
+                )
+            ),
+            "one sequence leaves SMs idle, as in CH-3; NVIDIA serves BERT in batches",
+            everywhere(SUPPORTED),
+        ),
+        Check(
+            "MIG-11",
+            "A request takes longer on the smallest part, but less than in proportion to its SMs",
+            AllOf((greater("part", "whole"), less("part, in proportion", "whole"))),
+            "NVIDIA: 1.73 times as long on a seventh of an A100; here as a CUDA graph",
+            {
+                **on_gpus(SUPPORTED, NO_GPU),
+                Tier.SLICE: NotApplicable(
+                    "a request may fill the parts of a small slice; the recorded run on a whole "
+                    "GPU can show what cutting gains"
+                ),
+            },
         ),
         Check(
             "MX-1",

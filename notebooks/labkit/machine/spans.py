@@ -25,7 +25,9 @@ Span = tuple[str, str, float, float]
 def spans_of(work: Callable[[], Any], *, warm: int = 2, inner: bool = False) -> list[Span]:
     """Run a step under PyTorch's profiler; when each of its operations began and ended.
 
-    The profiler itself costs some microseconds an operation, so a step takes longer than alone.
+    The profiler itself costs some microseconds an operation, so a step takes longer than alone. It
+    sees a first step that is not kept, since starting it takes milliseconds. The GPU is idle when
+    the step begins: what an earlier one left in its queue would count as waiting.
 
     Args:
         work: the step; several ranks must all call it.
@@ -33,7 +35,7 @@ def spans_of(work: Callable[[], Any], *, warm: int = 2, inner: bool = False) -> 
         inner: keep operators that ran inside another one, too.
     """
     import torch
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile, schedule
 
     on_gpu = torch.cuda.is_available()
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
@@ -41,10 +43,13 @@ def spans_of(work: Callable[[], Any], *, warm: int = 2, inner: bool = False) -> 
         work()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with profile(activities=kinds) as seen:
-            work()
-            if on_gpu:
-                torch.cuda.synchronize()
+        plan = schedule(wait=0, warmup=1, active=1, repeat=1)
+        with profile(activities=kinds, schedule=plan) as seen:
+            for _ in range(2):
+                work()
+                if on_gpu:
+                    torch.cuda.synchronize()
+                seen.step()
     found = [span for event in seen.events() if (span := _span(torch, event)) is not None]
     return from_zero(found if inner else outermost(found))
 

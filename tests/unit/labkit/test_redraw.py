@@ -71,14 +71,16 @@ def test_a_folder_without_evidence_is_a_sentence(tmp_path, capsys):
 def test_the_gallery_is_whole_and_as_expected(machine):
     """Every file is unedited, was measured whole, and its verdict is the one its tier shows.
 
-    A slice that is only emulated may leave it open: its 16 SMs have one smaller part, not three.
+    A slice that is only emulated may leave it open: its 16 SMs have one smaller part, not three. So
+    may ranks that are processes on the host's cores: how two compare with one depends on the host.
     """
     is_emulated = machine.name.endswith("-emulated")
     for file in machine.glob("*.json"):
         found = store.load(file)
         assert found.stopped is None
         if found.judgement and found.judgement.expected != "not applicable here":
-            accepted = {found.judgement.expected, *(["undecided"] if is_emulated else [])}
+            may_be_open = is_emulated or found.tier == Tier.CPU.value
+            accepted = {found.judgement.expected, *(["undecided"] if may_be_open else [])}
             assert found.judgement.verdict.value in accepted, file
         assert f"| {found.experiment} {found.title} |" in (machine / "README.md").read_text()
         assert file.with_suffix(".svg").is_file()

@@ -79,6 +79,22 @@ def tail(points: Points) -> Point | None:
     return replace(points[0], value=waited(99)(record) / waited(50)(record))
 
 
+def by_batch(points: Points) -> Data:
+    """What a request waits at the first and at the last batch, and a sequence of the last."""
+    names = ("batch 1, a request", "biggest batch, a request", "biggest batch, a sequence")
+    if len(points) < 2:
+        return dict.fromkeys(names, ())
+    alone, many = (point.records[0].samples_s for point in (points[0], points[-1]))
+    return dict(zip(names, (alone, many, [one / points[-1].x for one in many]), strict=True))
+
+
+def cut_and_whole(points: Points) -> Data:
+    """Of the first job: on the part, on the whole, and on the part in proportion."""
+    found = reading.pair("part", "whole")(points)
+    larger = points[0].comparison.band[1] if points and points[0].comparison else 1.0
+    return {**found, "part, in proportion": [seconds / larger for seconds in found["part"]]}
+
+
 EXPERIMENTS = (
     Experiment(
         key="MIG-1",
@@ -198,6 +214,8 @@ EXPERIMENTS = (
         height=lambda points, times: times * waited(50)(points[0].records[0]),
         points_are="median",
         also={"90th percentile": waited(90), "99th percentile": waited(99)},
+        check="MIG-14",
+        data=by_batch,
         is_optional=True,
         log_x=True,
         log_y=True,
@@ -215,6 +233,8 @@ EXPERIMENTS = (
             "NVIDIA, a slice beside the whole GPU",
             {"nvidia.infer.latency-ratio": "inference, batch 1"},
         ),
+        check="MIG-11",
+        data=cut_and_whole,
         is_optional=True,
         is_categorical=True,
         curves=lambda _: {"as on the whole": [(0, 1.0)]},

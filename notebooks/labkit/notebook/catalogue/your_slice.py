@@ -26,14 +26,7 @@ def upper_end(points: Points) -> Point | None:
 
 def rates(points: Points) -> Data:
     """The rate of every sample, of the work and not of the limits."""
-    return {
-        f"{point.label} rate": [
-            point.value * point.records[0].median_s / seconds
-            for seconds in point.records[0].samples_s
-        ]
-        for point in points
-        if not point.series
-    }
+    return {f"{point.label} rate": _every_rate(point) for point in points if not point.series}
 
 
 def roof(points: Points) -> Curves:
@@ -83,6 +76,28 @@ def height_of_ridge(points: Points, ridge: float) -> float:
     """How high the first part's slant is at a predicted ridge."""
     slant = next(point for point in points if point.label.startswith(MEMORY))
     return ridge * slant.value / slant.x
+
+
+def ridges(points: Points) -> Data:
+    """Where the slant of the first part, and of the whole, met their roof in fp32, every round."""
+    found = {(point.label.rpartition(", ")[0], point.series): point for point in points}
+    held = list(dict.fromkeys(point.series for point in points))
+    both = {"the part's ridge": held[0], "the whole's ridge": held[-1]} if held else {}
+    return {
+        name: _ridge(found.get((MEMORY, one)), found.get((FP32, one))) for name, one in both.items()
+    }
+
+
+def _ridge(slant: Point | None, flat: Point | None) -> list[float]:
+    if slant is None or flat is None:
+        return []
+    widest = [rate / slant.x for rate in _every_rate(slant)]
+    return [rate / slope for rate, slope in zip(_every_rate(flat), widest, strict=True)]
+
+
+def _every_rate(point: Point) -> list[float]:
+    record = point.records[0]
+    return [point.value * record.median_s / seconds for seconds in record.samples_s]
 
 
 def shares(points: Points) -> Data:
@@ -189,6 +204,8 @@ EXPERIMENTS = (
         unit="FLOP/byte",
         asked=ridge_of_part,
         height=height_of_ridge,
+        check="T-7",
+        data=ridges,
         is_optional=True,
         is_joined=False,
         curves=roofs_by_part,
