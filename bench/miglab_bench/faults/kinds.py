@@ -29,7 +29,7 @@ class FaultKind:
     Attributes:
         begin: the fault.
         end: what ends it, or repairs what an operator would have to.
-        acts: how many more acts of students it takes for the fault to matter.
+        acts: how many more actions of students it takes for the fault to matter.
         needs_labels: whether it is only for servers that say on labels what they hold.
         needs_disk: whether it needs a state folder on a disk of its own.
     """
