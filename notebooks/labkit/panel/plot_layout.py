@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 TICK_CHARACTER, TICK_GAP = 8.2, 8.0  # pixels at 15 px
+WIDE_CHARACTER = 9.4  # the same in a wide font, such as DejaVu Sans
 LINE_CHARACTERS, HALF_CHARACTERS = 80, 40  # of a legend at 14 px
 TITLE_CHARACTERS = 60  # at 17 px; a longer title is set smaller
 CAPTION_CHARACTERS = 100  # at 12 px
@@ -67,6 +68,12 @@ def _apart(one: str, other: str) -> float:
 def left_of_ticks(words: Iterable[str]) -> float:
     """Where the plot begins, so that the y axis's label lies over none of its ticks."""
     return 46.0 + TICK_CHARACTER * max((len(one) for one in words), default=4)
+
+
+def is_tight(lines: Iterable[str], room: float) -> bool:
+    """Whether a label could touch its neighbour's in a wide font, so that it is set smaller."""
+    longest = max((len(words) for words in lines), default=0)
+    return longest * WIDE_CHARACTER + TICK_GAP / 2 > room
 
 
 def wrapped(words: str, room: float) -> list[str]:

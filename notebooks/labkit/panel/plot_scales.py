@@ -116,6 +116,12 @@ class Scales:
         """How many rows the x axis's labels take."""
         return max((len(lines) for _, lines in self.x_ticks()), default=1)
 
+    @property
+    def are_ticks_tight(self) -> bool:
+        """Whether categories stand so close that their labels are set smaller."""
+        lines = [words for _, lines in self.x_ticks() for words in lines]
+        return self.is_categorical and plot_layout.is_tight(lines, self.room)
+
     def of(self, place: float | str) -> float | None:
         """The pixel of an x or of a category; None where the plot has no such category."""
         if not isinstance(place, str):

@@ -68,9 +68,11 @@ def _frame(plot: Plot, space: Scales) -> str:
     for value in space.y.ticks():
         parts.append(_line(left, space.y.at(value), right, space.y.at(value), grid))
         parts.append(_text(left - 8, space.y.at(value) + 5, number(value), "end"))
+    set_as = SMALL if space.are_ticks_tight else ""
     for pixel, lines in space.x_ticks():
         parts += [
-            _text(pixel, bottom + 20 + TICK_ROW * row, words) for row, words in enumerate(lines)
+            _text(pixel, bottom + 20 + TICK_ROW * row, words, "middle", set_as)
+            for row, words in enumerate(lines)
         ]
     parts.append(_line(left, bottom, right, bottom, base))
     below = bottom + 42 + TICK_ROW * (space.tick_rows - 1)

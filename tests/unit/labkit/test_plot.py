@@ -197,6 +197,17 @@ def test_a_bars_value_is_clear_of_the_predictions_cross(predicted, category, val
     assert abs(height - 5 - space.y.at(predicted)) >= 14
 
 
+@pytest.mark.parametrize(("count", "is_tight"), [(4, False), (8, True)])
+def test_labels_that_could_touch_are_set_smaller(count, is_tight):
+    """Eight words of nine characters would run into one another where the font is wide."""
+    labels = tuple(f"{letter}ecompute" for letter in "abcdefgh"[:count])
+    marks = tuple(Mark(0.0, 1.0, label) for label in labels)
+    series = (Series("measured here", marks),)
+    plot = replace(BARS, series=series, categories=labels, prediction_at=labels[0])
+    assert scales(plot).are_ticks_tight is is_tight
+    assert ('font-size="13">hecompute' in render(plot)) is is_tight
+
+
 def test_a_prediction_stands_at_the_place_it_is_about():
     """A cross at its x or category, not a line over the whole plot."""
     for plot, place in ((PLOT, 2.0), (BARS, "honest")):
