@@ -491,7 +491,7 @@ labkit.cite("cern5")
 
 # %%
 print(f"split_time: {split_verdict}\nshape_costs: {costs_verdict}\nchoose: {choose_verdict}\non_ranks: {ranks_verdict}")
-print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict == 'right' else 'not chosen yet'}")
+print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict.right else 'not chosen yet'}")
 print("" if ON_GPU else labkit.recorded_note("CH-1", "CH-2", "CH-3"))
 labkit.summary("CH-1", "CH-2", "CH-3")
 

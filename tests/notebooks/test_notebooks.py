@@ -113,8 +113,10 @@ def is_noise(evidence) -> bool:
 def test_the_solved_notebook_measures_what_its_tier_shows(name, tmp_path, no_lease):
     """With solutions and the quick budget, no cell fails and no verdict is the wrong way round."""
     no_lease.setenv("LAB_QUICK", "1")
-    execute(build(name, tmp_path, solutions=True), tmp_path)
+    notebook = build(name, tmp_path, solutions=True)
+    execute(notebook, tmp_path)
     assert_evidence(name, tmp_path)
+    assert "not chosen yet" not in said_in(notebook)  # notebook 6: its tables are filled, too
     assert (tmp_path / "hand-in.zip").is_file()
 
 
@@ -127,16 +129,21 @@ def test_the_solved_notebook_at_full_length(name, tmp_path, no_lease):
     assert_evidence(name, tmp_path)
 
 
+def said_in(notebook) -> str:
+    """Whatever the cells of a notebook say."""
+    return "".join(
+        output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+    )
+
+
 @pytest.mark.parametrize("name", all_but(ONE_OF_ALL))
 def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
     """As a student gets it, Run All leaves no traceback, measures no panel, and says what to do."""
     notebook = build(name, tmp_path, solutions=False)
     execute(notebook, tmp_path)
-    said = "".join(
-        output.get("text", "") + str(output.get("data", {}).get("text/plain", ""))
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-    )
+    said = said_in(notebook)
     assert "measure first" in said
     assert "rite" in said or "not yet right" in said  # "write … first", or what is missing
     assert not (tmp_path / "evidence").exists()

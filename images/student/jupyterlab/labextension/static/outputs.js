@@ -18,7 +18,7 @@ export function outputsPlugin(lab) {
     requires: [lab.notebook.INotebookTracker, lab.translation.ITranslator],
     activate: (_app, tracker, translator) => {
       const note = translator.load('miglab').__(
-        'The kernel was restarted, so this is only a picture of the panel. Run this cell again to use it; what was measured is kept.'
+        'The kernel was restarted, so this is only a picture of the panel. Run the cells again from the top to use it; what was measured is kept.'
       );
       tracker.widgetAdded.connect((_tracker, panel) => watch(panel, note));
     }
