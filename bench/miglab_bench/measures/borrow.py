@@ -10,8 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median, quantiles
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ POOL = f"borrow_linger_s = {LINGER_S}"
 NEW_S, LINGERING_S, HUB_RATIO, SAMPLES_APART = 6.0, 0.5, 1.1, 0.02
 PROBE_S, PROBE_EVERY_S = 20.0, 0.05
 AT_A_TIME = 4  # servers that start together, before anything is measured
+LIMIT_S = 900.0  # until every stream runs, and the hub has answered
 IN_A_ROW = 5  # measurements on each kind of slice before it is the other's turn
 
 MEASURE = """
@@ -55,15 +57,37 @@ async def once():
 print(json.dumps([await once() for _ in range(TIMES)]))
 """
 STREAM = """
-import json
+import asyncio, json
+from pathlib import Path
 from labkit.measuring.measure import measure_async
 
 def naps():
     import time
     return lambda: time.sleep(0.05)
 
-record = await measure_async(naps, samples=600, budget_s=SECONDS, timeout_s=SECONDS + 60)
-print(json.dumps(len(record.samples_s)))
+def look(readings):
+    if readings.count():
+        Path("streams").touch()
+
+stream = asyncio.create_task(
+    measure_async(naps, samples=10**6, budget_s=LIMIT_S, timeout_s=LIMIT_S, on_update=look)
+)
+while not Path("enough").exists() and not stream.done():
+    await asyncio.sleep(0.2)
+if stream.done():
+    stream.result()  # it failed, and says why
+stream.cancel()
+print(json.dumps(None))
+"""
+STREAMS = """
+import json
+from pathlib import Path
+print(json.dumps(Path("streams").exists()))
+"""
+ENOUGH = """
+from pathlib import Path
+Path("enough").touch()
+print("null")
 """
 
 
@@ -199,18 +223,25 @@ def _each(students: Sequence[Student], do: Callable[[str], Any]) -> list[Any]:
 
 def _with_streams(lab: TemporaryLab, students: Sequence[Student]) -> float:
     """The hub's p95 once every measurement of the students streams."""
-    text = f"SECONDS = {3 * PROBE_S}\n{STREAM}"
+    text = f"LIMIT_S = {LIMIT_S}\n{STREAM}"
     with ThreadPoolExecutor(len(students)) as threads:
         runs = [threads.submit(run_in_server, lab, one.name, text) for one in students]
-        wait_for(lambda: _running(lab) == len(students), "every measurement to run")
-        p95_s = _probe(lab)
-        for run in runs:
+        try:
+            for one in students:
+                wait_for(partial(_streams, lab, one, runs), "every stream", LIMIT_S)
+            return _probe(lab)
+        finally:
+            for one in students:
+                run_in_server(lab, one.name, ENOUGH)
+            for run in runs:
+                run.result()
+
+
+def _streams(lab: TemporaryLab, student: Student, runs: Sequence[Future[Any]]) -> bool:
+    for run in runs:
+        if run.done():
             run.result()
-    return p95_s
-
-
-def _running(lab: TemporaryLab) -> int:
-    return sum(lease.attached_at is not None for lease in lab.leases().values())
+    return bool(run_in_server(lab, student.name, STREAMS))
 
 
 def _probe(lab: TemporaryLab) -> float:
