@@ -42,9 +42,7 @@ export function offerCard({ trans, say }, actions, keys) {
     const isHeld = kind === 'offered' && left_s !== null;
     const [title, said, lost] = {
       offered: [
-        isHeld
-          ? trans.__('Your GPU slice %1 is ready, held for', shape)
-          : trans.__('Your GPU slice %1 is ready', shape),
+        trans.__('Your GPU slice %1 is ready', shape),
         trans.__('Finish what you are doing. When you press the button, this server restarts with the slice.'),
         say.lostAndKept
       ],
@@ -56,7 +54,7 @@ export function offerCard({ trans, say }, actions, keys) {
       ]
     }[kind];
     [heading, text, fate].forEach((element, i) => setText(element, [title, said, lost][i]));
-    setText(clock, isHeld ? say.duration(left_s) : '');
+    setText(clock, isHeld ? trans.__('held for %1', say.duration(left_s)) : '');
     move.hidden = next.hidden = kind !== 'offered';
     leave.hidden = kind !== 'offered' || !isUnsavedElsewhere;
     requeue.hidden = read.hidden = kind !== 'over';
