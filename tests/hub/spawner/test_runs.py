@@ -332,6 +332,7 @@ def _stands_still(lab: PoolLab) -> bool:
     return any(psutil.Process(one).status() == psutil.STATUS_STOPPED for one in numbers)
 
 
+@pytest.mark.long
 async def test_a_panel_says_how_it_waits(desk: Desk, tmp_path: Path) -> None:
     """Place and likely wait stand where the step's progress stood; no seconds are counted down."""
     await desk.hub.start("bob", shape="7g.40gb")
