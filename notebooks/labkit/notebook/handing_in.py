@@ -103,7 +103,9 @@ def _without_outputs(path: Path) -> str:
         data = json.loads(path.read_text(encoding="utf-8"))
         cells: Sequence[dict[str, Any]] = data["cells"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path.name} is not a whole notebook ({error}): save it again.") from error
+        raise LabError(
+            f"{path.name!r} is not a whole notebook ({error}): save it again."
+        ) from error
     for cell in cells:
         if cell.get("cell_type") == "code":
             cell["outputs"], cell["execution_count"] = [], None

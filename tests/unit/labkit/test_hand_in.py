@@ -57,7 +57,7 @@ def test_nothing_to_hand_in_is_said(tmp_path):
     with pytest.raises(LabError, match="Nothing to hand in"):
         labkit.hand_in(folder=tmp_path)
     (tmp_path / "cut.ipynb").write_text('{"cells": [')
-    with pytest.raises(LabError, match=r"cut\.ipynb is not a whole notebook"):
+    with pytest.raises(LabError, match=r"cut\.ipynb' is not a whole notebook"):
         labkit.hand_in(folder=tmp_path)
     assert not list(tmp_path.glob("hand-in*"))
 
