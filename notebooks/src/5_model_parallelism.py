@@ -338,7 +338,7 @@ labkit.cite("dettmers")
 # ## Exercise 3: a memory ledger
 #
 # Before you split a model, know what fills the memory. The network is `depth` blocks, each of two matrices without bias:
-# `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimiser is Adam, and a step takes `rows` rows.
+# `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimizer is Adam, and a step takes `rows` rows.
 # (Read both with `labkit.networks.blocks??` and `labkit.networks.gradients_of??`.)
 #
 # `ledger` returns the bytes of four kinds, each at its own peak:
@@ -376,7 +376,7 @@ ledger_verdict = labkit.exercises.check_ledger(ledger)
 print(ledger_verdict)
 
 # %% [markdown]
-# And now ZeRO-1 itself: data parallelism that keeps no optimiser state twice. Weight number i belongs to rank i % world.
+# And now ZeRO-1 itself: data parallelism that keeps no optimizer state twice. Weight number i belongs to rank i % world.
 # You have `adam(number, weight, gradient)`, which returns the new weight and *makes that weight's two moments on
 # this rank*; `all_reduce(tensor)`, which returns the sum over all ranks; and `broadcast(tensor, source)`, which
 # returns the source's tensor on every rank. All ranks must make the same all-reduces and broadcasts.
@@ -705,7 +705,7 @@ await tricks.report()
 # ## MP-7: what a pipeline keeps
 #
 # GPipe runs all micro-batches forward before the first goes backward, and so keeps the activations of all.
-# *1F1B* goes backward as soon as it can, and takes no longer. Write a stage's order as a text of F (the next micro-batch
+# *1F1B* goes backward as soon as it can, and takes no longer. Write a stage's order as a string of F (the next micro-batch
 # forward) and B (the oldest one backward): first enough F for the last stage to begin, then one of each in turn.
 
 # %%

@@ -325,7 +325,7 @@ WRONG = [
         + "    work(); wait(); begun = clock()\n    for _ in range(rounds):\n        work()\n"
         + "    wait()\n    return [(clock() - begun)]",
         "labkit.exercises.check_timer(my_timer)",
-        "list of as many",
+        "list of that many",
     ),
     (
         "1_your_slice",

@@ -77,11 +77,11 @@ def _mistakes(spans: Sequence[Span], lane: str, whole: float) -> list[tuple[floa
     return [
         (100 * busy / whole, "a share lies between 0 and 1; this is in percent"),
         (busy, "divide by the time of the whole step"),
-        (busy_ms(spans, *lanes) / whole, "other lanes are counted, too"),
+        (busy_ms(spans, *lanes) / whole, "other lanes are counted too"),
         (extent / whole, "the gaps between the operations are counted as busy"),
         (busy / (extent or 1), "divide by the time of the whole step, not of the lane's own part"),
         (busy / (ends or 1), "divide by the time of the whole step, not of the lane's own part"),
-        (lasted / whole, "what runs inside another operation is counted twice"),
+        (lasted / whole, "an operation that runs inside another one is counted twice"),
         (_from_last_end(own) / whole, "remember the latest end so far, not the last one's"),
     ]
 

@@ -105,7 +105,7 @@ def run_ranks(function: AllReduce, inputs: Sequence[Any]) -> tuple[list[Any], li
             error_sentence(describe_error((real or failures)[0]), "in your code")
         ) from failures[0]
     if any(thread.is_alive() for thread in threads):
-        raise RankFailed("a rank never returned: is there a loop without an end?")
+        raise RankFailed("a rank never returned: is there an endless loop?")
     return results, [mail.sent_bytes for mail in mails]
 
 
@@ -158,7 +158,7 @@ def _no_sum(found: Any, inputs: Sequence[Any], rank: int) -> str:
     total, own = torch.stack(list(inputs)).sum(0), inputs[rank]
     known = {
         "it returned nothing": found is None,
-        "it still holds its own tensor alone": _is_close(torch, found, own),
+        "it still holds only its own tensor": _is_close(torch, found, own),
         "its own tensor is missing from it": _is_close(torch, found, total - own),
         "its own tensor is in it twice": _is_close(torch, found, total + own),
         "it is the mean: an all-reduce only adds": _is_close(torch, found, total / len(inputs)),
@@ -204,7 +204,7 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
         except Exception as error:  # outermost frame around the student's function
             return failed_by(error)
         if not isinstance(found, torch.Tensor) or found.shape != whole.shape:
-            return CodeVerdict(False, "return one tensor, of the shape that each gradient has")
+            return CodeVerdict(False, "return one tensor of the same shape as each gradient")
         difference = float((found - whole).norm() / whole.norm())
         if not difference <= 1e-9:  # not a number is not right
             off = f"the combined gradient is off by {difference:.2g} (relative)"
@@ -213,7 +213,9 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
                 f"{_ranks(ranks)} {off}{_no_mean(found, parts)}",
                 {"relative difference": difference},
             )
-    return CodeVerdict(True, "the combined gradient is the whole batch's, for 2, 3 and 4 ranks")
+    return CodeVerdict(
+        True, "the combined gradient is that of the whole batch, for 2, 3 and 4 ranks"
+    )
 
 
 def _no_mean(found: Any, parts: Sequence[Any]) -> str:
@@ -223,7 +225,7 @@ def _no_mean(found: Any, parts: Sequence[Any]) -> str:
     total = sum(parts)
     known = {
         "it is the sum, and the loss is a mean over samples": _is_close(torch, found, total),
-        "it is one rank's own, which saw a part of the batch": any(
+        "it is one rank's own, which saw only a part of the batch": any(
             _is_close(torch, found, part) for part in parts
         ),
         "divide by the number of ranks, which is not always 2": _is_close(torch, found, total / 2),
@@ -262,7 +264,7 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
             return CodeVerdict(
                 False,
                 f"{ranks} ranks must each multiply by a part of the {by}, {part[0]}×{part[1]}; "
-                f"multiplied were {', '.join(f'{a}×{b}' for a, b in products) or 'none'}",
+                f"yours multiplied {', '.join(f'{a}×{b}' for a, b in products) or 'nothing'}",
             )
     return CodeVerdict(True, f"split by {by}, the product is exact for 2, 4 and 5 ranks")
 

@@ -108,7 +108,7 @@ def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdi
         if results[0] is None or not calls:
             return "write it first: nothing was sent, or nothing came back"
         if calls != wanted:
-            return f"{calls} all-reduces for {len(SHAPES)} gradients; here {wanted} are asked for"
+            return f"{calls} all-reduces for {len(SHAPES)} gradients, where {wanted} should be made"
         return _fault_of(results, gradients)
 
     how = "one all-reduce" if flat else "an all-reduce for each gradient"
@@ -184,7 +184,7 @@ def _fault_of_buckets(seen: _Seen) -> str:
         (bool(seen.sizes), "write Buckets first: nothing was sent"),
         (
             not seen.waited_before_end,
-            "ready waits for its all-reduce: then nothing is computed while it travels",
+            "ready waits for its all-reduce, so nothing is computed while it travels",
         ),
         (
             seen.before_end > 0,
@@ -200,7 +200,7 @@ def _fault_of_buckets(seen: _Seen) -> str:
         ),
         (
             seen.sizes == wanted,
-            f"buckets of {seen.sizes} numbers left; with most={BUCKET} it is {wanted}",
+            f"buckets of {seen.sizes} numbers left; with most={BUCKET} they must be {wanted}",
         ),
     )
     return next((words for is_kept, words in rules if not is_kept), "")

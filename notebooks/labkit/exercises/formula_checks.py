@@ -104,7 +104,7 @@ PER_SM_RATIO = ExactFormula(
         "that is the ratio of the rates: divide each by its own SMs first": (
             lambda big, big_sms, small, small_sms: big / small
         ),
-        "upside down: the big part's rate per SM stands above the small one's": (
+        "upside down: divide the big part's rate per SM by the small one's": (
             lambda big, big_sms, small, small_sms: (small / small_sms) / (big / big_sms)
         ),
     },
@@ -177,13 +177,13 @@ ON_RANKS = ExactFormula(
     lambda row, ranks, gain: (row["hours"] / gain, row["slice_hours"] * ranks / gain),
     ((_row(6.0, 3.0), 2, 1.5), (_row(8.0, 8.0), 4, 2.0), (_row(5.0, 1.0), 1, 1.0)),
     {
-        "ranks are no speed-up: divide by what they gained": (
+        "ranks alone are no speed-up: divide by the speed-up that they gave": (
             lambda row, ranks, gain: (row["hours"] / ranks, row["slice_hours"])
         ),
         "every rank takes a slice of its own: slice-hours count them all": (
             lambda row, ranks, gain: (row["hours"] / gain, row["slice_hours"] / gain)
         ),
-        "slice-hours are hours times slices, over what was gained": (
+        "slice-hours are hours times slices, divided by the speed-up": (
             lambda row, ranks, gain: (row["hours"] / gain, row["slice_hours"])
         ),
         "a speed-up makes the time shorter": (
@@ -255,7 +255,7 @@ SHAPE_COSTS = ExactFormula(
         "upside down: with fewer SMs than you hold, the SMs' part takes longer": (
             lambda profile, held, law, steps: shape_costs(held, profile, law, steps)
         ),
-        "no shape is faster than Python launches the step: that time is the least": (
+        "no shape is faster than Python can launch the step: that time is the minimum": (
             lambda profile, held, law, steps: shape_costs(
                 profile, held, _with(law, python=0.0), steps
             )
@@ -265,7 +265,7 @@ SHAPE_COSTS = ExactFormula(
                 profile, held, _with(law, scatter=0.0), steps
             )
         ),
-        "at the other end the memory's part follows the SMs, too": _likely_ends,
+        "at the other end, the memory's part follows the SMs too": _likely_ends,
         "the ends are exchanged: low is the smaller one": _ends_exchanged,
         "a shape costs whichever share is larger, of the compute or of the memory slices": (
             _compute_only

@@ -49,7 +49,7 @@ def check_ledger(function: Callable[..., Mapping[str, float]]) -> CodeVerdict:
             width, depth, rows, micro_batches, checkpoint, ranks = case
             words = f"width {width}, depth {depth}, {rows} rows, micro_batches={micro_batches}"
             return CodeVerdict(False, f"{words}, checkpoint={checkpoint}, ranks={ranks}: {fault}")
-    return CodeVerdict(True, f"every kind is what was counted, in {len(CASES)} cases")
+    return CodeVerdict(True, f"every kind agrees with what was counted, in {len(CASES)} cases")
 
 
 def _counted(
@@ -83,7 +83,7 @@ def _fault(case: tuple[Any, ...], said: Mapping[str, float], want: Mapping[str, 
     for kind in PREDICTED:
         if abs(said[kind] - want[kind]) <= SPARE_BYTES:
             continue
-        found = f"{kind} are {said[kind]:,.0f} bytes, counted were {want[kind]:,}"
+        found = f"{kind}: you say {said[kind]:,.0f} bytes, but {want[kind]:,} were counted"
         known = _mistakes(kind, want[kind], *case)
         why = (words for words, gives in known if abs(gives - said[kind]) <= SPARE_BYTES)
         return ": ".join([found, *islice(why, 1)])
@@ -101,9 +101,9 @@ def _mistakes(
     ranks: int,
 ) -> Iterator[tuple[str, float]]:
     """Typical mistakes, and the bytes each of them gives."""
-    yield "these are numbers; in fp32 each has 4 bytes", want / 4
-    yield "ranks share only the optimiser's state: ZeRO-1 leaves this whole on each", want / ranks
-    yield "ZeRO-1 shares the optimiser's state out: each rank holds its part", want * ranks
+    yield "these are numbers, and in fp32 each number has 4 bytes", want / 4
+    yield "ranks share only the optimizer state: ZeRO-1 leaves this whole on each", want / ranks
+    yield "ZeRO-1 divides the optimizer state: each rank holds only its part", want * ranks
     if kind == OPTIMIZER:
         yield "Adam keeps two numbers for a parameter, its moments", want / 2
     if kind == GRADIENTS:
@@ -120,11 +120,14 @@ def _mistakes(
         "ReLU keeps its result, not what went in, and the next layer keeps the same tensor",
         plain + 4 * depth * batch,
     )
-    yield "a layer keeps its input, too, for the gradient of its weights", 4 * depth * batch + batch
+    yield "a layer also keeps its input, for the gradient of its weights", 4 * depth * batch + batch
     yield "the output is kept as well, for the loss", want - batch
     if checkpoint:
-        yield "with checkpointing a block's inside is not kept", plain
-        yield "while one block goes back, its inside is there again", (depth + 1) * batch
+        yield "with checkpointing, a block's inner activations are not kept", plain
+        yield (
+            "while one block runs backward, its inner activations are there again",
+            (depth + 1) * batch,
+        )
 
 
 def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
@@ -200,7 +203,7 @@ def _who_stepped(stepped: list[dict[int, Any]], means: list[Any]) -> str:
     if len(known) > len(set(known)):
         return "several ranks call adam for the same weight: its state would be on each of them"
     if set(known) != set(range(len(means))):
-        return "some weights are stepped by no rank"
+        return "no rank calls adam for some of the weights"
     for number, gradient in (item for one in stepped for item in one.items()):
         if (gradient - means[number] * world).norm() < 1e-9 and world > 1:
             return "adam gets the sum of the gradients, not their mean"
@@ -217,5 +220,5 @@ def _what_came(results: list[Any], weights: list[Any], means: list[Any]) -> str:
         if found is None:
             return "return the list of the new weights"
         if found.shape != want.shape or (found - want).norm() > 1e-9:
-            return f"rank {rank} does not hold every new weight: who sends it those of the others?"
+            return f"rank {rank} does not hold every new weight: who sends it the others' weights?"
     return ""

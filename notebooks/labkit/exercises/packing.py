@@ -100,5 +100,5 @@ def check_fits(fits: Callable[[Packing], object]) -> CodeVerdict:
             return CodeVerdict(False, "write fits first")
         if bool(said) != truly_fits(packing):
             truth = "fits" if truly_fits(packing) else "does not fit"
-            return CodeVerdict(False, f"{in_words(packing)} {truth}, and you say otherwise")
+            return CodeVerdict(False, f"{in_words(packing)} {truth}, but you say otherwise")
     return CodeVerdict(True, "it agrees with every choice of up to seven slices")

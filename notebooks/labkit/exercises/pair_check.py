@@ -147,4 +147,6 @@ def _sent_fault(sent: list[tuple[int, ...]]) -> str:
         return (
             "the hidden layer is sent: it is four times as wide, and no rank needs another's part"
         )
-    return f"{len(sent)} all-reduces of {sent}; one each way is enough: weights are the rank's own"
+    return (
+        f"{len(sent)} all-reduces of {sent}; one each way is enough: the weights are the rank's own"
+    )

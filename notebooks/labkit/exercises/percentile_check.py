@@ -31,7 +31,9 @@ def check_percentile(function: Callable[[Sequence[float], float], Any]) -> CodeV
             return CodeVerdict(False, f"at {percent:g} %: return one of the samples, a number")
         if abs(said - truth) > 1e-9:
             return CodeVerdict(False, f"at {percent:g} %: {_mistake(said, percent, truth)}")
-    return CodeVerdict(True, "it is a request that somebody waited for, and so many waited no more")
+    return CodeVerdict(
+        True, "it is the wait of a real request, and the right share waited no longer"
+    )
 
 
 def _mistake(said: float, percent: float, truth: float) -> str:
@@ -41,7 +43,7 @@ def _mistake(said: float, percent: float, truth: float) -> str:
     known = (
         (SAMPLES[rank - 1], "sort the samples first"),
         (statistics.mean(SAMPLES), "that is the mean, which one slow request moves"),
-        (ordered[min(rank, len(ordered) - 1)], "one too far: the first sample has the index 0"),
+        (ordered[min(rank, len(ordered) - 1)], "one too far: the first sample has index 0"),
         (
             ordered[max(0, rank - 2)],
             f"less than {percent:g} % waited no longer than this: round up",
@@ -50,4 +52,4 @@ def _mistake(said: float, percent: float, truth: float) -> str:
     named = next((words for wrong, words in known if abs(said - wrong) <= 1e-9), "")
     if not named and said not in SAMPLES:
         named = "no request took that long: take a sample, and do not interpolate"
-    return named or f"you say {said:g}, it is {truth:g}"
+    return named or f"you say {said:g}, but it is {truth:g}"

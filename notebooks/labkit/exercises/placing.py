@@ -48,7 +48,7 @@ def check_place(place: Callable[[list[str], list[int]], Any]) -> CodeVerdict:
         except Exception as error:  # outermost frame around the student's function
             return failed_by(error)
         if fault and given != list(taken):
-            fault += "; and it changed `taken`, which a start that failed must leave as it was"
+            fault += "; it also changed `taken`, which a start that failed must leave as it was"
         if fault:
             return CodeVerdict(False, fault if count else f"{fault} (or write place_slices first)")
         count += 1
@@ -73,10 +73,10 @@ def _fault(said: Any, wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
         return (
             ""
             if way is None
-            else f"{asked}: you say None, and {way} is a way{_hint(wanted, taken)}"
+            else f"{asked}: you say None, but {way} is a way{_hint(wanted, taken)}"
         )
     if not isinstance(said, list | tuple) or len(said) != len(wanted):
-        return f"{asked}: answer a list with one start for each slice wanted, in that order"
+        return f"{asked}: return a list with one start for each slice, in that order"
     seen = dict.fromkeys(taken, "a slice in use")
     for name, start in zip(wanted, said, strict=True):
         if start not in A100[name].starts:
@@ -101,4 +101,4 @@ def _hint(wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
         free = [s for s in A100[name].starts if not used & set(range(s, s + A100[name].memory))]
         found = found and bool(free)
         used |= set(range(free[0], free[0] + A100[name].memory)) if free else set()
-    return "" if found else "; when the rest finds no place, try the next start of the first"
+    return "" if found else "; when there is no room for the rest, try the next start of the first"

@@ -44,7 +44,9 @@ def check_scaled_step(function: Callable[..., Any]) -> CodeVerdict:
             return failed_by(error)
         if fault:
             return CodeVerdict(False, f"at scale {scale:g}: {fault}")
-    return CodeVerdict(True, "true gradients are taken in fp32, and a step with inf is skipped")
+    return CodeVerdict(
+        True, "the step gets the true gradients in fp32, and a step with inf is skipped"
+    )
 
 
 def _fault(function: Callable[..., Any], scale: float) -> str:
@@ -60,11 +62,11 @@ def _fault(function: Callable[..., Any], scale: float) -> str:
     is_inf = scale >= TOO_MUCH
     rules = (
         (bool(asked), "write scaled_step first: it asked for no gradients"),
-        (asked == [scale], f"the gradients are those of the scaler's scale, not of {asked}"),
-        (len(scaler.told) == 1, "the scaler's update must hear of each step once"),
+        (asked == [scale], f"ask for the gradients at the scaler's scale, not at {asked}"),
+        (len(scaler.told) == 1, "the scaler's update must be called once for each step"),
         (scaler.told == [is_inf], f"update must be told {is_inf}: look for inf and nan"),
-        (len(taken) == int(not is_inf), "a step with inf must be skipped, any other taken"),
-        (answer is (not is_inf), "return what update answered"),
+        (len(taken) == int(not is_inf), "a step with inf must be skipped, and any other taken"),
+        (answer is (not is_inf), "return what update returned"),
     )
     broken = next((words for is_kept, words in rules if not is_kept), "")
     return broken or ("" if is_inf else _wrong_gradients(taken[0], scale))
@@ -78,7 +80,7 @@ def _wrong_gradients(found: Sequence[Any], scale: float) -> str:
     known = (
         ([one * scale for one in TRUE], "they are still scaled: divide by the scale"),
         ([one / 2 for one in TRUE], "update has changed the scale: divide by the one you used"),
-        ([0.0, *TRUE[1:]], "the smallest became 0: divide in fp32, not in fp16"),
+        ([0.0, *TRUE[1:]], "the smallest gradient became 0: divide in fp32, not in fp16"),
     )
     for wrong, words in known:
         if values == wrong:

@@ -96,25 +96,28 @@ def check_order(function: Callable[[int, int, int], str]) -> CodeVerdict:
         if fault:
             return CodeVerdict(False, f"{_sizes(stages, batches)}: {fault}")
     return CodeVerdict(
-        True, "each stage keeps as few as it can, and none waits longer than in GPipe"
+        True, "each stage keeps as few micro-batches as it can, and none waits longer than in GPipe"
     )
 
 
 def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
     for stage, order in enumerate(orders):
         if not isinstance(order, str) or not order:
-            return "write order first: it returns a text of F and B"
+            return "write order first: it returns a string of F and B"
         if sorted(order) != ["B"] * batches + ["F"] * batches:
-            return f"stage {stage} must go forward and back once for each micro-batch, not {order}"
+            return (
+                f"stage {stage} must run forward and backward once for each micro-batch, "
+                f"not {order}"
+            )
         held = kept(order)
         if min(held) < 0:
-            return f"stage {stage} goes back before it went forward: {order}"
+            return f"stage {stage} runs backward before it has run forward: {order}"
         if max(held) > min(batches, stages - stage):
             most = min(batches, stages - stage)
             return f"stage {stage} keeps {max(held)} micro-batches; 1F1B keeps {most} ({order})"
     took, ideal = ticks_of(orders), 2 * (batches + stages - 1)
     if took is None:
-        return "the stages wait for one another for ever"
+        return "the stages wait for one another forever"
     return (
         "" if took == ideal else f"it takes {took} ticks; {ideal} are enough: who waits for whom?"
     )

@@ -49,14 +49,14 @@ def check_timer(timer: Callable[..., Any], rounds: int = 20) -> CodeVerdict:
     if not found:
         return CodeVerdict(False, "write my_timer first: it returned no samples")
     if not isinstance(found, list | tuple) or len(found) != rounds:
-        return CodeVerdict(False, f"asked for {rounds} samples, it must return a list of as many")
+        return CodeVerdict(False, f"asked for {rounds} samples, it must return a list of that many")
     return _judge([float(sample) for sample in found])
 
 
 def _judge(samples: list[float]) -> CodeVerdict:
     true_s = LAUNCH_S + CALL_S
     if all(abs(sample - true_s) < 1e-9 for sample in samples):
-        return CodeVerdict(True, f"every sample is {true_s * 1e3:g} ms, which is the truth")
+        return CodeVerdict(True, f"every sample is {true_s * 1e3:g} ms, which is right")
     if min(samples) < true_s - 1e-9:
         return CodeVerdict(
             False,
@@ -72,5 +72,5 @@ def _judge(samples: list[float]) -> CodeVerdict:
     return CodeVerdict(
         False,
         f"it reads {max(samples) * 1e3:g} ms where a call takes {true_s * 1e3:g} ms: "
-        "time one call a sample, from an empty queue to an empty queue",
+        "time one call for each sample, from an empty queue to an empty queue",
     )

@@ -39,8 +39,8 @@ def test_the_right_ways_pass():
 @pytest.mark.parametrize(
     ("wrong", "is_flat", "said"),
     [
-        (alone, True, "1 are asked for"),
-        (flat, False, "6 are asked for"),
+        (alone, True, "where 1 should be made"),
+        (flat, False, "where 6 should be made"),
         (lambda *given: flat(*given, mean=False), True, "sum, not their mean"),
         (lambda *given: flat(*given, shaped=False), True, "must have the shape"),
         (lambda *given: flat(*given, turned=True), True, "not the mean"),

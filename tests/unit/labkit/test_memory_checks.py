@@ -36,14 +36,14 @@ def ledger(width, depth, rows, micro_batches, checkpoint, ranks, **wrong):
 
 
 MISTAKES = {
-    "numbers": ({"bytes": 1}, "each has 4 bytes"),
+    "numbers": ({"bytes": 1}, "each number has 4 bytes"),
     "one moment": ({"moments": 1}, "two numbers for a parameter"),
     "ReLU's input": ({"inside": 8}, "ReLU keeps its result"),
     "no output": ({"output": 0}, "the output is kept as well"),
     "all micro-batches at once": ({"cut": 1}, "only one micro-batch is alive"),
-    "no recomputed block": ({"again": 0}, "its inside is there again"),
-    "no checkpointing": ({"drop": False}, "a block's inside is not kept"),
-    "every rank all of the state": ({"sharers": 1}, "each rank holds its part"),
+    "no recomputed block": ({"again": 0}, "its inner activations are there again"),
+    "no checkpointing": ({"drop": False}, "a block's inner activations are not kept"),
+    "every rank all of the state": ({"sharers": 1}, "each rank holds only its part"),
     "ZeRO-3": ({"split": lambda ranks: ranks}, "leaves this whole"),
 }
 

@@ -27,7 +27,7 @@ def test_the_nearest_rank_is_right():
         (lambda samples, p: samples[rank(samples, p) - 1], "sort the samples"),
         (lambda samples, p: statistics.mean(samples), "the mean"),
         (lambda samples, p: sorted(samples)[min(rank(samples, p), 9)], "one too far"),
-        (lambda samples, p: sorted(samples)[int(p / 100 * len(samples))], "has the index 0"),
+        (lambda samples, p: sorted(samples)[int(p / 100 * len(samples))], "has index 0"),
         (lambda samples, p: sorted(samples)[max(0, rank(samples, p) - 2)], "round up"),
         (lambda samples, p: float(np.percentile(samples, p)), "do not interpolate"),
         (lambda samples, p: sorted(samples)[1000], "index out of range"),

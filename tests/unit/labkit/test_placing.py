@@ -79,7 +79,7 @@ def test_any_way_is_right(place: Callable[..., Any]) -> None:
         (lambda wanted, taken: a_way(wanted, []), "overlaps a slice in use"),
         (lambda wanted, taken: None, "write place_slices first"),
         (lambda wanted, taken: [], "one start for each slice"),
-        (lambda wanted, taken: 3, "answer a list"),
+        (lambda wanted, taken: 3, "return a list"),
         (lambda wanted, taken: ["0"] * len(wanted), "cannot begin at 0"),
         (lambda wanted, taken: wanted[9], "IndexError"),
         (lambda wanted: [], "TypeError"),

@@ -221,7 +221,13 @@ def test_an_object_of_the_grader_shows_only_what_it_may(tmp_path, asked, said):
 
 
 WRONG = [
-    ("3_mixed_precision", "scaled_step", "scaler.update(found_inf)", "True", "hear of each step"),
+    (
+        "3_mixed_precision",
+        "scaled_step",
+        "scaler.update(found_inf)",
+        "True",
+        "called once for each step",
+    ),
     ("3_mixed_precision", "scaled_step", ".float() / scale", " / scale", "in fp32, not in fp16"),
     (
         "4_data_parallelism",

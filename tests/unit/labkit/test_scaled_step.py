@@ -21,14 +21,14 @@ def right(gradients_at, step, scaler, **wrong):
 
 MISTAKES = {
     "inf is not looked for": ({"blind": True}, "look for inf"),
-    "update is not told": ({"deaf": True}, "must hear of each step once"),
+    "update is not told": ({"deaf": True}, "must be called once for each step"),
     "a step with inf is taken": ({"careless": True}, "must be skipped"),
     "not divided": ({"by": 1.0}, "still scaled"),
     "divided by 1000": ({"by": 1000.0}, "not a constant"),
     "divided by the new scale": ({"late": True}, "the one you used"),
     "divided in fp16": ({"narrow": True}, "in fp32, not in fp16"),
     "never scaled": ({"scale": 1.0}, "the scaler's scale"),
-    "says nothing": ({"silent": True}, "what update answered"),
+    "says nothing": ({"silent": True}, "what update returned"),
 }
 
 

@@ -33,9 +33,9 @@ def one_f_one_b(stage, stages, batches):
     ("wrong", "said"),
     [
         (lambda *_: "", "first"),
-        (lambda *_: None, "returns a text"),
-        (lambda _, __, batches: "F" * batches, "forward and back once"),
-        (lambda _, __, batches: "B" * batches + "F" * batches, "goes back before"),
+        (lambda *_: None, "returns a string"),
+        (lambda _, __, batches: "F" * batches, "forward and backward once"),
+        (lambda _, __, batches: "B" * batches + "F" * batches, "runs backward before"),
         (lambda _, __, batches: "F" * batches + "B" * batches, "1F1B keeps 1"),
         (lambda _, __, batches: "FB" * batches, "are enough"),
     ],
