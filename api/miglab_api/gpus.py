@@ -39,8 +39,8 @@ class SliceView(WireModel):
         course: the lease's course.
         ends_at: when the lease ends; None for no limit or no lease.
         reason: why it is quarantined or foreign.
-        draining: why its place takes no new lease, in the words of whoever drained it; who is on
-            it runs on; empty while it is not drained.
+        draining: why its placement takes no new lease, in the words of whoever drained it; a
+            running lease goes on; empty while it is not drained.
         blocks_layout: the layout that has no room for it: the slice is removed once its lease ends;
             empty for none.
     """

@@ -65,7 +65,7 @@ class PlacedSlice(WireModel):
 
 
 class LayoutDrain(PlacedSlice):
-    """A leased slice that a layout has no place for: its lease runs on, then it is removed.
+    """A leased slice that a layout does not contain: its lease runs on, then it is removed.
 
     Attributes:
         user: who holds it; for staff only.

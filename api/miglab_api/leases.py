@@ -68,8 +68,8 @@ class LeaseView(WireModel):
         attached_at: when its server was attached; None before.
         release_requested_at: when somebody asked for its release; None if nobody did, as when its
             server ended by itself.
-        extensions_left: how often the holder may still extend it; 0 where its place is reserved.
-        extension_s: the most one extension adds; less where its place is reserved from then on.
+        extensions_left: how often the holder may still extend it; 0 where its slot is reserved.
+        extension_s: the most one extension adds; less where its slot is reserved from then on.
         warning: that it is about to be reclaimed, and when; None unless ``state`` is ``warned``.
         others_wait: how many of the others in the queue could use what this lease would free.
         purpose: what it is for; one that is borrowed ends with its measurements.

@@ -1,4 +1,4 @@
-"""A place in the queue, as the pool tells it and as a spawner asks for it."""
+"""A ticket of the queue, as the pool tells it and as a spawner asks for it."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -48,7 +48,7 @@ class TicketRequest(WireModel):
         server: the named server; empty for the default one.
         shape: ``1g.5gb``, ``2x1g.5gb``, ``full`` …, or a need: ``at least 9 GiB``.
         only_if_free: granted at once, or refused (``not-free``) and nothing is changed: the server
-            keeps the place, or the offer, that it has.
+            keeps the position, or the offer, that it has.
         purpose: ``borrow`` for measurements: a short lease of a shape that the course lends.
     """
 

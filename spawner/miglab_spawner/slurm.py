@@ -149,7 +149,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         return super().wants(job) or job == self._kept
 
     async def poll(self) -> Any:
-        """As every job; who works without a GPU attends the place in the queue."""
+        """As every job; who works without a GPU attends the position in the queue."""
         if self._kept:
             self.reader.hold(self._kept, self)
         return await super().poll()

@@ -24,7 +24,7 @@ AHEAD_S = 8 * DAY_S  # whatever is weekly has come by within it
 
 
 def check(view: PoolView, before: Sequence[Planned], after: Sequence[Planned]) -> None:
-    """Refuse layouts under which a reservation loses its places, if it had them before.
+    """Refuse layouts under which a reservation loses its slots, if it had them before.
 
     Raises:
         Refused: ``layout-clash``, naming the reservation and when.
@@ -40,7 +40,7 @@ def check(view: PoolView, before: Sequence[Planned], after: Sequence[Planned]) -
 
 
 def check_reserved(view: PoolView, row: ReservationRow, plans: Sequence[Planned]) -> None:
-    """Refuse a reservation that the layouts leave no places for.
+    """Refuse a reservation that the layouts leave no slots for.
 
     Raises:
         Refused: ``layout-clash``, saying when.
@@ -55,7 +55,7 @@ def check_reserved(view: PoolView, row: ReservationRow, plans: Sequence[Planned]
 def _why(row: ReservationRow, moment: float) -> str:
     return (
         f"On {local(moment, row.tz)} reservation {row.id} ({in_words(row)}) would not find its "
-        "places among the slices of the layouts that are in force then. Cut more of that shape, "
+        "slots among the slices of the layouts that are in force then. Cut more of that shape, "
         "leave a GPU out of the layouts, or change the reservation."
     )
 
@@ -68,7 +68,7 @@ def local(at: float, tz: str) -> str:
 def broken(
     view: PoolView, plans: Sequence[Planned], rows: Sequence[ReservationRow]
 ) -> dict[int, float]:
-    """The reservations that do not find their places, each with the first such moment."""
+    """The reservations that do not find their slots, each with the first such moment."""
     missing: dict[int, float] = {}
     for moment in _moments(plans, rows, view.at):
         taking = [row for row in rows if _takes_place(row, moment)]
@@ -79,7 +79,7 @@ def broken(
 
 
 def _moments(plans: Iterable[Planned], rows: Iterable[ReservationRow], at: float) -> list[float]:
-    """When it can come to be that places are missing: a class begins, or a layout's time turns."""
+    """When slots can turn out to be missing: a class begins, or a layout's time turns."""
     classes = [schedule_of(row) for row in rows]
     layout_times = [rule for plan in plans for rule in plan.rules]
     found: set[float] = set()
@@ -117,7 +117,7 @@ def _takes_place(row: ReservationRow, at: float) -> bool:
 
 
 def _holds(gpus: Mapping[str, GpuSnapshot], rows: Collection[ReservationRow]) -> bool:
-    """Whether all of them find their places at once."""
+    """Whether all of them find their slots at once."""
     return fit(rows, partial(_room, gpus.values()))
 
 

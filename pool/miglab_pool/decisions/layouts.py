@@ -99,7 +99,7 @@ def check_together(view: PoolView, rows: Sequence[LayoutRow]) -> None:
 
 
 def check_reserved(view: PoolView, row: ReservationRow) -> None:
-    """Refuse a reservation that the layouts leave no places for.
+    """Refuse a reservation that the layouts leave no slots for.
 
     Raises:
         Refused: ``layout-clash``, saying when.

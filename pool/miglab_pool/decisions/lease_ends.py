@@ -8,7 +8,7 @@ from miglab_pool.state.view import PoolView
 def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
     """Its end, by what is set; None for no limit.
 
-    What is borrowed is back before a place is kept that it lies on: a class never finds a
+    What is borrowed is back before a slot is kept that it overlaps: a class never finds a
     measurement on a reserved slot, nor is a measurement warned.
     """
     end = quota_checks.ends_at(view, lease)

@@ -96,7 +96,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
 
 @once
 def _first(view: PoolView) -> Waiting | None:
-    """The first in the queue for whom no reservation keeps a place."""
+    """The first in the queue for whom no reservation keeps a slot."""
     return next(iter(queue.without_slot(view)), None)
 
 
@@ -108,7 +108,7 @@ def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
 
 @once
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
-    """The same without the place that is kept for the first in the queue."""
+    """The same without the room that is held for the first in the queue."""
     return _without_held(_first(view), reserved_slots.open_gpus(view), course)
 
 

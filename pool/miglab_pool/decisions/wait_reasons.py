@@ -53,7 +53,7 @@ class WaitReasons:
         if not drainings or "" in drainings:
             return ""
         said = "; ".join(f"“{reason}”" for reason in sorted(drainings))
-        return f"No GPU takes new leases for now ({said}); you keep your place."
+        return f"No GPU takes new leases for now ({said}); you keep your position."
 
     def _why_reserved(self, row: TicketRow) -> str:
         """What to tell somebody who would be served but for a reservation."""

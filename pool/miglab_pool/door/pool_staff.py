@@ -67,7 +67,7 @@ class PoolStaff:
     def drain_slice(
         self, number: int, reason: str, by: str, expected: str | None = None
     ) -> SliceView:
-        """No new lease on this slice's place; who runs there runs on."""
+        """No new lease at this slice's placement; a running lease goes on."""
         with self._store.lock:
             row = staff_gpus.drain_slice(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
@@ -75,7 +75,7 @@ class PoolStaff:
     def undrain_slice(
         self, number: int, reason: str, by: str, expected: str | None = None
     ) -> SliceView:
-        """The slice's place takes leases again."""
+        """The slice's placement takes leases again."""
         with self._store.lock:
             row = staff_gpus.undrain_slice(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)
@@ -99,7 +99,7 @@ class PoolStaff:
     def adopt(
         self, number: int, by: str, reason: str = "", expected: str | None = None
     ) -> SliceView:
-        """Take over a foreign slice: it is destroyed, and its place is the pool's."""
+        """Take over a foreign slice: it is destroyed, and its placement is the pool's."""
         with self._store.lock:
             row = staff_gpus.adopt(self._store, number, reason, by, expected)
             return pool_views.slice_view(self._store.current, row)

@@ -59,7 +59,7 @@ class PoolTickets:
                 self._worker.suspects.add(lease.id)
 
     def attend(self, number: int) -> TicketView:
-        """Keep the place, and see how it stands."""
+        """Keep the position, and see how the ticket stands."""
         with self._store.lock:
             return self._view(tickets.attend(self._store, number))
 

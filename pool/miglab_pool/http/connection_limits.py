@@ -156,7 +156,7 @@ class LimitedProtocol(H11Protocol):
         self._pause()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the place to another."""
+        """Leave the room to another connection."""
         self._rest()
         if self._resumption is not None:
             self._resumption.cancel()

@@ -1,4 +1,4 @@
-"""The student application: a server sees and steers its own lease and place, and nothing else.
+"""The student application: a server sees and steers its own lease and ticket, and nothing else.
 
 The only listener of the pool that students' containers reach.  A request carries the server's own
 hub token; the hub says which server that is.

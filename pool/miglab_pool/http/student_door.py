@@ -30,7 +30,7 @@ class StudentLeases(Protocol):
 
 
 class StudentTickets(Protocol):
-    """Of a server's own place in the queue."""
+    """Of a server's own position in the queue."""
 
     def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
         """What a server holds and waits for."""

@@ -31,7 +31,7 @@ def ends_of(
         held_since: since when its server is attached.
         ends_at: its own end.
         closings: when classes end, and the lab is closed.
-        makes_way: when its reserved time is up because others need its place.
+        makes_way: when its reserved time is up because others need its slot.
         time_is_up: why it ends at its own end.
     """
     ends = []

@@ -58,7 +58,7 @@ def offer_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
 
 
 def clearing_s(settings: PoolSettings) -> float:
-    """From a lease's end until its place is empty, unless something is stuck."""
+    """From a lease's end until its placement is empty, unless something is stuck."""
     return settings.reclaim.warning_s + settings.tuning.remove_after_s
 
 

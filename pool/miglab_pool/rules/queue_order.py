@@ -20,7 +20,7 @@ GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: ar
 
 
 def in_order(waiting: Iterable[Waiting], usage: FairShareUsage = ALL_EQUAL) -> list[Waiting]:
-    """The line, first in front; a ticket's position is its place here."""
+    """The queue, the first in front; a ticket's position is its index here, from 1."""
     reserved: list[Waiting] = []
     fronts: list[tuple[float, int, Waiting]] = []
     aged: list[Waiting] = []

@@ -200,7 +200,7 @@ def put_in_front(row: TicketRow, at: float, told: str) -> TicketRow:
 
 
 def put_back(row: TicketRow, told: str) -> TicketRow:
-    """At the place that its course, its user and its age give it."""
+    """At the position that its course, its user and its age give it."""
     _check_queued(row)
     if row.next_at is None:
         raise _done_already(row, f"is not in front{f' any more: {told}' if told else ''}")

@@ -1,4 +1,4 @@
-"""The clock was set: the moments that places, graces and pauses count from go with it.
+"""The clock was set: the moments that positions, graces and pauses count from go with it.
 
 Ends that a person reads off a clock stay what they are: of leases, reservations and maintenance.
 """

@@ -1,7 +1,7 @@
 """What one server has and waits for: its lease, its position in the queue, what was offered to it.
 
-A server that runs without a GPU while its ticket waits attends the ticket by asking: the place is
-kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
+A server that runs without a GPU while its ticket waits attends the ticket by asking: the position
+is kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
 """
 
 from collections.abc import Collection
@@ -25,7 +25,7 @@ def held(store: Store, user: str, server: str) -> LeaseRow | None:
 
 
 def attended(store: Store, user: str, server: str, known: int | None = None) -> TicketRow | None:
-    """The ticket of this server, which keeps its place by this; also one that is being moved to.
+    """The ticket of this server, which keeps its position by this; also one that is being moved to.
 
     Where there is none, the one that the server names as ``known`` is told once more, so that it
     learns how that one ended.

@@ -42,7 +42,7 @@ def scrub(
 ) -> None:
     """Announce the destruction of a slice: from here on it is nobody's.
 
-    What is made anew in a drained one's place is drained too, so that nobody gets the place.
+    What is made anew in a drained one's place is drained too, so that nobody gets it.
     """
     row = replace(
         row,

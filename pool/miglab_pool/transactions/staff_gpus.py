@@ -1,7 +1,7 @@
-"""Drain, undrain, set aside, clear, adopt: what staff do to GPUs and slices.
+"""Drain, undrain, quarantine, clear, adopt: what staff do to GPUs and slices.
 
-A drained place takes no new lease; who is on it runs on.  When a drained slice's lease ends it is
-scrubbed and made anew, still drained, until somebody ends that.  Each is one transaction.
+A drained placement takes no new lease; a running lease goes on.  When a drained slice's lease ends
+it is scrubbed and made anew, still drained, until somebody ends that.  Each is one transaction.
 """
 
 from miglab_api.gpus import SliceState
@@ -51,7 +51,7 @@ def drain_slice(
 def undrain_slice(
     store: Store, number: int, reason: str, by: str, expected: str | None = None
 ) -> SliceRow:
-    """The slice's place takes leases again."""
+    """The slice's placement takes leases again."""
     with store.write(durable=True) as tx:
         row = find_slice(store, number, expected)
         after = staff_actions.undrained(row, last_told(store, row))

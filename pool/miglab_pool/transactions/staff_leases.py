@@ -58,7 +58,7 @@ def put_in_front(
 def put_back(
     store: Store, number: int, reason: str, by: str, expected: str | None = None
 ) -> TicketRow:
-    """The ticket waits at the place that the rule gives it."""
+    """The ticket waits at the position that the rule gives it."""
     with store.write(durable=True) as tx:
         row = tickets.find(store, number)
         check_expected(store, row, expected)

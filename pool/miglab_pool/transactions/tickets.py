@@ -99,7 +99,7 @@ def end(
 
 
 def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None:
-    """The granted slices came to nothing: the ticket waits on, at its old place.
+    """The granted slices came to nothing: the ticket waits on, at its old position.
 
     One that was taken cannot: its spawner holds the lease's number and will be told by attach.
     """
@@ -139,7 +139,7 @@ def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
 
 
 def expire(store: Store, tx: Transaction) -> None:
-    """End what has outlived its limit: places unattended, offers not taken, grants not attached."""
+    """End what has outlived its limit: unattended tickets, untaken offers, unattached grants."""
     for ticket in list(store.state.tickets.values()):
         verdict = _overdue(store, ticket, tx.at)
         if verdict is not None:

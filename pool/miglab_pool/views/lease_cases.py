@@ -24,7 +24,7 @@ class Case:
         keepalives: how often "I am still here" was said since work was last seen.
         keepalive_until: until when the last of these counts.
         end_reason: why it ends at its own end, where that is not its length.
-        makes_way: its end, if the class it was drawn for is over and others need its place.
+        makes_way: its end, if the class it was drawn for is over and others need its slot.
     """
 
     lease: LeaseView

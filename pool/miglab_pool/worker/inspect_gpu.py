@@ -55,7 +55,7 @@ class Finding:
 
 
 def is_same(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
-    """Whether a reading is this row's slice: same profile and place, and the same id if known.
+    """Whether a reading is this row's slice: same profile and placement, and the same id if known.
 
     Where the id is not known, because the ledger saw the slice begun and not made, it is not the
     row's if somebody else's container uses it: then the ledger is a copy from before that.

@@ -161,8 +161,8 @@ def _create(worker: Worker, job: Job) -> None:
 def _is_clear(worker: Worker, job: Job) -> bool:
     """Whether nothing lies where the slice is to be made, before a first try is announced.
 
-    A driver that fails without saying what it did leaves in doubt whose the slice at that place is:
-    what somebody made there by hand, and nobody has seen yet, must not pass for ours.
+    A driver that fails without saying what it did leaves in doubt whose the slice at that placement
+    is: what somebody made there by hand, and nobody has seen yet, must not pass for ours.
     """
     with worker.store.lock:
         row = worker.store.state.slices.get(job.slice_id)
@@ -265,7 +265,7 @@ def _record_made(
 
 
 def _create_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
-    """Nothing was handed over: whoever it was for waits on, and the place is cleaned up."""
+    """Nothing was handed over: whoever it was for waits on, and the slice is cleaned up."""
     is_made = not isinstance(error, NoRoom) and _may_lie_there(worker, row)
     with worker.store.write(durable=True) as tx:
         row = worker.store.state.slices[row.id]  # it may have been drained meanwhile
@@ -387,7 +387,7 @@ def _record_gone(worker: Worker, tx: Transaction, row: SliceRow) -> None:
 
 
 def _keep_drained(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
-    """Make a drained slice anew, drained, before its place is anybody's.
+    """Make a drained slice anew, drained, before anybody can get its placement.
 
     Where that has failed it is not tried again at once: nobody waits for it.
     """

@@ -126,7 +126,7 @@ def page_without_pool(trouble: str, news: str = "") -> Page:
 
 
 def _ticket(ticket: TicketView | None) -> str:
-    """What the server still has, from a wait that was broken off or a place that it keeps."""
+    """What the server still has, from a wait that was broken off or a position that it keeps."""
     if ticket is None:
         return ""
     if ticket.state is TicketState.WAITING and ticket.position is not None:

@@ -50,7 +50,7 @@ class Wait:
     Args:
         queue: the pool.
         say: takes what the student reads.
-        keeps_ticket: whether the place is attended while a server without a GPU runs.
+        keeps_ticket: whether the ticket is attended while a server without a GPU runs.
 
     Attributes:
         ticket: how it stands; None while nothing is waited for.

@@ -68,7 +68,7 @@ def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
     ticket = world.ask("ada", "7g.40gb")
     assert world.pool.tickets.find(ticket.id).message == ""
     world.pool.staff.drain_gpu(gpu_of(world, 1), "New fans.", INA)
-    assert "(“New fans.”); you keep your place" in world.pool.tickets.find(ticket.id).message
+    assert "(“New fans.”); you keep your position" in world.pool.tickets.find(ticket.id).message
 
 
 def test_what_was_granted_before_a_drain_is_given(world: World) -> None:

@@ -21,7 +21,7 @@ from miglab_pool.rules.lease_length import extensions_s, longest_s
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
 
-MOST_QUEUED = 60  # who stands further back is told the place alone
+MOST_QUEUED = 60  # further back, a student is told only the position
 LATELY = 200  # leases that history is made of
 SOON_S = 0.0  # what is being scrubbed or made anew is free in seconds
 
@@ -134,7 +134,7 @@ def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
 
 
 def _kept_now(view: PoolView) -> dict[int, tuple[tuple[PlacedOn, ...], ...]]:
-    """The places of each lease that is kept now, by reservation."""
+    """The slots of each lease that are kept now, by reservation."""
     requests: dict[tuple[int, int], tuple[PlacedOn, ...]] = {}
     for row, slot in reserved_slots.slots_with_reservation(view):
         key = (row.id, slot.request)

@@ -41,10 +41,10 @@ class Booking:
         course: whose it is.
         profiles: of each lease.
         count: how many leases it has yet to draw.
-        begins_s: when its places are first kept.
+        begins_s: when its slots are first kept.
         starts_s: when the class begins.
         ends_s: when what is not taken up is free for all.
-        seats: the places of each lease that are kept now; empty: they are not chosen yet.
+        seats: the slots of each lease that are kept now; empty: they are not chosen yet.
         coming: how many of those who draw on it are known to be there.
     """
 
@@ -91,7 +91,7 @@ class Scene:
     Attributes:
         queued: who waits, first in front.
         asking: shapes that a newcomer might ask for, with a number that stands for the newcomer.
-        gpus: every GPU; the places of ``holdings`` are part of ``live``.
+        gpus: every GPU; the placements of ``holdings`` are part of ``live``.
         usage: what everybody has used lately; its ``now`` is the moment of the estimate.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
         borrow_s: the same of what is borrowed.

@@ -76,7 +76,7 @@ class Drawn:
             yield at_s, self._dice.choice(comers)
 
     def comes(self) -> bool:
-        """Whether somebody takes up a place that is reserved: how many do nobody knows before."""
+        """Whether somebody claims a reserved slot: nobody knows beforehand how many will."""
         if self._share is None:
             self._share = self._dice.random()
         return self._dice.random() < self._share

@@ -1,6 +1,6 @@
 """One future of the queue, by the pool's own decision.  Pure.
 
-What is reserved takes its course too: when its places are first kept they are chosen and closed,
+What is reserved takes its course too: when its slots are first kept they are chosen and closed,
 its students who wait already get them as they empty, others take up theirs when the class begins
 or do not, and at the end of the grace what is left is open to all.
 """
@@ -35,7 +35,7 @@ class Chances(Protocol):
         """Who comes, and when."""
 
     def comes(self) -> bool:
-        """Whether somebody takes up a place that is reserved."""
+        """Whether somebody claims a reserved slot."""
 
 
 class Future:
@@ -101,7 +101,7 @@ class Future:
         self._may_serve = True
         for gpu, placed in slices:
             occupancy = self._gpus[gpu]
-            live = _less(occupancy.live, placed)  # once: a place kept by a reservation stays
+            live = _less(occupancy.live, placed)  # once: a slot kept by a reservation stays
             self._gpus[gpu] = replace(occupancy, live=live)
 
     def _take(self, one: Waiting, choices: Sequence[Choice], at_s: float) -> None:
@@ -192,7 +192,7 @@ class Future:
             self._at(booking.begins_s, lambda _: self._keep(booking))
 
     def _keep(self, booking: Booking) -> None:
-        """Choose and close its places; those of its students who wait have theirs."""
+        """Choose and close its slots; its waiting students have theirs."""
         gpus = open_to(list(self._gpus.values()), booking.course)
         candidates = [SlotCandidate(occupancy, _leased(occupancy)) for occupancy in gpus]
         found = choose_slots([booking.profiles] * booking.count, candidates)
@@ -226,7 +226,7 @@ class Future:
                 self._open_at(self._over_s(at_s), slices)
 
     def _is_empty(self, gpu: str, held: Placed) -> bool:
-        """Whether nothing lies on a kept place but that it is kept."""
+        """Whether nothing overlaps a kept slot but the slot itself."""
         return sum(clash(item, held) for item in self._gpus[gpu].live) == 1
 
     def _open_at(self, at_s: float | None, slices: Iterable[PlacedOn]) -> None:

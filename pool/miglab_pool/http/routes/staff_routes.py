@@ -98,7 +98,7 @@ async def undrain_gpu(
 async def drain_slice(
     slice_id: int, request: ActionRequest, principal: Drainer, runner: Runner
 ) -> SliceView:
-    """No new lease on this slice's place; who runs there runs on."""
+    """No new lease at this slice's placement; a running lease goes on."""
 
     def decision(pool: Pool) -> SliceView:
         principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
@@ -112,7 +112,7 @@ async def drain_slice(
 async def undrain_slice(
     slice_id: int, principal: Drainer, runner: Runner, request: UndoRequest = NOTHING_SAID
 ) -> SliceView:
-    """The slice's place takes leases again."""
+    """The slice's placement takes leases again."""
 
     def decision(pool: Pool) -> SliceView:
         principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
@@ -149,7 +149,7 @@ async def adopt(
     runner: Runner,
     request: UndoRequest = NOTHING_SAID,
 ) -> SliceView:
-    """Take over a foreign slice: it is destroyed, and its place is the pool's."""
+    """Take over a foreign slice: it is destroyed, and its placement is the pool's."""
     return await runner.decide(
         lambda pool: pool.staff.adopt(slice_id, principal.by, request.reason, request.expected)
     )
@@ -200,7 +200,7 @@ async def put_in_front(
 async def put_back(
     ticket_id: int, principal: Annotated[Principal, needs(Right.NEXT)], runner: Runner
 ) -> TicketView:
-    """Give somebody in the queue the own place again."""
+    """Return a ticket to its own position in the queue."""
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, principal, ticket_id, Right.NEXT)

@@ -42,7 +42,7 @@ async def wait_for(
     runner: Runner,
     wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
 ) -> TicketView:
-    """The ticket, attended; answers when its state or place changes, or after ``wait_s``."""
+    """The ticket, attended; answers when its state or position changes, or after ``wait_s``."""
     first = await runner.decide(lambda pool: _looked_after(pool, principal, ticket_id))
     if not _attends(principal, first):
         return first
@@ -76,7 +76,7 @@ async def take(ticket_id: int, _: Spawner, runner: Runner) -> LeaseView:
 
 
 def _attends(principal: Principal, ticket: TicketView) -> bool:
-    """Whether the principal's question keeps the place: the owner's and the spawner's do."""
+    """Whether the principal's request keeps the position: the owner's and the spawner's do."""
     return principal.is_spawner or principal.is_user(ticket.user)
 
 
@@ -94,8 +94,8 @@ async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> Tick
 
     The first estimate is news, later ones are told with the next answer.
 
-    A new state is told at once.  A new place is everybody's behind it too: each is told after
-    `POSITION_REST_S` for each place still in front, so that a long line is no herd.
+    A new state is told at once.  A new position moves everybody behind it too: each is told after
+    `POSITION_REST_S` for each ticket still in front, so that a long line is no herd.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

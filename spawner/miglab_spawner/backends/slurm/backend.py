@@ -38,7 +38,7 @@ class SlurmBackend:
         script: makes the job's script of its tag.
         home: the folder in which the job starts.
         log_file: where the job's own output goes, from there.
-        kept: the job that keeps this server's place in the queue while it runs without a GPU.
+        kept: the job that keeps this server's position in the queue while it runs without a GPU.
     """
 
     def __init__(
