@@ -608,7 +608,7 @@ await small.report()
 #
 # This is the smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
 # It is not a slice: it has SMs of its own but shares the memory. A slice's slant is lower along with its roof, and
-# so in CERN's figures the ridge stays where it is. **Predict:** at how many FLOP/byte is the part's ridge in fp32?
+# so in CERN's figures the ridge stays where it is; their bandwidth is the name plate's, not a measured one (E15). **Predict:** at how many FLOP/byte is the part's ridge in fp32?
 
 # %%
 PARTS = labkit.parts.parts_of(place)

@@ -451,6 +451,7 @@ labkit.summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 # If big parts are slow because the last wave of tiles leaves SMs idle, the gap closes as the matrix grows.
 # If the reason is power or clock, the gap stays, and the clock below falls. On an H200, too, small parts
 # came out ahead. The GPU's own sensors give clock, power and temperature during the measurement.
+# **Predict:** as the matrices grow, does the ratio rise to its ideal, stay flat or fall?
 
 # %%
 TENSOR_SIZES = (1024, 4096, 8192) if ON_GPU else (128, 256)

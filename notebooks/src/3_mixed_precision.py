@@ -822,6 +822,7 @@ elif tf32.evidence.points:
 #
 # fp16, fp32 and fp64 without tensor cores: the data sheet says 4 : 1 : 0.5, CERN measured 1.95 : 1 : 0.485.
 # It needs a kernel of its own, because a 16-bit product in PyTorch uses tensor cores; a CPU has none.
+# **Predict:** from 16 to 64 bits, does the rate rise, stay flat or fall?
 
 # %%
 CHAIN = """

@@ -120,7 +120,7 @@ await same.report(needs=average_verdict)
 # Which learning rate would hide that mistake, and why would it come back with four ranks?
 
 # %% [markdown]
-# ## DP-12: the mistake in a training, and the optimizer that hides it
+# ## DP-12: the mistake in a training, with two optimizers
 #
 # Two ranks train with your `average`, and with gradients that are only added: with SGD, and with Adam.
 # The learning rates suit the mean. Only a single linear layer learns here, so the optimizer alone decides.

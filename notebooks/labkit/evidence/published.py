@@ -14,6 +14,8 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any
 
+from labkit.arguments import public
+from labkit.errors import WrongArgument
 from labkit.records import from_data
 
 SCHEMA = 1
@@ -133,18 +135,21 @@ def publications() -> Mapping[str, tuple[Publication, ...]]:
     }
 
 
+@public
 def figure(name: str) -> Figure:
     """One figure.
 
     Raises:
-        KeyError: naming what does exist under the same first word.
+        WrongArgument: there is none of this name; it names those with the same first word.
     """
     if name not in figures():
         near = [known for known in figures() if known.split(".")[0] == name.split(".")[0]]
-        raise KeyError(f"no published figure {name!r}; there are {', '.join(near) or 'others'}")
+        there = f": {', '.join(near)}" if near else "; `labkit.published.figures()` has all"
+        raise WrongArgument(f"There is no published figure `{name}`{there}.")
     return figures()[name]
 
 
+@public
 def group(prefix: str) -> tuple[Figure, ...]:
     """The figures whose id begins with `prefix`, in the order of the source."""
     return tuple(item for name, item in figures().items() if name.startswith(prefix))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from labkit.arguments import public
+from labkit.errors import WrongArgument
 from labkit.exercises.code_checks import CodeVerdict, failed_by
 
 COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
@@ -42,12 +44,20 @@ A100 = {
 Packing = Mapping[str, int]
 
 
+@public
 def truly_fits(packing: Packing) -> bool:
     """Whether these slices can be placed on one empty A100, by trying every placement."""
-    wanted = [A100[name] for name, count in packing.items() for _ in range(count)]
+    wanted = [profile for profile, count in _slices(packing) for _ in range(count)]
     if sum(profile.compute for profile in wanted) > COMPUTE:
         return False
     return _place(sorted(wanted, key=lambda profile: -profile.memory), frozenset())
+
+
+def _slices(packing: Packing) -> Iterator[tuple[PackingProfile, int]]:
+    for name, count in packing.items():
+        if name not in A100:
+            raise WrongArgument(f"An A100 has no profile `{name}`; it has {', '.join(A100)}.")
+        yield A100[name], count
 
 
 def _place(wanted: list[PackingProfile], taken: frozenset[int]) -> bool:
@@ -58,6 +68,7 @@ def _place(wanted: list[PackingProfile], taken: frozenset[int]) -> bool:
     return any(_place(rest, taken | span) for span in spans if not span & taken)
 
 
+@public
 def packings(most: int = COMPUTE) -> Iterator[dict[str, int]]:
     """Every choice of up to seven slices, whether it fits or not."""
     for size in range(1, most + 1):
@@ -65,21 +76,25 @@ def packings(most: int = COMPUTE) -> Iterator[dict[str, int]]:
             yield {name: chosen.count(name) for name in dict.fromkeys(chosen)}
 
 
+@public
 def used_sms(packing: Packing) -> int:
     """SMs that work when every slice of the packing does."""
-    return sum(A100[name].sms * count for name, count in packing.items())
+    return sum(profile.sms * count for profile, count in _slices(packing))
 
 
+@public
 def used_gib(packing: Packing) -> float:
     """Memory the slices of the packing hold."""
-    return sum(A100[name].gib * count for name, count in packing.items())
+    return sum(profile.gib * count for profile, count in _slices(packing))
 
 
+@public
 def share_of(profile: PackingProfile) -> float:
     """What a slice takes of a GPU: of its compute or its memory slices, the larger share."""
     return max(profile.compute / COMPUTE, profile.memory / MEMORY)
 
 
+@public
 def in_words(packing: Packing) -> str:
     """A packing as people write it, "2x1g.5gb + 1x3g.20gb"."""
     return " + ".join(f"{count}x{name}" for name, count in packing.items())

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from labkit.arguments import public
+from labkit.errors import WrongArgument
+
 BYTES = {
     "float64": 8,
     "float32": 4,
@@ -55,35 +58,49 @@ class Roof:
         return max(work.flops / self.flops_per_s, work.moved_bytes / self.bytes_per_s)
 
 
+def _bytes_of(dtype: str) -> int:
+    if dtype not in BYTES:
+        raise WrongArgument(f"`{dtype}` is no format known here; there are {', '.join(BYTES)}.")
+    return BYTES[dtype]
+
+
+@public
 def matmul(m: int, n: int, k: int, dtype: str = "float32") -> Work:
     """(m x k) times (k x n): 2mnk FLOP; each matrix once over the bus."""
-    size = BYTES[dtype]
+    size = _bytes_of(dtype)
     return Work(f"matmul {m}x{k}x{n}", 2.0 * m * n * k, float(size * (m * k + k * n + m * n)))
 
 
+@public
 def matvec(m: int, k: int, dtype: str = "float32") -> Work:
     """(m x k) times a vector."""
-    return Work(f"matvec {m}x{k}", 2.0 * m * k, float(BYTES[dtype] * (m * k + k + m)))
+    return Work(f"matvec {m}x{k}", 2.0 * m * k, float(_bytes_of(dtype) * (m * k + k + m)))
 
 
+@public
 def copy(elements: int, dtype: str = "float32") -> Work:
     """Read once, write once; no arithmetic."""
-    return Work(f"copy {elements}", 0.0, 2.0 * BYTES[dtype] * elements)
+    return Work(f"copy {elements}", 0.0, 2.0 * _bytes_of(dtype) * elements)
 
 
+@public
 def axpy(elements: int, dtype: str = "float32") -> Work:
     """The sum a*x + y: two reads, one write, two FLOP an element."""
-    return Work(f"axpy {elements}", 2.0 * elements, 3.0 * BYTES[dtype] * elements)
+    return Work(f"axpy {elements}", 2.0 * elements, 3.0 * _bytes_of(dtype) * elements)
 
 
+@public
 def dot(elements: int, dtype: str = "float32") -> Work:
     """The sum of x*y: two reads, two FLOP an element."""
-    return Work(f"dot {elements}", 2.0 * elements, 2.0 * BYTES[dtype] * elements)
+    return Work(f"dot {elements}", 2.0 * elements, 2.0 * _bytes_of(dtype) * elements)
 
 
+@public
 def layer_norm(rows: int, width: int, dtype: str = "float32") -> Work:
     """Mean, variance, scale and shift: about 8 FLOP an element, one read and one write."""
-    return Work(f"layer norm {rows}x{width}", 8.0 * rows * width, 2.0 * BYTES[dtype] * rows * width)
+    return Work(
+        f"layer norm {rows}x{width}", 8.0 * rows * width, 2.0 * _bytes_of(dtype) * rows * width
+    )
 
 
 KINDS: Mapping[str, Callable[..., Work]] = {
@@ -96,6 +113,7 @@ KINDS: Mapping[str, Callable[..., Work]] = {
 }
 
 
+@public
 def all_reduce_bus_bytes(payload_bytes: float, ranks: int) -> float:
     """Bytes a ring all-reduce sends per rank: 2(n-1)/n of the payload (nccl-tests)."""
     return payload_bytes * 2.0 * (ranks - 1) / ranks

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.arguments import public
 from labkit.errors import LabError
 from labkit.machine.graphs import graphed
 from labkit.records import Place
@@ -38,6 +39,7 @@ class Parts:
         return self.sizes[-1] if self.sizes else self.whole
 
 
+@public
 def parts_of(place: Place) -> Parts:
     """What the (first) device held here can be cut into.
 
@@ -57,6 +59,7 @@ def _sizes(whole: int, step: int, least: int) -> tuple[int, ...]:
     return tuple(sorted(size for size in cut if size < whole))
 
 
+@public
 def on_part(
     function: Callable[..., Any], size: int | None, *, graph: bool = False
 ) -> Callable[..., Any]:
@@ -76,6 +79,7 @@ def on_part(
     return on_a_part
 
 
+@public
 def confined(
     work: Callable[[], Any], size: int | None, *, graph: bool = False
 ) -> Callable[[], Any]:

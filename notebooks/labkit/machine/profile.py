@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from labkit.arguments import public
+from labkit.machine.spans import is_annotation
 
 ARITHMETIC = re.compile(
     r"gemm|nvjet|cutlass|xmma|wgmma|sdpa|flash|fmha|conv|aten::(addmm|mm|bmm|baddbmm|linear)$"
@@ -58,8 +59,8 @@ def by_limit(spans: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _on_gpu(torch: Any, events: Any) -> Iterable[tuple[str, float]]:
     for event in events:
-        is_kernel = event.device_type == torch.autograd.DeviceType.CUDA and "#" not in event.name
-        if is_kernel and not getattr(event, "is_user_annotation", False):
+        on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
+        if on_gpu and not is_annotation(event):
             yield event.name, event.device_time
 
 

@@ -15,6 +15,7 @@ from labkit.arguments import public
 OPERATORS, LAUNCHES, KERNELS, MESSAGES = "operators", "launches", "GPU kernels", "messages"
 LAUNCH = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset")
 MESSAGE = ("gloo:", "nccl:", "ncclDevKernel", "ncclKernel")
+ANNOTATIONS = ("Optimizer.", "ProfilerStep", "DistributedDataParallel.", "aten::")
 MOST_SPANS = 2000
 
 Span = tuple[str, str, float, float]
@@ -56,17 +57,27 @@ def spans_of(work: Callable[[], Any], *, warm: int = 2, inner: bool = False) -> 
 
 def _span(torch: Any, event: Any) -> Span | None:
     begun, ended = event.time_range.start / 1e3, event.time_range.end / 1e3
-    is_kernel = event.device_type == torch.autograd.DeviceType.CUDA
-    lane = _lane(event.name, is_kernel=is_kernel)
+    on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
+    lane = lane_of(event, on_gpu=on_gpu)
     return None if lane is None else (lane, event.name, begun, ended)
 
 
-def _lane(name: str, *, is_kernel: bool) -> str | None:
-    """Where an event belongs; nowhere if it only wraps others."""
+def is_annotation(event: Any) -> bool:
+    """Whether an event on the GPU's lane only says which kernels belong together.
+
+    A "#" in the name does not tell: PyTorch's elementwise kernels, such as a ReLU's or a cast's,
+    are C++ lambdas, which CUDA names "{lambda(int)#1}".
+    """
+    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith(ANNOTATIONS)
+
+
+def lane_of(event: Any, *, on_gpu: bool) -> str | None:
+    """Where an event of the profiler's belongs; nowhere if it only wraps others."""
+    name = event.name
     if name.startswith(MESSAGE):
         return MESSAGES
-    if is_kernel:
-        return None if "#" in name or name.startswith(("ProfilerStep", "aten::")) else KERNELS
+    if on_gpu:
+        return None if is_annotation(event) else KERNELS
     if name.startswith(LAUNCH):
         return LAUNCHES
     return OPERATORS if name.startswith("aten::") else None

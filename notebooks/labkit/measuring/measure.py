@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -186,6 +186,8 @@ def measure(
         LabError: in words; its `kept` is the record of what was measured before.
     """
     known, arguments = _split(options, function, "measure", MEASURE_OPTIONS)
+    asked = {"ranks"} if ranks != 1 else set()
+    _refuse_both("measure", function, asked if samples is None else asked | {"samples"})
     _refuse_count("ranks", ranks)
     if samples is not None:
         _refuse_count("samples", samples)
@@ -316,6 +318,7 @@ def ranks(
     ranks they are gloo processes on the container's CPU, and the result says so.
     """
     known, arguments = _split(options, function, "ranks", RANKS_OPTIONS)
+    _refuse_both("ranks", function, {"n"} if n != 2 else set())
     _refuse_count("n", n)
     return run_blocking(
         lambda: ranks_async(function, n=n, timeout_s=timeout_s, arguments=arguments, **known)
@@ -370,10 +373,7 @@ def _split(
         raise errors.WrongArgument(
             f"`{option}=` means nothing here; {call} takes {', '.join(sorted(allowed))}."
         )
-    for option in (ours.keys() & parameters.keys()) - {"dtype"}:
-        raise errors.WrongArgument(
-            f"`{option}` is both an option of {call} and an argument of `{name}`: rename yours."
-        )
+    _refuse_both(call, function, ours.keys() - {"dtype"})
     for given in () if takes_any else arguments.keys() - parameters.keys():
         raise errors.WrongArgument(
             f"`{name}` has no argument `{given}`, and it is no option of {call} either; "
@@ -384,6 +384,15 @@ def _split(
             arguments["dtype"] = ours["dtype"]
         ours["dtype"] = str(ours["dtype"]).removeprefix("torch.")
     return ours, arguments
+
+
+def _refuse_both(call: str, function: Function, named: Set[str]) -> None:
+    """Refuse an option that the function has an argument of the same name for."""
+    for option in named & inspect.signature(function).parameters.keys():
+        raise errors.WrongArgument(
+            f"`{option}` is both an option of {call} and an argument of `{function.__name__}`: "
+            "rename yours."
+        )
 
 
 def _refuse_missing(function: Any) -> None:

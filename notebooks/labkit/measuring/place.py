@@ -118,6 +118,7 @@ async def spread(count: int) -> tuple[list[dict[str, str]], str]:
     return added, device.backend_for(tier) if 1 < count <= len(choices) else "gloo"
 
 
+@public
 def where() -> Place:
     """Where this notebook measures: tier, devices, link, CPU budget, and the lease."""
     place = run_blocking(where_async)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import errors
+from labkit.arguments import public
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.measuring.place import only_one
@@ -319,10 +320,12 @@ async def probe_async(way: Way, *, sms: int = 16) -> Probe:
     return Probe(way, True, f"works on {done.devices[0].label}", done.sms[0] if done.sms else None)
 
 
+@public
 def probe(way: Way | str, *, sms: int = 16) -> Probe:
     """Whether a way to share works here, tried in children with a time limit."""
-    chosen = Way(way)
-    return run_blocking(lambda: probe_async(chosen, sms=sms))
+    if way not in list(Way):
+        raise errors.WrongArgument(f"`{way}` is no way to share; there are {', '.join(Way)}.")
+    return run_blocking(lambda: probe_async(Way(way), sms=sms))
 
 
 async def ranks_on_one_device(

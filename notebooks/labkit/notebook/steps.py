@@ -30,6 +30,7 @@ FACTS = "facts"  # what a function found out beside its times, kept with every l
 HOW = "measured how"  # beside the labels of what `in_turns` returns
 
 
+@public
 def rounds() -> int:
     """How many rounds a sweep takes: as many as a measurement takes samples."""
     return usual_samples()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
+from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
 from labkit.evidence import replay
@@ -317,6 +318,7 @@ def wants_optional() -> bool:
     return os.environ.get("LAB_OPTIONAL") == "1"
 
 
+@public
 def is_measured_here(*, optional: bool = True) -> bool:
     """Whether this run measures: a person's always, a headless one optional parts only if asked."""
     return not (optional and nobody_is_there() and not wants_optional())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from labkit import errors
+from labkit.arguments import public
 from labkit.machine import lease
 from labkit.machine.readings import Readings
 from labkit.run import source
@@ -24,6 +25,7 @@ BUDGET_S = 10.0
 SAMPLES, QUICK_SAMPLES = 20, 5
 
 
+@public
 def is_quick() -> bool:
     """Whether LAB_QUICK asks for the small budget of a test run."""
     return os.environ.get("LAB_QUICK") == "1"

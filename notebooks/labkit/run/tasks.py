@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import stats
+from labkit.arguments import public
 from labkit.errors import LabError
 from labkit.machine.sensors import Sensors
 from labkit.machine.side_by_side import SideBySide
@@ -25,6 +26,7 @@ WAITING = "waiting for the other copies"
 FOLDER, RANK = "LABKIT_FOLDER", "LABKIT_RANK"  # of a child: its job's private folder, its number
 
 
+@public
 def peak_rss_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

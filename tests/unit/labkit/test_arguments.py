@@ -28,6 +28,10 @@ CALLS = sorted(
 )
 
 
+def timed(samples=1, n=1):
+    """A student's function whose arguments are called as options are."""
+
+
 @pytest.fixture(autouse=True)
 def _no_children(monkeypatch, tmp_path):
     """A call that starts a child or writes a file has not refused."""
@@ -102,3 +106,28 @@ def test_every_public_name_is_a_call_a_record_or_a_room():
     for name in labkit.__all__:
         kinds = types.FunctionType | types.ModuleType | type | str | int
         assert isinstance(getattr(labkit, name), kinds), name
+
+
+@pytest.mark.parametrize("name", sorted(FINDS_OUT))
+def test_what_takes_nothing_refuses_what_it_is_given(name):
+    """In a sentence, as the others do."""
+    with pytest.raises(LabError, match=name):
+        getattr(labkit, name)(3, "and more")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: labkit.measure(timed, samples=40), "both an option of measure and an argument"),
+        (lambda: labkit.ranks(timed, n=4), "both an option of ranks and an argument of `timed`"),
+        (lambda: labkit.parts.parts_of(3), "takes a `Place`"),
+        (lambda: labkit.published.figure("nowhere"), "no published figure `nowhere`"),
+        (lambda: labkit.packing.used_sms({"9g.90gb": 1}), "no profile `9g.90gb`"),
+        (lambda: labkit.roofline.matmul(2, 2, 2, "float7"), "no format known here"),
+        (lambda: labkit.sharing.probe("turns"), "no way to share"),
+    ],
+)
+def test_rooms_that_notebooks_use_refuse_too(call, says):
+    """What a student mistypes in a room's call is a sentence as well."""
+    with pytest.raises(LabError, match=says):
+        call()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from labkit.errors import WrongArgument
 from labkit.evidence import published
 from labkit.evidence.published import Overlay
 
@@ -69,7 +70,7 @@ def test_a_failure_is_a_figure_without_a_value():
 
 def test_an_unknown_name_lists_its_neighbours():
     """A typing error is answered with what exists."""
-    with pytest.raises(KeyError, match=r"cern6\.epoch"):
+    with pytest.raises(WrongArgument, match=r"cern6\.epoch"):
         published.figure("cern6.epok")
 
 

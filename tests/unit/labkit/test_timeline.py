@@ -1,6 +1,7 @@
 """A timeline: which operation is in which lane, how busy a lane is, and what it looks like."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -41,6 +42,30 @@ def test_a_picture_has_a_lane_each_and_says_what_is_hidden():
     assert "operators" in words
     assert "62% busy" in words
     assert "Of 5 ms of messages, 2 ms pass while it computes" in repr(shown)
+
+
+RELU = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::"
+    "launch_clamp_scalar(at::TensorIteratorBase&)::{lambda()#1}>(int, ...)"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "annotated", "lane"),
+    [
+        (RELU, False, KERNELS),
+        ("nvjet_tst_128x64", False, KERNELS),
+        ("Memcpy HtoD (Pageable -> Device)", False, KERNELS),
+        ("Optimizer.step#Adam.step", False, None),
+        ("ProfilerStep#1", False, None),
+        ("a student's own record_function", True, None),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)", False, MESSAGES),
+    ],
+)
+def test_what_the_gpu_ran_is_a_kernel(name, annotated, lane):
+    """A kernel that is a C++ lambda has a "#" in its name, as annotations of optimizers have."""
+    event = SimpleNamespace(name=name, is_user_annotation=annotated)
+    assert spans.lane_of(event, on_gpu=True) == lane
 
 
 @pytest.mark.parametrize("nothing", [[], ["a"], [(1, 2)], [("a", "b", "c", "d")]])
