@@ -115,7 +115,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         COMMAND,
         help="""The program that measures on borrowed slices, in the student's image.
 
-        It must be labkit's `labkit.measuring.job_server`, by whatever Python has labkit.
+        It must be `labkit.measuring.job_server`, run by a Python that has labkit.
         """,
     ).tag(config=True)
 
