@@ -335,7 +335,7 @@ CHECKS: dict[str, Check] = {
         ),
         Check(
             "MP-10",
-            "The ledger is what is counted; ZeRO-1 halves the optimiser's state on two ranks",
+            "The ledger agrees with the count; ZeRO-1 halves the optimizer state on two ranks",
             AllOf(
                 (
                     Exactly(

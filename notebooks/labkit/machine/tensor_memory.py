@@ -75,7 +75,7 @@ def count_step(step: Callable[[], Any], network: Any, *optimizers: Any) -> dict[
     """Run a training step twice and count the second: MiB by kind, and at the fullest moment.
 
     Args:
-        step: forward, backward, optimiser and `zero_grad`.
+        step: forward, backward, optimizer and `zero_grad`.
         network: its parameters and gradients are told from the rest.
         optimizers: their state is, too; the first step makes it.
 
