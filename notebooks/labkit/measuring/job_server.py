@@ -27,6 +27,8 @@ from labkit.run.forked import SERVER
 
 Say = Callable[[str, Any], None]
 END_S = 10.0  # for what runs to be ended
+TOO_LARGE = "The result is larger than 16 MiB: return less, a sum or a sample of it."
+TURNS_S = 0.5  # between two lines of samples: each passes through the hub, of a whole class at once
 
 
 def main() -> None:
@@ -66,18 +68,24 @@ async def _run_orders(orders: asyncio.Queue[str], ended: asyncio.Event, say: Say
 
 async def _run(order: Mapping[str, Any], say: Say) -> None:
     """One job to its end; whatever goes wrong is said, and the runner stays for the next."""
+    said = Messages(say)
     try:
         async with _crew_for(order) as crew:
             async for rank, message in crew.messages():
-                _say_message(say, rank, message)
+                said.add(rank, message)
     except LabError as error:
+        said.flush()
         failed = {"kind": type(error).__name__, "message": str(error), "details": error.details}
         say("f", failed)
     except Exception as error:  # the outer frame: an order that cannot be read ends no runner
-        said = f"The runner could not do this: {type(error).__name__}: {error}"
-        say("f", {"kind": "LabError", "message": said, "details": ""})
+        said.flush()
+        words = f"The runner could not do this: {type(error).__name__}: {error}"
+        say("f", {"kind": "LabError", "message": words, "details": ""})
     else:
+        said.flush()
         say("e", None)
+    finally:
+        said.close()
 
 
 @contextlib.asynccontextmanager
@@ -94,11 +102,54 @@ async def _crew_for(order: Mapping[str, Any]) -> AsyncIterator[Crew]:
         yield crew
 
 
-def _say_message(say: Say, rank: int, message: Mapping[str, Any]) -> None:
-    value = message.get("value")
-    if value is not None and len(json.dumps(value)) > RESULT_LIMIT:
-        raise LabError("The result is larger than 16 MiB: return less, a sum or a sample of it.")
-    say("m", [rank, message])
+class Messages:
+    """What the ranks of a job say, as lines: samples together, twice a second, all else at once.
+
+    Args:
+        say: says a line.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._turns: dict[int, list[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, rank: int, message: Mapping[str, Any]) -> None:
+        """One message; the first samples after a pause are said at once.
+
+        Raises:
+            LabError: it is too large.
+        """
+        value = message.get("value")
+        if value is not None and len(json.dumps(value)) > RESULT_LIMIT:
+            raise LabError(
+                "The result is larger than 16 MiB: return less, a sum or a sample of it."
+            )
+        if message["type"] != "turns":
+            self.flush()
+            self._say("m", [rank, message])
+            return
+        self._turns.setdefault(rank, []).extend(message["turns"])
+        if self._timer is None:
+            self._say_turns()
+
+    def flush(self) -> None:
+        """Say what is held back."""
+        for rank, turns in self._turns.items():
+            self._say("m", [rank, {"type": "turns", "turns": turns}])
+        self._turns = {}
+
+    def close(self) -> None:
+        """Say nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _say_turns(self) -> None:
+        """Now, and again after a while if there is more then."""
+        self._timer = None
+        if self._turns:
+            self.flush()
+            self._timer = asyncio.get_running_loop().call_later(TURNS_S, self._say_turns)
 
 
 def _read(loop: asyncio.AbstractEventLoop, orders: asyncio.Queue[str]) -> None:
