@@ -68,24 +68,23 @@ async def _run_orders(orders: asyncio.Queue[str], ended: asyncio.Event, say: Say
 
 async def _run(order: Mapping[str, Any], say: Say) -> None:
     """One job to its end; whatever goes wrong is said, and the runner stays for the next."""
-    said = Messages(say)
+    say(*await _outcome(order, say))
+
+
+async def _outcome(order: Mapping[str, Any], say: Say) -> tuple[str, Any]:
+    """Run a job; returns the line that says how it ended."""
     try:
-        async with _crew_for(order) as crew:
-            async for rank, message in crew.messages():
-                said.add(rank, message)
+        with Messages(say) as said:
+            async with _crew_for(order) as crew:
+                async for rank, message in crew.messages():
+                    said.add(rank, message)
     except LabError as error:
-        said.flush()
         failed = {"kind": type(error).__name__, "message": str(error), "details": error.details}
-        say("f", failed)
+        return "f", failed
     except Exception as error:  # the outer frame: an order that cannot be read ends no runner
-        said.flush()
         words = f"The runner could not do this: {type(error).__name__}: {error}"
-        say("f", {"kind": "LabError", "message": words, "details": ""})
-    else:
-        said.flush()
-        say("e", None)
-    finally:
-        said.close()
+        return "f", {"kind": "LabError", "message": words, "details": ""}
+    return "e", None
 
 
 @contextlib.asynccontextmanager
@@ -114,6 +113,15 @@ class Messages:
         self._turns: dict[int, list[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    def __enter__(self) -> Messages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Say what is held back, however the job ended, and nothing after it."""
+        self.flush()
+        if self._timer is not None:
+            self._timer.cancel()
+
     def add(self, rank: int, message: Mapping[str, Any]) -> None:
         """One message; the first samples after a pause are said at once.
 
@@ -138,11 +146,6 @@ class Messages:
         for rank, turns in self._turns.items():
             self._say("m", [rank, {"type": "turns", "turns": turns}])
         self._turns = {}
-
-    def close(self) -> None:
-        """Say nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
 
     def _say_turns(self) -> None:
         """Now, and again after a while if there is more then."""

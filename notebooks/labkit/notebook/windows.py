@@ -18,17 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from labkit.arguments import public
-from labkit.errors import ChildTimeout
 from labkit.evidence.evidence import Point
 from labkit.machine.readings import Readings
 from labkit.measuring import sharing
 from labkit.panel.experiment import MeasuringStep, Report
 from labkit.records import Borrowed, Device, Measurement, Tier, now_text
 from labkit.run.jobs import is_quick, make_job
-from labkit.run.tasks import RANK
+from labkit.run.tasks import RANK, meet, quiet_wait
 
 WARM_CALLS = 5
-MEET_S = 90.0
 PAIRS = 20
 WINDOW_S = 0.15
 STEP_S = 20.0  # what a step says it takes
@@ -172,9 +170,7 @@ def count_in_windows(
     """
     import torch
 
-    from labkit.run.tasks import _quiet_wait
-
-    settle, number = _quiet_wait(torch), int(os.environ[RANK])
+    settle, number = quiet_wait(torch), int(os.environ[RANK])
     typical = _warm(work, settle)
     start, window_s = _meet(Path(meeting), number, copies, typical)
     rates: dict[str, list[float]] = {"together": [], "alone": []}
@@ -218,16 +214,14 @@ def _meet(folder: Path, number: int, copies: int, typical_s: float) -> tuple[flo
 
     The monotonic clock is the same for all processes of a Linux machine.
     """
-    (folder / f"ready-{number}").touch()
-    said, ends = folder / "start.json", time.monotonic() + MEET_S
+    meet(folder, copies, number)
+    said = folder / "start.json"
+    if number == 0:
+        window_s = max(WINDOW_S, CALLS_A_WINDOW * copies * typical_s)
+        draft = folder / "start.part"
+        draft.write_text(json.dumps([time.monotonic() + 0.2, window_s]))
+        draft.replace(said)
     while not said.exists():
-        if number == 0 and len(list(folder.glob("ready-*"))) == copies:
-            window_s = max(WINDOW_S, CALLS_A_WINDOW * copies * typical_s)
-            draft = folder / "start.part"
-            draft.write_text(json.dumps([time.monotonic() + 0.2, window_s]))
-            draft.replace(said)
-        if time.monotonic() > ends:
-            raise ChildTimeout("The other copies were not ready in time.")
         time.sleep(0.002)
     start, window_s = json.loads(said.read_text())
     return start, window_s

@@ -14,7 +14,7 @@ from typing import Any
 
 from labkit import stats
 from labkit.arguments import public
-from labkit.errors import LabError
+from labkit.errors import ChildTimeout, LabError
 from labkit.machine.sensors import Sensors
 from labkit.machine.side_by_side import SideBySide
 from labkit.records import Verdict
@@ -23,6 +23,7 @@ from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_
 
 Emit = Callable[[Mapping[str, Any]], None]
 WAITING = "waiting for the other copies"
+MEET_S = 90.0
 FOLDER, RANK = "LABKIT_FOLDER", "LABKIT_RANK"  # of a child: its job's private folder, its number
 
 
@@ -200,8 +201,8 @@ def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -
         }
     )
     emit({"type": "stage", "stage": WAITING})
-    _meet(Path(os.environ[FOLDER]), job["world"], job["rank"])
-    settle = _quiet_wait(torch)
+    meet(Path(os.environ[FOLDER]), job["world"], job["rank"])
+    settle = quiet_wait(torch)
     begun, cpu, calls = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - begun < job["seconds"]:
         work()
@@ -219,14 +220,21 @@ def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -
     )
 
 
-def _meet(folder: Path, copies: int, number: int) -> None:
-    """Wait until every copy is warm, so that they count together."""
+def meet(folder: Path, copies: int, number: int) -> None:
+    """Wait until every copy is warm, so that they count together.
+
+    Raises:
+        ChildTimeout: one of them did not come.
+    """
     (folder / f"warm-{number}").touch()
+    ends = time.monotonic() + MEET_S
     while not all((folder / f"warm-{other}").exists() for other in range(copies)):
+        if time.monotonic() > ends:
+            raise ChildTimeout("The other copies were not ready in time.")
         time.sleep(0.001)
 
 
-def _quiet_wait(torch: Any) -> Callable[[], None]:
+def quiet_wait(torch: Any) -> Callable[[], None]:
     """Wait for the GPU asleep: the usual wait spins, and would count as CPU a copy needs."""
     if not torch.cuda.is_available():
         return lambda: None

@@ -1,6 +1,6 @@
 """What somebody who waits could have at once by leaving the queue: the pool's own decision.
 
-Who gives up a place gives back what was set aside for it, and those behind are served first.
+Whoever leaves gives back what was held for them, and those behind are served first.
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import h11
@@ -36,7 +35,6 @@ def raise_descriptor_limit() -> int:
     return max(soft, wanted)
 
 
-@lru_cache(maxsize=1024)
 def is_shared(peer: str) -> bool:
     """Whether an address may stand for many: loopback, from which all local students come."""
     try:

@@ -32,18 +32,13 @@ from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.file import (
-    MIGRATIONS,
-    LedgerBusy,
-    LedgerDamaged,
-    LedgerError,
-    LedgerTooNew,
     LedgerUnwritable,
     inspect,
     migrate,
     newest_version,
 )
 from miglab_pool.ledger.live_rows import State
-from miglab_pool.ledger.transaction import TABLES, LedgerMismatch, Transaction
+from miglab_pool.ledger.transaction import TABLES, Transaction
 from miglab_pool.model.rows import (
     LIVE_LAYOUTS,
     LIVE_LEASES,
@@ -60,20 +55,6 @@ from miglab_pool.model.rows import (
     TicketRow,
 )
 
-__all__ = [
-    "MIGRATIONS",
-    "Ledger",
-    "LedgerBusy",
-    "LedgerDamaged",
-    "LedgerError",
-    "LedgerMismatch",
-    "LedgerTooNew",
-    "LedgerUnwritable",
-    "State",
-    "Transaction",
-    "inspect",
-    "newest_version",
-]
 log = logging.getLogger(__name__)
 
 EXIT_STATUS = 70  # of sysexits.h: an internal error

@@ -15,7 +15,9 @@ from sqlalchemy import select
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage, Versions
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import Ledger, State, Transaction
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.live_rows import State
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.ledger.usage_history import Uses
 from miglab_pool.model.backoff import Backoff
 from miglab_pool.model.memory import Wellness

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from miglab_pool.decisions import next_grants, queue, reserved_slots, slices_to_prepare
 from miglab_pool.decisions.slices_to_prepare import Preparation
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.queue import Grant
 from miglab_pool.model.rows import FULL
 from miglab_pool.state.gpu_snapshot import GpuSnapshot

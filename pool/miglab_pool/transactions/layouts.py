@@ -11,7 +11,7 @@ from dataclasses import replace
 from miglab_api.layouts import LayoutSpec, LayoutState
 from miglab_pool.decisions import layout_conflicts
 from miglab_pool.decisions.layouts import check_together, find, in_words, resolved
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LayoutRow
 from miglab_pool.rules.layout_times import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.gpu import Choice
 from miglab_pool.model.rows import FULL, GpuRow, LeaseRow, SliceRow, TicketRow
 from miglab_pool.state.store import Store

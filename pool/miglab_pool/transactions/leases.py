@@ -10,7 +10,7 @@ from miglab_api.holders import BadHolder, check_holder
 from miglab_api.leases import Fence, LeaseState, WarningKind
 from miglab_api.tickets import TicketState
 from miglab_pool.decisions import lease_ends, quota_checks, reservations_ahead
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import FULL, LeaseRow
 from miglab_pool.state.store import Store

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from miglab_api.staff import MessageRequest
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import MessageRow
 from miglab_pool.state.store import Store

@@ -5,7 +5,7 @@ Whether it may be asked for, and who is next, is decided in `tickets`.
 
 from miglab_api.tickets import TicketRequest, TicketState
 from miglab_pool.decisions import admission
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import TicketRow
 from miglab_pool.state.store import Store

@@ -16,7 +16,7 @@ from miglab_pool.decisions.reservation_checks import (
     check_times,
     shape_of,
 )
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, phase
 from miglab_pool.model.rows import LIVE_RESERVATIONS, ReservationRow

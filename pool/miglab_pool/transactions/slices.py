@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.gpu import Choice, clash
 from miglab_pool.model.rows import FULL, SliceRow
 from miglab_pool.state.store import Store

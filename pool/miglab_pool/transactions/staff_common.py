@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import GpuRow, Row, SliceRow
 from miglab_pool.rules.audit_wording import Step, told

@@ -5,7 +5,7 @@ from dataclasses import replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.gpu import clash
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow, TicketRow

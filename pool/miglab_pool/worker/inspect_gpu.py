@@ -11,7 +11,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.errors import GpuError, GpuLost
 from miglab_pool.gpu.readings import GpuInfo, SliceReading
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.rows import (
     FULL,
     GONE,

@@ -15,7 +15,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.errors import GpuError, InUse, NoRoom
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
-from miglab_pool.ledger.ledger import Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.gpu import Choice
 from miglab_pool.model.holders import Claim
 from miglab_pool.model.once import once

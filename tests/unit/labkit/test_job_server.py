@@ -22,21 +22,20 @@ async def test_samples_pass_together_and_in_order():
         ("m", [0, turns(1, 2, 3)]),
         ("m", [0, {"type": "stage", "stage": "measuring"}]),
     ]
-    messages.add(1, turns(0))
-    messages.add(1, turns(1))
-    messages.flush()
-    messages.close()
+    with messages:
+        messages.add(1, turns(0))
+        messages.add(1, turns(1))
     assert said[3:] == [("m", [1, turns(0, 1)])]
 
 
 async def test_what_is_too_large_is_refused_and_what_was_sampled_is_kept():
-    """The refusal is a sentence, and the samples before it can still be said."""
+    """The refusal is a sentence, and the samples before it are said."""
     said: list[object] = []
-    messages = Messages(lambda letter, what: said.append(what))
-    messages.add(0, turns(0))
-    messages.add(0, turns(1))
-    with pytest.raises(LabError, match="larger than 16 MiB"):
+    with (
+        pytest.raises(LabError, match="larger than 16 MiB"),
+        Messages(lambda letter, what: said.append(what)) as messages,
+    ):
+        messages.add(0, turns(0))
+        messages.add(0, turns(1))
         messages.add(0, {"type": "value", "value": "x" * RESULT_LIMIT})
-    messages.flush()
-    messages.close()
     assert said == [[0, turns(0)], [0, turns(1)]]

@@ -47,6 +47,9 @@ def scene(*ends_s: float | None, queued: int = 1, **more: object) -> Scene:
         "holdings": holdings,
         "lately": Lately(),
         "usage": FairShareUsage(now=0.0),
+        "lease_s": None,
+        "borrow_s": 1800.0,
+        "longest_wait_s": 3600.0,
         **more,
     }
     return Scene(**values)  # type: ignore[arg-type]
@@ -343,6 +346,8 @@ class Class:
             holdings,
             lately,
             self._usage(),
+            lease_s=None,
+            borrow_s=HOUR_S,
             longest_wait_s=12 * HOUR_S,
             bookings=self._bookings(),
         )

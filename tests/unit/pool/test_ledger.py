@@ -24,8 +24,9 @@ from miglab_pool.ledger.file import (
     LedgerTooNew,
     newest_version,
 )
-from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
 from miglab_pool.ledger.tables import metadata
+from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.model.rows import TicketRow
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 

@@ -104,9 +104,9 @@ class Scene:
     holdings: tuple[Holding, ...]
     lately: Lately
     usage: FairShareUsage
-    lease_s: float | None = None
-    borrow_s: float = 1800.0
-    longest_wait_s: float = 3600.0
+    lease_s: float | None
+    borrow_s: float
+    longest_wait_s: float
     asking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     bookings: tuple[Booking, ...] = ()
 
