@@ -238,6 +238,7 @@ class PoolWithAnArchive(FakePool):
     """Says when it was told to move what is old."""
 
     def archive_old(self) -> int:
+        self.moved_by = threading.current_thread().name
         self.loop.call_soon_threadsafe(self.told.set)  # type: ignore[attr-defined]
         return 0
 
@@ -251,6 +252,7 @@ async def test_what_is_old_is_moved_from_time_to_time() -> None:
     async with asyncio.timeout(60):
         await pool.told.wait()  # type: ignore[attr-defined]
     await runner.stop()
+    assert pool.moved_by.startswith("miglab-decide")
 
 
 @dataclass
