@@ -1,4 +1,4 @@
-"""`./lab bench`: measure what design.md promises, on the machine at hand.
+"""`./lab bench`: measure what docs/benchmarks.md says, on the machine at hand.
 
 Each benchmark is a module of its own with one function, registered here.
 """

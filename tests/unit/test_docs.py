@@ -1,5 +1,6 @@
 """The docs against the checkout: the site builds, and what they name exists."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -24,6 +25,8 @@ FOLDERS = "|".join(
 )
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
+PACKAGES = ("api", "spawner", "pool", "hub", "bench", "notebooks/labkit", "images")
+MODULE = re.compile(r"(?<![\w./\"'])(?:[a-z_0-9]+/)*[a-z_0-9]+\.py\b")
 COMMAND = re.compile(r"^(?:\$ )?(?:\./lab|miglab) ([\w -][^`|>;&]*)", re.MULTILINE)
 SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html")
 PLACEHOLDER = re.compile(r"[A-Z…\[(*<]")
@@ -48,6 +51,26 @@ def test_paths_that_are_named_exist(page: Path) -> None:
     named = {code for code in CODE.findall(page.read_text()) if PATH.fullmatch(code)}
     roots = (CHECKOUT, CHECKOUT / "tests")  # docs/reference/tests.md names files below tests/
     assert not sorted(path for path in named if not any((root / path).exists() for root in roots))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_modules_that_docstrings_name_exist(package: str) -> None:
+    """A module is known by its file's name, with or without its folder."""
+    modules = [str(path) for path in CHECKOUT.glob(f"{package.split('/')[0]}/**/*.py")]
+    assert not [
+        f"{path.relative_to(CHECKOUT)}: {named}"
+        for path in CHECKOUT.glob(f"{package}/**/*.py")
+        for named in MODULE.findall("".join(docstrings(path)))
+        if not any(module.endswith(f"/{named}") for module in modules)
+    ]
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    """Those of a module, its classes and its functions."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, documented):
+            yield ast.get_docstring(node) or ""
 
 
 @pytest.mark.parametrize("page", sorted(CHECKOUT.glob("*.md")), ids=lambda page: page.name)

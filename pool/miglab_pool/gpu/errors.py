@@ -1,6 +1,6 @@
 """What can go wrong with a GPU, as types.  Must not import anything.
 
-Every message says what failed, on what, and what to do next (style.md, errors).
+Every message says what failed, on what, and what to do next.
 """
 
 

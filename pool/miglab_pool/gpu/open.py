@@ -4,8 +4,10 @@ geometry.py    profiles, placements, what still fits; pure
 shapes.py      what a lease asks for, in words; pure
 readings.py    what is read from a GPU
 errors.py      what can go wrong
-nvml.py        the driver: reads GPUs and cuts slices (nvml_*.py and health.py are its parts)
-simulated.py   simulated GPUs with pynvml's functions (sim_*.py are its parts)
+driver.py      what a driver can do: the protocol
+nvml/          the driver: reads GPUs, creates and destroys slices
+watched.py     a driver whose calls cannot hang, one worker for each GPU
+simulated/     simulated GPUs with pynvml's functions
 """
 
 from collections.abc import Sequence

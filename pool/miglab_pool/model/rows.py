@@ -262,7 +262,7 @@ class LeaseRow(_Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ReservationRow(_Numbered):
-    """So many of a shape for a course, at a local time; see calendar.py for what the time means.
+    """So many of a shape for a course, at a local time; see schedule.py for what the time means.
 
     Attributes:
         shape: resolved to profiles; what a ticket's shape must be to draw on it.
@@ -338,7 +338,7 @@ class MessageRow(_Numbered):
 
 @dataclass(frozen=True, slots=True)
 class LayoutRow(_Numbered):
-    """How some GPUs are to be cut, always or at some times; see timetable.py.
+    """How some GPUs are to be cut, always or at some times; see layout_times.py.
 
     Attributes:
         name: by which people call it; one live layout has it.

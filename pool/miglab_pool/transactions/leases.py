@@ -1,6 +1,6 @@
 """Leases: granted, attached, running, released.  Decisions only, each one ledger transaction.
 
-Nothing here talks to NVML or asks a holder: what must be done follows from the rows (acts.py).
+Nothing here talks to NVML or asks a holder: what must be done follows from the rows (jobs.py).
 """
 
 from dataclasses import replace

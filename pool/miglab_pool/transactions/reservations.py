@@ -2,7 +2,7 @@
 
 Decisions only.  What a reservation is doing at a moment follows from its row and the clock alone
 (`phase`); the state in the row is what was noted last, for the ledger's history.  What is kept for
-those in force is reserved.py's concern.
+those in force is reservations_in_force.py's concern.
 """
 
 from dataclasses import replace

@@ -5,7 +5,7 @@ memory.  A free warm slice counts as free memory; warmth only breaks ties, becau
 slices fragments the GPUs (docs/explanation/placement.md has the measurements).  A shape of several
 slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
 
-What one GPU can take is looked up in fits.py.  Knows neither ledger, clock nor NVML.
+What one GPU can take is looked up in table.py.  Knows neither ledger, clock nor NVML.
 """
 
 import itertools
