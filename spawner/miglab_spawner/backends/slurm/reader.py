@@ -159,28 +159,31 @@ class SlurmReader:
 
     async def _read(self) -> None:
         asked_at, at = asyncio.get_running_loop().time(), time.time()
-        where = ",".join(self.site.partitions)
-        limit_s = self.site.command_timeout_s
         self.readings += 1
         try:
-            jobs, nodes = await asyncio.gather(
-                run(
-                    ["squeue", "-h", "-a", "-t", "all", "-p", where, "-O", columns(JOB_FIELDS)],
-                    limit_s,
-                ),
-                run(["sinfo", "-h", "-N", "-p", where, "-O", columns(NODE_FIELDS)], limit_s),
-            )
-        except (BackendError, CommandFailed) as error:
+            jobs, nodes = await self._ask()
+        except* (BackendError, CommandFailed) as failed:
+            error = failed.exceptions[0]
             if self._trouble is None:
                 log.warning("Slurm does not answer: %s", error)
             self._trouble = BackendUnreachable(str(error))
-            return
-        self._trouble = None
-        picture = ClusterPicture(asked_at, at, self.site, jobs_of(jobs), nodes_of(nodes))
-        self._learn(picture)
-        self._picture = picture
-        if self._sweeps:
-            await self._sweep(picture)
+        else:
+            self._trouble = None
+            picture = ClusterPicture(asked_at, at, self.site, jobs_of(jobs), nodes_of(nodes))
+            self._learn(picture)
+            self._picture = picture
+            if self._sweeps:
+                await self._sweep(picture)
+
+    async def _ask(self) -> tuple[str, str]:
+        """What squeue and sinfo print; when one fails or we are cancelled, both have ended."""
+        where, limit_s = ",".join(self.site.partitions), self.site.command_timeout_s
+        jobs = ["squeue", "-h", "-a", "-t", "all", "-p", where, "-O", columns(JOB_FIELDS)]
+        nodes = ["sinfo", "-h", "-N", "-p", where, "-O", columns(NODE_FIELDS)]
+        async with asyncio.TaskGroup() as both:
+            jobs_said = both.create_task(run(jobs, limit_s))
+            nodes_said = both.create_task(run(nodes, limit_s))
+        return jobs_said.result(), nodes_said.result()
 
     def _learn(self, picture: ClusterPicture) -> None:
         before = self._picture.jobs if self._picture else {}

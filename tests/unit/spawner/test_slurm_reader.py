@@ -1,0 +1,48 @@
+"""The reader, over programs that fail or hang in the place of Slurm's commands."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from miglab_api.slurm_site import SlurmSite
+from miglab_spawner.backends.base import BackendUnreachable
+from miglab_spawner.backends.slurm.reader import SlurmReader
+
+HANGS = '#!/bin/sh\n: > "$0.began"\nexec sleep 600\n'
+FAILS = "#!/bin/sh\nexit 1\n"
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the reader looks for its commands first; sinfo hangs."""
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
+    put(tmp_path / "sinfo", HANGS)
+    return tmp_path
+
+
+def put(program: Path, text: str) -> None:
+    program.write_text(text)
+    program.chmod(0o755)
+
+
+async def test_a_command_that_fails_ends_the_one_beside_it(commands: Path):
+    """The reading is over with the first failure, and leaves no task to wait for the other."""
+    put(commands / "squeue", FAILS)
+    reader = SlurmReader("lab", SlurmSite(command_timeout_s=60))
+    with pytest.raises(BackendUnreachable, match="exit 1"):
+        await reader.picture()
+    await reader.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_reader_that_is_closed_has_ended_its_commands(commands: Path):
+    """Both of them: a loop may be closed at once, and nobody would wait for them then."""
+    put(commands / "squeue", HANGS)
+    reader = SlurmReader("lab", SlurmSite(command_timeout_s=60))
+    reader.refresh()
+    async with asyncio.timeout(60):
+        while len(list(commands.glob("*.began"))) < 2:
+            await asyncio.sleep(0.01)
+    await reader.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
