@@ -467,7 +467,7 @@ class PoolSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _places_outlive_a_lost_report(self) -> Self:
+    def _positions_outlive_a_lost_report(self) -> Self:
         """A start or JupyterLab asks for each ticket; one lost question costs no position."""
         grace_s, report_s = self.pool.attend_grace_s, self.reclaim.report_s
         least_s = 2 * max(report_s, ATTEND_S)

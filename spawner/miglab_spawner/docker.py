@@ -189,7 +189,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         site_host = await self._resolved(self.extra_host_config)
         create = {**site_create, "labels": {**site_create.get("labels", {}), **self._labels()}}
         host = {**self._soft(site_host), **site_host, **literal(hard_host_config(self.grant))}
-        with self._instead(extra_create_kwargs=create, extra_host_config=host):
+        with self._traits_set(extra_create_kwargs=create, extra_host_config=host):
             return await super().create_object()
 
     async def start_object(self) -> None:
@@ -385,7 +385,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         return dict(await value if inspect.isawaitable(value) else value)
 
     @contextmanager
-    def _instead(self, **values: Any) -> Iterator[None]:
+    def _traits_set(self, **values: Any) -> Iterator[None]:
         """These traits for the time of a call; DockerSpawner reads them and nothing else does."""
         before = {name: getattr(self, name) for name in values}
         for name, value in values.items():

@@ -224,7 +224,7 @@ class MIGSpawnerMixin(WaitMixin):
         if self.needs_grant(wanted.shape):
             await self._get_slices()
         self._report(progress.CREATING, "Making your server.")
-        async with asyncio.timeout(self.create_timeout_s), self._place_kept():
+        async with asyncio.timeout(self.create_timeout_s), self._position_kept():
             await self.prepare()
             where = await super().start()
         self._news = ""

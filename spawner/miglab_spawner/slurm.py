@@ -212,7 +212,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._is_given_back = False
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
-            self._keep_place()
+            self._keep_position()
             request = TicketRequest(
                 user=self.user.name, server=self.name, course=self._course, shape=CPU
             )
@@ -220,7 +220,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             if lease is not None:
                 await self.granted(lease)
 
-    def _keep_place(self) -> None:
+    def _keep_position(self) -> None:
         self._kept = (self._wait.kept if self._wait else None) or 0
         if self._kept:
             self.reader.hold(self._kept, self)

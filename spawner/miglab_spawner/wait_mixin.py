@@ -95,7 +95,7 @@ class WaitMixin(ChoiceMixin):
         return await self.backend.cancel(ticket)
 
     @asynccontextmanager
-    async def _place_kept(self) -> AsyncIterator[None]:
+    async def _position_kept(self) -> AsyncIterator[None]:
         """Attend the ticket that waits on until the server is there to do so itself."""
         ticket = self._wait.kept if self._wait else None
         if ticket is None:

@@ -126,6 +126,6 @@ def test_who_waits_or_may_not_have_the_shape_gets_the_files_later(
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("button", name="Start on CPU now").click()
     expect(page.get_by_role("tab", name="week1.ipynb")).to_be_visible(timeout=KERNEL_MS)
-    assert lab.places() == {"bo": 1}
+    assert lab.positions() == {"bo": 1}
     cal.leave()
     cal.close()

@@ -175,12 +175,12 @@ def test_a_smaller_shape_and_giving_up(page: Page, lab: TemporaryLab, classmate:
     line_up(lab, page, "di")
     page.get_by_role("button", name="Leave the queue").click()
     page.wait_for_url("**/hub/spawn/di**")
-    wait_for(lambda: lab.places() == {}, "the place to be given up")
+    wait_for(lambda: lab.positions() == {}, "the place to be given up")
     start(page, "7g.40gb")
     page.get_by_role("button", name="1g.5gb (4.75 GiB)").click()
     in_jupyterlab(page, "di")
     assert lab.leases()["di"].shape == "1g.5gb"
-    assert lab.places() == {}
+    assert lab.positions() == {}
     stop(lab, page)
 
 

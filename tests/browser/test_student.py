@@ -77,7 +77,7 @@ def test_who_comes_too_late_sees_the_position_and_is_served(
     expect(page.get_by_text("You are 1st of 1 in the queue").first).to_be_visible()
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")
-    assert lab.places() == {}
+    assert lab.positions() == {}
     page.goto(f"{lab.settings.public_url}hub/home")
     page.get_by_role("button", name="Stop My Server").click()
 

@@ -48,7 +48,7 @@ class RunningClass:
         for name in ("ada", "bo"):
             self.come(name).wait_until_ready()
         self.come("cy")
-        wait_for(lambda: self.lab.places() == {"cy": 1}, "cy in the line")
+        wait_for(lambda: self.lab.positions() == {"cy": 1}, "cy in the line")
 
     def held(self) -> Held:
         """Lease, generation and slices of each who holds some."""
@@ -120,7 +120,7 @@ def test_a_killed_part_disturbs_nobody(lesson: RunningClass, parts: tuple[str, .
     held, slices, servers = lesson.held(), lesson.slices(), lab.servers()
     lab.kill(*parts)
     assert lesson.held() == held
-    assert lab.places() == {"cy": 1}
+    assert lab.positions() == {"cy": 1}
     assert lesson.slices() == slices
     assert lab.servers() == servers
     for name in held:
@@ -156,5 +156,5 @@ def test_the_machine_reboots(lesson: RunningClass) -> None:
     assert len(new) == 2
     assert new <= lesson.slices()
     lesson.students["ada"].ask(SHAPE)
-    wait_for(lambda: lab.places() == {"ada": 1}, "ada in the line")
+    wait_for(lambda: lab.positions() == {"ada": 1}, "ada in the line")
     assert lesson.contradictions() == []

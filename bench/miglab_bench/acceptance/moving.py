@@ -13,7 +13,7 @@ def starts_on_cpu(run: Run) -> str:
     """The last in the queue starts without a GPU; JupyterLab shows the place, which is the same."""
     student = run.waiting[-1]
     before = run.tickets[student.name]
-    student.start_instead("cpu")
+    student.start_alternative("cpu")
     student.wait_until_ready()
     text = student.run_cell(SHAPE_CELL).strip()
     expect(text == "cpu", f"{student.name}'s server has {text}")
@@ -36,7 +36,7 @@ def moves_to_the_slice(run: Run) -> str:
     expect_own_slice(run, served)
     served.compute_on()
     offer = f"offered for {left_s:.0f} s"
-    return f"{leaving.name} left; {offer}; {waited(run, served)}; {run.places()}"
+    return f"{leaving.name} left; {offer}; {waited(run, served)}; {run.positions()}"
 
 
 def one_comes_back(run: Run) -> str:

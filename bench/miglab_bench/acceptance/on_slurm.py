@@ -129,7 +129,7 @@ def idle_are_warned(run: SlurmRun) -> str:
 def starts_on_cpu(run: SlurmRun) -> str:
     """The last in the queue starts without a GPU; the job that waits stays where it is."""
     student = run.students[-1]
-    student.start_instead("cpu")
+    student.start_alternative("cpu")
     student.wait_until_ready()
     job, _, gpu = _where(student)
     expect(not gpu and job not in run.tickets, f"job {job} has slice {gpu}")

@@ -46,7 +46,7 @@ def next_is_served(run: Run) -> str:
     served.wait_until_ready()
     expect_own_slice(run, served)
     served.compute_on()
-    return f"{leaving.name} reads: {news}; {waited(run, served)}; {run.places()}"
+    return f"{leaving.name} reads: {news}; {waited(run, served)}; {run.positions()}"
 
 
 def _is_told(student: Student) -> bool:

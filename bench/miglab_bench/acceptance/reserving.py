@@ -49,14 +49,14 @@ def class_is_served(run: Run) -> str:
     run.reserved = run.lab.reserve(class_now(datetime.now(UTC)))
     in_parallel([member, other], Student.leave)
     wait_for(lambda: _free(run) == COUNT, f"{COUNT} free slices")
-    expect(run.lab.places() == {run.waiting[0].name: 1}, f"places: {run.lab.places()}")
+    expect(run.lab.positions() == {run.waiting[0].name: 1}, f"places: {run.lab.positions()}")
     member.ask(SHAPE)
     wait_for(lambda: member.name in run.lab.leases(), f"a slice for {member.name}")
-    expect(run.lab.places() == {run.waiting[0].name: 1}, f"places: {run.lab.places()}")
+    expect(run.lab.positions() == {run.waiting[0].name: 1}, f"places: {run.lab.positions()}")
     at = run.lab.snapshot().at
     until = run.reserved.reserved_until or 0.0
     expect(at < until, f"the grace of {GRACE_S:.0f} s was over before all had come")
-    return f"{COUNT} kept, {member.name} has one at once; {run.places()}"
+    return f"{COUNT} kept, {member.name} has one at once; {run.positions()}"
 
 
 def no_show_goes_to_the_queue(run: Run) -> str:

@@ -44,9 +44,9 @@ class Run:
         """The one with that number, from 1."""
         return self.students[number - 1]
 
-    def places(self) -> str:
+    def positions(self) -> str:
         """Who waits where, in words."""
-        found = self.lab.places().items()
+        found = self.lab.positions().items()
         return "waiting: " + (", ".join(f"{user} at {at}" for user, at in found) or "nobody")
 
 

@@ -54,14 +54,14 @@ def two_wait(run: Run) -> str:
         student.ask(SHAPE)
         said.append(wait_in_queue(run, student, place))
     expected = {student.name: place for place, student in enumerate(run.waiting, 1)}
-    expect(run.lab.places() == expected, f"places: {run.lab.places()}")
+    expect(run.lab.positions() == expected, f"places: {run.lab.positions()}")
     return "; ".join(said)
 
 
 def wait_in_queue(run: Run, student: Student, place: int) -> str:
     """Wait until somebody who has asked is in the queue, and knows for how long; in words."""
     name = student.name
-    wait_for(lambda: run.lab.places().get(name) == place, f"{name} in the queue at {place}")
+    wait_for(lambda: run.lab.positions().get(name) == place, f"{name} in the queue at {place}")
     wait_for(lambda: run.lab.tickets()[name].estimate is not None, f"an estimate for {name}")
     run.tickets[name] = run.lab.tickets()[name]
     run.waiting.append(student)
@@ -84,16 +84,16 @@ def waited(run: Run, student: Student) -> str:
 
 def survives_kill(run: Run) -> str:
     """Hub and pool are killed and started again: every lease and every place is still right."""
-    before, places = _held(run), run.lab.places()
+    before, places = _held(run), run.lab.positions()
     run.lab.kill("hub", "pool")
     expect(_held(run) == before, f"leases before {before}, after {_held(run)}")
-    expect(run.lab.places() == places, f"places before {places}, after {run.lab.places()}")
+    expect(run.lab.positions() == places, f"places before {places}, after {run.lab.positions()}")
     last = run.waiting[0]
     last.ask(SHAPE)
-    wait_for(lambda: run.lab.places() == places, f"{last.name} back at place 1")
+    wait_for(lambda: run.lab.positions() == places, f"{last.name} back at place 1")
     for student in run.holding:
         wait_for(student.is_ready, f"the hub to know the server of {student.name} again")
-    return f"{len(before)} leases unchanged; {run.places()}"
+    return f"{len(before)} leases unchanged; {run.positions()}"
 
 
 def all_leave(run: Run) -> str:

@@ -122,13 +122,13 @@ class FaultClass:
             return
         ticket = answer.json()
         if answer.is_error:  # a restored ledger may not know it; then the answer says so
-            self._lose_place(student, str(ticket.get("message", "")))
+            self._lose_position(student, str(ticket.get("message", "")))
         elif ticket["state"] in ("offered", "taken"):
             self._take(student)
         elif ticket["state"] != "waiting":
-            self._lose_place(student, str(ticket["message"] or ticket["reason"]))
+            self._lose_position(student, str(ticket["message"] or ticket["reason"]))
 
-    def _lose_place(self, student: FaultStudent, words: str) -> None:
+    def _lose_position(self, student: FaultStudent, words: str) -> None:
         if not words:
             self.words.append(f"{student.name}'s place in the queue ended without a word")
         student.ticket = None

@@ -72,7 +72,7 @@ class Student:
         """Ask for a server through the hub's API; the answer's status code."""
         return self._api("POST", f"/hub/api/users/{self._quoted}/server", options).status_code
 
-    def start_instead(self, shape: str) -> None:
+    def start_alternative(self, shape: str) -> None:
         """While waiting for a slice, start with another shape."""
         answer = self._api("POST", f"/hub/api/miglab/waiting/{self._quoted}/", {"shape": shape})
         if not answer.is_success:

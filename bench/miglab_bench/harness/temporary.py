@@ -112,7 +112,7 @@ class TemporaryLab:
         """What contradicts the pool's invariants, in words."""
         return _TEXTS.validate_json(self._ask("/api/invariants"))
 
-    def places(self) -> dict[str, int | None]:
+    def positions(self) -> dict[str, int | None]:
         """Who waits, and where in the queue."""
         return {t.user or "": t.position for t in self.snapshot().waiting if t.position}
 

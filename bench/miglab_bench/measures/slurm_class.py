@@ -143,7 +143,7 @@ class SlurmLessonOverHttp:
         if shown := student.waiting():
             seat.position = str(shown["message"])
         if seat.position and likes_cpu:
-            student.start_instead("cpu")
+            student.start_alternative("cpu")
             seat.on_cpu = True
             _patiently(student.is_ready, "a server on CPU")
             student.run_cell("")

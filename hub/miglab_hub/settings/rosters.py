@@ -133,7 +133,7 @@ Fault = tuple[int, str]
 def _people(
     rows: Iterator[tuple[int, list[str]]], user: int, role: int | None
 ) -> tuple[dict[str, RosterRole], list[Fault]]:
-    """Everybody with their place, and what is wrong, by line.
+    """Everybody with their role, and what is wrong, by line.
 
     To the hub ``Ada`` and ``ada`` are one user.
     """
@@ -142,13 +142,13 @@ def _people(
     faults: list[Fault] = []
     for line, row in rows:
         name = _cell(row, user)
-        place = _cell(row, role).lower() or RosterRole.STUDENT
-        fault = _fault(name, place) or _again(name, seen)
+        named = _cell(row, role).lower() or RosterRole.STUDENT
+        fault = _fault(name, named) or _again(name, seen)
         if fault:
             faults.append((line, fault))
             continue
         seen[name.lower()] = line
-        people[name] = RosterRole(place)
+        people[name] = RosterRole(named)
     return people, faults
 
 
@@ -156,13 +156,13 @@ def _cell(row: Sequence[str], at: int | None) -> str:
     return row[at] if at is not None and at < len(row) else ""
 
 
-def _fault(name: str, place: str) -> str:
+def _fault(name: str, role: str) -> str:
     if not name:
         return "this line has no user"
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         return f"{name[:60]!r} is not a user name; use letters, digits, . _ @ - and inner spaces"
-    if place not in list(RosterRole):
-        return f"{place[:60]!r} is not a role; use one of {', '.join(RosterRole)}"
+    if role not in list(RosterRole):
+        return f"{role[:60]!r} is not a role; use one of {', '.join(RosterRole)}"
     return ""
 
 

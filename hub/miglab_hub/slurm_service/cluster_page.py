@@ -185,7 +185,7 @@ async def extend(
             lambda door: door.leases.extend(lease_id, asked.by_s, principal.by)
         )
     return await runner.decide(
-        lambda door: door.leases.lengthen(lease_id, asked.by_s, principal.by)
+        lambda door: door.leases.extend_as_staff(lease_id, asked.by_s, principal.by)
     )
 
 

@@ -161,9 +161,9 @@ class SlurmLeases:
             raise Refused("no-extension", message)
         if not left:
             raise Refused("no-extension", "It has been extended as often as it may be.")
-        return self.lengthen(number, min(by_s, self._settings.pool.extension_s), by)
+        return self.extend_as_staff(number, min(by_s, self._settings.pool.extension_s), by)
 
-    def lengthen(self, number: int, by_s: float, by: str) -> LeaseView:
+    def extend_as_staff(self, number: int, by_s: float, by: str) -> LeaseView:
         """Lengthen a job, as staff.
 
         Raises:

@@ -1,8 +1,10 @@
 """Whether a request may join the queue, and why not."""
 
+import datetime as dt
+from zoneinfo import ZoneInfo
+
 from miglab_api.tickets import Purpose, TicketRequest
 from miglab_pool.decisions import quota_checks
-from miglab_pool.decisions.not_yet import when_partitioned
 from miglab_pool.decisions.queue import as_waiting, size_of
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.model.gpu import GpuOccupancy
@@ -10,10 +12,12 @@ from miglab_pool.model.once import once
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import TicketRow
+from miglab_pool.rules import layout_times
+from miglab_pool.rules.layout_times import Planned
 from miglab_pool.rules.placement.placement import could_ever_fit
 from miglab_pool.rules.quotas import Asked
 from miglab_pool.settings import Course
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import PoolView, gpus_at
 
 # -- may it be asked for -------------------------------------------------------------------------
 
@@ -44,7 +48,8 @@ def _judge_shape(
     title = rules.title or asked.course
     lends = asked.purpose is Purpose.BORROW
     offered, verb = (rules.borrow, "lend") if lends else (rules.shapes, "offer")
-    if not {str(shape), asked.shape} & {*offered, *(in_profiles(view, text) for text in offered)}:
+    asks = {str(shape), asked.shape}
+    if not any(text in asks or in_profiles(view, text) in asks for text in offered):
         listed = ", ".join(offered) or "nothing"
         message = f"{title} does not {verb} {shape}; it {verb}s {listed}."
         return Refused("shape-not-offered", message, 403)
@@ -58,13 +63,37 @@ def _judge_shape(
 
 def _impossible(view: PoolView, shape: Shape, course: str, title: str) -> Refused:
     none = f"No GPU that {title or course} may use can"
-    when = when_partitioned(view, shape, course)
+    when = _when_partitioned(view, shape, course)
     if when:
         message = (
             f"{none} hold {shape} now. It can {when}: ask again then, or choose another shape."
         )
         return Refused("not-yet", message)
     return Refused("impossible-shape", f"{none} ever hold {shape}. Choose a smaller shape.", 422)
+
+
+def _when_partitioned(view: PoolView, shape: Shape, course: str) -> str:
+    """From when on a layout cuts GPUs for a course that hold the shape, in words; else empty."""
+    if shape.is_full:
+        return ""  # no layout leaves a GPU whole
+    ahead = []
+    for plan in view.plans:
+        time = layout_times.phase(plan, view.at, view.settings.pool.reserve_lead_s).time
+        if time and could_ever_fit(shape.profiles, _emptied(view, plan, time.starts_at, course)):
+            ahead.append((time.starts_at, plan))
+    if not ahead:
+        return ""
+    starts_at, plan = min(ahead, key=lambda one: one[0])
+    clock = dt.datetime.fromtimestamp(starts_at, ZoneInfo(plan.rules[0].tz))
+    return f"from {clock:%A} {clock:%Y-%m-%d %H:%M} on (layout “{plan.name}”)"
+
+
+def _emptied(view: PoolView, plan: Planned, at: float, course: str) -> list[GpuOccupancy]:
+    """The plan's GPUs that the course may use while it is in force, empty."""
+    gpus = (gpu for gpu in gpus_at(view, at, None, [plan]).values() if gpu.uuid in plan.partitions)
+    return [
+        GpuOccupancy(g.uuid, g.geometry) for g in gpus if g.geometry and g.course in ("", course)
+    ]
 
 
 def in_profiles(view: PoolView, text: str) -> str:

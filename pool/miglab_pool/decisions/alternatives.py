@@ -19,7 +19,7 @@ from miglab_pool.state.view import PoolView
 MOST_SERVED = 8  # of those behind; with more of them there is hardly anything left
 
 
-def free_instead(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
+def of_ticket(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
     """The other shapes of its course that the ticket could be for, and be served now."""
     others = [one for one in queue.without_slot(view) if one.ticket != ticket.id]
     left = _after(others, reserved_slots.open_gpus(view), view.at)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
-from miglab_pool.door.lease_answers import lease_answer
 from miglab_pool.model.rows import LeaseRow
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import activity, leases, warnings
@@ -11,6 +10,13 @@ from miglab_pool.transactions.activity import Spent
 from miglab_pool.views import lease_cases, pool_views
 from miglab_pool.views.lease_cases import Case
 from miglab_pool.worker.worker import Worker
+
+
+def lease_answer(store: Store, row: LeaseRow) -> LeaseView:
+    """A lease with its slices, those that are gone among them.  The caller holds the lock."""
+    slices = (store.ledger.find_slice(number) for number in row.slices)
+    rows = [item for item in slices if item is not None]
+    return pool_views.full_lease_view(store.current, row, rows)
 
 
 class PoolLeases:

@@ -10,7 +10,7 @@ from miglab_api.gpus import GpuView, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
-from miglab_pool.door.lease_answers import lease_answer
+from miglab_pool.door.pool_leases import lease_answer
 from miglab_pool.model.rows import LeaseRow, MessageRow, PauseKind
 from miglab_pool.rules import staff_actions
 from miglab_pool.rules.audit_wording import called
@@ -200,7 +200,7 @@ class PoolStaff:
         """What is to be shown to whoever is at this server, the newest first."""
         with self._store.lock:
             rows = messages.shown(self._store)
-            return tuple(_note(row) for row in rows if messages.is_for(row, user, server, courses))
+            return tuple(_shown(row) for row in rows if messages.is_for(row, user, server, courses))
 
     # -- audit --------------------------------------------------------------------------------
 
@@ -225,5 +225,5 @@ def _sent(row: MessageRow) -> SentMessage:
     )
 
 
-def _note(row: MessageRow) -> StaffMessage:
+def _shown(row: MessageRow) -> StaffMessage:
     return StaffMessage(id=row.id, at=row.at, by=called(row.by), text=row.text, until=row.until)

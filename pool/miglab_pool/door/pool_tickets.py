@@ -6,7 +6,7 @@ from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketView, borrower_of
 from miglab_pool.decisions import alternatives, offers
-from miglab_pool.door.lease_answers import lease_answer
+from miglab_pool.door.pool_leases import lease_answer
 from miglab_pool.model.rows import TicketRow
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import requests, servers, tickets
@@ -135,6 +135,4 @@ class PoolTickets:
             with self._store.lock:
                 ticket = tickets.find(self._store, number)
         courses = offers.offers(view, [ticket.course]).courses if ticket.is_queued else ()
-        return [
-            one for course in courses for one in alternatives.free_instead(view, ticket, course)
-        ]
+        return [one for course in courses for one in alternatives.of_ticket(view, ticket, course)]

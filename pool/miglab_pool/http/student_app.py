@@ -159,7 +159,7 @@ async def signals(own: Own, said: Signals, request: Request) -> LeaseView:
 
     It can only make the lease look busier for a while: see docs/explanation/reclaim.md.
     """
-    _note(request, own, said)
+    _take_signals(request, own, said)
     return own
 
 
@@ -176,7 +176,7 @@ async def server_signals(
     """What the server says of itself, whether or not it holds a slice; answers as ``/server``."""
     status = await _server_status(request, me, known)
     if status.lease is not None:
-        _note(request, status.lease, said)
+        _take_signals(request, status.lease, said)
     return status
 
 
@@ -192,7 +192,7 @@ async def _server_status(request: Request, me: OwnServer, known: int | None) -> 
     return await runner.decide(look)
 
 
-def _note(request: Request, lease: LeaseView, said: Signals) -> None:
+def _take_signals(request: Request, lease: LeaseView, said: Signals) -> None:
     board: SignalBoard = request.app.state.board
     try:
         board.take(lease.id, said)

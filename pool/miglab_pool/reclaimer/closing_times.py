@@ -4,6 +4,7 @@ Times of a class and of maintenance are written as people say them, ``tue 12:00`
 ``mon-fri 18:00``, ``2026-11-24 06:00-08:00``, and are readings of the wall clock.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -11,9 +12,18 @@ from miglab_api.leases import WarningKind
 from miglab_pool.model.closing_times import Closings
 from miglab_pool.model.reservations import MakesWay
 from miglab_pool.model.schedule import Occurrence, Schedule, next_occurrence
-from miglab_pool.reclaimer.hard_ends import KEPT, HardEnd
 
+KEPT = "Your files are kept; what is in memory is lost."
 TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
+
+
+@dataclass(frozen=True, slots=True)
+class HardEnd:
+    """An end that no activity puts off."""
+
+    at: float
+    kind: WarningKind
+    reason: str
 
 
 def ends_of(

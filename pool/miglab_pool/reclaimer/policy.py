@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from miglab_api.leases import WarningKind
 from miglab_pool.reclaimer.activity_states import Activity, Judged, Reading, judge
-from miglab_pool.reclaimer.hard_ends import KEPT, HardEnd
+from miglab_pool.reclaimer.closing_times import KEPT, HardEnd
 from miglab_pool.reclaimer.signals import Known
 from miglab_pool.settings import Reclaim
 
@@ -165,11 +165,11 @@ def _by_use(
     reason = f"{idle}, and {_who_waits(others_wait)}. {KEPT}"
     if not is_warned:
         return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
-    why_not = _why_not_yet(known, lease, now)
+    why_not = _why_not_due(known, lease, now)
     return (Decision.WARN, why_not, WarningKind.IDLE, None) if why_not else _take(reason)
 
 
-def _why_not_yet(known: Known | None, lease: LeaseFacts, now: float) -> str:
+def _why_not_due(known: Known | None, lease: LeaseFacts, now: float) -> str:
     """Why a warning that stands does not end in a reclaim now; empty if it does."""
     over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
     if over_s < 0 or lease.reclaim_at is None:

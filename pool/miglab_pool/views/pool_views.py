@@ -11,7 +11,7 @@ from miglab_api.reservations import ReservationState, ReservationView
 from miglab_api.tickets import Purpose, TicketState, TicketView
 from miglab_pool.decisions import estimates, queue, reserved_slots, wait_reasons
 from miglab_pool.decisions.demand import others_waiting
-from miglab_pool.decisions.extensions import extension_limit_s
+from miglab_pool.decisions.lease_ends import extension_limit_s
 from miglab_pool.model import schedule
 from miglab_pool.model.once import once
 from miglab_pool.model.reservations import phase, reserved_until, schedule_of

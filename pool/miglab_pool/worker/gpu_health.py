@@ -24,11 +24,11 @@ def keep(worker: Worker, gpu: str, health: Health) -> Health:
         worker.store.wellness[gpu] = Wellness(worker.store.now(), health)
         row = worker.store.state.gpus.get(gpu)
     if row is not None:
-        _note(worker, row, news(before.health if before else None, health))
+        _record(worker, row, news(before.health if before else None, health))
     return health
 
 
-def _note(worker: Worker, row: GpuRow, found: Sequence[str]) -> None:
+def _record(worker: Worker, row: GpuRow, found: Sequence[str]) -> None:
     if found:
         with worker.store.write() as tx:
             for line in found:

@@ -11,7 +11,7 @@ from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, TicketState, borrower_of
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.activity_states import Reading
-from miglab_pool.reclaimer.hard_ends import HardEnd
+from miglab_pool.reclaimer.closing_times import HardEnd
 from miglab_pool.reclaimer.policy import Decision, LeaseFacts, decide
 from miglab_pool.rules.lease_length import BORROW_OFFER_S
 from miglab_pool.settings import Course, Reclaim

@@ -12,7 +12,7 @@ from tests.refusals import because
 from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.leases import LeaseView
 from miglab_pool.decisions import reservations_ahead
-from miglab_pool.decisions.extensions import LEAST_S
+from miglab_pool.decisions.lease_ends import LEAST_S
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import profiles
 from miglab_pool.model.rows import LeaseRow

@@ -107,7 +107,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.do(lambda room: room.drain(number, is_gpu), die_at)
 
     @rule(number=st.integers(0, 20), die_at=dying)
-    def is_set_aside(self, number: int, die_at: int | None) -> None:
+    def is_quarantined(self, number: int, die_at: int | None) -> None:
         self.do(lambda room: room.quarantine(number), die_at)
 
     @rule(user=users, warning_s=st.sampled_from((0.0, 60.0)), die_at=dying)

@@ -88,9 +88,9 @@ def _slices(snapshot: PoolSnapshot | None) -> dict[str, str]:
 
 
 def _slice(item: SliceView) -> str:
-    place = f"GPU {item.gpu} {{{item.start}}}:{item.size}"
+    where = f"GPU {item.gpu} {{{item.start}}}:{item.size}"
     by = f" by {item.user or 'somebody'}" if item.lease is not None else ""
-    return f"{item.profile} on {place}, {item.state}{by}"
+    return f"{item.profile} on {where}, {item.state}{by}"
 
 
 def _waiting(snapshot: PoolSnapshot | None) -> dict[str, str]:
@@ -98,5 +98,5 @@ def _waiting(snapshot: PoolSnapshot | None) -> dict[str, str]:
 
 
 def _ticket(one: TicketView) -> str:
-    place = "" if one.position is None else f", position {one.position}"
-    return f"{one.shape} for {one.user or 'somebody'}, {one.state}{place}"
+    position = "" if one.position is None else f", position {one.position}"
+    return f"{one.shape} for {one.user or 'somebody'}, {one.state}{position}"

@@ -144,7 +144,7 @@ class Future:
         while (grant := first_that_fits(self._queued, gpus, now)) is not None:
             one = next(one for one in self._queued if one.ticket == grant.ticket)
             self._queued.remove(one)
-            self._note(one, at_s)
+            self._leave_queue(one, at_s)
             self._take(one, grant.choices, at_s)
             gpus = list(self._gpus.values())
         self._may_serve = False
@@ -173,7 +173,7 @@ class Future:
                 self._waits[number] = at_s
                 del self._asking[number]
 
-    def _note(self, one: Waiting, at_s: float) -> None:
+    def _leave_queue(self, one: Waiting, at_s: float) -> None:
         cost = one.size * CHARGE_H
         weight = self._scene.usage.weights.get(one.course, 1.0)
         self._courses[one.course] = self._courses.get(one.course, 0.0) + cost / weight
@@ -222,7 +222,7 @@ class Future:
             one, slices = claim
             if all(self._is_empty(gpu, placed) for gpu, placed in slices):
                 self._claims.remove(claim)
-                self._note(one, at_s)
+                self._leave_queue(one, at_s)
                 self._open_at(self._over_s(at_s), slices)
 
     def _is_empty(self, gpu: str, held: Placed) -> bool:

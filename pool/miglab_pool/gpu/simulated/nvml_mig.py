@@ -58,7 +58,7 @@ class MigFunctions(Library):
     def placements(self, device: Any, profile_id: Any, places: Any, count: Any) -> None:
         _, gpu = self.gpu_of(device)
         profile = rules.profile_of(gpu, number(profile_id))
-        _fill_places(places, profile.starts, profile.size)
+        _fill_placements(places, profile.starts, profile.size)
         put(count, len(profile.starts))
 
     @exports("nvmlDeviceGetGpuInstanceRemainingCapacity")
@@ -144,7 +144,7 @@ class MigFunctions(Library):
         slices = rules.compute_slices_of(gpu, instance, number(profile_id))
         empty = GpuInstance(instance.gi_id, instance.profile_id, instance.start, instance.size)
         starts = rules.compute_starts(gpu, empty, slices)
-        _fill_places(places, starts, slices)
+        _fill_placements(places, starts, slices)
         put(count, len(starts))
 
     @exports("nvmlGpuInstanceCreateComputeInstance")
@@ -251,7 +251,7 @@ class MigFunctions(Library):
             self.sleep(delay_s)
 
 
-def _fill_places(places: Any, starts: Sequence[int], size: int) -> None:
+def _fill_placements(places: Any, starts: Sequence[int], size: int) -> None:
     if places is None:  # the first of two calls: only the count is asked
         return
     for place, start in zip(target(places), starts, strict=False):

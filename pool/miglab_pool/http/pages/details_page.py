@@ -152,9 +152,9 @@ class VisiblePool:
 
     def _ticket(self, ticket: TicketView) -> Details:
         who = "You" if self.principal.is_user(ticket.user) else str(ticket.user)
-        place = "is being served" if ticket.position is None else f"number {ticket.position}"
+        position = "is being served" if ticket.position is None else f"number {ticket.position}"
         facts = [
-            ("Position", f"{place} of {ticket.waiting}"),
+            ("Position", f"{position} of {ticket.waiting}"),
             ("Shape", ticket.shape),
             ("Course", ticket.course),
             ("Waiting", self._for(ticket.created_at)),

@@ -11,7 +11,7 @@ from miglab_api.leases import WarningKind
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.reclaimer.activity_states import HOLDING_MIB, Activity, Reading, judge
-from miglab_pool.reclaimer.hard_ends import HardEnd
+from miglab_pool.reclaimer.closing_times import HardEnd
 from miglab_pool.reclaimer.policy import Decision, LeaseFacts, LeaseVerdict, decide
 from miglab_pool.reclaimer.signals import NEVER, Known
 from miglab_pool.settings import Reclaim

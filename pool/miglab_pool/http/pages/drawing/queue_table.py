@@ -15,10 +15,10 @@ from miglab_pool.http.pages.elements.wording import wait_short
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One place in the queue.
+    """One who waits.
 
     Attributes:
-        place: which; "now" for one that is being served.
+        position: in the queue; "now" for one that is being served.
         who: as the principal may name them.
         since: when it was asked for.
         wait: how long it is likely to last yet, in words; empty if it is not known.
@@ -27,7 +27,7 @@ class QueueRow:
     """
 
     ticket: int
-    place: str
+    position: str
     who: str
     course: str
     shape: str
@@ -53,7 +53,7 @@ class Head:
     Attributes:
         paused: why nothing is granted; empty while it is.
         own: the principal's leases.
-        own_line: one sentence about the principal.
+        own_position: one sentence about the principal.
         is_told: whether that sentence is shown: not to staff who have nothing to do with it.
         sums: the figures.
         pool_button: the label of the button for the whole pool; empty for none.

@@ -224,7 +224,9 @@ def on_pool(paused: str, courses: Sequence[str], principal: Principal) -> list[A
         found.append(_message_course(mine))
     if principal.may(Right.MESSAGE):
         found.append(
-            _note("message-all", "Message everybody", "Everybody who has a server", {"all": "true"})
+            _send_message(
+                "message-all", "Message everybody", "Everybody who has a server", {"all": "true"}
+            )
         )
     if principal.may(Right.PAUSE):
         found.append(_resume(paused) if paused else _pause())
@@ -254,17 +256,17 @@ def _resume(paused: str) -> Action:
 
 def _message(user: str, server: str | None, to: str) -> Action:
     fixed = {"to_user": user} if server is None else {"to_user": user, "to_server": server}
-    return _note("message", "Message", to, fixed)
+    return _send_message("message", "Message", to, fixed)
 
 
 def _message_course(courses: Sequence[str]) -> Action:
     options = tuple((name, name) for name in courses)
     choice = Field("to_course", "Course", "choice", options=options)
     whom = "Everybody in the course who has a server"
-    return _note("message-course", "Message a course", whom, {}, (choice,))
+    return _send_message("message-course", "Message a course", whom, {}, (choice,))
 
 
-def _note(
+def _send_message(
     key: str, title: str, whom: str, fixed: Mapping[str, str], fields: tuple[Field, ...] = ()
 ) -> Action:
     return Action(

@@ -16,7 +16,7 @@ def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action
     if principal.may(Right.DRAIN, gpu.course) and item.profile != "full" and not gpu.draining:
         found += _drain_slice(item)
     if principal.may(Right.QUARANTINE):
-        found += _set_aside(item)
+        found += _quarantine(item)
     if principal.may(Right.ADOPT) and item.state is SliceState.FOREIGN:
         found.append(
             _to_slice(
@@ -47,7 +47,7 @@ def _drain_slice(item: SliceView) -> Iterable[Action]:
         )
 
 
-def _set_aside(item: SliceView) -> Iterable[Action]:
+def _quarantine(item: SliceView) -> Iterable[Action]:
     if item.state is SliceState.FREE:
         yield _to_slice(
             item,
