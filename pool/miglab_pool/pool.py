@@ -201,7 +201,8 @@ class Pool:
         """Time alone moves the queue and brings layouts: that is a change like any other."""
         with self.store.lock:
             before, now = self.store.published, self.store.view()
-            if before.version == now.version and _by_time(before) != _by_time(now):
+            is_later = before is not now and before.version == now.version
+            if is_later and _by_time(before) != _by_time(now):
                 self.store.changed()
 
     def may_have_jobs(self, kinds: frozenset[JobKind]) -> bool:

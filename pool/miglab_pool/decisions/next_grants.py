@@ -30,13 +30,19 @@ def may_serve_queue(view: PoolView) -> bool:
         for ticket in view.tickets.values()
         if ticket.is_queued and ticket.shape != FULL
     }
-    return any_fits(wanted, reserved_slots.open_gpus(view))
+    return bool(wanted) and any_fits(wanted, reserved_slots.open_gpus(view))
 
 
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
     """Who of the queue goes now; reserved slots are closed to all of it."""
     gpus = reserved_slots.open_gpus(view)
     return first_that_fits(waiting, gpus, view.at)
+
+
+def may_serve_whole(view: PoolView) -> bool:
+    """Whether somebody waits for a whole GPU, and one is free."""
+    is_wanted = any(one.is_queued and one.shape == FULL for one in view.tickets.values())
+    return is_wanted and any(gpu.is_free_whole for gpu in view.gpus.values())
 
 
 def whole_gpu(view: PoolView, one: Waiting) -> GpuSnapshot | None:

@@ -103,7 +103,8 @@ class ConnectionLimits:
         return max(0.0, paid - BURST_S - self.clock())
 
     def _rate_of(self, peer: str) -> float:
-        return math.inf if self.is_shared(peer) else self.a_peer_per_s
+        has_one = self.a_peer_per_s < math.inf and not self.is_shared(peer)
+        return self.a_peer_per_s if has_one else math.inf
 
 
 def students_limits(descriptors: int) -> ConnectionLimits:

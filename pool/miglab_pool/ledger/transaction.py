@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, insert, update
+from sqlalchemy import Connection, Insert, Table, Update, bindparam, insert, update
+from sqlalchemy.dialects.sqlite import dialect
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.live_rows import PLURAL, State
@@ -21,19 +22,28 @@ TABLES = {
     "layout": tables.layouts,
 }
 _COLUMNS = {kind: tuple(column.name for column in table.c) for kind, table in TABLES.items()}
-_INSERTS = {kind: insert(table) for kind, table in TABLES.items()}
 
 
-def _update_of(table: Table) -> Any:
+def _sql(statement: Insert | Update, *columns: str) -> str:
+    """A statement as SQLite reads it: composed once, for these take most of a decision's time."""
+    return str(statement.compile(dialect=dialect(paramstyle="named"), column_keys=columns or None))
+
+
+def _update_of(table: Table) -> str:
     key = next(iter(table.primary_key))
     values: dict[str, Any] = {
         column.name: bindparam(column.name) for column in table.c if column is not key
     }
-    return update(table).where(key == bindparam("key_")).values(values)
+    return _sql(update(table).where(key == bindparam("key_")).values(values))
 
 
+_INSERTS = {kind: _sql(insert(table)) for kind, table in TABLES.items()}
 _UPDATES = {kind: _update_of(table) for kind, table in TABLES.items()}
-_INSERT_TRANSITION = insert(tables.transitions)
+_INSERT_SLICES = _sql(insert(tables.lease_slices))
+_INSERT_TRANSITION = _sql(
+    insert(tables.transitions),
+    *(column.name for column in tables.transitions.c if not column.primary_key),
+)
 
 
 class LedgerMismatch(RuntimeError):
@@ -91,12 +101,12 @@ class Transaction:
     def _write(self, row: Row, *, is_new: bool) -> None:
         values = {name: getattr(row, name) for name in _COLUMNS[row.kind]}
         if is_new:
-            self._connection.execute(_INSERTS[row.kind], values)
+            self._connection.exec_driver_sql(_INSERTS[row.kind], values)
             if isinstance(row, LeaseRow) and row.slices:
                 self._write_slices(row)
             return
         values.pop("uuid" if row.kind == "gpu" else "id")
-        done = self._connection.execute(_UPDATES[row.kind], values | {"key_": row.key})
+        done = self._connection.exec_driver_sql(_UPDATES[row.kind], values | {"key_": row.key})
         if done.rowcount != 1:
             raise LedgerMismatch(row.kind, row.key)
 
@@ -105,7 +115,7 @@ class Transaction:
             {"lease": row.id, "slice": number, "position": position}
             for position, number in enumerate(row.slices)
         ]
-        self._connection.execute(insert(tables.lease_slices), held)
+        self._connection.exec_driver_sql(_INSERT_SLICES, held)
 
     def _record(
         self, row: Row, before: str, by: str, reason: str, action: str, course: str | None = None
@@ -124,7 +134,7 @@ class Transaction:
         action: str,
         course: str = "",
     ) -> None:
-        self._connection.execute(
+        self._connection.exec_driver_sql(
             _INSERT_TRANSITION,
             {
                 "at": self.at,

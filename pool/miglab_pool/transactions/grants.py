@@ -46,14 +46,14 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
     if not next_grants.may_serve_queue(store.view(tx.at)):
         return
     waiting = queue.without_slot(store.view(tx.at))  # the order of one moment, whoever is served
-    while grant := next_grants.of_queue(store.view(tx.at), waiting):
+    while waiting and (grant := next_grants.of_queue(store.view(tx.at), waiting)):
         _write(store, tx, grant.ticket, grant)
         waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
 
 
 def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterable[int]) -> None:
     view = store.view(tx.at)
-    if not any(gpu.is_free_whole for gpu in view.gpus.values()):
+    if not next_grants.may_serve_whole(view):
         return
     for one in queue.served(view):
         if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:

@@ -63,7 +63,6 @@ def _granted(
         purpose=ticket.purpose,
     )
     tx.put(lease, reason=f"ticket {ticket.id} is next and there is room")
-    tx.put(replace(ticket, lease=number))
     offer_if_ready(store, tx, lease)
     return lease
 
@@ -88,12 +87,11 @@ def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: s
 
 
 def offer_if_ready(store: Store, tx: Transaction, lease: LeaseRow) -> None:
-    """Offer the ticket its lease once every slice exists."""
+    """Give the ticket its lease, and offer it once every slice exists."""
     ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is None or ticket.state != TicketState.WAITING:
         return
+    ticket = replace(ticket, lease=lease.id)
     if all(row.state == SliceState.LEASED for row in store.state.slices_of(lease)):
-        tx.put(
-            replace(ticket, state=TicketState.OFFERED, offered_at=tx.at),
-            reason=f"lease {lease.id} is ready",
-        )
+        ticket = replace(ticket, state=TicketState.OFFERED, offered_at=tx.at)
+    tx.put(ticket, reason=f"lease {lease.id} is ready")

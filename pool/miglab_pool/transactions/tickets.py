@@ -58,8 +58,11 @@ def cancel(store: Store, number: int, by: str, reason: str) -> TicketRow:
 
 
 def take(store: Store, number: int) -> LeaseRow:
-    """Accept the offer; again and again gives the same lease while it lives."""
-    with store.write(durable=True) as tx:
+    """Accept the offer; again and again gives the same lease while it lives.
+
+    Waits for no disk: what a power cut undoes is offered again, and attach asks for the lease alone.
+    """
+    with store.write() as tx:
         ticket = find(store, number)
         lease = store.state.leases.get(ticket.lease or 0)
         if ticket.state == TicketState.OFFERED and lease is not None:

@@ -354,3 +354,29 @@ def test_the_engine_is_changed_only_where_nothing_is_at_it(world: World) -> None
     world.end(alice)
     assert [one for one in world.pool.reconcile() if one.kind == "engine"] == []
     assert world.holders.expected == world.ledger.engine == "another"
+
+
+def test_a_take_that_a_power_cut_undid_is_no_loss(world: World) -> None:
+    """`take` waits for no disk: it is offered once more, or attach does without."""
+    ticket = world.ask("alice")
+    world.work()
+    copy(world)
+    lease = world.pool.tickets.take(ticket.id)
+    restore(world)
+    again = world.ask("alice")
+    assert (again.id, again.state) == (ticket.id, TicketState.OFFERED)
+    world.pool.leases.attach(lease.id, lease.generation, world.new_holder())
+    assert world.pool.tickets.find(ticket.id).state == TicketState.TAKEN
+
+
+def test_a_start_that_a_power_cut_undid_is_no_loss(world: World) -> None:
+    """`running` waits for no disk: the holder has ended with the host, and so its lease ends."""
+    lease = world.grant("alice")
+    holder = world.new_holder()
+    world.pool.leases.attach(lease.id, lease.generation, holder)
+    copy(world)
+    world.pool.leases.running(lease.id)
+    world.holders.there.discard(holder)
+    restore(world)
+    world.settle()
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED

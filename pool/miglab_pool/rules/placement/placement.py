@@ -43,7 +43,8 @@ def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice
 
 def could_ever_fit(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     """Whether a shape fits when every GPU, usable now or not, is empty."""
-    return place(profiles, list(_empty(gpus, len(profiles)))) is not None
+    empty = list(_empty(gpus, len(profiles)))
+    return any(place(profiles, [one]) for one in empty) or place(profiles, empty) is not None
 
 
 def _empty(gpus: Iterable[GpuOccupancy], most: int) -> Iterator[GpuOccupancy]:
