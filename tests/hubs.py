@@ -12,6 +12,7 @@ from jupyterhub.tests.mocking import MockHub
 from traitlets.config import Config
 
 from miglab_bench.harness.hub_here import NoProxy
+from miglab_bench.harness.student import STEP_S
 from miglab_spawner.hub_setup import set_up
 
 STUDENT = Path(__file__).parent / "hub" / "spawner" / "student.py"
@@ -57,7 +58,7 @@ class Hub:
 
     def __init__(self, app: MockHub) -> None:
         self.app = app
-        self.http = httpx.AsyncClient(base_url=app.hub.url, timeout=30, verify=False)
+        self.http = httpx.AsyncClient(base_url=app.hub.url, timeout=STEP_S, verify=False)
 
     def user(self, name: str, groups: tuple[str, ...] = ()) -> Any:
         """A person, with these groups; made if need be."""
@@ -103,7 +104,7 @@ class Hub:
         """Wait for a start under way; raises what it raised."""
         future = self.spawner(name, server)._spawn_future
         if future is not None:
-            await asyncio.wait_for(asyncio.shield(future), 30)
+            await asyncio.wait_for(asyncio.shield(future), STEP_S)
 
     async def environment(self, name: str, server: str = "") -> dict[str, str]:
         """What a server says of its own environment."""
@@ -118,7 +119,7 @@ class Hub:
         assert answer.status_code in (202, 204), answer.text
         future = getattr(spawner, "_stop_future", None)
         if future is not None:
-            await asyncio.wait_for(asyncio.shield(future), 30)
+            await asyncio.wait_for(asyncio.shield(future), STEP_S)
 
     async def close(self) -> None:
         for user in list(self.app.users.values()):

@@ -29,6 +29,7 @@ async def browser() -> AsyncIterator[async_api.Browser]:
 
     They, and the fixtures that they open pages with, run in the event loop of their module.
     """
+    async_api.expect.set_options(timeout=PATIENCE_MS)
     async with async_api.async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         yield browser

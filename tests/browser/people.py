@@ -2,11 +2,14 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
+from miglab_bench.harness.student import Student
 from miglab_bench.harness.temporary import TemporaryLab
 
 KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
@@ -54,3 +57,20 @@ def wait_for_kernel(page: Page) -> None:
     """Wait until the open notebook's kernel is there: what is run before is lost without a word."""
     idle = page.get_by_role("button", name="Python 3 (ipykernel) | Idle")
     expect(idle).to_be_attached(timeout=KERNEL_MS)
+
+
+@contextmanager
+def kept_busy(lab: TemporaryLab, name: str) -> Iterator[Student]:
+    """The same person in another window, in which a cell runs until `compute_no_more`.
+
+    However long a page takes to open here, nothing on the slice is idle meanwhile.
+    """
+    student = Student(lab.settings.public_url, name, lab.password)
+    try:
+        student.sign_in()
+        student.wait_until_ready()
+        student.run_cell("")
+        student.compute_on()
+        yield student
+    finally:
+        student.close()

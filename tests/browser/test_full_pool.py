@@ -10,10 +10,11 @@ import uvicorn
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page
 from tests.browser.people import SCREENSHOTS
+from tests.browser.served import signed_in
 from tests.unit.pool.http.big import WAITING, BigPool, Idlers
 from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
-from miglab_bench.measures.pool import free_ports
+from miglab_bench.harness.ports import free_ports
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -50,17 +51,16 @@ async def open_page(pool: BigPool, browser: Browser) -> AsyncIterator[Open]:
     port = free_ports()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
     serving = asyncio.create_task(server._serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
     errors: list[str] = []
     contexts: list[BrowserContext] = []
 
     async def open_it(size: tuple[int, int] = LAPTOP, theme: str = "light") -> Page:
-        context = await browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=theme
-        )
+        viewport = {"width": size[0], "height": size[1]}
+        session = sign_in.sessions.open("admin-token")
+        context = await signed_in(browser, session, viewport=viewport, color_scheme=theme)
         contexts.append(context)
-        cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
-        value = sign_in.sessions.open("admin-token")
-        await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
         page = await context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)

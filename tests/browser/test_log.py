@@ -8,11 +8,12 @@ import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
-from tests.unit.pool.http.fakes import PREFIX, entry
+from tests.unit.pool.http.fakes import entry
 
 from miglab_api.staff import SentMessage
 
 from .people import SCREENSHOTS
+from .served import signed_in
 from .test_pool_page import PageLab
 
 pytestmark = [
@@ -60,10 +61,8 @@ async def lab() -> AsyncIterator[PageLab]:
 async def log(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     """The page, open to an admin; whatever it logs as an error fails the test."""
     errors: list[str] = []
-    context = await browser.new_context(viewport={"width": 1280, "height": 900})
-    cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
-    value = lab.sign_in.sessions.open("admin-token")
-    await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
+    session = lab.sign_in.sessions.open("admin-token")
+    context = await signed_in(browser, session, viewport={"width": 1280, "height": 900})
     page = await context.new_page()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)

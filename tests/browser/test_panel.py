@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from tests.browser.people import KERNEL_MS, picture, serious_problems, wait_for_
 from tests.needs import needs
 
 from labkit.evidence import evidence as store
+from miglab_bench.harness.ports import free_ports
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 needs("torch", "panels measure with torch")
@@ -24,23 +24,25 @@ CELL = """
 from labkit.panel.experiment import Experiment, timed_step
 from labkit.panel.panel import Panel
 
-def sleeper(ms=5):
-    import time
+def sleeper(ms=5, until=""):
+    import os, time
     def work():
         time.sleep(ms / 1000)
+        while until and not os.path.exists(until):
+            time.sleep(ms / 1000)
     return work
 
 steps = tuple(
     timed_step(f"{ms} ms", ms, sleeper, value=lambda m: m.median_s * 1e3, seconds=SECONDS,
-               ms=ms, options={"samples": SAMPLES})
-    for ms in (20, 40)
+               ms=ms, until=until, options={"samples": SAMPLES})
+    for ms, until in ((20, ""), (40, UNTIL))
 )
 panel = Panel(Experiment("T-9", "Sleeping longer", "How long does it sleep?", steps,
                          "asked (ms)", "took (ms)", unit="ms"))
 panel
 """
 KEY_MS = 50  # a person's speed: each field has reached the kernel before the next is left
-QUICK, LONGER, ENDLESS = (8, 6), (20, 60), (100, 5000)  # seconds and samples of each step
+QUICK, LONGER, ENDLESS = (60, 6), (100, 60), (100, 5000)  # seconds and samples of each step
 
 
 class PanelLab:
@@ -49,9 +51,17 @@ class PanelLab:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
 
-    def write(self, name: str, seconds: int, samples: int) -> str:
-        """Put a notebook with the panel there; answers its address."""
+    def write(self, name: str, seconds: int, samples: int, until: str = "") -> str:
+        """Put a notebook with the panel there; answers its address.
+
+        Args:
+            name: of its folder.
+            seconds: what each step may take.
+            samples: of each step.
+            until: a file; the second step takes its first sample once it exists.
+        """
         text = CELL.replace("SECONDS", str(seconds)).replace("SAMPLES", str(samples)).strip()
+        text = text.replace("UNTIL", repr(until))
         cell = {"cell_type": "code", "id": "one", "source": text, "metadata": {}}
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         notebook = {
@@ -75,18 +85,11 @@ def set_up(
     (folder / f"{what}.jupyterlab-settings").write_text(json.dumps(settings))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PanelLab]:
     """JupyterLab from this environment, in a home of its own, without a token on loopback."""
     home = tmp_path_factory.mktemp("home")
-    port = free_port()
+    port = free_ports(1)
     work = home / "work"
     work.mkdir()
     set_up(home, "notification", {"fetchNews": "false", "checkForUpdates": False})
@@ -145,7 +148,8 @@ def predict(output: Locator, said: str, because: str) -> None:
 
 def test_predict_run_and_watch_the_plot_move(jupyter, page):
     """Run is locked until a prediction; then the plot moves with every reading, to the end."""
-    output = show(page, jupyter.write("watch", *LONGER))
+    go = jupyter.folder / "go"
+    output = show(page, jupyter.write("watch", *LONGER, until=str(go)))
     run = output.get_by_role("button", name="Run", exact=True)
     expect(run).to_be_disabled()
     predict(output, "no idea", "it sleeps")
@@ -157,8 +161,10 @@ def test_predict_run_and_watch_the_plot_move(jupyter, page):
     expect(plot).to_be_visible()
     expect(plot).to_contain_text("measured here")
     dots = plot.locator("circle[fill-opacity]")
+    expect(dots).not_to_have_count(0)
     first = dots.count()
     assert first < 120
+    go.touch()
     expect(dots.nth(first)).to_be_attached()  # a later redraw has a sample more
     finish(output)
     expect(plot).to_contain_text("you predicted 30 ms")
@@ -188,7 +194,8 @@ def test_stop_in_mid_run_keeps_the_samples(jupyter, page):
 
 def test_the_keyboard_alone_is_enough(jupyter, page):
     """Tab and Space do it all, and the focus survives the redraws."""
-    output = show(page, jupyter.write("keys", *QUICK))
+    go = jupyter.folder / "stop-was-seen"
+    output = show(page, jupyter.write("keys", *QUICK, until=str(go)))
     output.get_by_label("Your prediction (ms)").focus()
     page.keyboard.type("30", delay=KEY_MS)
     page.keyboard.press("Tab")
@@ -202,6 +209,7 @@ def test_the_keyboard_alone_is_enough(jupyter, page):
     expect(run).to_be_focused()
     page.keyboard.press("Space")
     expect(output.get_by_role("button", name="Stop", exact=True)).to_be_enabled()
+    go.touch()
     table = output.get_by_role("button", name="Data table")
     table.focus()
     finish(output)

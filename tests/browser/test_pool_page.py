@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 import uvicorn
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, expect
+from tests.browser.served import signed_in
 from tests.unit.pool.http.fakes import (
     ACCESS,
     BOOK,
@@ -18,7 +19,7 @@ from tests.unit.pool.http.fakes import (
     slice_view,
 )
 
-from miglab_bench.measures.pool import free_ports
+from miglab_bench.harness.ports import free_ports
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -71,18 +72,7 @@ async def lab() -> AsyncIterator[PageLab]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     """The page, open; whatever it logs as an error fails the test."""
-    context = await browser.new_context()
-    cookie = lab.sign_in.sessions.open("alice-token")
-    await context.add_cookies(
-        [
-            {
-                "name": "service-pool-session",
-                "value": cookie,
-                "domain": "localhost",
-                "path": f"{PREFIX}/",
-            }
-        ]
-    )
+    context = await signed_in(browser, lab.sign_in.sessions.open("alice-token"))
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -95,7 +85,7 @@ async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
 
 async def test_the_page_is_live(lab: PageLab, page: Page) -> None:
     """A change in the pool shows without a reload."""
-    assert await page.get_by_text("The queue is empty.").is_visible()
+    await expect(page.get_by_text("The queue is empty.")).to_be_visible()
     await lab.runner.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
 

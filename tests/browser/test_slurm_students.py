@@ -1,14 +1,21 @@
 """Two students and their instructor in a real browser, on slices that are jobs of a real Slurm."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start, wait_for_kernel
+from tests.browser.people import (
+    kept_busy,
+    picture,
+    serious_problems,
+    sign_in,
+    start,
+    wait_for_kernel,
+)
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
 from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
@@ -19,7 +26,8 @@ from miglab_hub.lab_secrets import read_passwords
 pytestmark = [pytest.mark.browser, pytest.mark.slurm, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = "lab/tree/notebooks/1_your_slice.ipynb"
-LONG_MS = 180_000
+LONG_MS = 300_000
+HELD = re.compile(r"^1g\.5gb · .* waiting$")
 RECLAIM = """
 [reclaim]
 every_s = 1
@@ -41,7 +49,9 @@ def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
     notebooks = tmp_path_factory.mktemp("notebooks")
     maker = [sys.executable, "notebooks/make_notebooks.py", "notebooks/src", str(notebooks)]
     subprocess.run(maker, cwd=ROOT, check=True, capture_output=True)
-    with slurm_lab(gres={"1g.5gb": 1}, notebooks=str(notebooks), more=RECLAIM) as lab:
+    with slurm_lab(
+        gres={"1g.5gb": 1}, slurm="offer_s = 600", notebooks=str(notebooks), more=RECLAIM
+    ) as lab:
         node = f"nodename={lab.cluster.nodes[1]}"
         lab.cluster.command("scontrol", "update", node, "state=drain", "reason=broken fan")
         yield lab
@@ -56,7 +66,7 @@ def test_two_students_share_a_slice(new_page: Callable[[], Page], on_slurm: Slur
     picture(ada, "slurm-spawn")
     start(ada, "1g.5gb")
     ada.wait_for_url("**/user/ada/lab**", timeout=LONG_MS)
-    with closing(kept_busy(lab, "ada")) as works:
+    with kept_busy(lab, "ada") as works:
         two_share(ada, bo, staff, works, on_slurm)
 
 
@@ -84,19 +94,12 @@ def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmL
     expect(card).to_be_visible(timeout=LONG_MS)
     picture(bo, "slurm-offer")
     card.get_by_role("button", name="Save all and restart with it").click()
+    # His job runs before he moves to it: only his new server has the slice as its own.
+    expect(bo.locator(".miglab-status")).to_have_text(HELD, timeout=LONG_MS)
     wait_for(lambda: holder(cluster) == "bo", "bo's server on the slice")
     ada.goto(f"{lab.settings.public_url}hub/spawn")
     expect(ada.get_by_text("its slice was reclaimed").first).to_be_visible()
     instructor_ends_it(staff, bo, lab)
-
-
-def kept_busy(lab: TemporaryLab, name: str) -> Student:
-    """The same person in another window, in which a cell runs on."""
-    student = Student(lab.settings.public_url, name, lab.password)
-    student.sign_in()
-    student.run_cell("")
-    student.compute_on()
-    return student
 
 
 def run_all(page: Page) -> None:

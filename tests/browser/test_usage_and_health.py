@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, expect
-from tests.unit.pool.http.fakes import PREFIX, slice_view
+from tests.unit.pool.http.fakes import slice_view
 from tests.unit.pool.http.test_health_page import info
 
 from miglab_api.gpus import SliceState
@@ -23,6 +23,7 @@ from miglab_pool.worker.gpu_health import BY, Happening
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
+from .served import signed_in
 from .test_pool_page import PageLab
 
 pytestmark = [
@@ -89,11 +90,9 @@ async def open_page(lab: PageLab, browser: Browser) -> AsyncIterator[Open]:
     contexts: list[BrowserContext] = []
 
     async def open_page(path: str) -> Page:
-        context = await browser.new_context(viewport={"width": 1280, "height": 900})
+        session = lab.sign_in.sessions.open("admin-token")
+        context = await signed_in(browser, session, viewport={"width": 1280, "height": 900})
         contexts.append(context)
-        cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
-        value = lab.sign_in.sessions.open("admin-token")
-        await context.add_cookies([{**cookie, "value": value}])  # type: ignore[list-item]
         page = await context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
@@ -251,7 +250,7 @@ async def test_whoever_is_signed_out_signs_in_again(health: Page) -> None:
     await health.evaluate(
         "() => { window.fetch = () => Promise.resolve({ redirected: true, ok: false }); }"
     )
-    async with health.expect_event("load", timeout=5000):
+    async with health.expect_event("load"):
         await health.clock.run_for(AGAIN_MS)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import httpx
 import pytest
 
 import docker
+from miglab_bench.harness.ports import free_ports
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -22,12 +22,6 @@ COMPOSE = REPOSITORY / "images" / "compose.yaml"
 PROJECT = "miglab-compose-test"
 READY_S = 180
 SPAWN_S = 120
-
-
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def compose_program() -> list[str]:
@@ -68,7 +62,7 @@ class ComposeLab:
 
     def __init__(self, folder: Path, program: list[str], **settings: str) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = free_ports(1)
         self._program = program
         self._environment = {
             **os.environ,

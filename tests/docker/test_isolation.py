@@ -10,6 +10,7 @@ import pytest
 from docker.models.containers import Container
 
 import docker
+from miglab_bench.harness.student import STEP_S
 from miglab_spawner.containers import networks
 
 from .conftest import listening
@@ -36,7 +37,7 @@ def address(container: Container, network: str) -> str:
 
 def wait_for_server(host: str) -> None:
     """Wait until the server at ``host`` takes connections from here."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + STEP_S
     while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection((host, PORT), 1):
             return

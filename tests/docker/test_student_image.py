@@ -12,6 +12,7 @@ import pytest
 from docker.models.containers import Container
 
 import docker
+from miglab_bench.harness.student import STEP_S
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -62,7 +63,7 @@ def idle(home, start, student_image: str) -> Container:
 
 def wait_for_notebooks(container: Container) -> None:
     """Wait until the start script has become the given program."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + STEP_S
     while "sleep" not in lines(container, "sh", "-c", "cat /proc/[0-9]*/comm || true").split():
         assert time.monotonic() < end, container.logs().decode()
 
@@ -131,7 +132,7 @@ def test_the_server_answers_and_is_healthy(start, student_image: str):
     check = ["/opt/student/bin/python", "/opt/miglab/healthcheck.py"]
     configured = container.client.api.inspect_image(student_image)["Config"]["Healthcheck"]["Test"]
     assert configured == ["CMD", *check]
-    end = time.monotonic() + 60
+    end = time.monotonic() + STEP_S
     while container.exec_run(check).exit_code != 0:
         assert time.monotonic() < end, container.logs().decode()
 

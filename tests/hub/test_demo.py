@@ -11,15 +11,16 @@ import psutil
 import pytest
 
 from miglab_api.gpus import PoolSnapshot
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import wait_for
-from miglab_bench.harness.temporary import free_ports
 from miglab_hub.demo.prepare import FOLDER
 from miglab_hub.pool_api import PoolApi, connect
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 
 pytestmark = pytest.mark.long
-END_S = 60
+END_S = 90
+FULL_S = 420.0  # its servers start one by one
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_lively_class(demo: "subprocess.Popen[bytes]", tmp_path: Path) -> None
             seen = PoolSnapshot.model_validate(pool.call("GET", "/pool"))
             return len(pool.call("GET", "/leases")) >= 8 and len(seen.waiting) >= 3
 
-    wait_for(is_full, "a full pool with a queue")
+    wait_for(is_full, "a full pool with a queue", FULL_S)
     machine = SimulatedMachine(folder / "state" / "gpus")
     wait_for(lambda: any(gpu.processes for gpu in machine.state().gpus), "work on the slices")
     wait_for(lambda: len(list(folder.glob("hand-ins/*.zip"))) == 6, "the hand-ins")

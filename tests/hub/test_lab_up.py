@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import Student, wait_for
-from miglab_bench.harness.temporary import TemporaryLab, free_ports, temporary_lab
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub.cli.root import main
 from miglab_hub.launch import up as launch
 from miglab_hub.service.gpus import make_simulated

@@ -15,8 +15,8 @@ import httpx
 import pytest
 from tests.unit.test_wheels import versions
 
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import Student, wait_for
-from miglab_bench.harness.temporary import free_ports
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import Settings, load
 

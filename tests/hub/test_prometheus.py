@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import wait_for
-from miglab_bench.harness.temporary import TemporaryLab, free_ports, temporary_lab
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "prometheus"
@@ -84,8 +85,8 @@ def test_alerts_of_a_running_lab(tmp_path: Path) -> None:
         with temporary_lab(docker=False) as lab:
             watching = after_the_lab.enter_context(prometheus(tmp_path, lab))
             wait_for(lambda: watching.value('up{job="miglab"}') == 1, "a scrape")
-            assert watching.value('miglab_gpus{state="ok"}') == 1
-            assert watching.alerts() == {}
+            wait_for(lambda: watching.value('miglab_gpus{state="ok"}') == 1, "the GPU")
+            wait_for(lambda: not watching.alerts(), "no alert, nor one because it began")
             machine = SimulatedMachine(lab.settings.simulated_state)
             machine.break_gpu(Break.XID, machine.state().gpus[0].uuid, 79)
             wait_for(lambda: watching.alerts().get("MiglabGpuFault") == "firing", "the alert")

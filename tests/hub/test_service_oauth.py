@@ -12,7 +12,8 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 
-from miglab_bench.measures.pool import free_ports
+from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.student import STEP_S
 from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn, principal_from, server_of
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.management_app import management_app
@@ -153,7 +154,7 @@ async def pool(access: HubAccess) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def browser(hub_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """What a browser keeps about the hub."""
-    async with httpx.AsyncClient(base_url=hub_url, trust_env=False, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=hub_url, trust_env=False, timeout=STEP_S) as client:
         yield client
 
 
@@ -304,7 +305,7 @@ def _request(client: httpx.AsyncClient) -> object:
 
 async def _appears(file: Path) -> str:
     """What is in the file, as soon as there is something in it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(STEP_S):
         while not (file.exists() and file.stat().st_size):
             await asyncio.sleep(0.02)
     return file.read_text()

@@ -6,14 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from miglab_bench.measures.pool import LAB, free_ports, wait_until_ready
+from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.student import STEP_S, wait_for
+from miglab_bench.measures.pool import LAB, wait_until_ready
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -44,7 +45,7 @@ class PoolProcess:
     def end(self, how: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(how)
-        return self.process.wait(30)
+        return self.process.wait(STEP_S)
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -52,7 +53,7 @@ class PoolProcess:
     def client(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {read(self.settings.pool_secret)}"}
         url = f"{self.settings.pool_url}/api"
-        return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30)
+        return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=STEP_S)
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +111,11 @@ def states(service: PoolProcess) -> list[str]:
 
 @pytest.mark.long
 def test_gpus_that_hang(service: PoolProcess) -> None:
-    """Within 30 s a hung GPU is unknown wherever it is shown; then all hang, also at the start."""
+    """A hung GPU becomes unknown wherever it is shown; then all hang, also at the start."""
     machine = SimulatedMachine(service.settings.state / "gpus")
     settings = service.settings
     machine.break_gpu("stuck")
-    began = time.monotonic()
-    while states(service) != ["unknown"]:
-        assert time.monotonic() - began < 30
-        time.sleep(0.2)
+    wait_for(lambda: states(service) == ["unknown"], "the GPU to be unknown")
     metrics = httpx.get(f"{settings.pool_origin}/metrics", trust_env=False).text
     assert 'miglab_gpus{state="unknown"} 1.0' in metrics
     with service.client() as client:
@@ -168,7 +166,7 @@ def half_requests(address: tuple[str, int], count: int) -> list[socket.socket]:
     """
     made = []
     for number in range(count):
-        one = socket.create_connection(address, timeout=10)
+        one = socket.create_connection(address, timeout=STEP_S)
         made.append(one)
         is_whole = number % 8 == 7
         with contextlib.suppress(ConnectionError):
@@ -188,6 +186,6 @@ def test_students_connections_leave_the_spawner_room(one_service: PoolProcess) -
     with contextlib.ExitStack() as stack, service.client() as client:
         for one in half_requests(student, 600):
             stack.enter_context(one)
-        answer = client.post("/tickets", json={**ASK, "user": "bob"}, timeout=5)
+        answer = client.post("/tickets", json={**ASK, "user": "bob"})
         assert answer.status_code == 201
     assert service.log.stat().st_size < 100_000

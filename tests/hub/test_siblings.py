@@ -72,7 +72,7 @@ told.end()
 print(sorted(log.name for log in logs.iterdir()))
 print(max(log.stat().st_size for log in logs.iterdir()) < 1_000_000)
 """
-TALKER = "import time\nwhile True: print('x' * 99); time.sleep(0.001)"
+TALKER = "import time\nwhile True: print('x' * 99); time.sleep(0.01)"
 
 
 def test_a_log_that_grows_is_put_aside(tmp_path: Path) -> None:

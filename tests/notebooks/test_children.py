@@ -230,7 +230,7 @@ def test_too_little_memory_is_explained():
 def test_samples_taken_before_a_failure_are_kept():
     """A function that breaks in mid-measurement leaves a record that says why it is short."""
     with pytest.raises(errors.StudentError, match="worn out") as caught:
-        labkit.measure(breaks_later, samples=1000)
+        labkit.measure(breaks_later, samples=1000, budget_s=100)
     assert len(caught.value.kept.samples_s) > 0
     assert "worn out" in caught.value.kept.stopped
 
@@ -344,5 +344,5 @@ def released_lease(monkeypatch):
 def test_a_reclaimed_slice_is_named_as_the_reason():
     """The child's error after a reclaim is the reclaim, and earlier samples are kept."""
     with pytest.raises(errors.LeaseGone, match=r"took back 1g\.5gb") as caught:
-        labkit.measure(breaks_later, samples=1000)
+        labkit.measure(breaks_later, samples=1000, budget_s=100)
     assert len(caught.value.kept.samples_s) > 0

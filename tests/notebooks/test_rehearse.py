@@ -34,7 +34,7 @@ def sleeper():
 # ## T-9: how long
 
 # %%
-step = timed_step("2 ms", 1, sleeper, value=lambda m: m.median_s * 1e3, seconds=5,
+step = timed_step("2 ms", 1, sleeper, value=lambda m: m.median_s * 1e3, seconds=60,
                   options={"samples": 6})
 panel = Panel(Experiment("T-9", "Sleeping", "How long?", (step,), "x", "ms", unit="ms"))
 panel

@@ -18,8 +18,8 @@ SITE: dict[str, Any] = {
     "python": f"{sys.executable} -S",
     "home": "/",
     "every_s": 1.0,
-    "command_timeout_s": 4.0,
-    "offer_s": 20.0,
+    "command_timeout_s": 10.0,
+    "offer_s": 60.0,
     "shapes": {
         "1g.5gb": {"gres": "gpu:1g.5gb:1", "gpu_memory_gib": 4.75, "sm_count": 14},
         "2x1g.5gb": {"gres": "gpu:1g.5gb:2", "gpu_memory_gib": 4.75, "sm_count": 14},
@@ -89,8 +89,8 @@ def hub_config(slurm: SlurmCluster, tmp_path: Path) -> Config:
     c.MIGSlurmSpawner.cmd = [sys.executable, "-S", str(STUDENT)]
     c.MIGSlurmSpawner.slurm = {**SITE, "home": str(slurm.folder)}
     c.MIGSlurmSpawner.ip = "127.0.0.1"
-    c.MIGSlurmSpawner.longest_wait_s = 60
-    c.MIGSlurmSpawner.create_timeout_s = 20
+    c.MIGSlurmSpawner.longest_wait_s = 400
+    c.MIGSlurmSpawner.create_timeout_s = 90
     c.MIGSlurmSpawner.poll_interval = 3600
     return c
 

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from tests.hubs import Hub
-from traitlets.config import Config
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 
@@ -12,14 +11,7 @@ from .test_slurm_spawner import jobs, until
 
 pytestmark = pytest.mark.long
 STUDENTS = [f"student{number:02}" for number in range(30)]
-
-
-@pytest.fixture
-def hub_config(hub_config: Config) -> Config:
-    """A wait may be long here: thirty servers start one after the other on few cores."""
-    hub_config.MIGSlurmSpawner.longest_wait_s = 200
-    hub_config.MIGSlurmSpawner.create_timeout_s = 60
-    return hub_config
+CLASS_S = 360.0  # thirty servers start one after the other on few cores
 
 
 async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster):
@@ -29,7 +21,7 @@ async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster)
 
     async def one(name: str) -> None:
         nonlocal most
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(CLASS_S):
             while (start := hub.spawner(name)._spawn_future) is not None and not start.done():
                 await asyncio.wait([start], timeout=0.5)
         environment = await hub.environment(name)
@@ -41,7 +33,7 @@ async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster)
         hub.user(name)
         assert (await hub.begin(name, shape="1g.5gb")).status_code in (201, 202)
     await until(
-        lambda: len(jobs(slurm, "PENDING")) >= 22 - len(served), "the others are waiting", 60
+        lambda: len(jobs(slurm, "PENDING")) >= 22 - len(served), "the others are waiting", CLASS_S
     )
     await asyncio.gather(*(one(name) for name in STUDENTS))
     assert sorted(served) == STUDENTS

@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,7 +14,9 @@ import httpx
 import pytest
 from tests.hubs import STUDENT
 
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_bench.harness.student import STEP_S
 
 from .conftest import SITE
 from .test_slurm_spawner import hold, jobs, until
@@ -42,17 +43,10 @@ c.JupyterHub.load_roles.append(
 c.MIGSlurmSpawner.cmd = {cmd!r}
 c.MIGSlurmSpawner.slurm = {site!r}
 c.MIGSlurmSpawner.ip = "127.0.0.1"
-c.MIGSlurmSpawner.longest_wait_s = 60
-c.MIGSlurmSpawner.create_timeout_s = 20
+c.MIGSlurmSpawner.longest_wait_s = 400
+c.MIGSlurmSpawner.create_timeout_s = 90
 c.MIGSlurmSpawner.poll_interval = 1
 """
-
-
-def free_port() -> int:
-    """A port that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class HubProcess:
@@ -60,7 +54,7 @@ class HubProcess:
 
     def __init__(self, folder: Path, slurm: SlurmCluster) -> None:
         self.folder, self.slurm = folder, slurm
-        self.port = free_port()
+        self.port = free_ports(1)
         self.http = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}/hub/api/",
             headers={"Authorization": f"token {TOKEN}"},
@@ -69,7 +63,7 @@ class HubProcess:
         self.process: subprocess.Popen[bytes] | None = None
         site = {**SITE, "home": str(slurm.folder)}
         text = CONFIG.format(
-            public=free_port(), port=self.port, token=TOKEN, site=site,
+            public=free_ports(1), port=self.port, token=TOKEN, site=site,
             cmd=[sys.executable, "-S", str(STUDENT)],
         )  # fmt: skip
         (folder / "hub.py").write_text(text)
@@ -108,7 +102,7 @@ class HubProcess:
 
     async def until_ready(self, name: str) -> None:
         """Wait until the hub says that the server is ready."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(STEP_S):
             while not (await self.server(name)).get("ready"):
                 await asyncio.sleep(0.1)
 

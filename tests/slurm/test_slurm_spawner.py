@@ -7,6 +7,7 @@ import pytest
 from tests.hubs import Hub
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_bench.harness.student import STEP_S
 from miglab_spawner.refusals import NotStarted
 
 
@@ -23,7 +24,7 @@ def hold(slurm: SlurmCluster, count: int, gres: str = "gpu:1g.5gb:1") -> list[in
     return held
 
 
-async def until(true: Any, what: str, within_s: float = 20.0) -> None:
+async def until(true: Any, what: str, within_s: float = STEP_S) -> None:
     """Wait until something becomes true."""
     async with asyncio.timeout(within_s):
         while not true():
@@ -33,7 +34,7 @@ async def until(true: Any, what: str, within_s: float = 20.0) -> None:
 
 async def until_waiting(hub: Hub, name: str) -> dict[str, Any]:
     """What a waiting student's page shows, once it waits."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(STEP_S):
         while (shown := await hub.spawner(name).waiting()) is None:
             await asyncio.sleep(0.05)
     return dict(shown)
@@ -77,7 +78,7 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
         hub.user(name)
         await hub.begin(name, shape="1g.5gb")
         await until_waiting(hub, name)
-    async with asyncio.timeout(20):  # until backfill has planned the starts of those who wait
+    async with asyncio.timeout(STEP_S):  # until backfill has planned the starts of those who wait
         while not (shown := await until_waiting(hub, "ada"))["alternatives"]:
             await fresh(hub.spawner("ada"))
     assert [one["shape"] for one in shown["alternatives"]] == ["3g.20gb"]
@@ -156,7 +157,7 @@ async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster)
 
 async def page_says(spawner: Any, words: str) -> None:
     """Wait until the spawn page, made of a new picture each time, says this."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(STEP_S):
         while words not in await spawner.render_spawn_page():
             await fresh(spawner)
 
@@ -193,6 +194,7 @@ async def test_sbatch_that_hangs_is_said(
     hub.user("ada")
     spawner = hub.spawner("ada")
     spawner.slurm = {**spawner.slurm, "command_timeout_s": 1.0}
+    spawner.longest_wait_s = 5  # for so long a silent Slurm is asked again
     await hub.begin("ada", shape="1g.5gb")
     with pytest.raises(NotStarted) as refused:
         await hub.settled("ada")

@@ -21,8 +21,8 @@ from typing import Any
 import httpx
 
 from miglab_bench.faults.service import WITHOUT_MENDS
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed
-from miglab_bench.harness.temporary import free_ports
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from miglab_bench.harness import slurm_cluster
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 
 PROGRAMS = ("slurmdbd", "mariadbd", "sacctmgr", "sacct")
@@ -47,7 +48,7 @@ class AccountedCluster(SlurmCluster):
 
     def __init__(self, settings: Mapping[str, str] | None = None, **kwargs: object) -> None:
         super().__init__(settings=None, **kwargs)  # type: ignore[arg-type]  # as they are
-        (port,) = slurm_cluster.free_ports(1)
+        port = free_ports(1)
         self._dbd_port = port
         self._database = self.folder / "database"
         self._settings = {

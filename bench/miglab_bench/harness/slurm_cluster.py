@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
+from miglab_bench.harness.ports import free_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "scontrol")
 START_S = 60.0
 STOP_S = 2.0
@@ -80,7 +82,8 @@ class SlurmCluster:
         self._partitions = partitions
         self._settings = dict(settings or {})
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self.ports = free_ports(nodes + 1)
+        first = free_ports(nodes + 1)
+        self.ports = list(range(first, first + nodes + 1))
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
         self.environment["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
@@ -349,19 +352,6 @@ class SlurmCluster:
             with contextlib.suppress(OSError):
                 if marker in (process / "environ").read_bytes():
                     os.kill(int(process.name), signal.SIGKILL)
-
-
-def free_ports(count: int) -> list[int]:
-    """As many ports in a row, free at this moment."""
-    for _ in range(50):
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            ports = [first.getsockname()[1] + number for number in range(count)]
-            for port in ports[1:]:
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return ports
-    raise ClusterError(f"no {count} free ports in a row")
 
 
 def _remove_cgroups(folder: Path) -> None:

@@ -44,6 +44,7 @@ class Student:
         self._url = url.rstrip("/")
         self._password = password
         self._http = httpx.Client(follow_redirects=True, timeout=60, trust_env=False, transport=way)
+        self._computing: list[str] = []
 
     def close(self) -> None:
         """Close the browser; the server goes on running."""
@@ -151,17 +152,19 @@ class Student:
     def compute_on(self) -> None:
         """Start a kernel with a cell that does not end, and go away."""
         kernel = self._kernel()
+        self._computing.append(kernel)
         with closing(self._channel(kernel)) as channel:
             _send(channel, ENDLESS)
             path = f"api/kernels/{kernel}"
             wait_for(lambda: self._server("GET", path)["execution_state"] == "busy", self.name)
 
     def compute_no_more(self) -> None:
-        """Shut down every kernel in which a cell runs."""
-        answer = self._api("GET", f"/user/{self._quoted}/api/kernels")
-        for kernel in answer.json():
-            if kernel["execution_state"] == "busy":
-                self._api("DELETE", f"/user/{self._quoted}/api/kernels/{kernel['id']}")
+        """Shut down the kernels that `compute_on` has started; what runs in others goes on."""
+        while self._computing:
+            path = f"/user/{self._quoted}/api/kernels/{self._computing.pop()}"
+            answer = self._api("DELETE", path)
+            if not answer.is_success:
+                raise CheckFailed(f"shutting down a kernel gave HTTP {answer.status_code}")
 
     def lease(self) -> dict[str, Any]:
         """How JupyterLab shows the lease."""

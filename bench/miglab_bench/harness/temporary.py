@@ -2,9 +2,7 @@
 
 import json
 import os
-import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,14 +20,13 @@ from miglab_api.leases import LeaseView
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.containers import prepare_engine, remove_all
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import checkout
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.tables import Students
 
-PORTS = 5
-PORT_RANGE = range(20000, 32000, 10)  # below those that Linux hands out by itself
 START_S = 150.0
 END_S = 60.0
 SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "cpu")  # the first is the default
@@ -243,21 +240,6 @@ def _running(
         stack.callback(running.close)
         wait_for(lambda: _is_ready(running, folder), "the line that says ready", START_S)
         yield running
-
-
-def free_ports() -> int:
-    """The first of five free ports in a row; two checks at once look in different places."""
-    candidates = list(PORT_RANGE)
-    secrets.SystemRandom().shuffle(candidates)
-    for first in candidates:
-        try:
-            for port in range(first, first + PORTS):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
-    raise CheckFailed("no five free ports in a row")
 
 
 def _start(settings: Settings, environment: Mapping[str, str]) -> TemporaryLab:

@@ -24,7 +24,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from miglab_bench.measures.pool import LAB, Client, free_ports, running_pool
+from miglab_bench.harness.ports import free_ports
+from miglab_bench.measures.pool import LAB, Client, running_pool
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
 

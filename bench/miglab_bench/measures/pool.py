@@ -9,7 +9,6 @@ leases per second, and the 95th percentile of the time from asking to having and
 import asyncio
 import json
 import secrets
-import socket
 import ssl
 import subprocess
 import sys
@@ -27,6 +26,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from miglab_bench.harness.ports import free_ports
 from miglab_hub.errors import StartError
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
@@ -36,7 +36,6 @@ STUDENTS = 200
 GPUS = 8
 START_S = 60.0
 POLL_S = 20
-PORTS = 5
 TLS = ssl.create_default_context()  # not used; made once, because it takes 20 ms
 LAB = """
 [lab]
@@ -236,25 +235,6 @@ def wait_until_ready(settings: Settings, service: subprocess.Popen[bytes], log: 
         if answer.is_success:
             return
     raise StartError(f"the pool service did not start:\n{log.read_text()}")
-
-
-def free_ports() -> int:
-    """The first of five ports in a row that are free just now."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
-        if first + PORTS < 65536 and all(_is_free(first + n) for n in range(PORTS)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def p95(samples: Sequence[float]) -> float:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
-from miglab_bench.harness.temporary import free_ports
 from miglab_bench.measures.ratio import Ratio, ratio_of
 from miglab_bench.measures.rounds import SHAPE
 from miglab_bench.measures.slurm_commands import commands_find

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import psutil
 
-from miglab_bench.measures.pool import free_ports
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.storm import minimal_server
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Siblings

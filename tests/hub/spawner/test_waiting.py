@@ -8,6 +8,7 @@ import pytest
 from traitlets.config import Config
 
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_bench.harness.student import STEP_S
 from miglab_spawner import hub_pages, wait_mixin
 from miglab_spawner.backends.base import BackendUnreachable
 from miglab_spawner.backends.pool import PoolClient
@@ -69,7 +70,9 @@ async def move(hub: Hub, server: str = "") -> httpx.Response:
 
 async def moved(hub: Hub, server: str = "") -> dict[str, str]:
     """Wait for the move under way; what the new server says of itself."""
-    await asyncio.wait_for(asyncio.gather(*(move.task for move in hub_pages._moves.values())), 30)
+    await asyncio.wait_for(
+        asyncio.gather(*(move.task for move in hub_pages._moves.values())), STEP_S
+    )
     await hub.settled("ada", server)
     environment: dict[str, str] = await hub.environment("ada", server)
     return environment
@@ -360,7 +363,7 @@ async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
 
 async def signed_in(hub: Hub, name: str) -> httpx.AsyncClient:
     """This person's browser."""
-    http = httpx.AsyncClient(base_url=hub.app.hub.url, timeout=30)
+    http = httpx.AsyncClient(base_url=hub.app.hub.url, timeout=STEP_S)
     await http.get("login")
     form = {"username": name, "password": "x", "_xsrf": http.cookies["_xsrf"]}
     assert (await http.post("login", data=form)).status_code == 302

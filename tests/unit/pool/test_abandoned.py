@@ -59,7 +59,7 @@ def test_a_process_is_asked_and_then_killed(ignores: bool) -> None:
         if ignores:
             assert holders.probe(holder) is Liveness.ALIVE
             holders.end(holder)
-        process.wait(10)
+        process.wait(60)
         assert holders.probe(holder) is Liveness.GONE
 
 

@@ -52,7 +52,7 @@ class HangingLab:
 
     def _sleep(self, _seconds: float) -> None:
         self.hung.set()
-        self.let_go.wait(10)
+        self.let_go.wait(60)
 
     def _wait(self, done: threading.Event, limit_s: float) -> bool:
         """Wait until the call is back, or hangs: then the clock has gone on by the limit."""

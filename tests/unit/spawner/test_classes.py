@@ -64,8 +64,8 @@ def test_trap_5_a_slow_docker_call_holds_up_nobody(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(MIGDockerSpawner, "_executor", None)
     spawner = MIGDockerSpawner()
     goes_on = threading.Event()
-    hangs = spawner.executor.submit(goes_on.wait, 30)
-    assert spawner.executor.submit(lambda: "served").result(timeout=10) == "served"
+    hangs = spawner.executor.submit(goes_on.wait, 60)
+    assert spawner.executor.submit(lambda: "served").result(timeout=60) == "served"
     assert not hangs.done()
     goes_on.set()
     spawner.executor.shutdown()

@@ -49,7 +49,7 @@ async def student() -> AsyncIterator[ConnectedStudent]:
     with bind("127.0.0.1", 0, "a test") as taken:
         server = listener(app, limits)
         serving = asyncio.create_task(serve([(server, taken)], stop))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not server.started:
                 await asyncio.sleep(0)
             yield ConnectedStudent(limits, taken, server.server_state.connections)

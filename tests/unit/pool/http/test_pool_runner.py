@@ -79,7 +79,7 @@ class PoolStuckInADriverCall(FakePool):
 
     def sample(self, gpu: str | None = None) -> None:
         self.entered.set()
-        self.go_on.wait(10)
+        self.go_on.wait(60)
 
 
 async def test_each_job_on_its_thread() -> None:
@@ -176,7 +176,7 @@ class PoolWhoseGpusHang(FakePool):
         self.go_on = threading.Event()
 
     def inspect(self, gpu: str) -> list[Any]:
-        self.go_on.wait(10)
+        self.go_on.wait(60)
         return []
 
 
@@ -198,7 +198,7 @@ async def test_who_asks_while_the_service_ends_is_refused_not_cancelled() -> Non
     """A request is answered or refused: a cancellation would end the caller's task alone."""
     runner = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
     go_on = threading.Event()
-    early = asyncio.create_task(runner.decide(lambda _: go_on.wait(10)))
+    early = asyncio.create_task(runner.decide(lambda _: go_on.wait(60)))
     await asyncio.sleep(0)
     ending = asyncio.create_task(runner.stop())
     await asyncio.sleep(0)

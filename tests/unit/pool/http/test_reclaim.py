@@ -183,6 +183,6 @@ async def test_the_service_looks_by_itself() -> None:
 
     runner = PoolRunner(FakePool(), Metrics(), Times(reclaim_s=0.01), None, Looks())  # type: ignore[arg-type]
     await runner.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await looked.wait()
     assert await runner.stop()
