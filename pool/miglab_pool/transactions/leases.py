@@ -108,7 +108,7 @@ def _stale(lease: LeaseRow, reason: str) -> Refused:
 
 
 def running(store: Store, number: int, fence: Fence | None = None) -> LeaseRow:
-    """The attached holder was started; a power cut that undoes this has ended the holder as well."""
+    """The attached holder was started; a power cut that undoes this has ended it as well."""
     with store.write() as tx:
         lease = find(store, number)
         _check_fence(store, lease, fence)

@@ -60,7 +60,7 @@ def cancel(store: Store, number: int, by: str, reason: str) -> TicketRow:
 def take(store: Store, number: int) -> LeaseRow:
     """Accept the offer; again and again gives the same lease while it lives.
 
-    Waits for no disk: what a power cut undoes is offered again, and attach asks for the lease alone.
+    Waits for no disk: what a power cut undoes is offered again, and attach looks at the lease.
     """
     with store.write() as tx:
         ticket = find(store, number)
