@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -19,20 +21,27 @@ IN_WORDS: Mapping[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "True or False",
+    range: "a range",
     Path: "a path",
     Callable: "a function",
     Sequence: "a list",
     Mapping: "a dictionary",
     type(None): "nothing",
 }
+COUNTS = frozenset(
+    {"n", "ranks", "samples", "copies", "pairs", "times", "size", "sms", "sms_per_copy"}
+)
+AT_LEAST_ZERO = frozenset({"warm", "flops", "moved_bytes"})
+NAMES_OF_FILES = frozenset({"key", "keys"})  # of experiments: their evidence lies in one
 MOST_SHOWN = 60
 
 
 def public(function: Callable[Given, Found]) -> Callable[Given, Found]:
     """Make a call refuse, as a `WrongArgument`, what its signature does not take.
 
-    Checked are the number and names of arguments, and the kind of those that are annotated with
-    classes; what is in a list or dictionary is up to the function.
+    Checked are the number and names of arguments, the kind of those that are annotated with
+    classes, and the range of numbers whose name says what they count; what is in a list or
+    dictionary is up to the function.
     """
     shape = inspect.signature(function)
     hints = typing.get_type_hints(function)
@@ -55,12 +64,99 @@ def public(function: Callable[Given, Found]) -> Callable[Given, Found]:
     return checked
 
 
+def name_of(function: Any) -> str:
+    """What a function is called; some have no name."""
+    return str(getattr(function, "__name__", "work"))
+
+
+def refuse_options(call: str, options_of: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse options that a call does not take, and values that they cannot have.
+
+    Args:
+        call: as the student wrote it.
+        options_of: whose keywords (or fields) the options are.
+        given: the options, by name.
+    """
+    hints = typing.get_type_hints(options_of)
+    known = [name for name in inspect.signature(options_of).parameters if name in hints]
+    for name, value in given.items():
+        if name not in known:
+            takes = ", ".join(sorted(known))
+            raise WrongArgument(f"`{name}=` means nothing here; {call} takes {takes}.")
+        _refuse(call, name, value, hints[name])
+
+
+def refuse_arguments(call: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse arguments that the student's function does not have."""
+    parameters = parameters_of(function)
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    for name in () if takes_any else given.keys() - parameters.keys():
+        raise WrongArgument(
+            f"`{name_of(function)}` has no argument `{name}`, and it is no option of {call} "
+            f"either; `{name_of(function)}` takes {', '.join(parameters) or 'none'}."
+        )
+
+
+def refuse_beside(
+    call: str,
+    options_of: Callable[..., Any],
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+) -> None:
+    """Refuse what is wrong of all that stands beside a function: our options, its arguments."""
+    keywords = {
+        name: one
+        for name, one in inspect.signature(options_of).parameters.items()
+        if one.kind is one.KEYWORD_ONLY
+    }
+    missing = [n for n, one in keywords.items() if one.default is one.empty and n not in given]
+    if missing:
+        raise WrongArgument(f"{call} also needs `{missing[0]}=`.")
+    refuse_options(call, options_of, {n: v for n, v in given.items() if n in keywords})
+    refuse_arguments(call, function, {n: v for n, v in given.items() if n not in keywords})
+
+
+def refuse_band(band: Any) -> None:
+    """Refuse a band that no ratio can lie in."""
+    is_pair = isinstance(band, tuple | list) and len(band) == 2
+    if not is_pair or not all(_is_number(end) for end in band) or not band[0] <= band[1]:
+        raise WrongArgument(
+            f"`band` must be the lowest and highest ratio claimed, as (0.95, 1.05), not {band!r}."
+        )
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """A function's parameters; of one that does not tell, any."""
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:
+        return {"any": inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)}
+
+
 def _refuse(call: str, name: str, value: Any, hint: Any) -> None:
     accepted = _accepted(hint)
-    if accepted and not any(_is(value, one) for one in accepted):
-        words = " or ".join(IN_WORDS.get(one) or f"a `{one.__name__}`" for one in accepted)
-        shown = repr(value)[:MOST_SHOWN]
-        raise WrongArgument(f"{call} takes {words} for `{name}`, not {shown}.")
+    if not accepted:
+        return
+    words = " or ".join(IN_WORDS.get(one) or f"a `{one.__name__}`" for one in accepted)
+    if any(_is(value, one) for one in accepted):
+        bound = _bound(name, value)
+        words = f"{words} {bound}" if bound else ""
+    if words:
+        raise WrongArgument(f"{call} takes {words} for `{name}`, not {value!r:.{MOST_SHOWN}}.")
+
+
+def _bound(name: str, value: Any) -> str:
+    """What a value of this name must be beyond its kind, in words; empty where it is."""
+    if name in NAMES_OF_FILES and isinstance(value, str):
+        return "" if re.fullmatch(r"[\w.-]+", value) else "of letters, digits, dots and dashes"
+    if not _is_number(value):
+        return ""
+    if name in COUNTS and value < 1:
+        return "of at least 1"
+    if name in AT_LEAST_ZERO and value < 0:
+        return "of at least 0"
+    is_time = name == "seconds" or name.endswith("_s")
+    return "above 0" if is_time and value <= 0 else ""
 
 
 def _accepted(hint: Any) -> tuple[Any, ...]:
@@ -79,9 +175,13 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is Callable:
         return callable(value)
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return _is_number(value) and math.isfinite(value)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if kind is Sequence:
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return isinstance(value, kind)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -143,8 +143,9 @@ class Measurement:
     """One timed function: every sample, what was discarded, and under which circumstances.
 
     `samples_s` are seconds per call; with several ranks each is the slowest rank's. `launch_s` is
-    the host's time to queue the call. `sensors` are the GPU's own readings meanwhile: lowest and
-    highest clock (MHz), power (W), temperature (°C), and NVML's busy share (%). `side_by_side` are
+    the host's time to queue the call. `sensors` are the GPU's own readings between calls and at the
+    end: lowest and highest clock (MHz), power (W), temperature (°C), and NVML's busy share (%). A
+    function that times by itself is read at its end alone. `side_by_side` are
     the seconds that the same piece of work took one rank alone and all ranks together, in the same
     rounds, and the share of a core that the first had meanwhile; empty where each rank has a device
     of its own. `stopped` says in words why a run ended early, and is None for a complete one.
@@ -313,7 +314,16 @@ class RankResults:
     timed: Measurement | None = None
     printed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    sensors: Mapping[str, Any] = field(default_factory=dict)
     borrowed: Borrowed | None = None
+
+
+CIRCUMSTANCES = ("tier", "devices", "versions", "sensors", "borrowed")
+
+
+def circumstances(found: Any) -> dict[str, Any]:
+    """On what and meanwhile what: the part that a `Measurement` takes from any result."""
+    return {name: getattr(found, name) for name in CIRCUMSTANCES}
 
 
 def now_text() -> str:

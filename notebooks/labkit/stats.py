@@ -19,6 +19,9 @@ LOOKS = (20, 40, 80)
 LEVEL = 0.983
 RESAMPLES = 2000
 AT_ONCE = 20
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Two-sided 95 % points of Student's t, 1 to 10 degrees of freedom; for more, the last serves."""
+NORMAL_95 = 1.96
 Floats = NDArray[np.float64]
 
 
@@ -162,3 +165,51 @@ def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
     (start, slope), *_ = np.linalg.lstsq(design, ys, rcond=None)
     residual = np.max(np.abs((start + slope * xs - ys) / ys))
     return float(start), float(slope), float(residual)
+
+
+def line_interval(x: ArrayLike, y: ArrayLike, at: float, *, noise: float) -> tuple[float, float]:
+    """The 95 % prediction interval of y = a + b x at another x; the farther away, the wider.
+
+    The errors of y are taken to be relative ones, and as large as the points' distances from the
+    line say (with Student's t for points less two), but not smaller than `noise`.
+
+    Args:
+        x: of the points, two or more.
+        y: of the points, all above zero.
+        at: where y is predicted.
+        noise: relative standard deviation of a y, known from its own samples.
+    """
+    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    design = np.stack([1 / ys, xs / ys], axis=1)
+    spread = np.linalg.inv(design.T @ design)
+    line = spread @ design.T @ np.ones_like(ys)
+    spare, misses = len(ys) - 2, design @ line - 1
+    by_misses = 0.0
+    if spare > 0:
+        by_misses = T_95[min(spare, len(T_95)) - 1] * math.sqrt(float(misses @ misses) / spare)
+    there = np.array([1.0, at])
+    middle = float(there @ line)
+    error = math.sqrt(middle**2 + float(there @ spread @ there))
+    half = max(by_misses, NORMAL_95 * noise) * error
+    return middle - half, middle + half
+
+
+def scaled_range(
+    sizes: Sequence[float], times: Sequence[float], size: float, *, noise: float
+) -> tuple[float, float]:
+    """The time at another size, from times on some: 95 % by T = a + b / size.
+
+    It lies between two bounds that need no fit: from the largest size measured, the time changes at
+    most in proportion, and more is never slower.
+
+    Args:
+        sizes: what was measured (SMs).
+        times: at each of them.
+        size: where the time is wanted.
+        noise: relative standard deviation of a time.
+    """
+    largest, time = max(zip(sizes, times, strict=True))
+    least, most = sorted((time, time * largest / size))
+    low, high = line_interval([1 / one for one in sizes], times, 1 / size, noise=noise)
+    wide = 1 + noise
+    return max(low, least / wide), max(least / wide, min(high, most * wide))

@@ -185,7 +185,7 @@ def train(batch, model=MODEL):
 # **Predict** for the graph: with a growing batch, does the price of fewer SMs rise, stay flat, or fall?
 
 # %%
-KINDS = {"CUDA graph": True, "launched by Python": False} if ON_GPU else {"": False}
+KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
 
 
 def half_step(kind, batch):
@@ -481,25 +481,28 @@ await tensor.report(sensed)
 #
 # A part of a GPU is not a slice: it has no memory of its own. If your course lends slices, you can run the step
 # on every shape that it lends: each is borrowed for the seconds of its measurement.
-# **Predict** how long the step takes on the last of them.
+# **Predict** how long the step takes on the last of them (on a GPU: as a CUDA graph).
 
 # %%
 LENT = place.lends
 STEP_BATCH = BATCHES[-1]
 
 
-def shape_step(number, shape):
-    return labkit.timed_step(shape, number, train, options={"on": shape}, seconds=6, batch=STEP_BATCH)
+def shape_step(kind, number, shape):
+    given = {"options": {"on": shape}, "seconds": 6, "series": kind, "batch": STEP_BATCH, "graph": KINDS[kind]}
+    return labkit.timed_step(shape, number, crowd_work, **given)
 
 
-on_each = [shape_step(number, shape) for number, shape in enumerate(LENT)]
+on_each = [shape_step(kind, number, shape) for kind in reversed(KINDS) for number, shape in enumerate(LENT)]
 on_shapes = labkit.experiment("MIG-15", on_each, batch=STEP_BATCH, last=LENT[-1] if LENT else "none is lent here")
 
 # %%
 def by_shape(points):
     """Each shape's time over the first one's; of a CPU nothing is said about shapes."""
+    first = {point.series: point for point in reversed(points)}
     for point in points:
-        print(f"{point.label}: {point.value:.3g} ms, {point.value / points[0].value:.2f} times the {points[0].label}'s")
+        base, kind = first[point.series], f", {point.series}" if point.series else ""
+        print(f"{point.label}{kind}: {point.value:.3g} ms, {point.value / base.value:.2f} times the {base.label}'s")
     if any(point.records[0].devices[0].backend == "cpu" for point in points):
         print("All of it is a CPU run: these slices are simulated, so the figures say nothing about a shape.")
 
@@ -520,10 +523,11 @@ if not ON_GPU or taxed >= parts.whole:
 elif not labkit.is_measured_here():
     print("optional: LAB_OPTIONAL=1 measures it, too")
 else:
-    for work, given in ((matmul, {}), (train, {"batch": 4})):
-        part, whole = (labkit.parts.on_part(work, size) for size in (taxed, None))
-        found = labkit.compare(part, whole, band=(1.0, 1.2), **given)
-        print(f"{work.__name__}: {taxed} of {parts.whole} SMs take {found.ratio:.3f} times as long")
+    for kind, graph in KINDS.items():
+        for work, given in ((matmul, {}), (train, {"batch": 4})):
+            part, whole = (labkit.parts.on_part(work, size, graph=graph) for size in (taxed, None))
+            found = labkit.compare(part, whole, band=(1.0, 1.2), **given)
+            print(f"{work.__name__}, {kind}: {taxed} of {parts.whole} SMs take {found.ratio:.3f} times as long")
 
 # %% [markdown]
 # ## Optional: MIG-14, what a request waits

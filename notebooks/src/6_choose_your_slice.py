@@ -215,7 +215,11 @@ print(costs_verdict)
 # %% [markdown]
 # ## Every shape's time, memory and slice-hours
 #
-# Your function makes the table. What you did not measure is called an extrapolation.
+# Your function makes the table. What you did not measure is called an extrapolation. Its range also holds what your
+# a + b / s says of that many SMs: the 95 % prediction interval of the line through your times on all sizes, which is the
+# wider the farther a shape is from what you hold. (No shape is slower than a smaller one, and none gains more than its SMs.)
+# The memory that a step needs is the same on every shape: it was measured, between the tensors' peak and what the
+# allocator took.
 # A whole GPU stands for a 7g.40gb here: the ratios carry over, and the hours are those of *your* device.
 # A CPU says nothing about a GPU: there, the table is made from a recorded run, and says so.
 
@@ -241,14 +245,29 @@ def law_of(points):
     return {
         "sm": whole.value * share, "memory": whole.value * (1 - share), "python": python,
         "scatter": record.iqr_s / record.median_s, "device": record.devices[0],
+        "sizes": [point.x for point in on_sizes(points)], "times": [point.value for point in on_sizes(points)],
     }
 
 
 # %%
-def shape_row(profile, law, need_mib, context_mib):
+def with_the_fit(costs, profile, held, law):
+    """The same with a range that also holds what a + b / s says of a shape that was not measured."""
+    sms = max(law["sizes"]) * profile.sms / held.sms
+    ends = labkit.stats.scaled_range(law["sizes"], law["times"], sms, noise=law["scatter"])
+    low, high = (max(ms, law["python"]) * STEPS / 3.6e6 for ms in ends)
+    return costs | {"low": min(costs["low"], low), "high": max(costs["high"], high)}
+
+
+def shape_row(profile, law, needs_mib, context_mib):
     held = held_profile(law["device"])
-    fits = need_mib + context_mib <= profile.gib * 1024
-    return {"shape": profile.name, "fits": fits, "measured": profile == held} | shape_costs(profile, held, law, STEPS)
+    likely, least, most = (mib + context_mib <= profile.gib * 1024 for mib in needs_mib)
+    costs = shape_costs(profile, held, law, STEPS)
+    costs = costs if profile == held else with_the_fit(costs, profile, held, law)
+    return {"shape": profile.name, "fits": likely, "perhaps": least != most, "measured": profile == held} | costs
+
+
+def memory_words(row):
+    return f"{'fits' if row['fits'] else 'TOO SMALL in memory'}{', but only just' if row['perhaps'] else ''}"
 
 
 def sources():
@@ -268,19 +287,18 @@ def table(of_memory=1.0):
     if not costs_verdict.right or not is_whole or fitted() == WHY_NOT:
         return [], whose
     need = next((point for point in by_batch if point.x in (BATCH, 64)), by_batch[-1])
-    context = need.records[0].setting["context"]
-    context = context if 0 < context < 2000 else CONTEXT_MIB  # more is somebody else's memory
-    need_mib = need.value * of_memory
-    return [shape_row(profile, law_of(by_size), need_mib, context) for profile in A100.values()], whose
+    facts = need.records[0].setting
+    context = facts["context"] if 0 < facts["context"] < 2000 else CONTEXT_MIB  # more is somebody else's memory
+    needs = [mib * of_memory for mib in (need.value, facts["tensors"], facts["taken"])]
+    return [shape_row(profile, law_of(by_size), needs, context) for profile in A100.values()], whose
 
 
 rows, whose = table()
 print(f"from times that are {whose}")
 for row in rows:
-    room = "fits" if row["fits"] else "TOO SMALL in memory"
     how = "measured" if row["measured"] else "extrapolated"
     span = f"{row['hours']:6.2f} h ({row['low']:.2f} to {row['high']:.2f}, {how})"
-    print(f"{row['shape']:8} {span}  {row['slice_hours']:6.2f} slice-hours, {room}")
+    print(f"{row['shape']:8} {span}  {row['slice_hours']:6.2f} slice-hours, {memory_words(row)}")
 if HELD.emulated:
     print("emulated: this slice has the whole GPU's bandwidth, so the table shows the method and no slice")
 if not rows:
@@ -411,7 +429,7 @@ def candidates():
 
 if rows and choose_verdict.right and ranks_verdict.right:
     for row in candidates()[len(rows):]:
-        print(f"{row['shape']:20} {row['hours']:6.2f} h  {row['slice_hours']:6.2f} slice-hours, {'fits' if row['fits'] else 'TOO SMALL in memory'}")
+        print(f"{row['shape']:20} {row['hours']:6.2f} h  {row['slice_hours']:6.2f} slice-hours, {memory_words(row)}")
     print(f"due in {DUE_H:g} h: {choose(candidates(), DUE_H)}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
 else:
     print("no table to choose from yet" if not rows else "write choose and on_ranks first")

@@ -200,14 +200,27 @@ def _idle_neighbours(count: Function) -> Function:
     return count_in_windows
 
 
-def _busy_alone(count: Function) -> Function:
-    """Together every copy does three times the work of one alone: sharing loses."""
+def _one_call_beside_others(count: Function) -> Function:
+    """After a call, a copy must rest until the window is over if another one is at work."""
 
-    def count_in_windows(work: Function, meeting: str, copies: int, pairs: int) -> Any:
-        found = count(work, meeting, copies, pairs)
-        return {**found, "together": [rate / (3 * copies) for rate in found["together"]]}
+    def calls_per_s(work: Function, settle: Function, ends: float) -> Any:
+        from labkit.run.tasks import FOLDER, RANK
 
-    return count_in_windows
+        at_work = Path(os.environ[FOLDER]) / f"at-work-{os.environ[RANK]}"
+
+        def held_up() -> None:
+            work()
+            settle()
+            while time.monotonic() < ends and len(list(at_work.parent.glob("at-work-*"))) > 1:
+                time.sleep(0.001)
+
+        at_work.touch()
+        try:
+            return count(held_up, settle, ends)
+        finally:
+            at_work.unlink()
+
+    return calls_per_s
 
 
 def _one_by_one(answer: Function) -> Function:
@@ -482,9 +495,9 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             ),
             Twin(
                 "MIG-7",
-                "together each copy waits for the others",
-                "labkit.notebook.windows:count_in_windows",
-                _busy_alone,
+                "whoever works beside others gets one call a window",
+                "labkit.notebook.windows:calls_per_s",
+                _one_call_beside_others,
             ),
             Twin("MIG-12", "MIG takes no SMs", "sms_of", _like_a_slice, is_computed=True),
             Twin(

@@ -8,11 +8,12 @@ student.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.errors import OutOfMemory
-from labkit.records import Device
+from labkit.machine.device import tier_of
+from labkit.records import Borrowed, Device, Tier
 
 SIGNS = (
     "out of memory",
@@ -38,6 +39,17 @@ class PeakMemory:
     device: Device
     reserved_mib: float | None = None
     device_used_mib: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    sensors: Mapping[str, Any] = field(default_factory=dict)
+    borrowed: Borrowed | None = None
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        return (self.device,)
+
+    @property
+    def tier(self) -> Tier:
+        return tier_of(self.devices)
 
 
 def is_out_of_memory(kind: str, message: str) -> bool:

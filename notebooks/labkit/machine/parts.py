@@ -16,6 +16,7 @@ from labkit.machine.graphs import graphed
 from labkit.records import Place
 
 FRACTIONS = (8, 4, 2)
+GRAPH, PYTHON = "CUDA graph", "launched by Python"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,15 @@ def parts_of(place: Place) -> Parts:
     newer = int((held.capability or "8").split(".")[0]) >= 9
     step, least = (8, 8) if newer else (2, 4)
     return Parts("SMs", held.sms, _sizes(held.sms, step, least))
+
+
+@public
+def launches(place: Place) -> Mapping[str, bool]:
+    """How a small step can be launched here, by name: whether it is a CUDA graph, the graph first.
+
+    Launched by Python, a small step times Python. A CPU has no graphs and one way without a name.
+    """
+    return {GRAPH: True, PYTHON: False} if place.devices[0].backend == "cuda" else {"": False}
 
 
 def _sizes(whole: int, step: int, least: int) -> tuple[int, ...]:

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.machine import device as device_room
-from labkit.records import Borrowed, Device, Measurement, Tier, from_data, now_text
+from labkit.records import (
+    Borrowed,
+    Device,
+    Measurement,
+    Tier,
+    circumstances,
+    from_data,
+    now_text,
+)
 
 
 @dataclass
@@ -68,6 +76,15 @@ class Readings:
         return tuple(rank.device for rank in self.ranks if rank.device is not None)
 
     @property
+    def versions(self) -> Mapping[str, str]:
+        return dict(self.ranks[0].versions)
+
+    @property
+    def sensors(self) -> Mapping[str, Any]:
+        """What the first rank's device read; empty before its end, and without a GPU."""
+        return dict(self.ranks[0].facts.get("sensors", {}))
+
+    @property
     def tier(self) -> Tier:
         return device_room.tier_of(self.devices) if self.devices else Tier.CPU
 
@@ -104,8 +121,6 @@ class Readings:
         return Measurement(
             name=name,
             samples_s=self.samples(name),
-            tier=self.tier,
-            devices=self.devices,
             clock=first.facts.get("clock", "unknown"),
             cold=bool(first.facts.get("cold", False)),
             inner=first.facts.get("inner", 1),
@@ -115,11 +130,9 @@ class Readings:
             launch_s=tuple(first.turns[name][number][1] for number in self.rounds(name)),
             peak_mib=first.facts.get("peak_mib"),
             cpu_per_copy=first.facts.get("cpu_per_copy"),
-            sensors=dict(first.facts.get("sensors", {})),
             side_by_side=dict(first.facts.get("side_by_side", {})),
-            versions=dict(first.versions),
             date=self.began,
             stopped=stopped,
-            borrowed=self.borrowed,
+            **circumstances(self),
             **known,
         )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from labkit.arguments import public
+from labkit.errors import WrongArgument
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimiser"
 ACTIVATIONS, TEMPORARIES = "activations", "temporaries"
@@ -84,6 +85,11 @@ def count_step(step: Callable[[], Any], network: Any, *optimizers: Any) -> dict[
         peak: …", what that peak is made of. Not all kinds are at their most at one moment, so the
         peak is at most their sum.
     """
+    if not hasattr(network, "parameters") or not all(hasattr(one, "state") for one in optimizers):
+        raise WrongArgument(
+            "count_step takes the step, then the network (a `torch.nn.Module`) and its optimizers, "
+            f"not {network!r:.60}."
+        )
     live = LiveTensors()
     for parameter in network.parameters():
         live.note(parameter, PARAMETERS)

@@ -8,14 +8,20 @@ torch.
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
 from labkit import errors, stats
-from labkit.arguments import public
+from labkit.arguments import (
+    name_of,
+    parameters_of,
+    public,
+    refuse_arguments,
+    refuse_band,
+    refuse_options,
+)
 from labkit.machine.memory import PeakMemory
 from labkit.machine.readings import Readings
 from labkit.measuring.place import spread
@@ -139,7 +145,6 @@ async def measure_async(
         readings: where to collect them, for a caller that wants them after an error.
         arguments: passed to the function.
     """
-    _refuse_missing(function)
     given = dict(arguments or {})
     children = _Children(readings or Readings(ranks), timeout_s, on_update, on)
     counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
@@ -161,6 +166,8 @@ def _on_each(call: Callable[Given, Found]) -> Callable[Given, Found]:
         shapes = named.get("on")
         if not isinstance(shapes, list | tuple):
             return call(*given, **named)
+        if not shapes:
+            raise errors.WrongArgument('`on=[]` names no shape: `on=["1g.5gb", "3g.20gb"]` does.')
         for shape in shapes:  # all are checked before anything is measured
             borrowed.chosen(shape, os.environ)
         found: Any = {shape: call(*given, **{**named, "on": shape}) for shape in shapes}
@@ -185,12 +192,9 @@ def measure(
     Raises:
         LabError: in words; its `kept` is the record of what was measured before.
     """
-    known, arguments = _split(options, function, "measure", MEASURE_OPTIONS)
+    known, arguments = _split(options, function, measure_async, MEASURE_OPTIONS)
     asked = {"ranks"} if ranks != 1 else set()
     _refuse_both("measure", function, asked if samples is None else asked | {"samples"})
-    _refuse_count("ranks", ranks)
-    if samples is not None:
-        _refuse_count("samples", samples)
     return run_blocking(
         lambda: measure_async(function, samples=samples, ranks=ranks, arguments=arguments, **known)
     )
@@ -253,9 +257,8 @@ def compare(
     At most three looks are taken (20, 40, 80 rounds), each at 98.3 %, so that all together are
     wrong in at most 5 %. Other options as in `measure`.
     """
-    _refuse_missing(b)
-    _refuse_band(band)
-    known, arguments = _split(options, a, "compare", COMPARE_OPTIONS)
+    refuse_band(band)
+    known, arguments = _split(options, a, compare_async, COMPARE_OPTIONS)
     return run_blocking(lambda: compare_async(a, b, band=band, arguments=arguments, **known))
 
 
@@ -288,7 +291,7 @@ async def ranks_async(
     taken = readings or Readings(n)
 
     def record(stopped: str | None = None) -> Measurement:
-        return taken.measurement(function.__name__, stopped, setting=_readable(given))
+        return taken.measurement(name_of(function), stopped, setting=_readable(given))
 
     options = {"looks": [samples or usual_samples()], "budget_s": budget_s}
     children = _Children(taken, timeout_s, on_update, on)
@@ -302,7 +305,8 @@ async def ranks_async(
         backend=backend,
         timed=record() if taken.count() else None,
         printed=tuple(f"[rank {index}] {line}" for index, line in printed),
-        versions=dict(taken.ranks[0].versions),
+        versions=taken.versions,
+        sensors=taken.sensors,
         borrowed=taken.borrowed,
     )
 
@@ -317,9 +321,8 @@ def ranks(
     Several GPUs use NCCL, several slices gloo with tensors on their slice; with fewer devices than
     ranks they are gloo processes on the container's CPU, and the result says so.
     """
-    known, arguments = _split(options, function, "ranks", RANKS_OPTIONS)
+    known, arguments = _split(options, function, ranks_async, RANKS_OPTIONS)
     _refuse_both("ranks", function, {"n"} if n != 2 else set())
-    _refuse_count("n", n)
     return run_blocking(
         lambda: ranks_async(function, n=n, timeout_s=timeout_s, arguments=arguments, **known)
     )
@@ -339,7 +342,14 @@ async def peak_async(
         else "process RSS, allocator and torch included"
     )
     return PeakMemory(
-        facts["peak_mib"], kind, where_run, facts.get("reserved_mib"), facts.get("device_used_mib")
+        facts["peak_mib"],
+        kind,
+        where_run,
+        facts.get("reserved_mib"),
+        facts.get("device_used_mib"),
+        versions=taken.versions,
+        sensors=taken.sensors,
+        borrowed=taken.borrowed,
     )
 
 
@@ -350,72 +360,42 @@ def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) 
     Raises:
         OutOfMemory: it does not fit, whichever way torch put that.
     """
-    _split(arguments, function, "peak", frozenset({"timeout_s"}))
+    _split(arguments, function, peak_async, frozenset({"timeout_s"}))
     return run_blocking(lambda: peak_async(function, timeout_s=timeout_s, **arguments))
 
 
 def _split(
-    options: Mapping[str, Any], function: Function, call: str, allowed: frozenset[str]
+    options: Mapping[str, Any], function: Function, run: Function, allowed: Set[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell our options from the function's arguments; a `dtype` may be both.
+    """Tell the options of `run` from the function's arguments; a `dtype` may be both.
 
     Raises:
-        WrongArgument: the call knows no such option, the function no such argument, or a name
-            could mean either.
+        WrongArgument: the call knows no such option, or not such a value, the function no such
+            argument, or a name could mean either.
     """
-    _refuse_missing(function)
-    parameters = inspect.signature(function).parameters
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    call, parameters = run.__name__.removesuffix("_async"), parameters_of(function)
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     arguments = {name: value for name, value in options.items() if name not in OPTIONS}
-    name = function.__name__
     for option in ours.keys() - allowed:
         raise errors.WrongArgument(
             f"`{option}=` means nothing here; {call} takes {', '.join(sorted(allowed))}."
         )
     _refuse_both(call, function, ours.keys() - {"dtype"})
-    for given in () if takes_any else arguments.keys() - parameters.keys():
-        raise errors.WrongArgument(
-            f"`{name}` has no argument `{given}`, and it is no option of {call} either; "
-            f"`{name}` takes {', '.join(parameters) or 'none'}."
-        )
-    if "dtype" in ours:
-        if "dtype" in parameters:
-            arguments["dtype"] = ours["dtype"]
+    refuse_arguments(call, function, arguments)
+    if "dtype" in ours and "dtype" in parameters:
+        arguments["dtype"] = ours["dtype"]
+    if type(ours.get("dtype")).__name__ == "dtype":  # torch's own, which is not imported here
         ours["dtype"] = str(ours["dtype"]).removeprefix("torch.")
+    refuse_options(call, run, ours)
     return ours, arguments
 
 
 def _refuse_both(call: str, function: Function, named: Set[str]) -> None:
     """Refuse an option that the function has an argument of the same name for."""
-    for option in named & inspect.signature(function).parameters.keys():
+    for option in named & parameters_of(function).keys():
         raise errors.WrongArgument(
-            f"`{option}` is both an option of {call} and an argument of `{function.__name__}`: "
+            f"`{option}` is both an option of {call} and an argument of `{name_of(function)}`: "
             "rename yours."
-        )
-
-
-def _refuse_missing(function: Any) -> None:
-    """Refuse what cannot be called, before a child is started for it."""
-    if not callable(function):
-        raise errors.WrongArgument(
-            f"A function is needed to be measured, not {type(function).__name__}: "
-            "write its name without brackets."
-        )
-
-
-def _refuse_count(name: str, count: Any) -> None:
-    """Refuse what is no number of processes or samples."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise errors.WrongArgument(f"`{name}` must be a whole number of at least 1, not {count!r}.")
-
-
-def _refuse_band(band: Any) -> None:
-    """Refuse a band that no ratio can lie in."""
-    is_pair = isinstance(band, tuple | list) and len(band) == 2
-    if not is_pair or not all(isinstance(end, int | float) for end in band) or band[0] > band[1]:
-        raise errors.WrongArgument(
-            f"`band` must be the lowest and highest ratio claimed, as (0.95, 1.05), not {band!r}."
         )
 
 

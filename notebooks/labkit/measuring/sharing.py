@@ -10,29 +10,26 @@ together, else on one slice of the usual shape.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import shutil
-import tempfile
+import statistics
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from labkit import errors
-from labkit.arguments import public
+from labkit.arguments import public, refuse_beside
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
+from labkit.measuring import mps
 from labkit.measuring.place import only_one
-from labkit.records import Borrowed, Device, Tier
+from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, now_text
 from labkit.run import borrowed
 from labkit.run.child import Crew, run_blocking
 from labkit.run.jobs import follow, make_job, nobody_watches, run_borrowed, run_job
 
 PROBE_S = 60.0
-MPS_START_S = 20.0
 
 
 class Way(StrEnum):
@@ -70,74 +67,104 @@ class Probe:
     sms: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What copies of one job did while sharing.
+    """What copies of one job did that shared a device.
 
     Attributes:
-        calls_per_s: of each copy.
         cpu_per_copy: CPU seconds each copy used per second; the wait for the GPU sleeps and is not
             in it.
-        sms: SMs each copy really had, where partitions were made.
         borrowed: the slices, if they were held for this alone.
     """
 
     way: Way
     copies: int
-    calls_per_s: tuple[float, ...]
     cpu_per_copy: tuple[float, ...]
     devices: tuple[Device, ...]
     tier: Tier
-    sms: tuple[int | None, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    sensors: Mapping[str, Any] = field(default_factory=dict)
     borrowed: Borrowed | None = None
+
+    def record(self, name: str, **known: Any) -> Measurement:
+        """A record of all copies, or of as many `ranks` as are `known`."""
+        setting = {"way": str(self.way), "copies": self.copies, **known.pop("setting", {})}
+        counted = {"samples_s": (), "ranks": self.copies, **known}
+        return Measurement(
+            name=name,
+            clock="host",
+            cold=False,
+            link="none: the copies do not talk",
+            cpu_per_copy=statistics.mean(self.cpu_per_copy),
+            setting=setting,
+            date=now_text(),
+            **{**circumstances(self), "devices": self.devices[: counted["ranks"]]},
+            **counted,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Shared):
+    """What copies did that all worked at once.
+
+    Attributes:
+        calls_per_s: of each copy.
+        sms: SMs each copy really had, where partitions were made.
+    """
+
+    calls_per_s: tuple[float, ...]
+    sms: tuple[int | None, ...] = ()
 
     @property
     def total_per_s(self) -> float:
         """Calls of all copies together per second."""
         return sum(self.calls_per_s)
 
-    @property
-    def is_cpu_bound(self) -> bool:
-        """Whether the copies used up the CPU budget, so that the GPU cannot be blamed."""
-        budget = self.devices[0].cpu_cores if self.devices else 1.0
-        return sum(self.cpu_per_copy) >= 0.9 * budget
-
     def __str__(self) -> str:
-        bound = ", CPU-bound" if self.is_cpu_bound else ""
-        cpu = sum(self.cpu_per_copy) / max(1, len(self.cpu_per_copy))
+        cpu = statistics.mean(self.cpu_per_copy)
         return (
             f"{self.copies} copies, {self.way}: {self.total_per_s:.4g} calls/s in all, "
-            f"{cpu:.2f} CPU cores per copy{bound}, on {self.devices[0].label}"
+            f"{cpu:.2f} CPU cores per copy, on {self.devices[0].label}"
         )
+
+
+def way_of(way: Way | str) -> Way:
+    """A way by its name.
+
+    Raises:
+        WrongArgument: there is no such way.
+    """
+    if way not in list(Way):
+        raise errors.WrongArgument(f"`{way}` is no way to share; there are {', '.join(Way)}.")
+    return Way(way)
 
 
 async def share_async(
     function: Callable[..., Any],
-    way: Way,
+    way: Way | str,
     *,
     copies: int,
     seconds: float = 2.0,
     sms_per_copy: int | None = None,
     timeout_s: float = 120.0,
     **arguments: Any,
-) -> Shared:
+) -> Counted:
     """Run copies of a function at once for some seconds; see `share`."""
-    options = {"group": False, "seconds": seconds}
-    job = make_job("copies", [function], arguments, **options)
-    readings = await run_copies(job, Copies(way, copies, sms_per_copy), timeout_s)
+    told = Copies(way_of(way), copies, sms_per_copy)
+    job = make_job("copies", [function], arguments, group=False, seconds=seconds)
+    readings = await run_copies(job, told, timeout_s)
     facts = [rank.facts for rank in readings.ranks]
-    return Shared(
-        way=way,
+    return Counted(
+        way=told.way,
         copies=copies,
         calls_per_s=tuple(fact["calls"] / fact["seconds"] for fact in facts),
         cpu_per_copy=tuple(fact["cpu_per_copy"] for fact in facts),
-        devices=readings.devices,
-        tier=readings.tier,
         sms=tuple(fact.get("sms_given") for fact in facts),
-        borrowed=readings.borrowed,
+        **circumstances(readings),
     )
 
 
+@public
 def share(
     function: Callable[..., Any],
     way: Way | str,
@@ -145,7 +172,7 @@ def share(
     copies: int,
     seconds: float = 2.0,
     **options: Any,
-) -> Shared:
+) -> Counted:
     """Run copies of a function at once and count their calls.
 
     Args:
@@ -158,7 +185,8 @@ def share(
     Raises:
         LabError: the way does not work here, or a copy failed.
     """
-    chosen = Way(way)
+    chosen = way_of(way)
+    refuse_beside("share", share_async, function, {"copies": copies, **options})
     return run_blocking(
         lambda: share_async(function, chosen, copies=copies, seconds=seconds, **options)
     )
@@ -235,7 +263,7 @@ def _partition(way: Way, sms: int | None) -> dict[str, str]:
     if way is not Way.SMS:
         return {}
     if not sms:
-        raise errors.LabError("Say how many SMs each copy shall have: sms_per_copy=16")
+        raise errors.WrongArgument("Say how many SMs each copy is to have: sms_per_copy=16.")
     return {"LABKIT_PARTITION": str(sms)}
 
 
@@ -246,51 +274,8 @@ async def _surroundings(copies: Copies) -> AsyncIterator[Mapping[str, str]]:
         yield {}
         return
     percent = 100 if copies.in_turns else max(1, 100 // copies.count)
-    async with mps_daemon() as added:
+    async with mps.daemon() as added:
         yield {**added, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
-
-
-@contextlib.asynccontextmanager
-async def mps_daemon() -> AsyncIterator[Mapping[str, str]]:
-    """Run NVIDIA's MPS control daemon in a private folder, for as long as the block lasts.
-
-    Raises:
-        LabError: the daemon is not installed or does not start.
-    """
-    if shutil.which("nvidia-cuda-mps-control") is None:
-        raise errors.LabError("MPS is not installed here (no nvidia-cuda-mps-control).")
-    folder = Path(tempfile.mkdtemp(prefix="labkit-mps-"))
-    added = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
-    try:
-        status, said = await _mps_control(["-d"], "", added)
-        if status != 0:
-            raise errors.LabError(f"MPS does not start here: {said.strip()[:200]}")
-        try:
-            yield added
-        finally:
-            await _mps_control([], "quit -t 5\n", added)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _mps_control(
-    options: Sequence[str], text: str, added: Mapping[str, str]
-) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        "nvidia-cuda-mps-control",
-        *options,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **added},
-    )
-    try:
-        _, said = await asyncio.wait_for(process.communicate(text.encode()), MPS_START_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return 1, f"no answer within {MPS_START_S:g} s"
-    return process.returncode or 0, said.decode(errors="replace")
 
 
 def _probe_work() -> Callable[[], Any]:
@@ -323,9 +308,8 @@ async def probe_async(way: Way, *, sms: int = 16) -> Probe:
 @public
 def probe(way: Way | str, *, sms: int = 16) -> Probe:
     """Whether a way to share works here, tried in children with a time limit."""
-    if way not in list(Way):
-        raise errors.WrongArgument(f"`{way}` is no way to share; there are {', '.join(Way)}.")
-    return run_blocking(lambda: probe_async(Way(way), sms=sms))
+    chosen = way_of(way)
+    return run_blocking(lambda: probe_async(chosen, sms=sms))
 
 
 async def ranks_on_one_device(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from labkit.arguments import public
+from labkit.arguments import public, refuse_options
 from labkit.errors import WrongArgument
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import EXPERIMENTS
@@ -69,13 +69,13 @@ def _braces(text: str) -> list[str]:
 
 def _new(key: str, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
     missing = [name for name in WORDS if not isinstance(given.get(name), str)]
-    unknown = sorted(given.keys() - OWN)
     if missing:
         raise WrongArgument(
             f"No experiment {key!r} is known. For a new one give {', '.join(missing)} as texts."
         )
-    if unknown:
+    if unknown := sorted(given.keys() - OWN):
         raise WrongArgument(f"An experiment has no {', '.join(unknown)}; it has {', '.join(OWN)}.")
+    refuse_options("experiment", Experiment, given)
     return Experiment(key=key, steps=steps, **given)
 
 

@@ -10,23 +10,23 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from labkit.arguments import public
-from labkit.errors import NotMeasured, StudentError
+from labkit.arguments import name_of, public, refuse_arguments, refuse_beside
+from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
-from labkit.machine.device import tier_of
 from labkit.machine.memory import PeakMemory, largest_that_fits
+from labkit.machine.sensors import own_sensors
 from labkit.machine.side_by_side import SideBySide
 from labkit.measuring.measure import peak_async, ranks_async
-from labkit.measuring.sharing import Way, share_async
+from labkit.measuring.sharing import Way, share_async, way_of
 from labkit.panel.experiment import MeasuringStep, Report, Value, reader
-from labkit.records import Measurement, RankResults, Tier, now_text
+from labkit.records import Measurement, RankResults, Tier, circumstances, now_text
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
-from labkit.run.tasks import sensors_of
 from labkit.timing import HostClock, Work, make_clock, timing_loop, warm_up
 
 QUICK_WARM = 2
 FACTS = "facts"  # what a function found out beside its times, kept with every label
+CLOCKS = "clocks"  # by label, of a function that times by itself with another clock than the host's
 HOW = "measured how"  # beside the labels of what `in_turns` returns
 
 
@@ -51,6 +51,11 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     Returns:
         Seconds per call, by label, in order of rounds; and under `HOW` the circumstances.
     """
+    if not works or not all(map(callable, works.values())):
+        raise WrongArgument(
+            "in_turns takes a dictionary of functions without arguments for `works`, by label: "
+            f'{{"mine": lambda: a @ b}}, not {works!r:.60}.'
+        )
     import torch
     import torch.distributed as dist
 
@@ -60,14 +65,16 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
         name: _warm(name, work, clock, fixed=barrier is not None) for name, work in works.items()
     }
     samples: dict[str, Any] = {name: [] for name in works}
-    sensors, cores = sensors_of(torch), SideBySide(torch)
+    launch: dict[str, list[float]] = {name: [] for name in works}
+    sensors, cores = own_sensors(torch), SideBySide(torch)
     for turns in timing_loop(works, range(times), clock):
         sensors.read()
         cores.measure()
         for turn in turns:
             samples[turn.name].append(turn.seconds)
+            launch[turn.name].append(turn.launch_s)
     how: dict[str, Any] = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
-    how |= {"sensors": sensors.summary(), "side_by_side": cores.summary()}
+    how |= {"launch": launch, "side_by_side": cores.summary()}
     return {**samples, HOW: how}
 
 
@@ -106,29 +113,26 @@ class _Once:
             self._found = await ranks_async(
                 self._function, n=self._n, on=self._on, arguments=self._arguments
             )
-        found, name = self._found, self._function.__name__
+        found, name = self._found, name_of(self._function)
         said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
         if any(value is None for value in said):
             raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
-        how = found.values[0].get(HOW, {})
+        how, clocks = (found.values[0].get(key, {}) for key in (HOW, CLOCKS))
         return Measurement(
             name=name,
             samples_s=_slowest(said),
-            tier=found.tier,
-            devices=found.devices,
-            clock=how.get("clock", "host"),
+            clock=clocks.get(label, how.get("clock", "host")),
             cold=how.get("cold", False),
             warmup_s=tuple(how.get("warmup", {}).get(label, ())),
-            sensors=how.get("sensors", {}),
+            launch_s=tuple(how.get("launch", {}).get(label, ())),
             side_by_side=how.get("side_by_side", {}),
             ranks=self._n,
             link=self._link or found.link,
             setting=dict(said[0])
             if isinstance(said[0], dict)
             else {"label": label, **found.values[0].get(FACTS, {})},
-            versions=found.versions,
             date=now_text(),
-            borrowed=found.borrowed,
+            **circumstances(found),
         )
 
 
@@ -169,6 +173,7 @@ def together(
         arguments: passed to the function.
     """
     spots = _numbered(spots)
+    refuse_arguments("together", function, arguments)
     drawn = reader(value)
     once, first = _Once(function, n, link, on, arguments), next(iter(spots), "")
 
@@ -186,9 +191,15 @@ def together(
 
 def _numbered(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]:
     """Labels without a place are drawn in their order."""
-    if isinstance(spots, Mapping):
-        return spots
-    return {label: float(place) for place, label in enumerate(spots)}
+    labels = list(spots)
+    places = list(spots.values()) if isinstance(spots, Mapping) else list(range(len(labels)))
+    are_labels = bool(labels) and all(isinstance(label, str) for label in labels)
+    if not are_labels or not all(isinstance(place, int | float) for place in places):
+        raise WrongArgument(
+            f'together takes labels for `spots`, as ("a", "b"), or labels with their x, as '
+            f'{{"a": 1, "b": 2}}, not {spots!r:.60}.'
+        )
+    return dict(zip(labels, map(float, places), strict=True))
 
 
 @public
@@ -209,21 +220,25 @@ def apart(
         seconds: about how long one spot takes.
         arguments: passed to the function at every spot.
     """
+    if not spots or not all(isinstance(given, Mapping) for given in spots.values()):
+        raise WrongArgument(
+            "apart takes a dictionary for `spots`: by label, what the function is called with, as "
+            f'{{"batch 4": {{"batch": 4}}}}, not {spots!r:.60}.'
+        )
+    for given in spots.values():
+        refuse_arguments("apart", function, {**arguments, **given})
 
     def step(place: int, label: str, given: Mapping[str, Any]) -> MeasuringStep:
         async def run(_: Report) -> Point:
             found = await ranks_async(function, n=1, arguments={**arguments, **given})
             record = Measurement(
-                name=function.__name__,
+                name=name_of(function),
                 samples_s=(),
-                tier=found.tier,
-                devices=found.devices,
                 clock="none",
                 cold=False,
                 setting=dict(found.values[0]),
-                versions=found.versions,
                 date=now_text(),
-                borrowed=found.borrowed,
+                **circumstances(found),
             )
             return Point(float(given.get("batch", place)), label, reader(value)(record), (record,))
 
@@ -274,6 +289,12 @@ def fits_step(
         value: what is drawn of the largest size that fits (0 when none does).
         arguments: passed to the function.
     """
+    if not sizes or sizes.step < 0:
+        raise WrongArgument(
+            "fits_step takes `sizes` from the smallest to the largest, as range(64, 1025, 64), "
+            f"not {sizes}."
+        )
+    refuse_arguments("fits_step", function, {"size": sizes[0], **arguments})
 
     async def run(_: Report) -> Point:
         held: list[PeakMemory] = []
@@ -282,17 +303,16 @@ def fits_step(
             held.append(await peak_async(function, size=size, **arguments))
 
         best, tries = await largest_that_fits(fits, sizes[0], sizes[-1], step=sizes.step)
-        devices = (held[0].device,) if held else ()
+        nothing_fits = {"tier": Tier.CPU, "devices": ()}
         record = Measurement(
-            name=function.__name__,
+            name=name_of(function),
             samples_s=(),
-            tier=tier_of(devices) if devices else Tier.CPU,
-            devices=devices,
             clock="none",
             cold=False,
             peak_mib=max((one.peak_mib for one in held), default=None),
             setting={"tries": [list(one) for one in tries]},
             date=now_text(),
+            **(circumstances(held[-1]) if held else nothing_fits),
         )
         return Point(x, label, 0.0 if best is None else value(best), (record,))
 
@@ -301,28 +321,25 @@ def fits_step(
 
 @public
 def copies_step(
-    label: str, x: float, function: Callable[..., Any], way: Way, *, copies: int, **arguments: Any
+    label: str,
+    x: float,
+    function: Callable[..., Any],
+    way: Way | str,
+    *,
+    copies: int,
+    **arguments: Any,
 ) -> MeasuringStep:
     """Copies that share a device: draws the calls per second of all of them together.
 
     CPU per copy and each copy's own rate are in the record's `setting`.
     """
+    way = way_of(way)
+    refuse_beside("copies_step", share_async, function, {"copies": copies, **arguments})
 
     async def run(_: Report) -> Point:
         found = await share_async(function, way, copies=copies, **arguments)
-        record = Measurement(
-            name=function.__name__,
-            samples_s=(),
-            tier=found.tier,
-            devices=found.devices,
-            clock="host",
-            cold=False,
-            ranks=copies,
-            link=f"none: {way}",
-            cpu_per_copy=sum(found.cpu_per_copy) / copies,
-            setting={"calls per second": list(found.calls_per_s)},
-            date=now_text(),
-        )
+        each = {"calls per second": list(found.calls_per_s)}
+        record = found.record(name_of(function), setting=each)
         return Point(x, label, found.total_per_s, (record,))
 
     return MeasuringStep(label, run, BUDGET_S)

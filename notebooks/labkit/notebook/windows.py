@@ -7,59 +7,49 @@ a call, and what all copies do together.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from labkit.arguments import public
+from labkit.arguments import public, refuse_beside
 from labkit.evidence.evidence import Point
 from labkit.machine.readings import Readings
+from labkit.machine.sensors import own_sensors
 from labkit.measuring import sharing
 from labkit.panel.experiment import MeasuringStep, Report
-from labkit.records import Borrowed, Device, Measurement, Tier, now_text
+from labkit.records import Measurement, circumstances
 from labkit.run.jobs import is_quick, make_job
 from labkit.run.tasks import RANK, meet, quiet_wait
 
 WARM_CALLS = 5
-PAIRS = 20
+PAIRS, QUICK_PAIRS = 20, 5
+ORDER = ("together", "alone", "alone", "together")  # two pairs of windows, again and again
 WINDOW_S = 0.15
+WORKED = 0.9  # of a window; the rest is for the last call to end
 STEP_S = 20.0  # what a step says it takes
 Records = tuple[Measurement, Measurement]
 CALLS_A_WINDOW = 2  # of each copy while all work, or a window says nothing about rates
 
 
-@dataclass(frozen=True)
-class Turns:
+@dataclass(frozen=True, kw_only=True)
+class Turns(sharing.Shared):
     """What copies did, window by window.
 
     Attributes:
         together: calls of all copies per second, one value a window.
         alone: calls of the first copy per second while the others rested, paired with `together`.
         crowded: calls of the first copy per second while all worked.
-        cpu_per_copy: CPU seconds per second of each copy while all worked.
     """
 
-    way: sharing.Way
-    copies: int
     together: tuple[float, ...]
     alone: tuple[float, ...]
     crowded: tuple[float, ...]
-    cpu_per_copy: tuple[float, ...]
-    devices: tuple[Device, ...]
-    tier: Tier
-    versions: Mapping[str, str]
-    borrowed: Borrowed | None = None
-
-    @property
-    def is_cpu_bound(self) -> bool:
-        """Whether the copies used up the CPU budget, so that the GPU cannot be blamed."""
-        return sum(self.cpu_per_copy) >= 0.9 * self.devices[0].cpu_cores
 
     @property
     def gain(self) -> float:
@@ -71,31 +61,10 @@ class Turns:
         """How much longer one call takes with busy neighbours."""
         return statistics.median(self.alone) / statistics.median(self.crowded)
 
-    def record(self, name: str, rates: Sequence[float], ranks: int) -> Measurement:
-        """A series of rates as a record of seconds per call."""
-        return Measurement(
-            name=name,
-            samples_s=tuple(1 / rate for rate in rates),
-            tier=self.tier,
-            devices=self.devices[:ranks],
-            clock="host",
-            cold=False,
-            ranks=ranks,
-            link="none: the copies do not talk",
-            cpu_per_copy=statistics.mean(self.cpu_per_copy),
-            setting={"way": str(self.way), "copies": self.copies},
-            versions=self.versions,
-            date=now_text(),
-            borrowed=self.borrowed,
-        )
-
-    def __str__(self) -> str:
-        bound = ", CPU-bound" if self.is_cpu_bound else ""
-        cpu = statistics.mean(self.cpu_per_copy)
-        return (
-            f"{self.copies} copies, {self.way}: {self.gain:.2f} times the work of one alone; "
-            f"a call takes {self.slowdown:.2f} times as long; {cpu:.2f} CPU cores per copy{bound}"
-        )
+    def series(self, name: str, ranks: int) -> Measurement:
+        """The rates of one kind of window as a record of seconds per call."""
+        rates: Sequence[float] = getattr(self, name)
+        return self.record(name, samples_s=tuple(1 / rate for rate in rates), ranks=ranks)
 
 
 async def turns_async(
@@ -122,11 +91,10 @@ async def turns_async(
     Raises:
         LabError: the way does not work here, or a copy failed.
     """
-    chosen = sharing.Way(way)
-    counted = in_windows(function, copies, pairs or (5 if is_quick() else PAIRS))
+    told = sharing.Copies(sharing.way_of(way), copies, sms_per_copy, in_turns=True)
+    counted = in_windows(function, copies, pairs or (QUICK_PAIRS if is_quick() else PAIRS))
     job = make_job("call", [counted], arguments, group=False)
-    told = sharing.Copies(chosen, copies, sms_per_copy, in_turns=True)
-    return _turns(chosen, await sharing.run_copies(job, told, timeout_s))
+    return _turns(told.way, await sharing.run_copies(job, told, timeout_s))
 
 
 def _turns(way: sharing.Way, readings: Readings) -> Turns:
@@ -139,10 +107,7 @@ def _turns(way: sharing.Way, readings: Readings) -> Turns:
         alone=tuple(values[0]["alone"]),
         crowded=tuple(values[0]["together"]),
         cpu_per_copy=tuple(value["cpu_per_copy"] for value in values),
-        devices=readings.devices,
-        tier=readings.tier,
-        versions=readings.ranks[0].versions,
-        borrowed=readings.borrowed,
+        **circumstances(readings),
     )
 
 
@@ -170,20 +135,19 @@ def count_in_windows(
     """
     import torch
 
-    settle, number = quiet_wait(torch), int(os.environ[RANK])
-    typical = _warm(work, settle)
-    start, window_s = _meet(Path(meeting), number, copies, typical)
+    settle, number, sensors = quiet_wait(torch), int(os.environ[RANK]), own_sensors(torch)
+    start, window_s = _meet(Path(meeting), number, copies, _warm(work, settle))
     rates: dict[str, list[float]] = {"together": [], "alone": []}
     cpu = 0.0
-    for window in range(2 * pairs):
-        name = "together" if (window % 2 == 0) == (window // 2 % 2 == 0) else "alone"
-        begins = start + window * window_s
+    for window, name in enumerate(islice(cycle(ORDER), 2 * pairs)):
         if name == "alone" and number:
             continue
+        begins = start + window * window_s
         time.sleep(max(0.0, begins - time.monotonic()))
-        rate, used = _count(work, settle, begins + 0.9 * window_s)
+        rate, used = calls_per_s(work, settle, begins + WORKED * window_s)
         rates[name].append(rate)
         cpu += used if name == "together" else 0.0
+        sensors.read()
     return {**rates, "cpu_per_copy": cpu / pairs}
 
 
@@ -198,7 +162,9 @@ def _warm(work: Callable[[], Any], settle: Callable[[], Any]) -> float:
     return min(times)
 
 
-def _count(work: Callable[[], Any], settle: Callable[[], Any], ends: float) -> tuple[float, float]:
+def calls_per_s(
+    work: Callable[[], Any], settle: Callable[[], Any], ends: float
+) -> tuple[float, float]:
     """Calls per second until `ends` (at least one call), and CPU seconds per second."""
     begun, cpu, calls = time.monotonic(), time.process_time(), 0
     while calls == 0 or time.monotonic() < ends:
@@ -247,8 +213,8 @@ def gain_step(
         series: which series of the plot the point belongs to.
         options: as for `turns_async`, and the function's own arguments.
     """
-    measured = functools.partial(turns_async, function, way, **options)
-    return _turns_step(label, x, measured, _gain_point, series)
+    turns = _prepared("gain_step", function, way, options)
+    return _turns_step(label, x, turns, _gain_point, series)
 
 
 @public
@@ -256,7 +222,16 @@ def crowd_step(
     label: str, x: float, function: Callable[..., Any], way: sharing.Way | str, **options: Any
 ) -> MeasuringStep:
     """A step that draws how much longer a call takes while neighbours work; see `gain_step`."""
-    return _turns_step(label, x, lambda: turns_async(function, way, **options), _crowd_point)
+    turns = _prepared("crowd_step", function, way, options)
+    return _turns_step(label, x, turns, _crowd_point)
+
+
+def _prepared(
+    call: str, function: Callable[..., Any], way: sharing.Way | str, options: Mapping[str, Any]
+) -> Callable[[], Awaitable[Turns]]:
+    chosen = sharing.way_of(way)
+    refuse_beside(call, turns_async, function, options)
+    return lambda: turns_async(function, chosen, **options)
 
 
 def _turns_step(
@@ -267,22 +242,16 @@ def _turns_step(
     series: str = "",
 ) -> MeasuringStep:
     async def run(_: Report) -> Point:
-        found = await measured()
-        value, records = drawn(found)
-        return Point(x, label + _bound(found), value, records, series=series)
+        value, records = drawn(await measured())
+        bound = " (CPU-bound)" if any(record.is_cpu_bound for record in records) else ""
+        return Point(x, label + bound, value, records, series=series)
 
     return MeasuringStep(label, run, STEP_S)
 
 
 def _gain_point(found: Turns) -> tuple[float, Records]:
-    together = found.record("together", found.together, found.copies)
-    return found.gain, (found.record("alone", found.alone, 1), together)
+    return found.gain, (found.series("alone", 1), found.series("together", found.copies))
 
 
 def _crowd_point(found: Turns) -> tuple[float, Records]:
-    crowded = found.record("crowded", found.crowded, found.copies)
-    return found.slowdown, (crowded, found.record("alone", found.alone, 1))
-
-
-def _bound(found: Turns) -> str:
-    return " (CPU-bound)" if found.is_cpu_bound and found.tier is not Tier.CPU else ""
+    return found.slowdown, (found.series("crowded", found.copies), found.series("alone", 1))

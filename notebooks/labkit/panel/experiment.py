@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.arguments import public
+from labkit.arguments import name_of, public, refuse_arguments, refuse_band, refuse_options
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.machine.readings import Readings
@@ -142,6 +142,7 @@ def timed_step(
     value: Value = None,
     seconds: float = BUDGET_S,
     options: Mapping[str, Any] | None = None,
+    series: str = "",
     **arguments: Any,
 ) -> MeasuringStep:
     """A step that times one function.
@@ -153,9 +154,12 @@ def timed_step(
         value: what is drawn of the record; milliseconds by default.
         seconds: the time budget.
         options: passed to `measure_async` (ranks, dtype, flops ...).
+        series: which series of the plot the point belongs to.
         arguments: passed to the function.
     """
     given = dict(options or {})
+    refuse_options("timed_step", measure_async, given)
+    refuse_arguments("timed_step", function, arguments)
     drawn = reader(value)
     counted = {name: given.get(name) for name in ("dtype", "flops", "moved_bytes")}
 
@@ -163,11 +167,11 @@ def timed_step(
         readings = Readings(given.get("ranks", 1))
 
         def point(record: Measurement) -> Point:
-            return Point(x, label, drawn(record), (record,))
+            return Point(x, label, drawn(record), (record,), series=series)
 
         def update(seen: Readings) -> None:
             if seen.count():
-                report(point(seen.measurement(function.__name__, "not finished", **counted)))
+                report(point(seen.measurement(name_of(function), "not finished", **counted)))
 
         known = {**given, "budget_s": seconds, "arguments": arguments}
         return point(await measure_async(function, on_update=update, readings=readings, **known))
@@ -189,6 +193,10 @@ def compared_step(
     **arguments: Any,
 ) -> MeasuringStep:
     """A step that compares two functions in turns and draws the ratio of their times."""
+    refuse_band(band)
+    refuse_options("compared_step", compare_async, options or {})
+    for function in (a, b):
+        refuse_arguments("compared_step", function, arguments)
 
     async def run(report: Report) -> Point:
         def point(record: Comparison) -> Point:

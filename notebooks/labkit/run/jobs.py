@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from labkit import errors
-from labkit.arguments import public
+from labkit.arguments import name_of, public
 from labkit.machine import lease
 from labkit.machine.readings import Readings
 from labkit.run import source
@@ -46,10 +46,7 @@ def make_job(
     """Describe a job for the worker."""
     names = distinct_names(functions)
     packed = {name: source.pack(function) for name, function in zip(names, functions, strict=True)}
-    sent = {
-        name: source.pack_value(value, name, functions[0].__name__)
-        for name, value in arguments.items()
-    }
+    sent = {name: source.pack_value(value, name, names[0]) for name, value in arguments.items()}
     defaults = {
         "looks": [SAMPLES],
         "band": [0.0, 0.0],
@@ -69,7 +66,7 @@ def make_job(
 
 
 def distinct_names(functions: Sequence[Function]) -> list[str]:
-    names = [getattr(function, "__name__", "work") for function in functions]
+    names = [name_of(function) for function in functions]
     return (
         names
         if len(set(names)) == len(names)

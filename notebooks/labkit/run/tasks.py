@@ -5,17 +5,18 @@ Runs in the child, after torch is there. Each task says what it finds in message
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from labkit import stats
 from labkit.arguments import public
 from labkit.errors import ChildTimeout, LabError
-from labkit.machine.sensors import Sensors
+from labkit.machine.sensors import own_sensors
 from labkit.machine.side_by_side import SideBySide
 from labkit.records import Verdict
 from labkit.run import source
@@ -102,7 +103,7 @@ def _rounds(
     """Time until the rounds are done, a look decides, or the job's time budget is spent."""
     times: dict[str, list[float]] = {name: [] for name in works}
     begun, cpu, done = time.perf_counter(), time.process_time(), 0
-    sensors, cores = sensors_of(torch), SideBySide(torch)
+    sensors, cores = own_sensors(torch), SideBySide(torch)
     for goal in job["looks"]:
         for turns in timing_loop(works, range(done, goal), clock, inner, block):
             sensors.read()
@@ -124,17 +125,16 @@ def _rounds(
         if len(job["looks"]) > 1 and _is_decided(torch, times, job, goal):
             break
     used = (time.process_time() - cpu) / max(time.perf_counter() - begun, 1e-9)
-    said = {"sensors": sensors.summary(), "side_by_side": cores.summary()}
-    emit({"type": "usage", "cpu_per_copy": used, **said})
+    emit({"type": "usage", "cpu_per_copy": used, "side_by_side": cores.summary()})
 
 
-def sensors_of(torch: Any) -> Sensors:
-    """The sensors of the device this process measures on."""
-    if not torch.cuda.is_available():
-        return Sensors(None)
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    own = str(getattr(torch.cuda.get_device_properties(0), "uuid", "")) or None
-    return Sensors(chosen if chosen.startswith("MIG-") else own)
+@contextlib.contextmanager
+def sensed(torch: Any, emit: Emit) -> Iterator[None]:
+    """Read the sensors once more when a task is over, and say what they said in all."""
+    yield
+    sensors = own_sensors(torch)
+    sensors.read()
+    emit({"type": "sensors", "sensors": sensors.summary()})
 
 
 def _is_decided(

@@ -1,6 +1,8 @@
 """labkit's statistics against distributions whose truth is known."""
 
+import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,3 +155,65 @@ def test_a_line_shows_whether_it_fits():
     inverse = [1 / 4, 1 / 8, 1 / 16, 1 / 32]
     assert stats.line_fit(inverse, [317, 206, 139, 114])[2] < 0.05
     assert stats.line_fit(inverse, [210, 160, 120, 78])[2] > 0.1
+
+
+TRUTH = 2.0, 120.0  # ms that never shrink, and ms times SMs
+HELD = {"a 1g.5gb": (4, 6, 14), "a whole GPU": (16, 32, 64, 132)}
+
+
+def measured_on(sizes, generator, lasting):
+    """Times by a + b / s, each off by an error that its samples do not show."""
+    exact = TRUTH[0] + TRUTH[1] / np.asarray(sizes, dtype=float)
+    return exact * (1 + lasting * generator.standard_normal(len(sizes)))
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize(("lasting", "noise"), [(0.02, 0.02), (0.02, 0.002), (0.002, 0.02)])
+@pytest.mark.parametrize("times_as_many", [0.15, 0.5, 2, 7])
+def test_an_extrapolation_holds_the_truth(held, lasting, noise, times_as_many):
+    """On smaller and larger shapes, whether or not the samples show the errors of the times."""
+    sizes, generator = HELD[held], np.random.default_rng(5)
+    size = max(sizes) * times_as_many
+    truth, trials = TRUTH[0] + TRUTH[1] / size, 400
+    ranges = [
+        stats.scaled_range(sizes, measured_on(sizes, generator, lasting), size, noise=noise)
+        for _ in range(trials)
+    ]
+    assert sum(low <= truth <= high for low, high in ranges) >= 0.93 * trials
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_a_range_widens_with_the_distance(held):
+    """Relative to the middle, on either side of what was measured."""
+    sizes = HELD[held]
+    times = measured_on(sizes, np.random.default_rng(1), 0.01)
+    for away in ((1, 2, 4, 7), (0.25, 0.12, 0.06)):
+        found = [
+            stats.line_interval([1 / s for s in sizes], times, 1 / (max(sizes) * more), noise=0.01)
+            for more in away
+        ]
+        widths = [(high - low) / (high + low) for low, high in found]
+        assert widths == sorted(widths)
+
+
+def test_a_range_never_leaves_what_needs_no_fit():
+    """Two sizes have no residuals: the noise speaks, between no gain and a full one."""
+    low, high = stats.scaled_range((2, 4), (10.0, 5.0), 8, noise=0.5)
+    assert (low, high) == (pytest.approx(2.5 / 1.5), pytest.approx(5.0 * 1.5))
+    assert stats.scaled_range((4, 6, 14), (9.0, 9.1, 9.0), 98, noise=0.01)[1] <= 9.0 * 1.01
+
+
+RECORDED = sorted(Path(__file__).parents[3].glob("docs/gallery/*-[124]gpu/CH-1.json"))
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("left_out", [0, -1])
+def test_recorded_times_lie_in_the_range_that_the_others_give(file, left_out):
+    """A step on the fewest and on all SMs of an H200 or H100, predicted from the other sizes."""
+    points = [one for one in json.loads(file.read_text())["points"] if not one["series"]]
+    truth = points.pop(left_out)
+    samples = points[-1]["records"][0]["samples_s"]
+    sizes, times = [one["x"] for one in points], [one["value"] for one in points]
+    noise = stats.iqr(samples) / stats.median(samples)
+    low, high = stats.scaled_range(sizes, times, truth["x"], noise=noise)
+    assert low <= truth["value"] <= high

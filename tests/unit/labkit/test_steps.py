@@ -31,6 +31,10 @@ def sweep():
     """What a notebook would send."""
 
 
+def sized(size):
+    """What a notebook would try at one size after another."""
+
+
 def points_of(made):
     """Run the steps one after another, as the runner does."""
 
@@ -97,7 +101,7 @@ def test_the_largest_that_fits_is_found_by_bisection(monkeypatch):
         return PeakMemory(float(size), "tensors", CPU)
 
     monkeypatch.setattr(steps, "peak_async", peak)
-    made = steps.fits_step("1 rank", 1, sweep, range(40, 121, 10), value=lambda size: size / 10)
+    made = steps.fits_step("1 rank", 1, sized, range(40, 121, 10), value=lambda size: size / 10)
     (point,) = points_of([made])
     assert point.value == 7.0
     tries = dict(point.records[0].setting["tries"])

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
+from labkit.machine.parts import GRAPH
 from labkit.measuring.sharing import Way
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
 from labkit.records import Measurement
 
 PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
-GRAPH, PYTHON = "CUDA graph", "launched by Python"
 CERN_FP32 = {"7g-3g": 7 / 3, "3g-2g": 1.5, "2g-1g": 2.0}
 
 

@@ -1,0 +1,194 @@
+"""Every argument of every public call, wrong in every way that people get it wrong, is refused."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import labkit
+from labkit.errors import LabError
+from labkit.measuring.measure import COMPARE_OPTIONS, MEASURE_OPTIONS, RANKS_OPTIONS
+from labkit.measuring.sharing import Way
+from labkit.notebook.windows import turns_async
+from labkit.records import CpuBudget, Device, Lease, Place, Tier
+
+PLACE = Place(Tier.CPU, (Device("cpu", "a CPU", 1024),), "none", CpuBudget(1.0, 1), Lease())
+SPANS = [("operators", "aten::mm", 0.0, 1.0)]
+
+
+def work(batch=4):
+    """A student's function."""
+
+
+class Network:
+    """Stands in for a network where nothing is counted."""
+
+    def parameters(self):
+        return []
+
+
+TIME = {"samples": 20, "flops": 1.0, "moved_bytes": 1.0}
+CHILD = {"budget_s": 10.0, "timeout_s": 60.0, "on": "1g.5gb", "on_update": work, "readings": None}
+PAIR = {**CHILD, "ranks": 1, "cold": True, "dtype": "float32"}
+STEP = {"label": "a", "x": 1.0, "function": work}
+TURNS = {"way": Way.TIME, "copies": 2, "sms_per_copy": 16, "pairs": 5, "timeout_s": 60.0}
+RIGHT = {
+    "apart": {"function": work, "spots": {"a": {"batch": 1}}, "value": "mib", "seconds": 9.0},
+    "card": {"place": PLACE},
+    "cite": {"names": "cern5"},
+    "compare": {"a": work, "b": work, "band": (0.9, 1.1), **PAIR},
+    "compared_step": {
+        "label": "a", "x": 1.0, "a": work, "b": work, "band": (0.9, 1.1), "seconds": 9.0,
+        "options": {"ranks": 2}, "series": "",
+    },
+    "computed_step": STEP,
+    "copies_step": {**STEP, "way": Way.TIME, "copies": 2},
+    "count_step": {"step": work, "network": Network()},
+    "count_visible": {"choices": ["GPU-1"]},
+    "crowd_step": {**STEP, **TURNS},
+    "evidence_of": {"key": "T-1", "folder": Path()},
+    "experiment": {"key": "MY-1", "title": "t", "question": "q", "x_label": "x", "y_label": "y"},
+    "fits_step": {**STEP, "sizes": range(1, 9), "value": float},
+    "fresh_copy": {"name": "1_your_slice", "folder": Path()},
+    "gain_step": {**STEP, **TURNS, "series": ""},
+    "hand_in": {"notebooks": "a.ipynb", "folder": Path()},
+    "in_turns": {"works": {"a": work}, "times": 5},
+    "is_measured_here": {"optional": True},
+    "measure": {"function": work, **PAIR, **TIME},
+    "partition": {"slices": ("1g.5gb", 0)},
+    "peak": {"function": work, "timeout_s": 60.0},
+    "picture": {"name": "ring"},
+    "pipeline": {"schedule": [[(0, "F", 0)]], "stages": 1},
+    "profile_of": {"work": work},
+    "ranks": {"function": work, "n": 2, "samples": 20, **CHILD},
+    "recorded_note": {"keys": "T-1"},
+    "recorded_run": {"key": "T-1"},
+    "spans_of": {"work": work, "warm": 2, "inner": False},
+    "summary": {"keys": "T-1", "folder": Path()},
+    "timed_step": {**STEP, "value": "mib", "seconds": 9.0, "options": {"ranks": 2}, "series": ""},
+    "timeline": {"spans": SPANS, "title": "t"},
+    "together": {
+        "function": work, "spots": {"a": 1}, "value": "mib", "n": 2, "seconds": 9.0,
+        "link": "none", "relative": False, "series": {"a": "b"}, "on": "1g.5gb",
+    },
+}  # fmt: skip
+TAKE_NOTHING = {"is_quick", "peak_rss_mib", "rounds", "where"}
+CALLS = {
+    name for name in labkit.__all__ if inspect.isfunction(getattr(labkit, name))
+} - TAKE_NOTHING
+
+A_NUMBER = ["x", True, [], {}, float("nan"), float("inf")]
+WRONG = {
+    int: [*A_NUMBER, 1.5, None, 0, -1],
+    float: [*A_NUMBER, None],
+    bool: ["no", 1, 0.0, None, []],
+    str: [5, True, [], {}, b"x", float("nan")],
+    tuple: ["x", 1.0, None, (1.0,), (2.0, 1.0), ("a", "b"), (float("nan"), 1.0), (True, 2.0), []],
+    dict: ["x", 5, True],
+    list: ["x", 5, None, {}, []],
+    range: ["x", 5, None, [], range(0), range(9, 1, -1)],
+}
+ALSO = {
+    "spots": [None, [], {}, [[]], [1], {1: 2}, {"a": "b"}],
+    "works": [None, [], {}, {"a": 1}, work],
+    "options": [{"budget": 1}, {"ranks": 0}, {"ranks": "x"}, {"cold": "no"}, {"on": 5}],
+    "key": ["", "../T-1", None],
+    "slices": [("9g.90gb", 0), ("1g.5gb", 9), ("1g.5gb",), "x", 5, None],
+    "schedule": [[5], [[5]], "x", None],
+    "spans": [[], [5], [("a", "b", "c", "d")], "x", None],
+    "names": ["wikipedia"],
+}
+ONLY = {"slices", "schedule", "spans"}  # what is wrong in other ways than its type's others
+NONE_OR = {"samples", "flops", "moved_bytes", "on", "link", "value", "dtype", "sms_per_copy"}
+NONE_OR |= {"pairs", "options", "series"}
+MORE_THAN_ZERO = {"seconds", "budget_s", "timeout_s"}
+
+
+def wrong_values(name, right):
+    """What may not stand in the place of a right value."""
+    kind = next((one for one in WRONG if type(right) is one), None)
+    values = [] if name in ONLY else [*WRONG.get(kind, [None, 5, "x", [], True])]
+    if name in MORE_THAN_ZERO:
+        values += [0, -1.0]
+    if name == "warm":
+        values.remove(0)
+    if name in NONE_OR:
+        values = [value for value in values if value is not None]
+    if name == "value":  # a fact's name, or a function
+        values = [value for value in values if not isinstance(value, str)]
+    if isinstance(right, Path):
+        values = [None, 5, True, []]
+    if right is None:  # what only labkit's own panels pass
+        values = [5, "x"]
+    if name == "spots":
+        values = []
+    return values + ALSO.get(name, [])
+
+
+def called(call, arguments):
+    """The call as a student would write it."""
+    function = getattr(labkit, call)
+    shape = inspect.signature(function).parameters
+    several = [name for name, one in shape.items() if one.kind is one.VAR_POSITIONAL]
+    given = [arguments[name] for name in several if name in arguments]
+    return function(*given, **{n: v for n, v in arguments.items() if n not in several})
+
+
+@pytest.fixture(autouse=True)
+def _nothing_starts(monkeypatch, tmp_path):
+    """A call that starts a child, or imports torch, has not refused."""
+
+    def started(*_, **__):
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr("labkit.measuring.measure.run_blocking", started)
+    monkeypatch.setattr("labkit.measuring.place.run_blocking", started)
+    monkeypatch.setenv("MIGLAB_BORROW", '["1g.5gb"]')
+    monkeypatch.chdir(tmp_path)
+
+
+def fault(call, name, wrong):
+    """What is not as it should be when this is called; empty where it is refused well."""
+    try:
+        called(call, {**RIGHT[call], name: wrong})
+    except LabError as error:
+        words = str(error)
+        inside = any(part in words for part in ("Traceback", "NoneType", "object has no"))
+        is_sentence = 30 < len(words) < 400 and words.endswith((".", "?"))
+        return "" if is_sentence and not inside else words
+    except BaseException as error:  # whatever it is: a student would see our code
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+@pytest.mark.parametrize("call", sorted(RIGHT))
+def test_a_wrong_argument_is_refused_in_a_sentence(call):
+    """Each argument and option, with each value that it may not have."""
+    tried = [
+        (name, one) for name, right in RIGHT[call].items() for one in wrong_values(name, right)
+    ]
+    found = {f"{name}={one!r}": said for name, one in tried if (said := fault(call, name, one))}
+    assert not found
+
+
+def test_every_call_and_every_option_is_in_the_table():
+    """A new call or option joins it."""
+    assert RIGHT.keys() == CALLS
+    for call, arguments in RIGHT.items():
+        shape = inspect.signature(getattr(labkit, call)).parameters.values()
+        named = {one.name for one in shape if one.kind is not one.VAR_KEYWORD}
+        assert named - {"steps", "optimizers", "given"} <= arguments.keys(), call
+    assert RIGHT["measure"].keys() >= MEASURE_OPTIONS
+    assert RIGHT["compare"].keys() >= COMPARE_OPTIONS
+    assert RIGHT["ranks"].keys() >= RANKS_OPTIONS
+    turns = inspect.signature(turns_async).parameters
+    assert {n for n, one in turns.items() if one.kind is one.KEYWORD_ONLY} <= TURNS.keys()
+
+
+@pytest.mark.parametrize(
+    "call", ["measure", "ranks", "peak", "together", "apart", "timed_step", "gain_step"]
+)
+def test_an_argument_that_the_function_does_not_have_is_named(call):
+    """A mistyped option, too, is refused before anything runs."""
+    with pytest.raises(LabError, match="`work` has no argument `widht`"):
+        called(call, {**RIGHT[call], "widht": 64})
