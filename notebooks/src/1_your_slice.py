@@ -264,23 +264,10 @@ def attainable(intensity, flops_per_s, bytes_per_s):
 
 
 # %% [markdown]
-# Three kinds of work must come out right: left of the ridge, on it, and right of it.
+# The check tries three kinds of work: left of the ridge, on it, and right of it.
 
 # %%
-CASES = ((0.25, 1e12, 1e11, 2.5e10), (10.0, 1e12, 1e11, 1e12), (500.0, 1e12, 1e11, 1e12))
-
-
-def check_attainable():
-    for intensity, flops_per_s, bytes_per_s, truth in CASES:
-        said = attainable(intensity, flops_per_s, bytes_per_s)
-        if said is None:
-            return "write attainable first"
-        if said != truth:
-            return f"not yet right: at {intensity:g} FLOP/byte you say {said:g}, at most {truth:g} is possible"
-    return "right: slanted up to the ridge, flat after it"
-
-
-roof_verdict = check_attainable()
+roof_verdict = labkit.exercises.check_attainable(attainable)
 print(roof_verdict)
 
 # %% [markdown]
@@ -410,7 +397,7 @@ roof = labkit.experiment("T-4", roof_steps)
 # %%
 def against_the_roof(points):
     values = {point.label: point.value for point in points}
-    if len(values) < len(COUNTED) or not roof_verdict.startswith("right"):
+    if len(values) < len(COUNTED) or not roof_verdict.right:
         print("measure all of T-4 first, and write attainable")
         return
     widest = values["limit of memory"] / INTENSITY["axpy"]
@@ -608,7 +595,8 @@ await small.report()
 #
 # This is the smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
 # It is not a slice: it has SMs of its own but shares the memory. A slice's slant is lower along with its roof, and
-# so in CERN's figures the ridge stays where it is; their bandwidth is the name plate's, not a measured one (E15). **Predict:** at how many FLOP/byte is the part's ridge in fp32?
+# so in CERN's figures the ridge stays where it is; their bandwidth is that of the data sheet, not a measured one (E15).
+# **Predict:** at how many FLOP/byte is the part's ridge in fp32?
 
 # %%
 PARTS = labkit.parts.parts_of(place)

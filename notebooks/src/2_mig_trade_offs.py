@@ -148,7 +148,7 @@ def copy_rate(points):
     print(f"the whole copies {rate:.4g} GB/s")
     if held.is_slice and not held.emulated and "A100" in held.name:
         plate = labkit.published.figure("cern5.bandwidth.7g").value
-        print(f"{rate / plate:.0%} of an A100's name plate ({plate:g} GB/s), with {held.sms} of 98 SMs")
+        print(f"{rate / plate:.0%} of an A100's data sheet ({plate:g} GB/s), with {held.sms} of 98 SMs")
 
 
 await bandwidth.report(copy_rate)
@@ -182,7 +182,7 @@ def train(batch, model=MODEL):
 # So each step is measured twice: as Python launches it, and as a *CUDA graph*, which replays the same kernels
 # without Python. (A CPU has no graphs.)
 #
-# **Predict** for the graph: with a growing batch, does the price of fewer SMs rise, stay flat, or fall?
+# **Predict** for the graph: as the batch grows, does the price of fewer SMs rise, stay flat, or fall?
 
 # %%
 KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
@@ -530,7 +530,7 @@ else:
             print(f"{work.__name__}, {kind}: {taxed} of {parts.whole} SMs take {found.ratio:.3f} times as long")
 
 # %% [markdown]
-# ## Optional: MIG-14, what a request waits
+# ## Optional: MIG-14, how long a request waits
 #
 # People who query a model remember the slow answers: a promise such as "5 ms" is about
 # percentiles. The percentile p is the smallest sample that at least p percent of the samples do not exceed.

@@ -10,6 +10,7 @@ from labkit.exercises.code_checks import (
 )
 from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.formula_checks import (
+    check_attainable,
     check_choose,
     check_on_ranks,
     check_per_sm_ratio,
@@ -30,6 +31,7 @@ __all__ = [
     "Wires",
     "bubble",
     "check_all_reduce",
+    "check_attainable",
     "check_buckets",
     "check_busy_share",
     "check_choose",

@@ -96,6 +96,23 @@ def _words(value: Any) -> str:
     return repr(value) if isinstance(value, str | int | bool | None) else type(value).__name__
 
 
+ATTAINABLE = ExactFormula(
+    "attainable",
+    lambda intensity, flops_per_s, bytes_per_s: min(flops_per_s, intensity * bytes_per_s),
+    ((0.25, 1e12, 1e11), (10.0, 1e12, 1e11), (500.0, 1e12, 1e11)),
+    {
+        "right of the ridge, arithmetic is the limit: flops_per_s is the most": (
+            lambda intensity, flops_per_s, bytes_per_s: intensity * bytes_per_s
+        ),
+        "left of the ridge, memory is the limit: intensity * bytes_per_s is the most": (
+            lambda intensity, flops_per_s, bytes_per_s: max(flops_per_s, intensity * bytes_per_s)
+        ),
+        "upside down: operations per byte, times bytes per second, are operations per second": (
+            lambda intensity, flops_per_s, bytes_per_s: min(flops_per_s, bytes_per_s / intensity)
+        ),
+    },
+)
+
 PER_SM_RATIO = ExactFormula(
     "per_sm_ratio",
     lambda big, big_sms, small, small_sms: (big / big_sms) / (small / small_sms),
@@ -272,6 +289,11 @@ SHAPE_COSTS = ExactFormula(
         ),
     },
 )
+
+
+def check_attainable(function: Callable[..., Any]) -> CodeVerdict:
+    """Whether `attainable(intensity, flops_per_s, bytes_per_s)` is the smaller of both limits."""
+    return ATTAINABLE.check(function)
 
 
 def check_per_sm_ratio(function: Callable[..., Any]) -> CodeVerdict:

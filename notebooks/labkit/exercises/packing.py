@@ -7,7 +7,7 @@ slices (NVIDIA's MIG guide, A100). Pure; the table is for teaching, the pool rea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,10 +47,13 @@ Packing = Mapping[str, int]
 @public
 def truly_fits(packing: Packing) -> bool:
     """Whether these slices can be placed on one empty A100, by trying every placement."""
-    wanted = [profile for profile, count in _slices(packing) for _ in range(count)]
-    if sum(profile.compute for profile in wanted) > COMPUTE:
-        return False
-    return _place(sorted(wanted, key=lambda profile: -profile.memory), frozenset())
+    largest_first = sorted(names_in(packing), key=lambda name: -A100[name].memory)
+    return find_starts(largest_first, ()) is not None
+
+
+def names_in(packing: Packing) -> list[str]:
+    """The profile of each slice, one by one."""
+    return [profile.name for profile, count in _slices(packing) for _ in range(count)]
 
 
 def _slices(packing: Packing) -> Iterator[tuple[PackingProfile, int]]:
@@ -60,12 +63,23 @@ def _slices(packing: Packing) -> Iterator[tuple[PackingProfile, int]]:
         yield A100[name], count
 
 
-def _place(wanted: list[PackingProfile], taken: frozenset[int]) -> bool:
+def find_starts(wanted: Sequence[str], taken: Collection[int]) -> list[int] | None:
+    """Where each slice may begin, so that none overlaps; None where there is no way.
+
+    Args:
+        wanted: the slices' profiles; the answer keeps their order.
+        taken: the memory slices in use.
+    """
     if not wanted:
-        return True
-    first, rest = wanted[0], wanted[1:]
-    spans = [frozenset(range(start, start + first.memory)) for start in first.starts]
-    return any(_place(rest, taken | span) for span in spans if not span & taken)
+        return []
+    first = A100[wanted[0]]
+    for start in first.starts:
+        span = range(start, start + first.memory)
+        if not set(span) & set(taken):
+            rest = find_starts(wanted[1:], {*taken, *span})
+            if rest is not None:
+                return [start, *rest]
+    return None
 
 
 @public

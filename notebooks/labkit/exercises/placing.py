@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from labkit.exercises.code_checks import CodeVerdict, failed_by
-from labkit.exercises.packing import A100, packings
+from labkit.exercises.packing import A100, find_starts, names_in, packings
 
 IN_USE = ((4,), (2, 4, 5), (0, 1, 2, 3), (0, 3, 6), (6,))
 QUEUE = ("1g.5gb", "2g.10gb", "3g.20gb")
-
-
-def a_way(wanted: Sequence[str], taken: Collection[int]) -> list[int] | None:
-    """Where each slice may begin, so that none overlaps; None where there is no way.
-
-    Args:
-        wanted: the slices' profiles; the answer keeps their order.
-        taken: the memory slices in use.
-    """
-    if not wanted:
-        return []
-    first = A100[wanted[0]]
-    for start in first.starts:
-        span = range(start, start + first.memory)
-        if not set(span) & set(taken):
-            rest = a_way(wanted[1:], {*taken, *span})
-            if rest is not None:
-                return [start, *rest]
-    return None
 
 
 def check_place(place: Callable[[list[str], list[int]], Any]) -> CodeVerdict:
@@ -58,7 +39,7 @@ def check_place(place: Callable[[list[str], list[int]], Any]) -> CodeVerdict:
 def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
     """Every choice of up to four slices on an empty GPU, small and big first, and GPUs in use."""
     for packing in packings(4):
-        wanted = tuple(name for name, count in packing.items() for _ in range(count))
+        wanted = tuple(names_in(packing))
         yield from ((order, ()) for order in dict.fromkeys((wanted, wanted[::-1])))
     yield ("1g.5gb",) * 7, ()
     for taken in IN_USE:
@@ -68,7 +49,7 @@ def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
 
 def _fault(said: Any, wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
     """What is wrong with an answer, in words; empty when nothing is."""
-    way, asked = a_way(wanted, taken), _asked(wanted, taken)
+    way, asked = find_starts(wanted, taken), _asked(wanted, taken)
     if said is None:
         return (
             ""

@@ -7,6 +7,7 @@ import pytest
 
 from labkit.exercises import check_choose, check_per_sm_ratio
 from labkit.exercises.formula_checks import (
+    ATTAINABLE,
     CHOOSE,
     ON_RANKS,
     PER_SM_RATIO,
@@ -15,7 +16,7 @@ from labkit.exercises.formula_checks import (
     ExactFormula,
 )
 
-FORMULAS = (PER_SM_RATIO, SPLIT_TIME, CHOOSE, ON_RANKS, SHAPE_COSTS)
+FORMULAS = (ATTAINABLE, PER_SM_RATIO, SPLIT_TIME, CHOOSE, ON_RANKS, SHAPE_COSTS)
 MISTAKES = {
     f"{one.name}-{number}": (one, words, mistake)
     for one in FORMULAS
@@ -62,7 +63,8 @@ def test_nonsense_is_answered_with_a_sentence(
 
 
 def test_an_unknown_mistake_is_told_with_its_case() -> None:
-    """The call, what is right and what was said."""
+    """The call, what is right and what was said; of one that is not written, its name."""
     said = check_per_sm_ratio(lambda *_: 7.0)
     assert said.why == "per_sm_ratio(200, 100, 20, 10) is 1, you say 7"
+    assert check_choose(lambda *_: None).why == "write choose first"
     assert "you say 'huge'" in check_choose(lambda *_: "huge").why

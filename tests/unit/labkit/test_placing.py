@@ -1,13 +1,15 @@
-"""Placing slices beside those in use: every way is right, and what goes wrong has a name."""
+"""What fits on an A100, and placing slices beside those in use: typical mistakes by name."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from labkit.exercises import check_place
-from labkit.exercises.packing import A100, packings, truly_fits
-from labkit.exercises.placing import a_way
+from labkit.exercises import check_fits, check_place
+from labkit.exercises.packing import A100, find_starts, packings, truly_fits
+from miglab_pool.gpu.geometry import maximal_layouts
+from miglab_pool.gpu.simulated.models import model_named
 
 
 def _span(name: str, start: int) -> set[int]:
@@ -63,7 +65,7 @@ def anywhere(wanted: list[str], taken: list[int]) -> list[int] | None:
     return starts
 
 
-@pytest.mark.parametrize("place", [a_way, last_first])
+@pytest.mark.parametrize("place", [find_starts, last_first])
 def test_any_way_is_right(place: Callable[..., Any]) -> None:
     """The check asks for a way, not for its own."""
     assert check_place(place).right
@@ -76,7 +78,7 @@ def test_any_way_is_right(place: Callable[..., Any]) -> None:
         (in_place, "changed `taken`"),
         (anywhere, "a 2g.10gb cannot begin at 1, only at 0, 2, 4"),
         (lambda wanted, taken: [0] * len(wanted), "overlaps the 1g.5gb at 0"),
-        (lambda wanted, taken: a_way(wanted, []), "overlaps a slice in use"),
+        (lambda wanted, taken: find_starts(wanted, []), "overlaps a slice in use"),
         (lambda wanted, taken: None, "write place_slices first"),
         (lambda wanted, taken: [], "one start for each slice"),
         (lambda wanted, taken: 3, "return a list"),
@@ -92,8 +94,25 @@ def test_a_typical_mistake_is_called_by_its_name(place: Callable[..., Any], says
     assert says in verdict.why
 
 
-def test_on_an_empty_gpu_it_finds_what_fits() -> None:
-    """The rule of sums and the search agree on every choice of up to five slices."""
-    for packing in packings(5):
-        wanted = [name for name, count in packing.items() for _ in range(count)]
-        assert (a_way(wanted, ()) is not None) == truly_fits(packing)
+def test_what_fits_is_what_the_pool_can_place() -> None:
+    """Every choice of up to seven slices: it fits if it is part of a layout of the pool's A100."""
+    layouts = maximal_layouts(model_named("A100-40GB").geometry, A100)
+    whole = [Counter(placed.profile.name for placed in layout) for layout in layouts]
+    for packing in packings():
+        assert truly_fits(packing) == any(Counter(packing) <= one for one in whole), packing
+
+
+@pytest.mark.parametrize(
+    ("fits", "says"),
+    [
+        (lambda packing: sum(packing.values()) <= 7, "say otherwise"),
+        (lambda packing: sum(A100[n].compute * c for n, c in packing.items()) <= 7, "3g.20gb"),
+        (lambda packing: packing["7g.40gb"] == 1, "KeyError"),
+        (lambda packing: None, "write fits first"),
+    ],
+)
+def test_a_rule_that_fails_is_told_where(fits: Callable[..., Any], says: str) -> None:
+    """By count, by compute slices alone, and one that raises."""
+    verdict = check_fits(fits)
+    assert not verdict.right
+    assert says in verdict.why

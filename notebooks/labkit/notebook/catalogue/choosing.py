@@ -69,7 +69,7 @@ EXPERIMENTS = (
     Experiment(
         key="CH-3",
         title="Time per sample, by batch",
-        question="With growing batch: does the time per sample rise, stay flat, or fall?",
+        question="As the batch grows, does the time per sample rise, stay flat, or fall?",
         steps=(),
         x_label="batch",
         y_label="ms per sample",
@@ -80,7 +80,7 @@ EXPERIMENTS = (
     Experiment(
         key="CH-4",
         title="A step of {batch}, by borrowed shape",
-        question="From the smallest shape to the largest: does the time rise, stay flat, or fall?",
+        question="From the smallest shape to the largest, does the time rise, stay flat, or fall?",
         steps=(),
         x_label="{unit} of an A100's slice of that shape",
         y_label="ms",

@@ -88,7 +88,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-1",
         title="Distance to the whole batch's gradient",
-        question="How far off is one rank's own gradient?",
+        question="What is the relative error of one rank's own gradient?",
         steps=(),
         x_label="which gradient",
         y_label="relative difference (0: 10⁻¹²)",
@@ -102,7 +102,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-12",
         title="Two ranks: gradients averaged and added, with SGD and with Adam",
-        question="With Adam: how many times the averaged run's loss is that of the run that adds?",
+        question="With Adam, how many times as large as the averaged run's loss is the other's?",
         steps=(),
         x_label="training step",
         y_label="loss",
@@ -155,7 +155,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-3",
         title="Time of a step over the time with one rank",
-        question="What part of the time do two ranks need?",
+        question="What fraction of one rank's time do two ranks need?",
         steps=(),
         x_label="ranks over the fewest",
         y_label="time over that with the fewest",
@@ -186,7 +186,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-4",
         title="Speed-up of two ranks",
-        question="From small to big batches: does it rise, stay flat, or fall?",
+        question="From small to big batches, does it rise, stay flat, or fall?",
         steps=(),
         x_label="batch of both ranks together",
         y_label="one rank's time over two ranks'",
@@ -211,7 +211,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-7",
         title="Throughput against the batch",
-        question="From small to big batches: do samples per second rise, stay flat, or fall?",
+        question="From small to big batches, do samples per second rise, stay flat, or fall?",
         steps=(),
         x_label="batch",
         y_label="samples per second",
@@ -233,7 +233,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-9",
         title="Independent trainings on one device",
-        question="From one training to two: do all steps per second rise, stay flat, or fall?",
+        question="From one training to two, does the total rise, stay flat, or fall?",
         steps=(),
         x_label="trainings",
         y_label="steps per second, in all",
@@ -243,7 +243,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-10",
         title="Peak memory of a DDP step, copies and views",
-        question="How many MiB do the views save? (the gradients are 64 MiB)",
+        question="How many MiB do the views save? (The gradients are 64 MiB.)",
         steps=(),
         x_label="ranks",
         y_label="peak MiB (on a CPU: RSS)",
@@ -256,7 +256,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-11",
         title="The same training, three runs",
-        question="From run to run: do the medians rise, stay flat, or fall?",
+        question="From run to run, do the medians rise, stay flat, or fall?",
         steps=(),
         x_label="run",
         y_label="ms per step",

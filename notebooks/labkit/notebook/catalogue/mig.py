@@ -125,7 +125,7 @@ EXPERIMENTS = (
         unit="x",
         asked=reading.first,
         published=PublishedRow(
-            "CERN part 5, name plates of real slices over 1g.5gb",
+            "CERN part 5, data sheets of real slices over 1g.5gb",
             {f"cern5.bandwidth-factor.{name}": x for name, x in (("7g", 7), ("3g", 3), ("2g", 2))},
         ),
         check="MIG-3",
@@ -135,7 +135,7 @@ EXPERIMENTS = (
     Experiment(
         key="MIG-5",
         title="A training step on {half} of {whole} {unit}",
-        question="With a growing batch: does the ratio rise, stay flat, or fall?",
+        question="As the batch grows, does the ratio rise, stay flat, or fall?",
         steps=(),
         x_label="batch",
         y_label="time over the whole's",
@@ -168,7 +168,7 @@ EXPERIMENTS = (
     Experiment(
         key="MIG-7",
         title="{copies} small trainings at once",
-        question="{way}: how many times the work of one alone?",
+        question="{way}: how many times the work of one alone do all do together?",
         steps=(),
         x_label="how they share",
         y_label="work over one alone's",
@@ -204,7 +204,7 @@ EXPERIMENTS = (
     Experiment(
         key="MIG-14",
         title="Inference: what a request waits, by batch",
-        question="At batch 1: how many times the median is the 99th percentile?",
+        question="At batch 1, how many times the median is the 99th percentile?",
         steps=(),
         x_label="batch",
         y_label="ms a request",
@@ -242,7 +242,7 @@ EXPERIMENTS = (
     Experiment(
         key="MIG-2",
         title="{type} product on {half} of {whole} {unit}",
-        question="With growing matrices: does the ratio rise to {ideal}, stay flat, or fall?",
+        question="As the matrices grow, does the ratio rise to {ideal}, stay flat, or fall?",
         steps=(),
         x_label="n",
         y_label="time over the whole's",

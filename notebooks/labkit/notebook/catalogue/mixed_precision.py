@@ -78,7 +78,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-2",
         title="fp32 time over bf16 time of a matrix product",
-        question="How many times as long does fp32 take at the biggest matrix?",
+        question="How many times as long does fp32 take with the biggest matrix?",
         steps=(),
         x_label="matrix size n",
         y_label="fp32 over bf16",
@@ -105,7 +105,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-7",
         title="The scale during training",
-        question="Around which scale will it settle?",
+        question="At about which scale will it settle?",
         steps=(),
         x_label="training step",
         y_label="loss scale",
@@ -159,7 +159,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-11",
         title="The same training in four formats",
-        question="With what loss does fp16 end without a scale?",
+        question="What is the final loss of fp16 without a scale?",
         steps=(),
         x_label="training step",
         y_label="loss",
@@ -171,7 +171,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-8",
         title="AMP time over fp32 time of a training step",
-        question="From narrow to wide layers: does the ratio rise, stay flat, or fall?",
+        question="From narrow to wide layers, does the ratio rise, stay flat, or fall?",
         steps=(),
         x_label="width of the layers",
         y_label="AMP over fp32",
@@ -182,7 +182,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-4",
         title="What 16 bits gain",
-        question="From left to right: does the gain rise, stay flat, or fall?",
+        question="From left to right, does the gain rise, stay flat, or fall?",
         steps=(),
         x_label="operations per byte (fp32)",
         y_label="fp32 time over 16-bit time",
@@ -207,7 +207,7 @@ EXPERIMENTS = (
     Experiment(
         key="MX-3",
         title="Rate of the ordinary cores",
-        question="From 16 to 64 bits: does the rate rise, stay flat, or fall?",
+        question="From 16 to 64 bits, does the rate rise, stay flat, or fall?",
         steps=(),
         x_label="format",
         y_label="TFLOP/s",

@@ -101,7 +101,7 @@ EXPERIMENTS = (
     Experiment(
         key="MP-1",
         title="Split products against the whole one, fp32",
-        question="How far off is the input's gradient of the row split?",
+        question="What is the relative error of the input's gradient with the row split?",
         steps=(),
         x_label="split and pass",
         y_label="relative difference (0: 10⁻¹²)",
@@ -159,7 +159,7 @@ EXPERIMENTS = (
     Experiment(
         key="MP-6",
         title="Pipeline of two stages, by micro-batches",
-        question="At the best number of micro-batches, which part of the time remains?",
+        question="At the best number of micro-batches, what fraction of the time remains?",
         steps=(),
         x_label="micro-batches",
         y_label="time over the time with m=1",
@@ -173,7 +173,7 @@ EXPERIMENTS = (
     Experiment(
         key="MP-4",
         title="A split layer in chunks, over the same in one piece",
-        question="Which part of the time remains with chunks?",
+        question="What fraction of the time remains with chunks?",
         steps=(),
         x_label="chunks",
         y_label="chunked over plain",
@@ -185,7 +185,7 @@ EXPERIMENTS = (
     Experiment(
         key="MP-7",
         title="What two stages keep of 8 micro-batches",
-        question="How many times as much does the first stage keep with GPipe?",
+        question="How many times as much as with 1F1B does the first stage keep with GPipe?",
         steps=(),
         x_label="schedule",
         y_label="activations (MiB, counted)",
@@ -201,7 +201,7 @@ EXPERIMENTS = (
     Experiment(
         key="MP-8",
         title="Numbers sent at batch 128, by what is split",
-        question="How many million does the best combination send?",
+        question="How many million numbers does the best combination send?",
         steps=(),
         x_label="split in convolutions / in dense layers",
         y_label="million numbers (counted)",
@@ -213,7 +213,7 @@ EXPERIMENTS = (
     Experiment(
         key="MP-9",
         title="16 MB: a copy in place, and to the other rank",
-        question="How many times as long does the way to the other rank take?",
+        question="How many times as long does the copy to the other rank take?",
         steps=(),
         x_label="where to",
         y_label="time over the copy in place",

@@ -142,7 +142,7 @@ EXPERIMENTS = (
     Experiment(
         key="T-2",
         title="The naive and the honest timer",
-        question="From the naive to the honest timer: does the time rise, stay flat, or fall?",
+        question="From the naive to the honest timer, does the time rise, stay flat, or fall?",
         steps=(),
         x_label="timer",
         y_label="ms",
@@ -166,7 +166,7 @@ EXPERIMENTS = (
     Experiment(
         key="T-4",
         title="Rate against intensity",
-        question="From axpy to matmul: does the rate rise, stay flat, or fall?",
+        question="From axpy to matmul, does the rate rise, stay flat, or fall?",
         steps=(),
         x_label="operations per byte",
         y_label="GFLOP/s",
@@ -215,7 +215,7 @@ EXPERIMENTS = (
     Experiment(
         key="T-5",
         title="Rate against size",
-        question="With growing matrices: does the rate rise, stay flat, or fall?",
+        question="As the matrices grow, does the rate rise, stay flat, or fall?",
         steps=(),
         x_label="n",
         y_label="GFLOP/s",
