@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -37,12 +38,18 @@ async def browser() -> AsyncIterator[async_api.Browser]:
 
 
 @pytest.fixture
-def new_page(chromium: Browser) -> Iterator[Callable[[], Page]]:
+def window() -> dict[str, Any]:
+    """How a browser is opened; a test module may override it."""
+    return {"viewport": {"width": 1280, "height": 900}}
+
+
+@pytest.fixture
+def new_page(chromium: Browser, window: dict[str, Any]) -> Iterator[Callable[[], Page]]:
     """Each call is another person's browser: no cookie is shared."""
     contexts: list[BrowserContext] = []
 
     def make() -> Page:
-        context = chromium.new_context(viewport={"width": 1280, "height": 900})
+        context = chromium.new_context(**window)
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         return context.new_page()

@@ -8,10 +8,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from tests.browser.conftest import ARGS, CHROMIUM, PATIENCE_MS
+from tests.browser.conftest import ARGS, CHROMIUM
 from tests.browser.people import sign_in, start
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
@@ -94,20 +95,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def new_page(chromium: Browser) -> Iterator[Callable[[], Page]]:
-    """Each call is another person's browser, which trusts the lab's certificate."""
-    contexts = []
-
-    def make() -> Page:
-        context = chromium.new_context(ignore_https_errors=True)
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        return context.new_page()
-
-    expect.set_options(timeout=PATIENCE_MS)
-    yield make
-    for context in contexts:
-        context.close()
+def window() -> dict[str, Any]:
+    """Each browser trusts the lab's certificate."""
+    return {"ignore_https_errors": True}
 
 
 @contextmanager

@@ -127,9 +127,9 @@ def test_a_notebook_by_hand(opened: Page, jupyter: PanelLab) -> None:  # noqa: F
     rewrite(page, "def my_timer", WAITED)
     answers(page, "timer_verdict = ", "right")
     rewrite(page, "def attainable", SLANTED)
-    answers(page, "CASES = (", "not yet right")
+    answers(page, "roof_verdict = ", "right of the ridge")
     rewrite(page, "def attainable", ROOFED)
-    answers(page, "CASES = (", "right: slanted")
+    answers(page, "roof_verdict = ", "right: ")
 
     roof = panel_of(page, "Rate against intensity")
     rises = lambda one: one.get_by_label("Your prediction").select_option("rises")  # noqa: E731
