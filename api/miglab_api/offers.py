@@ -18,11 +18,10 @@ class ShapeOffer(WireModel):
         good_for: one sentence for the student.
         free_now: how many such leases could be granted right now; None for cpu.
         waiting: how many tickets wait for this shape.
-        is_held: whether only what is kept for somebody in the queue makes the free slices too few.
-        reserved_s: how long what is free may yet be kept for a class that has reserved it, if only
-            therefore it is not enough; else None.
-        next_end_s: seconds until the next lease that would make room ends, beside the place kept
-            for whoever is first in line; None if unknown.
+        is_held: whether enough is free, but held for somebody in the queue.
+        reserved_s: if enough is free, but reserved for a class: for how many seconds at most.
+        next_end_s: seconds until the next lease that would make room ends, apart from the room
+            held for the first in the queue; None if unknown.
         wait: how long somebody would wait who asked now; None if free, or if it is not known.
         total: how many such leases there could be at a time; None where it depends on what else is
             granted.

@@ -1,4 +1,4 @@
-"""Hub, pool and the whole machine die while students hold slices and one waits in line.
+"""Hub, pool and the whole machine die while students hold slices and one waits in the queue.
 
 A whole lab of real processes on a simulated A100 that two servers of 3g.20gb fill.
 """
@@ -115,7 +115,7 @@ def power_on(lab: TemporaryLab) -> None:
 
 @pytest.mark.parametrize("parts", [("hub",), ("pool",), ("hub", "pool")], ids="+".join)
 def test_a_killed_part_disturbs_nobody(lesson: RunningClass, parts: tuple[str, ...]) -> None:
-    """Leases, slices, servers and the place in line stay; who waits is served when one leaves."""
+    """Leases, slices, servers and the ticket stay; who waits is served when one leaves."""
     lab = lesson.lab
     held, slices, servers = lesson.held(), lesson.slices(), lab.servers()
     lab.kill(*parts)
@@ -126,7 +126,7 @@ def test_a_killed_part_disturbs_nobody(lesson: RunningClass, parts: tuple[str, .
     for name in held:
         wait_for(lesson.students[name].is_ready, f"the hub to know the server of {name}")
     cy = lesson.students["cy"]
-    if "hub" in parts:  # a hub forgets who was starting; the place in line is the pool's
+    if "hub" in parts:  # a hub forgets who was starting; the ticket is the pool's
         cy.ask(SHAPE)
     lesson.students["ada"].leave()
     cy.wait_until_ready()

@@ -10,14 +10,14 @@ SHAPE_CELL = "import os; print(os.environ['MIGLAB_SHAPE'])"
 
 
 def starts_on_cpu(run: Run) -> str:
-    """The last in the queue starts without a GPU; JupyterLab shows the place, which is the same."""
+    """The last in the queue starts without a GPU; JupyterLab shows the same position."""
     student = run.waiting[-1]
     before = run.tickets[student.name]
     student.start_alternative("cpu")
     student.wait_until_ready()
     text = student.run_cell(SHAPE_CELL).strip()
     expect(text == "cpu", f"{student.name}'s server has {text}")
-    wait_for(lambda: student.lease()["ticket"] is not None, "the place in JupyterLab")
+    wait_for(lambda: student.lease()["ticket"] is not None, "the position in JupyterLab")
     shown = student.lease()["ticket"]
     is_kept = shown["id"] == before.id and shown["state"] == "waiting"
     expect(is_kept and student.name not in run.lab.leases(), f"JupyterLab shows {shown}")

@@ -133,8 +133,8 @@ def starts_on_cpu(run: SlurmRun) -> str:
     student.wait_until_ready()
     job, _, gpu = _where(student)
     expect(not gpu and job not in run.tickets, f"job {job} has slice {gpu}")
-    expect(run.tickets[1] in run.queue("PENDING", "RUNNING"), "the place is lost")
-    wait_for(lambda: student.lease()["ticket"] is not None, "the place in JupyterLab")
+    expect(run.tickets[1] in run.queue("PENDING", "RUNNING"), "the position is lost")
+    wait_for(lambda: student.lease()["ticket"] is not None, "the position in JupyterLab")
     shown = student.lease()["ticket"]
     expect(shown["id"] == run.tickets[1], f"JupyterLab shows {shown}")
     return f"job {job} on CPU; job {shown['id']} still {shown['state']}"

@@ -23,7 +23,7 @@ class FaultStudent:
 
     Attributes:
         home: the folder with the student's file.
-        ticket: the number of the place in the queue, if there is one.
+        ticket: the number of the ticket in the queue, if there is one.
         lease: what was taken, if anything was.
         holder: of the server, from when it was made.
         has_started: whether that server was started.

@@ -48,32 +48,8 @@ def sleeps() -> Any:
     return lambda: time.sleep(0.2)
 
 
-def ends_its_runner() -> Any:
-    """Kills the runner's program, two processes up, once something has been measured."""
-    import os
-    import signal
-    import time
-    from pathlib import Path
-
-    calls = []
-    server = Path(f"/proc/{os.getppid()}/stat").read_text()
-    runner = int(server.rpartition(")")[2].split()[1])
-
-    def work() -> None:
-        calls.append(1)
-        time.sleep(0.05)
-        if len(calls) > 30:
-            os.kill(runner, signal.SIGKILL)
-
-    return work
-
-
-def everything(size: int) -> str:
-    return "x" * size
-
-
-def stops_its_runner() -> Any:
-    """Holds the runner's program still, two processes up, once something has been measured."""
+def signals_its_runner(how: str) -> Any:
+    """Signals the runner's program, two processes up, once something has been measured."""
     import os
     import signal
     import time
@@ -87,9 +63,13 @@ def stops_its_runner() -> Any:
         calls.append(1)
         time.sleep(0.05)
         if len(calls) == 30:
-            os.kill(runner, signal.SIGSTOP)
+            os.kill(runner, signal.Signals[how])
 
     return work
+
+
+def everything(size: int) -> str:
+    return "x" * size
 
 
 def prints_for_ever() -> None:
@@ -203,7 +183,7 @@ async def test_refused_before_anything_is_borrowed(desk: Desk, tmp_path: Path) -
 async def test_what_was_sampled_is_kept(desk: Desk) -> None:
     """A runner that dies in the middle: a sentence, the samples so far, and the slice goes back."""
     with pytest.raises(errors.NotBorrowed, match="ended without a word") as failed:
-        await desk.calls(labkit.measure, ends_its_runner, samples=500)
+        await desk.calls(labkit.measure, signals_its_runner, samples=500, how="SIGKILL")
     assert failed.value.kept is not None and failed.value.kept.samples_s
     await desk.lab.until_empty()
     assert (await desk.calls(labkit.measure, product)).samples_s
@@ -236,7 +216,9 @@ async def test_its_end_is_told(desk: Desk) -> None:
 @pytest.mark.long
 async def test_a_runner_that_hangs_is_ended(desk: Desk) -> None:
     """At the lease's end the pool ends it by force; the student reads why, and keeps samples."""
-    measuring = asyncio.create_task(desk.calls(labkit.measure, stops_its_runner, samples=500))
+    measuring = asyncio.create_task(
+        desk.calls(labkit.measure, signals_its_runner, samples=500, how="SIGSTOP")
+    )
     await desk.lab.until(lambda: _stands_still(desk.lab), "the runner stands still")
     (lease,) = desk.lab.pool.leases.live("ada")
     desk.lab.pool.leases.release(lease.id, "pool", "A measurement borrows for at most 300 s.")

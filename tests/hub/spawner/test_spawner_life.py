@@ -128,7 +128,7 @@ async def test_no_gpu_needs_no_pool(hub: Hub, lab: PoolLab):
 
 
 async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
-    """The one in line is told its position, and gets the slice when the first one leaves."""
+    """The one in the queue is told its position, and gets the slice when the first one leaves."""
     hub.user("ada")
     hub.user("bo")
     await hub.start("ada", shape="7g.40gb")

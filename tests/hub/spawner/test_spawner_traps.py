@@ -119,7 +119,7 @@ async def test_trap_4_a_stop_while_waiting_signals_nobody(
 
 
 async def test_trap_4_a_cancelled_start_keeps_its_position(hub: Hub, lab: PoolLab):
-    """A start that is cancelled stops attending; the ticket stays in line."""
+    """A start that is cancelled stops attending; the ticket stays in the queue."""
     ticket = await _waiting(hub, lab)
     future = hub.spawner("bo")._spawn_future
     future.cancel()
