@@ -561,7 +561,7 @@ labkit.cite("cern5", "habr")
 # ## Summary
 #
 # The summary is filled in from your own evidence and says what is missing.
-# Which of these numbers would you show to somebody else, and with which words beside it?
+# Which of these numbers would you show to somebody else, and what would you say about them?
 
 # %%
 print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}\nbusy_share: {busy_verdict}")
@@ -633,7 +633,7 @@ for part in ("7g", "3g", "2g", "1g"):
 
 # %%
 if not labkit.is_measured_here():
-    print("optional: LAB_OPTIONAL=1 measures it, too")
+    print("optional: LAB_OPTIONAL=1 measures it as well")
 else:
     for cold in (True, False):
         found = labkit.measure(axpy, elements=1 << 20, cold=cold, moved_bytes=12 << 20)

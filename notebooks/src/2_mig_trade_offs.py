@@ -131,7 +131,7 @@ def copy(mib=COPY_MIB):
 
 
 # %% [markdown]
-# The parts are those of MIG-1, so the smallest has just as many fewer SMs. **Predict** how many times longer its copy takes.
+# The parts are the same as in MIG-1. **Predict** how many times longer the copy takes on the smallest.
 # (CERN's row is not a measurement but the data sheet of each slice, which is why its ratios are exact: E15.)
 
 # %%
@@ -521,7 +521,7 @@ taxed = max(step, round(parts.whole * 98 / 108 / step) * step)
 if not ON_GPU or taxed >= parts.whole:
     print("not here: this needs a GPU that can be divided into about ten parts")
 elif not labkit.is_measured_here():
-    print("optional: LAB_OPTIONAL=1 measures it, too")
+    print("optional: LAB_OPTIONAL=1 measures it as well")
 else:
     for kind, graph in KINDS.items():
         for work, given in ((matmul, {}), (train, {"batch": 4})):

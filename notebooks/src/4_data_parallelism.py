@@ -461,7 +461,7 @@ print("buckets:   ", buckets_verdict)
 # ## DP-6: each against the one before, and against PyTorch's
 #
 # The same step runs in turns: without sending anything, in your three versions, and by DDP with buckets of the same size.
-# It is counted how many all-reduces each of yours makes, and how many of them start before the backward pass is over.
+# Each of yours is also counted: how many all-reduces it makes, and how many start before the backward pass is over.
 # PyTorch's own hooks call `ready`.
 
 # %%

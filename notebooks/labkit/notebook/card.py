@@ -22,15 +22,13 @@ class Card:
         """What the card says, line by line."""
         lease, cpu = self.place.lease, self.place.cpu
         promised = self._without_lease() if self.place.lends else lease.shape or OUTSIDE
-        simulated = (
-            " (simulated: the slices exist in the pool's books only)" if lease.simulated else ""
-        )
+        simulated = " (simulated: there is no real slice)" if lease.simulated else ""
         quota = "no quota" if cpu.quota is None else f"quota {cpu.quota:g}"
         lines = [("Your lease", promised + simulated)]
         lines += [("Leased slice", uuid) for uuid in lease.slices]
         borrowed = self.place.borrowed
         slices = () if borrowed is None else borrowed.slices
-        lines += [("Borrowed slice", f"{uuid}, for this look alone") for uuid in slices]
+        lines += [("Borrowed slice", f"{uuid}, borrowed for this card only") for uuid in slices]
         lines += [line for device in self.place.devices for line in device_rows(device)]
         return [
             *lines,
@@ -42,7 +40,7 @@ class Card:
 
     def _without_lease(self) -> str:
         lends = self.place.lends
-        others = f"; `on=` also takes {', '.join(lends[1:])}" if lends[1:] else ""
+        others = f"; other shapes for on=: {', '.join(lends[1:])}" if lends[1:] else ""
         return f"no slice held; measurements borrow {lends[0]}{others}"
 
     def __repr__(self) -> str:

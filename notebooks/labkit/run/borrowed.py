@@ -6,7 +6,7 @@ line's first letter says what it is:
 
 | letter | from | what follows it, as JSON |
 |---|---|---|
-| `q` | hub | the queue: `{"shape", "ahead", "likely_s"}` |
+| `q` | hub | the queue: `{"shape", "ahead", "likely_s", "high_s"}` |
 | `g` | hub | what was granted: `{"shape", "slices", "lease", "runner"}` |
 | `m` | runner | a rank and its message |
 | `e` | runner | the job is over |
@@ -197,14 +197,15 @@ def in_words(queue: Mapping[str, Any]) -> str:
     """How a job waits: "1g.5gb: 3 ahead, about 20 s"."""
     ahead, likely_s = queue.get("ahead"), queue.get("likely_s")
     parts = [f"{ahead} ahead" if ahead else "being made for you" if ahead is None else "next"]
-    parts += [_about(likely_s)] if likely_s is not None else []
+    parts += [_wait(likely_s, queue.get("high_s"))] if likely_s is not None else []
     return f"{queue['shape']}: {', '.join(parts)}"
 
 
-def _about(seconds: float) -> str:
-    if seconds < MOMENT_S:
+def _wait(likely_s: float, high_s: float | None) -> str:
+    if likely_s < MOMENT_S:
         return "a few seconds"
-    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
+    length = f"{likely_s:.0f} s" if likely_s < 100 else f"{likely_s / 60:.0f} min"
+    return f"at most {length}" if likely_s == high_s else f"about {length}"
 
 
 def refuse_own_files(functions: Mapping[str, Any], home: Path | None = None) -> None:

@@ -296,6 +296,7 @@ def _queue(ticket: TicketView) -> bytes:
         "shape": ticket.shape,
         "ahead": None if position is None else position - 1,
         "likely_s": None if estimate is None else estimate.likely_s,
+        "high_s": None if estimate is None else estimate.high_s,
     }
     return QUEUE + json.dumps(said).encode()
 

@@ -139,7 +139,7 @@ async def test_measured_on_borrowed_slices(desk: Desk) -> None:
     assert desk.lab.lease_of("ada") is None
     place = await desk.calls(labkit.where)
     assert place.borrowed is not None and place.borrowed.shape == place.lends[0] == "1g.5gb"
-    assert "no slice held; measurements borrow 1g.5gb; `on=` also takes" in repr(labkit.card(place))
+    assert "measurements borrow 1g.5gb; other shapes for on=: " in repr(labkit.card(place))
     pair = await desk.calls(labkit.ranks, sees, n=2)
     assert len(pair.values) == 2
     assert pair.borrowed is not None and pair.borrowed.shape == "2x1g.5gb"

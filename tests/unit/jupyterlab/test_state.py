@@ -155,12 +155,13 @@ def test_how_soon_the_pool_is_asked_again(state: KnownStatus, pause: Any):
 
 def test_what_measurements_borrow() -> None:
     """A server that borrows says whether a slice is held, or how many are ahead."""
-    waits = {"state": "waiting", "shape": "1g.5gb", "position": 4, "estimate": {"likely_s": 20.0}}
+    wait = {"likely_s": 20.0, "high_s": 30.0}
+    waits = {"state": "waiting", "shape": "1g.5gb", "position": 4, "estimate": wait}
     server = KnownStatus("borrow")
     assert shown(server, 0.0)["state"] == "none"
     assert shown(server, 0.0)["borrow"] == {"state": "none", "shape": ""}
     told = shown(server.heard({"borrowing": waits}, NOW, 0.0), 0.0)["borrow"]
-    assert told == {"state": "waiting", "shape": "1g.5gb", "ahead": 3, "likely_s": 20.0}
+    assert told == {"state": "waiting", "shape": "1g.5gb", "ahead": 3, **wait}
     told = shown(server.heard({"borrowed": {"shape": "3g.20gb"}}, NOW, 0.0), 0.0)["borrow"]
     assert told == {"state": "held", "shape": "3g.20gb"}
     assert shown(KnownStatus("cpu"), 0.0)["borrow"] is None

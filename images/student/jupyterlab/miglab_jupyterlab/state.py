@@ -136,7 +136,7 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
 
 
 def _borrow(known: KnownStatus) -> dict[str, Any]:
-    """``held``, ``waiting`` (``ahead`` and ``likely_s``, None if not known) or ``none``."""
+    """``held``, ``none`` or ``waiting`` (``ahead``, ``likely_s``, ``high_s``; None: not known)."""
     held, waits = known.borrowed, known.borrowing
     if waits is not None and waits["state"] == "waiting":
         position, estimate = waits.get("position"), waits.get("estimate")
@@ -145,6 +145,7 @@ def _borrow(known: KnownStatus) -> dict[str, Any]:
             "shape": waits["shape"],
             "ahead": None if position is None else position - 1,
             "likely_s": estimate["likely_s"] if estimate else None,
+            "high_s": estimate["high_s"] if estimate else None,
         }
     shape = held["shape"] if held is not None else ""
     return {"state": "held" if held is not None else "none", "shape": shape}

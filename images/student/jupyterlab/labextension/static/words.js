@@ -89,17 +89,28 @@ export function words(trans) {
     return [shape, position(queued), ...(estimate ? [likely(estimate)] : [])].join(' · ');
   };
 
+  /** "about 20 s" for a measurement; "at most" where nothing but the longest wait is known. */
+  const turn = ({ likely_s, high_s }) => {
+    if (likely_s < MOMENT_S) {
+      return trans.__('a few seconds');
+    }
+    const length =
+      likely_s < 100
+        ? trans.__('%1 s', Math.round(likely_s))
+        : trans.__('%1 min', Math.round(likely_s / MINUTE_S));
+    return likely_s === high_s ? trans.__('at most %1', length) : trans.__('about %1', length);
+  };
+
   /** What measurements have borrowed, or how they wait: "no slice held · 3 ahead · about 20 s". */
-  const borrow = ({ state, shape, ahead, likely_s }) => {
+  const borrow = ({ state, shape, ahead, ...estimate }) => {
     if (state === 'held') {
       return trans.__('borrowing %1', shape); // while it runs, and while it lingers
     }
     const parts = [trans.__('no slice held')];
     if (state === 'waiting') {
       parts.push(ahead === null ? trans.__('%1 is being made', shape) : trans.__('%1 ahead', ahead));
-      if (likely_s !== null) {
-        const length = likely_s < 100 ? trans.__('%1 s', Math.ceil(likely_s)) : duration(likely_s);
-        parts.push(likely_s < MOMENT_S ? trans.__('a few seconds') : trans.__('about %1', length));
+      if (estimate.likely_s !== null) {
+        parts.push(turn(estimate));
       }
     }
     return parts.join(' · ');
