@@ -21,6 +21,11 @@ class Trend(StrEnum):
     FLAT = "flat"
     FALLS = "falls"
 
+    @property
+    def verb(self) -> str:
+        """What "it" does."""
+        return "stays flat" if self is Trend.FLAT else self.value
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -33,8 +38,9 @@ class Prediction:
     trend: Trend | None = None
 
     def __str__(self) -> str:
-        said = with_unit(self.number, self.unit) if self.number is not None else str(self.trend)
-        return f"{said}, because {self.because}"
+        if self.trend is not None:
+            return f"it {self.trend.verb}, because {self.because}"
+        return f"{with_unit(self.number or 0.0, self.unit)}, because {self.because}"
 
 
 def with_unit(value: float, unit: str | None) -> str:
@@ -53,18 +59,20 @@ def parse_number(text: str, unit: str) -> float:
         NotAPrediction: there is no number, another unit, or it is below zero or not finite.
     """
     typed, asked = text.strip(), f" in {unit}" if unit else ""
+    if not typed:
+        raise NotAPrediction(f"Type a number{asked} first, for example 1.5.")
     found = NUMBER.match(typed)
     if found is None:
-        raise NotAPrediction(f"“{typed[:40]}” is not a number. Type one{asked}, for example 1.5")
+        raise NotAPrediction(f"“{typed[:40]}” is not a number. Type one{asked}, for example 1.5.")
     rest = typed[found.end() :].strip()
     if rest and rest.casefold() != unit.casefold() and rest not in ("x", "×"):
-        raise NotAPrediction(f"“{rest[:40]}” is not the unit asked for. Type a number{asked}")
+        raise NotAPrediction(f"“{rest[:40]}” is not the unit asked for. Type a number{asked}.")
     digits = found.group().replace(" ", "").replace(" ", "").replace(",", ".")
     value = float(digits)
     if not math.isfinite(value):
-        raise NotAPrediction(f"“{typed[:40]}” is not a finite number. Type one{asked}")
+        raise NotAPrediction(f"“{typed[:40]}” is not a finite number. Type one{asked}.")
     if value < 0:
-        raise NotAPrediction(f"“{typed[:40]}” is below zero, and what is measured here cannot be")
+        raise NotAPrediction(f"“{typed[:40]}” is below zero, and what is measured here cannot be.")
     return value
 
 
@@ -74,10 +82,13 @@ def parse_trend(text: str) -> Trend:
     Raises:
         NotAPrediction: it is none of them.
     """
+    typed = text.strip().casefold()
+    if not typed:
+        raise NotAPrediction("Choose first what it does: rises, flat or falls.")
     try:
-        return Trend(text.strip().casefold())
+        return Trend(typed)
     except ValueError as error:
-        raise NotAPrediction(f"“{text[:40]}” is none of rises, flat, falls") from error
+        raise NotAPrediction(f"“{text[:40]}” is none of rises, flat, falls.") from error
 
 
 def predict(said: str, because: str, unit: str | None) -> Prediction:
@@ -91,9 +102,9 @@ def predict(said: str, because: str, unit: str | None) -> Prediction:
     Raises:
         NotAPrediction: the number, the trend or the reason cannot be used.
     """
+    trend = parse_trend(said) if unit is None else None
+    number = None if unit is None else parse_number(said, unit)
     reason = because.strip()
     if len(reason) < BECAUSE_MIN:
-        raise NotAPrediction("Say in a few words why you expect that; a guess teaches little")
-    if unit is None:
-        return Prediction(reason, now_text(), trend=parse_trend(said))
-    return Prediction(reason, now_text(), number=parse_number(said, unit), unit=unit)
+        raise NotAPrediction("Say in a few words why you expect that; a guess teaches little.")
+    return Prediction(reason, now_text(), number=number, unit=unit, trend=trend)

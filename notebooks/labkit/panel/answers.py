@@ -59,6 +59,5 @@ def _of_trends(said: Trend, points: tuple[Point, ...]) -> str:
         return ""
     line = [point for point in points if point.series == points[0].series]
     ends = " to ".join(f"{number(point.value)} ({point.label})" for point in (line[0], line[-1]))
-    verb = {Trend.FLAT: "it stays flat"}.get(found, f"it {found}")
-    outcome = "as you predicted" if found is said else f"and you predicted: {said}"
-    return f"From {ends}: {verb}, {outcome}."
+    outcome = ", as you predicted" if found is said else f"; you predicted that it {said.verb}"
+    return f"From {ends}: it {found.verb}{outcome}."

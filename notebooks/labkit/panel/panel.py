@@ -127,7 +127,7 @@ class Panel:
             self._say(str(error))
             return False
         then = "Now run it." if self.experiment.steps else "Now see the recorded run."
-        self._say(f"You predicted {self._prediction}. {then}")
+        self._say(f"You predict: {self._prediction}. {then}")
         return True
 
     def start(self) -> None:

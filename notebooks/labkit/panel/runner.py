@@ -335,11 +335,11 @@ def sentence(judgement: Judgement, says: str) -> str:
         return f"“{says}”: not a question for this device, because {judgement.why}."
     agrees = judgement.verdict.value == judgement.expected
     if judgement.verdict is Verdict.UNDECIDED:
-        return f"“{says}”: undecided. {judgement.why}."
+        return f"“{says}”: undecided: {judgement.why}."
     tail = (
-        "as expected here" if agrees else f"although {judgement.expected} was expected here: why?"
+        "as expected here." if agrees else f"although {judgement.expected} was expected here: why?"
     )
-    return f"“{says}”: {judgement.verdict}, {tail}. {judgement.why}."
+    return f"“{says}”: {judgement.verdict}, {tail} The data: {judgement.why}."
 
 
 def _place(point: Point) -> str:

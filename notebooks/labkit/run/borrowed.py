@@ -21,6 +21,7 @@ import contextlib
 import http.client
 import importlib.util
 import json
+import math
 import os
 import socket
 import sys
@@ -133,7 +134,7 @@ class BorrowedCrew:
                 waits.get()(words := in_words(said))
                 yield 0, {"type": "stage", "stage": words}
             elif letter == GRANTED:
-                waits.get()(f"{said['shape']} is here; starting.")
+                waits.get()(f"Your {said['shape']} is here. The measurement is starting.")
                 yield 0, {"type": "borrowed", "borrowed": from_data(Borrowed, said)}
             elif letter == FAILED:
                 kind = getattr(errors, said["kind"], errors.LabError)
@@ -204,8 +205,10 @@ def in_words(queue: Mapping[str, Any]) -> str:
 def _wait(likely_s: float, high_s: float | None) -> str:
     if likely_s < MOMENT_S:
         return "a few seconds"
-    length = f"{likely_s:.0f} s" if likely_s < 100 else f"{likely_s / 60:.0f} min"
-    return f"at most {length}" if likely_s == high_s else f"about {length}"
+    unit_s, unit = (1, "s") if likely_s < 100 else (60, "min")
+    if likely_s == high_s:
+        return f"at most {math.ceil(likely_s / unit_s)} {unit}"
+    return f"about {round(likely_s / unit_s)} {unit}"
 
 
 def refuse_own_files(functions: Mapping[str, Any], home: Path | None = None) -> None:

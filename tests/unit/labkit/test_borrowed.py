@@ -10,7 +10,7 @@ from labkit.run.borrowed import in_words
     [
         (3, 20.0, 30.0, "1g.5gb: 3 ahead, about 20 s"),
         (1, 300.0, 900.0, "1g.5gb: 1 ahead, about 5 min"),
-        (3, 579.2, 579.2, "1g.5gb: 3 ahead, at most 10 min"),
+        (3, 556.8, 556.8, "1g.5gb: 3 ahead, at most 10 min"),
         (0, 0.0, 0.0, "1g.5gb: next, a few seconds"),
         (2, None, None, "1g.5gb: 2 ahead"),
         (None, None, None, "1g.5gb: being made for you"),

@@ -53,7 +53,10 @@ def test_a_number_is_compared_with_the_result(said, says):
 
 @pytest.mark.parametrize(
     ("trend", "says"),
-    [(Trend.RISES, "it rises, as you predicted"), (Trend.FLAT, "and you predicted: flat")],
+    [
+        (Trend.RISES, "it rises, as you predicted"),
+        (Trend.FLAT, "it rises; you predicted that it stays flat"),
+    ],
 )
 def test_a_trend_is_compared_with_both_ends(trend, says):
     """From the first point to the last."""

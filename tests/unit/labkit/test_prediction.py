@@ -49,8 +49,16 @@ def test_a_number_without_a_unit_is_asked_for_and_said_alone():
 def test_trends_are_three():
     """Rises, flat, falls, in any case."""
     assert parse_trend(" Rises ") is Trend.RISES
-    with pytest.raises(NotAPrediction, match="rises, flat, falls"):
+    with pytest.raises(NotAPrediction, match="none of rises, flat, falls"):
         parse_trend("up")
+    assert str(predict("flat", "no reason", None)) == "it stays flat, because no reason"
+
+
+@pytest.mark.parametrize(("unit", "says"), [(None, "Choose first"), ("ms", "Type a number in ms")])
+def test_what_is_missing_is_asked_for_in_its_order(unit, says):
+    """Whoever presses Lock in at once is asked for the prediction, then for the reason."""
+    with pytest.raises(NotAPrediction, match=says):
+        predict("", "", unit)
 
 
 def test_a_prediction_needs_a_reason():

@@ -94,11 +94,11 @@ export function words(trans) {
     if (likely_s < MOMENT_S) {
       return trans.__('a few seconds');
     }
+    const isMost = likely_s === high_s;
+    const whole = isMost ? Math.ceil : Math.round;
     const length =
-      likely_s < 100
-        ? trans.__('%1 s', Math.round(likely_s))
-        : trans.__('%1 min', Math.round(likely_s / MINUTE_S));
-    return likely_s === high_s ? trans.__('at most %1', length) : trans.__('about %1', length);
+      likely_s < 100 ? trans.__('%1 s', whole(likely_s)) : trans.__('%1 min', whole(likely_s / MINUTE_S));
+    return isMost ? trans.__('at most %1', length) : trans.__('about %1', length);
   };
 
   /** What measurements have borrowed, or how they wait: "no slice held · 3 ahead · about 20 s". */
