@@ -126,6 +126,8 @@ class _Group:
         if not self._wanted:
             return
         self._emit({"type": "stage", "stage": "meeting the other ranks"})
+        # Without it a rank that has little to do is gone before another has met everybody.
+        os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
         self._torch.distributed.init_process_group(
             self._job["backend"],
             init_method=f"file://{self._job['rendezvous']}",
