@@ -122,7 +122,7 @@ def sms_of_backward(sms):
 
     seen = []
 
-    class Counted(torch.autograd.Function):
+    class CountedBackward(torch.autograd.Function):
         @staticmethod
         def forward(_, x):
             return x.clone()
@@ -135,7 +135,7 @@ def sms_of_backward(sms):
     x = torch.ones(1, device="cuda", requires_grad=True)
 
     def step():
-        Counted.apply(x).sum().backward()
+        CountedBackward.apply(x).sum().backward()
 
     confined(step, sms)()
     enter_green_context(torch, sms)
