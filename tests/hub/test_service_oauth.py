@@ -11,6 +11,7 @@ from urllib.parse import urljoin
 
 import httpx
 import pytest
+from jupyterhub.httpclient import JupyterHubHTTPClient
 
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import STEP_S
@@ -116,6 +117,13 @@ def _wait_for(url: str, hub: subprocess.Popen[bytes], folder: Path) -> None:
 @pytest.fixture
 def access(hub_url: str) -> HubAccess:
     return HubAccess(f"{hub_url}/hub/api", "/hub/", PREFIX, "pool", "service-token-of-the-pool", 0)
+
+
+@pytest.fixture(autouse=True)
+async def hub_client() -> AsyncIterator[None]:
+    """JupyterHub keeps a client open for each event loop; the test's ends with its loop."""
+    yield
+    await JupyterHubHTTPClient.loop_instance().close()
 
 
 class _NoLeases:
