@@ -38,7 +38,7 @@ def _is_free(
     if reserved_slots.ready(view, ticket.course, offer.shape):
         return True
     queued, gpus = left
-    one = replace(queue.as_waiting(view, ticket), profiles=reservations.profiles(offer.shape))
+    one = queue.as_waiting(view, ticket)._replace(profiles=reservations.profiles(offer.shape))
     grant = first_that_fits([*queued, one], gpus, view.at)
     return grant is not None and grant.ticket == ticket.id
 

@@ -1,7 +1,5 @@
 """The queue as it stands: who waits, in which order, and who may be served."""
 
-from dataclasses import replace
-
 from miglab_pool.decisions import quota_checks, reserved_slots
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.model.once import once
@@ -66,7 +64,7 @@ def _everyone(view: PoolView) -> list[Waiting]:
         if is_reserved:
             left[key] -= 1
         one = as_waiting(view, ticket)
-        waiting.append(replace(one, reserved=True) if is_reserved else one)
+        waiting.append(one._replace(reserved=True) if is_reserved else one)
     return waiting
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.model.gpu import Choice
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A ticket in the queue.
 
     Attributes:

@@ -7,7 +7,7 @@ it concerns counts, for each kind of limit; shared quotas all count.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from miglab_pool.rules.fair_share import DAY_S, HOUR_S, WEEK_S, Use
 from miglab_pool.settings import Quota
@@ -19,8 +19,7 @@ Kind = Literal["live_slices", "slice_hours_week", "lease_s"]
 Quotas = Mapping[str, Quota]  # by the name that a refusal calls them
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """What somebody asks for: so many memory slices for a server; None for no server yet."""
 
     user: str

@@ -83,7 +83,7 @@ def lent(one: Scene) -> Scene:
 
 
 def borrowing(number: int) -> Waiting:
-    return replace(waiting(number), is_borrow=True)
+    return waiting(number)._replace(is_borrow=True)
 
 
 def test_each_kind_has_its_own_history() -> None:

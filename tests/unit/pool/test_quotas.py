@@ -58,7 +58,7 @@ def test_the_server_itself_is_not_counted() -> None:
 
 def test_a_shape_beyond_the_quota() -> None:
     """What is larger than the quota is refused with the advice to choose a smaller shape."""
-    said = refused({"each": Quota(live_slices=2)}, asked=replace(ADA, size=4))
+    said = refused({"each": Quota(live_slices=2)}, asked=ADA._replace(size=4))
     assert said is not None
     assert "Choose a smaller shape" in said
 
@@ -75,7 +75,7 @@ def test_a_course_that_is_full_waits() -> None:
     """A shared quota refuses nobody who could have it later: the student waits in line."""
     quota = {"all": Quota(course="vision", shared=True, live_slices=1)}
     assert refused(quota, held(user="bob")) is None
-    said = refused(quota, asked=replace(ADA, size=2))
+    said = refused(quota, asked=ADA._replace(size=2))
     assert said is not None
     assert "your course may hold at most 1" in said
 
@@ -141,7 +141,7 @@ def test_longest_lease() -> None:
 def test_hours_end_a_lease() -> None:
     """A lease ends when the student's hours are used up, the sooner the more is held."""
     quota = {"each": Quota(slice_hours_week=10)}
-    asked = replace(ADA, size=2)
+    asked = ADA._replace(size=2)
     assert longest_s(quota, asked, [used(6)], NOW, None) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
     assert longest_s(quota, asked, both, NOW, None) == pytest.approx(HOUR_S)

@@ -16,7 +16,6 @@ borrowed is likely to go back after a usual measurement.  With neither there is 
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.decisions.wait_simulation.inputs import Scene
@@ -121,6 +120,6 @@ def _who_may_pass(scene: Scene) -> frozenset[tuple[str, str]]:
 def _may_pass(comer: Waiting, scene: Scene) -> bool:
     """Whether somebody who came now would not be the last in the queue."""
     queued = in_order(
-        [*scene.queued, replace(comer, ticket=-1, since=scene.usage.now)], scene.usage
+        [*scene.queued, comer._replace(ticket=-1, since=scene.usage.now)], scene.usage
     )
     return bool(scene.queued) and queued[-1].ticket != -1

@@ -126,7 +126,7 @@ class Future:
     # -- the queue -----------------------------------------------------------------------------
 
     def _join(self, at_s: float, comer: Waiting) -> None:
-        new = replace(comer, ticket=-1 - next(self._order), since=self._now + at_s)
+        new = comer._replace(ticket=-1 - next(self._order), since=self._now + at_s)
         if (comer.course, comer.user) not in self._passing:
             self._queued.append(new)  # last, but may take room that the first leaves
         else:
