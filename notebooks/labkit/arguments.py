@@ -30,6 +30,7 @@ IN_WORDS: Mapping[Any, str] = {
 }
 COUNTS = frozenset(
     {"n", "ranks", "samples", "copies", "pairs", "times", "size", "sms", "sms_per_copy"}
+    | {"batch", "width", "depth", "layers", "length", "rows", "micro_batches"}
 )
 AT_LEAST_ZERO = frozenset({"warm", "flops", "moved_bytes"})
 NAMES_OF_FILES = frozenset({"key", "keys"})  # of experiments: their evidence lies in one

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from labkit.errors import WrongArgument
 from labkit.records import InterimLook, Verdict
 
 LOOKS = (20, 40, 80)
@@ -25,14 +26,43 @@ NORMAL_95 = 1.96
 Floats = NDArray[np.float64]
 
 
+def _numbers(values: ArrayLike) -> Floats:
+    """Samples as an array.
+
+    Raises:
+        WrongArgument: there are none, or they are no numbers.
+    """
+    try:
+        found = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise WrongArgument(f"Samples must be a list of numbers, not {values!r:.60}.") from error
+    if not found.size:
+        raise WrongArgument("Samples must be numbers, at least one of them, and there are none.")
+    return found
+
+
+def _points(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
+    """The points of a line: as many of x as of y, two or more.
+
+    Raises:
+        WrongArgument: they are not.
+    """
+    xs, ys = _numbers(x), _numbers(y)
+    if xs.shape != ys.shape or xs.size < 2 or not np.isfinite([xs, ys]).all():
+        raise WrongArgument(
+            f"A line needs two points or more, not x = {x!r:.40} and y = {y!r:.40}."
+        )
+    return xs, ys
+
+
 def median(values: ArrayLike) -> float:
     """The middle of the samples; unlike the mean it shrugs off a few disturbed ones."""
-    return float(np.median(np.asarray(values, dtype=float)))
+    return float(np.median(_numbers(values)))
 
 
 def iqr(values: ArrayLike) -> float:
     """The width of the middle half of the samples."""
-    low, high = np.percentile(np.asarray(values, dtype=float), [25, 75])
+    low, high = np.percentile(_numbers(values), [25, 75])
     return float(high - low)
 
 
@@ -46,7 +76,7 @@ def ratio(a: ArrayLike, b: ArrayLike) -> Floats:
         a: seconds, shape (..., rounds).
         b: seconds, same shape.
     """
-    logs = np.log(np.asarray(a, dtype=float)) - np.log(np.asarray(b, dtype=float))
+    logs = np.log(_numbers(a)) - np.log(_numbers(b))
     if logs.shape[-1] < 2:
         return np.asarray(np.exp(logs[..., 0]))
     halves = np.median(logs[..., 0::2], axis=-1), np.median(logs[..., 1::2], axis=-1)
@@ -67,7 +97,7 @@ def interval(
     Returns:
         The lower and the upper end, each of shape (...).
     """
-    logs = np.log(np.asarray(a, dtype=float)) - np.log(np.asarray(b, dtype=float))
+    logs = np.log(_numbers(a)) - np.log(_numbers(b))
     generator = np.random.default_rng(seed)
     middle = (_resampled(logs[..., 0::2], generator) + _resampled(logs[..., 1::2], generator)) / 2
     tail = 50.0 * (1.0 - level)
@@ -160,7 +190,7 @@ def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
         a, b, and the largest relative residual, which shows whether a line is the right shape at
         all.
     """
-    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    xs, ys = _points(x, y)
     design = np.stack([np.ones_like(xs), xs], axis=1)
     (start, slope), *_ = np.linalg.lstsq(design, ys, rcond=None)
     residual = np.max(np.abs((start + slope * xs - ys) / ys))
@@ -179,7 +209,7 @@ def line_interval(x: ArrayLike, y: ArrayLike, at: float, *, noise: float) -> tup
         at: where y is predicted.
         noise: relative standard deviation of a y, known from its own samples.
     """
-    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    xs, ys = _points(x, y)
     design = np.stack([1 / ys, xs / ys], axis=1)
     spread = np.linalg.inv(design.T @ design)
     line = spread @ design.T @ np.ones_like(ys)
@@ -208,6 +238,9 @@ def scaled_range(
         size: where the time is wanted.
         noise: relative standard deviation of a time.
     """
+    _points(sizes, times)
+    if not min(*sizes, *times, size) > 0:
+        raise WrongArgument("scaled_range takes sizes and times above zero.")
     largest, time = max(zip(sizes, times, strict=True))
     least, most = sorted((time, time * largest / size))
     low, high = line_interval([1 / one for one in sizes], times, 1 / size, noise=noise)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from labkit.arguments import public
 
+
+@public
 def mlp(width: int, depth: int) -> tuple[Any, str]:
     """Square linear layers with ReLU between, the same weights in every rank.
 
@@ -34,6 +37,7 @@ def _transformer(torch: Any, width: int, layers: int) -> tuple[Any, str]:
     return model, device
 
 
+@public
 def transformer_answer(
     batch: int, width: int, layers: int, length: int, *, to_host: bool = True
 ) -> Callable[[], Any]:
@@ -67,6 +71,7 @@ def transformer_answer(
     return answer
 
 
+@public
 def transformer_step(batch: int, width: int, layers: int, length: int) -> Callable[[], None]:
     """One training step of a transformer encoder with AdamW; bf16 autocast on a GPU, fp32 on a CPU.
 
@@ -98,6 +103,7 @@ def transformer_step(batch: int, width: int, layers: int, length: int) -> Callab
     return step
 
 
+@public
 def blocks(width: int, depth: int) -> tuple[Any, str]:
     """Pairs of linear layers without bias, to four times the width and back, ReLU between.
 
@@ -117,6 +123,7 @@ def blocks(width: int, depth: int) -> tuple[Any, str]:
     return torch.nn.Sequential(*(block() for _ in range(depth))).to(device), device
 
 
+@public
 def gradients_of(
     network: Any, width: int, rows: int, micro_batches: int = 1, checkpoint: bool = False
 ) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import os
 import statistics
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -86,20 +86,27 @@ class Shared:
     sensors: Mapping[str, Any] = field(default_factory=dict)
     borrowed: Borrowed | None = None
 
-    def record(self, name: str, **known: Any) -> Measurement:
-        """A record of all copies, or of as many `ranks` as are `known`."""
-        setting = {"way": str(self.way), "copies": self.copies, **known.pop("setting", {})}
-        counted = {"samples_s": (), "ranks": self.copies, **known}
+    def record(
+        self,
+        name: str,
+        samples_s: tuple[float, ...] = (),
+        *,
+        ranks: int | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Measurement:
+        """A record of all copies, or of the first `ranks` of them."""
+        those = replace(self, devices=self.devices[:ranks])
         return Measurement(
             name=name,
+            samples_s=samples_s,
             clock="host",
             cold=False,
+            ranks=ranks or self.copies,
             link="none: the copies do not talk",
             cpu_per_copy=statistics.mean(self.cpu_per_copy),
-            setting=setting,
+            setting={"way": str(self.way), "copies": self.copies, **(facts or {})},
             date=now_text(),
-            **{**circumstances(self), "devices": self.devices[: counted["ranks"]]},
-            **counted,
+            **circumstances(those),
         )
 
 

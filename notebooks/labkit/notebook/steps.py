@@ -339,7 +339,7 @@ def copies_step(
     async def run(_: Report) -> Point:
         found = await share_async(function, way, copies=copies, **arguments)
         each = {"calls per second": list(found.calls_per_s)}
-        record = found.record(name_of(function), setting=each)
+        record = found.record(name_of(function), facts=each)
         return Point(x, label, found.total_per_s, (record,))
 
     return MeasuringStep(label, run, BUDGET_S)

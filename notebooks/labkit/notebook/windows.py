@@ -64,7 +64,7 @@ class Turns(sharing.Shared):
     def series(self, name: str, ranks: int) -> Measurement:
         """The rates of one kind of window as a record of seconds per call."""
         rates: Sequence[float] = getattr(self, name)
-        return self.record(name, samples_s=tuple(1 / rate for rate in rates), ranks=ranks)
+        return self.record(name, tuple(1 / rate for rate in rates), ranks=ranks)
 
 
 async def turns_async(
