@@ -16,7 +16,7 @@ import pytest
 from tests.unit.test_wheels import versions
 
 from miglab_bench.harness.ports import free_ports
-from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.student import STEP_S, Student, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import Settings, load
 
@@ -155,5 +155,6 @@ def test_a_server_gets_its_slice(hub_python: Path, settings: Settings) -> None:
 def leases(settings: Settings) -> list[str]:
     """Who holds a lease, as the pool tells its operator."""
     headers = {"Authorization": f"Bearer {lab_secrets.read(settings.pool_secret)}"}
-    found = httpx.get(f"{settings.pool_url}/api/leases", headers=headers, trust_env=False)
+    url = f"{settings.pool_url}/api/leases"
+    found = httpx.get(url, headers=headers, trust_env=False, timeout=STEP_S)
     return [lease["user"] for lease in found.raise_for_status().json()]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from miglab_api.leases import LeaseState, LeaseView
-from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.student import STEP_S, Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import checkout
@@ -62,7 +62,8 @@ class RunningClass:
         settings = self.lab.settings
         headers = {"Authorization": f"Bearer {lab_secrets.read(settings.pool_secret)}"}
         url = f"{settings.pool_url}/api/{path}"
-        return httpx.get(url, headers=headers, trust_env=False).raise_for_status().content
+        answer = httpx.get(url, headers=headers, trust_env=False, timeout=STEP_S)
+        return answer.raise_for_status().content
 
     def lease(self, number: int) -> LeaseView:
         """A lease, also one that is over."""

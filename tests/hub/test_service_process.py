@@ -116,7 +116,7 @@ def test_gpus_that_hang(service: PoolProcess) -> None:
     settings = service.settings
     machine.break_gpu("stuck")
     wait_for(lambda: states(service) == ["unknown"], "the GPU to be unknown")
-    metrics = httpx.get(f"{settings.pool_origin}/metrics", trust_env=False).text
+    metrics = httpx.get(f"{settings.pool_origin}/metrics", trust_env=False, timeout=STEP_S).text
     assert 'miglab_gpus{state="unknown"} 1.0' in metrics
     with service.client() as client:
         health = client.get("/health").json()
@@ -142,10 +142,10 @@ def command(*words: str) -> str:
 def test_metrics_lie_outside_the_prefix(service: PoolProcess) -> None:
     """What the proxy passes on has no metrics; the listener's root has."""
     settings = service.settings
-    below = httpx.get(f"{settings.pool_url}/metrics", trust_env=False)
-    root = httpx.get(f"{settings.pool_origin}/metrics", trust_env=False)
+    below = httpx.get(f"{settings.pool_url}/metrics", trust_env=False, timeout=STEP_S)
+    root = httpx.get(f"{settings.pool_origin}/metrics", trust_env=False, timeout=STEP_S)
     assert (below.status_code, root.status_code) == (404, 200)
-    student = httpx.get(f"{settings.student_api_url}/metrics", trust_env=False)
+    student = httpx.get(f"{settings.student_api_url}/metrics", trust_env=False, timeout=STEP_S)
     assert student.status_code == 404
 
 

@@ -58,6 +58,7 @@ class HubProcess:
         self.http = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}/hub/api/",
             headers={"Authorization": f"token {TOKEN}"},
+            timeout=STEP_S,
             trust_env=False,
         )
         self.process: subprocess.Popen[bytes] | None = None

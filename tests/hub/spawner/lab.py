@@ -10,6 +10,7 @@ from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
+from miglab_bench.harness.student import STEP_S
 from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.http.access.auth import HubAccess, SignIn
@@ -116,7 +117,7 @@ class PoolLab:
 
     async def until(self, true: Callable[[], object], reason: str) -> None:
         """Until something is true of the pool; it wakes us at each change, so nothing sleeps."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(STEP_S):
             while not true():
                 await self.runner.notifier.beyond(self.runner.notifier.version, 0.2)
         assert true(), reason

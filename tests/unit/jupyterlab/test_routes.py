@@ -47,7 +47,7 @@ class JupyterServer:
         self.http = HTTPServer(app.web_app)
         self.http.add_socket(place)
         self.client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.port}{BASE}", trust_env=False
+            base_url=f"http://127.0.0.1:{self.port}{BASE}", timeout=60, trust_env=False
         )
 
     @property
