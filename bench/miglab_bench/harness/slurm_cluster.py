@@ -21,7 +21,7 @@ from typing import Self
 from miglab_bench.harness.ports import free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "scontrol")
-START_S = 60.0
+START_S = 180.0
 STOP_S = 2.0
 PAUSE_S = 0.01
 DEVICE_MAJOR = 195  # of NVIDIA's files; no driver answers here

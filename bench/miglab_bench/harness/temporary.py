@@ -27,8 +27,8 @@ from miglab_hub.checkout import checkout
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.tables import Students
 
-START_S = 150.0
-END_S = 60.0
+START_S = 300.0
+END_S = 120.0
 SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "cpu")  # the first is the default
 TOML = """
 [lab]

@@ -34,7 +34,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 CLIENTS = (1, 8, 32)
 STUDENTS = 200
 GPUS = 8
-START_S = 60.0
+START_S = 180.0
 POLL_S = 20
 TLS = ssl.create_default_context()  # not used; made once, because it takes 20 ms
 LAB = """
