@@ -231,12 +231,18 @@ def apart(
     def step(place: int, label: str, given: Mapping[str, Any]) -> MeasuringStep:
         async def run(_: Report) -> Point:
             found = await ranks_async(function, n=1, arguments={**arguments, **given})
+            (facts,) = found.values
+            if not isinstance(facts, dict):
+                raise NotMeasured(
+                    f"`{name_of(function)}` must return a dictionary of facts for {label}, and it "
+                    f"returned {facts!r:.40}: is your part of it written?"
+                )
             record = Measurement(
                 name=name_of(function),
                 samples_s=(),
                 clock="none",
                 cold=False,
-                setting=dict(found.values[0]),
+                setting=facts,
                 date=now_text(),
                 **circumstances(found),
             )

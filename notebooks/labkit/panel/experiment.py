@@ -6,11 +6,13 @@ a panel, in a cell and headless.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from labkit.arguments import name_of, public, refuse_arguments, refuse_band, refuse_options
+from labkit.errors import NotMeasured
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.machine.readings import Readings
@@ -34,8 +36,15 @@ def milliseconds(record: Measurement) -> float:
 def reader(value: Value) -> Callable[[Measurement], float]:
     """What is drawn of a record: a fact by its name, what a function reads, else milliseconds."""
     if isinstance(value, str):
-        return lambda record: float(record.setting[value])
+        return functools.partial(_fact, value)
     return value or milliseconds
+
+
+def _fact(name: str, record: Measurement) -> float:
+    if name not in record.setting:
+        known = ", ".join(record.setting) or "none"
+        raise NotMeasured(f"`{record.name}` returned no fact `{name}`; it returned {known}.")
+    return float(record.setting[name])
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,16 @@ class Ranks:
         return RankResults(self.values, (CPU,) * n, Tier.CPU, "loopback", "gloo")
 
 
+@dataclass
+class Alone:
+    """Stands in for one child that returns a value."""
+
+    value: object
+
+    async def __call__(self, function, *, n, arguments):
+        return RankResults((self.value,), (CPU,), Tier.CPU, "none", "gloo")
+
+
 def sweep():
     """What a notebook would send."""
 
@@ -78,6 +88,16 @@ def test_a_missing_label_is_said_in_words(monkeypatch, returned):
     monkeypatch.setattr(steps, "ranks_async", Ranks((returned,)))
     with pytest.raises(NotMeasured, match="`sweep` returned nothing for a"):
         points_of(steps.together(sweep, {"a": 1}, value=lambda m: m.median_s))
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"), [(None, "dictionary of facts for a"), ({"b": 1.0}, "no fact `mib`")]
+)
+def test_a_fact_that_is_not_there_is_said_in_words(monkeypatch, returned, says):
+    """A function that returns nothing, or something else than what is drawn."""
+    monkeypatch.setattr(steps, "ranks_async", Alone(returned))
+    with pytest.raises(NotMeasured, match=says):
+        points_of(steps.apart(sweep, {"a": {}}, value="mib"))
 
 
 def test_a_computed_point_has_no_device():
