@@ -286,7 +286,8 @@ def table(of_memory=1.0):
     is_whole = by_size and by_batch and "sm_ms" in by_size[0].records[0].setting
     if not costs_verdict.right or not is_whole or fitted() == WHY_NOT:
         return [], whose
-    need = next((point for point in by_batch if point.x in (BATCH, 64)), by_batch[-1])
+    batch = BATCH if ON_GPU else 64  # the recorded run's
+    need = next((point for point in by_batch if point.x >= batch), by_batch[-1])
     facts = need.records[0].setting
     context = facts["context"] if 0 < facts["context"] < 2000 else CONTEXT_MIB  # more is somebody else's memory
     needs = [mib * of_memory for mib in (need.value, facts["tensors"], facts["taken"])]

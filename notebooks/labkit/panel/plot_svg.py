@@ -8,6 +8,7 @@ values to pixels.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from html import escape
 
 from labkit.panel import plot_layout
@@ -60,20 +61,12 @@ def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
 
 
 def _frame(plot: Plot, space: Scales) -> str:
-    grid = 'stroke="currentColor" stroke-opacity="0.16"'
     base = 'stroke="currentColor" stroke-opacity="0.7"'
     size = 17 if len(plot.title) <= plot_layout.TITLE_CHARACTERS else 14
     left, right, bottom = space.left, WIDTH - RIGHT, HEIGHT - BOTTOM
     parts = [_text(left, 24, plot.title, "start", f' font-weight="600" font-size="{size}"')]
-    for value in space.y.ticks():
-        parts.append(_line(left, space.y.at(value), right, space.y.at(value), grid))
-        parts.append(_text(left - 8, space.y.at(value) + 5, number(value), "end"))
-    set_as = SMALL if space.are_ticks_tight else ""
-    for pixel, lines in space.x_ticks():
-        parts += [
-            _text(pixel, bottom + 20 + TICK_ROW * row, words, "middle", set_as)
-            for row, words in enumerate(lines)
-        ]
+    if any(series.marks for series in plot.series):  # else the axes have no numbers yet
+        parts += [*_y_ticks(space), *_x_ticks(space)]
     parts.append(_line(left, bottom, right, bottom, base))
     below = bottom + 42 + TICK_ROW * (space.tick_rows - 1)
     parts.append(_text((left + right) / 2, below, plot.x_label))
@@ -82,6 +75,20 @@ def _frame(plot: Plot, space: Scales) -> str:
         _text(20, middle, plot.y_label, "middle", f' transform="rotate(-90 20 {middle:.1f})"')
     )
     return "".join(parts)
+
+
+def _y_ticks(space: Scales) -> Iterator[str]:
+    grid = 'stroke="currentColor" stroke-opacity="0.16"'
+    for value in space.y.ticks():
+        yield _line(space.left, space.y.at(value), WIDTH - RIGHT, space.y.at(value), grid)
+        yield _text(space.left - 8, space.y.at(value) + 5, number(value), "end")
+
+
+def _x_ticks(space: Scales) -> Iterator[str]:
+    set_as = SMALL if space.are_ticks_tight else ""
+    for pixel, lines in space.x_ticks():
+        for row, words in enumerate(lines):
+            yield _text(pixel, HEIGHT - BOTTOM + 20 + TICK_ROW * row, words, "middle", set_as)
 
 
 def _prediction(plot: Plot, space: Scales) -> str:

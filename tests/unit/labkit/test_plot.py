@@ -99,9 +99,10 @@ def test_ticks_are_few_and_inside(low, high, log):
 
 
 def test_an_empty_plot_is_still_a_picture():
-    """Before the first sample there is a frame and nothing to crash on."""
-    drawn = ElementTree.fromstring(render(Plot("t", "x", "y", (Series("measured here", ()),))))
-    assert drawn.tag.endswith("}svg")
+    """Before the first sample there is a frame, whose axes have names and no numbers yet."""
+    empty = Plot("t", "x", "y", (Series("measured here", ()),))
+    assert ElementTree.fromstring(render(empty)).tag.endswith("}svg")
+    assert not [words for *_, words in lines_of(empty) if words[0].isdigit()]
 
 
 LONG = "published: a very long name of a row, with its source, its tool, its size, and its year"
