@@ -188,6 +188,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
                         503,
                     )
                 await asyncio.sleep(PAUSE_S)
+                await self.end_holder(lease.holder)  # an engine that was away may answer now
                 lease = await self._state_of(lease)
 
     async def _state_of(self, lease: LeaseView) -> LeaseView:

@@ -77,6 +77,28 @@ async def test_trap_3_a_hub_that_forgot_finds_the_server_by_its_lease(hub: Hub, 
     assert probe_process(lease.holder) is Liveness.GONE
 
 
+async def test_trap_3_an_old_server_that_outlived_its_end_is_ended_again(hub: Hub, lab: PoolLab):
+    """The engine was away when a hub that forgot wanted the old server gone: it asks once more."""
+    user = hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None
+    hub.spawner("ada").stop_polling()
+    forgetful = user._new_spawner("")
+    forgetful.load_state({})
+    end_holder, asked = forgetful.end_holder, []
+
+    async def deaf_at_first(holder: str) -> None:
+        asked.append(holder)
+        if len(asked) > 1:
+            await end_holder(holder)
+
+    forgetful.end_holder = deaf_at_first
+    async with asyncio.timeout(90):
+        await forgetful.settle_old()
+    assert probe_process(lease.holder) is Liveness.GONE
+
+
 async def test_trap_3_a_hub_restart_keeps_the_lease(hub: Hub, lab: PoolLab):
     """What the hub saved is enough to find process and lease again."""
     user = hub.user("ada")
