@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from statistics import quantiles
 
 from miglab_bench.faults.checks import breaches, is_settled
 from miglab_bench.faults.kinds import KINDS
@@ -12,6 +11,7 @@ from miglab_bench.faults.lab import FaultLab
 from miglab_bench.faults.servers import Containers, Processes, StudentServers
 from miglab_bench.faults.students import FaultClass
 from miglab_bench.harness.student import CheckFailed
+from miglab_bench.measures.ratio import p95
 
 STUDENTS = 8
 BEFORE, DURING, AFTER = 6, 6, 12
@@ -35,8 +35,7 @@ class KindResult:
     @property
     def recovery_p95_s(self) -> float:
         """The 95th percentile of the recoveries."""
-        times = self.recoveries_s
-        return quantiles(times, n=20)[-1] if len(times) > 1 else sum(times)
+        return p95(self.recoveries_s)
 
 
 def order_of(seed: int, kinds: tuple[str, ...], count: int) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from statistics import median, quantiles
+from statistics import median
 from typing import Annotated, Any
 
 import httpx
@@ -25,6 +25,7 @@ from miglab_api.offers import BORROW
 from miglab_bench.harness.in_server import run_in_server
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+from miglab_bench.measures.ratio import p95
 
 SHAPE = "1g.5gb"
 SLICES = 7
@@ -253,4 +254,4 @@ def _probe(lab: TemporaryLab) -> float:
             client.get(f"{lab.settings.public_url}hub/login")
             took.append(time.perf_counter() - began)
             time.sleep(PROBE_EVERY_S)
-    return quantiles(took, n=20)[-1]
+    return p95(took)

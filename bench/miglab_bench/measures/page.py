@@ -28,7 +28,7 @@ from rich.table import Table
 from miglab_api.holders import process_holder
 from miglab_api.tickets import TicketRequest
 from miglab_bench.harness.ports import free_ports
-from miglab_bench.measures.pool import p95
+from miglab_bench.measures.ratio import p95
 from miglab_hub.lab_secrets import read
 from miglab_hub.service.assembly import ServiceParts, assemble
 from miglab_hub.settings.lab_toml import Settings, load

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import quantiles
 from typing import Annotated, Self
 
 import httpx
@@ -27,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from miglab_bench.harness.ports import free_ports
+from miglab_bench.measures.ratio import p95
 from miglab_hub.errors import StartError
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
@@ -235,11 +235,6 @@ def wait_until_ready(settings: Settings, service: subprocess.Popen[bytes], log: 
         if answer.is_success:
             return
     raise StartError(f"the pool service did not start:\n{log.read_text()}")
-
-
-def p95(samples: Sequence[float]) -> float:
-    """The 95th percentile; 0 without samples."""
-    return quantiles(samples, n=20)[-1] if len(samples) > 1 else max(samples, default=0.0)
 
 
 def _table(rows: Sequence[ClientsRow]) -> Table:

@@ -1,6 +1,6 @@
-"""One thing's time over another's, measured in turns: the median ratio and its bootstrap interval.
+"""What many samples come to: ratios with their bootstrap interval, and the 95th percentile.  Pure.
 
-Pure.  The two of a round ran one right after the other, so that what slows the machine slows both.
+The two of a ratio's round ran one right after the other, so that what slows the machine slows both.
 """
 
 import random
@@ -46,3 +46,10 @@ def ratio_of(ours_s: Sequence[float], theirs_s: Sequence[float], seed: int = 0) 
     medians = [median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES)]
     ends = quantiles(medians, n=200 // (100 - LEVEL_PCT))
     return Ratio(median(ratios), ends[0], ends[-1])
+
+
+def p95(samples: Sequence[float]) -> float:
+    """The 95th percentile, never beyond the largest sample; 0 without samples."""
+    if len(samples) < 2:
+        return max(samples, default=0.0)
+    return quantiles(samples, n=20, method="inclusive")[-1]

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Annotated, Any, cast
 
 import typer
@@ -27,6 +27,7 @@ from rich.table import Table
 from miglab_api.holders import process_holder
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketRequest, TicketState
+from miglab_bench.measures.ratio import p95
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.open import open_gpus
@@ -112,10 +113,10 @@ def _row(totals_s: Sequence[float], drivers_s: Sequence[float]) -> ReclaimTimes:
     return ReclaimTimes(
         len(totals_s),
         round(median(totals_s), 3),
-        _p95(totals_s),
+        round(p95(totals_s), 3),
         round(median(drivers_s), 3),
         round(median(beyond_s), 3),
-        _p95(beyond_s),
+        round(p95(beyond_s), 3),
     )
 
 
@@ -229,7 +230,3 @@ async def running(folder: Path, call_s: float, times: Times) -> AsyncIterator[Re
         lab.close()
         ledger.close()
         driver.close()
-
-
-def _p95(samples: Sequence[float]) -> float:
-    return round(quantiles(samples, n=20, method="inclusive")[-1], 3)

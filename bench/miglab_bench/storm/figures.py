@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import median
 
-from miglab_bench.measures.pool import p95
+from miglab_bench.measures.ratio import p95
 from miglab_bench.storm.waves import Wave
 
 

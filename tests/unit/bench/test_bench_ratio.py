@@ -1,10 +1,11 @@
 """The ratio of two things measured in turns: its middle, its interval, its refusals."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
-from miglab_bench.measures.ratio import ratio_of
+from miglab_bench.measures.ratio import p95, ratio_of
 
 
 def test_equal_times_have_the_ratio_one():
@@ -51,3 +52,11 @@ def test_too_few_or_unequal_rounds_are_refused(ours: list[float], theirs: list[f
     """No interval from one round, and no rounds without a partner."""
     with pytest.raises(ValueError, match=r"two|shorter"):
         ratio_of(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_"), [([], 0.0), ([3.0], 3.0), ([1.0, 2.0], 1.95), (range(101), 95.0)]
+)
+def test_the_95th_percentile_lies_among_the_samples(samples: Sequence[float], is_: float):
+    """Few samples do not make it larger than the largest of them."""
+    assert p95(samples) == pytest.approx(is_)
