@@ -26,8 +26,8 @@ def test_classes_of_three_come_and_leave():
 
 
 def test_an_idle_lab_is_measured_with_leases_in_it():
-    """The processor's time of each process, while two leases run."""
-    (row,) = measured("idle", "--leases", "2", "--seconds", "1")["rows"]
+    """The processor's time of each process, while two leases run: the GPUs are read every 5 s."""
+    (row,) = measured("idle", "--leases", "2", "--seconds", "11")["rows"]
     assert (row["leases"], row["gpus"]) == (2, 2)
     assert row["pool_cpu_s"] > 0
 
