@@ -17,7 +17,9 @@ HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")
 REQUIRED = frozenset(filter(None, os.environ.get("LAB_REQUIRE", "").split(",")))
 TAIL_LINES = 60
-DOCKER = "tests/docker"
+ONE_BY_ONE = ("tests/docker/", "tests/browser/")
+"""Never side by side: the first share an engine, whose containers' interfaces come and go, and
+whenever one does, Chromium gives up what it was about to load (net::ERR_NETWORK_CHANGED)."""
 FIRST = ("docker", "slurm", "browser", "hub", "notebooks")
 """The folders of tests that wait for labs and kernels; the short ones then fill what is left."""
 
@@ -45,8 +47,8 @@ def kinds(node: pytest.Item | pytest.Collector) -> set[str]:
 
 
 def unit_of(nodeid: str) -> str:
-    """What a test stays together with in one worker: its file; those of one engine all stay."""
-    return DOCKER if nodeid.startswith(f"{DOCKER}/") else nodeid.partition("::")[0]
+    """What a test stays together with in one worker: its file, or all that go one by one."""
+    return "one by one" if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -41,11 +41,8 @@ def test_all_files(
     assert ("in here" in said) == bool(status)
 
 
-def test_one_engine() -> None:
-    """Files are spread over the processes, but those of the Docker engine stay together."""
+def test_one_by_one() -> None:
+    """Files are spread over the processes, but containers and Chromium never run side by side."""
     assert unit_of("tests/hub/test_a.py::test_it[b::c]") == "tests/hub/test_a.py"
-    docker = {
-        unit_of("tests/docker/test_a.py::test_it"),
-        unit_of("tests/docker/test_b.py::test_it"),
-    }
-    assert docker == {"tests/docker"}
+    folders = ("docker", "docker/below", "browser")
+    assert len({unit_of(f"tests/{folder}/test_a.py::test_it") for folder in folders}) == 1
