@@ -21,7 +21,7 @@ def next_image(engine: docker.DockerClient, student_image: str) -> Iterator[str]
     """An image over this week's, as the how-to builds one."""
     name = f"{student_image}:week-{uuid.uuid4().hex[:6]}"
     recipe = f'FROM {student_image}\nLABEL week="7"\n'
-    engine.images.build(fileobj=io.BytesIO(recipe.encode()), tag=name, pull=False)
+    engine.images.build(fileobj=io.BytesIO(recipe.encode()), tag=name, pull=False, rm=True)
     yield name
     engine.images.remove(name)
 
