@@ -1,4 +1,4 @@
-"""From the line to the slice by way of a server without a GPU, in a real JupyterLab.
+"""From the queue to the slice by way of a server without a GPU, in a real JupyterLab.
 
 The lab is the whole one; students' servers report every two seconds.
 """

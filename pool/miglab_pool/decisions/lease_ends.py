@@ -40,6 +40,6 @@ def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
 @once
 def _outlook(view: PoolView) -> Outlook:
     """The time ahead, as far as any lease may be extended: the same for all of them."""
-    ends = (lease.ends_at or 0.0 for lease in view.leases.values())
-    furthest = max(view.at, *ends, view.at) + view.settings.pool.extension_s
+    ends = (lease.ends_at or view.at for lease in view.leases.values())
+    furthest = max([view.at, *ends]) + view.settings.pool.extension_s
     return Outlook(view, furthest)

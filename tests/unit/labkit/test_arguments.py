@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import labkit
 from labkit.errors import LabError
 
+pytestmark = pytest.mark.usefixtures("nothing_starts")
 NONSENSE = st.one_of(
     st.none(),
     st.integers(max_value=0),
@@ -30,18 +31,6 @@ CALLS = sorted(
 
 def timed(samples=1, n=1):
     """A student's function whose arguments are called as options are."""
-
-
-@pytest.fixture(autouse=True)
-def _no_children(monkeypatch, tmp_path):
-    """A call that starts a child or writes a file has not refused."""
-
-    def started(*_, **__):
-        raise AssertionError("nonsense was measured")
-
-    monkeypatch.setattr("labkit.run.child.run_blocking", started)
-    monkeypatch.setattr("labkit.measuring.measure.run_blocking", started)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("name", CALLS)

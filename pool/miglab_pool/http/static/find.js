@@ -5,7 +5,7 @@ import { byId } from "./frame.js";
 export function find() {
   const wanted = byId("find").value.trim().toLowerCase();
   let found = 0;
-  for (const item of document.querySelectorAll(".cell, .line tbody tr")) {
+  for (const item of document.querySelectorAll(".cell, .queue tbody tr")) {
     const is = item.textContent.toLowerCase().includes(wanted);
     item.classList.toggle("past", !is);
     found += is;
