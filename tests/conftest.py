@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest._code.code import ExceptionChainRepr
 from hypothesis import HealthCheck, settings
+
+from miglab_bench.harness.logs import log_ends, logs_below
 
 HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")
 REQUIRED = frozenset(filter(None, os.environ.get("LAB_REQUIRE", "").split(",")))
-TAIL_LINES = 60
+PAGE = "Aria snapshot:"
 ONE_BY_ONE = ("tests/docker/", "tests/browser/")
 """Never side by side: the first share an engine, whose containers' interfaces come and go, and
 whenever one does, Chromium gives up what it was about to load (net::ERR_NETWORK_CHANGED)."""
@@ -102,12 +105,12 @@ def fail_if_required(node: pytest.Item | pytest.Collector, report: pytest.Collec
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Iterator[None]:
-    """Judge each test's skip; beside a failure, show the ends of the logs that it registered."""
+    """Judge each test's skip; beside a failure, show the ends of the logs of what runs."""
     report = yield
     fail_if_required(item, report)
-    if report.failed and report.when == "call":
-        for folder in item.stash.get(LOG_FOLDERS, []):
-            report.sections += log_sections(folder)
+    if report.failed:
+        report.sections += log_ends()
+        page_last(report)
     return report
 
 
@@ -119,20 +122,20 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     return report
 
 
-LOG_FOLDERS: pytest.StashKey[list[Path]] = pytest.StashKey()
-
-
-def log_sections(folder: Path) -> list[tuple[str, str]]:
-    """The ends of all logs below a folder, for the report."""
-    found = []
-    for log in sorted(folder.rglob("*.log")):
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        found.append((f"end of {log.name}", "\n".join(lines[-TAIL_LINES:])))
-    return found
+def page_last(report: pytest.CollectReport | pytest.TestReport) -> None:
+    """Playwright's message ends with the whole page, which hides all else: it goes to the end."""
+    if not isinstance(report.longrepr, ExceptionChainRepr):
+        return
+    for entry in report.longrepr.reprtraceback.reprentries:
+        said = [line.removeprefix("E").strip() for line in entry.lines]
+        if PAGE in said:
+            first = said.index(PAGE)
+            report.sections.append(("page", "\n".join(entry.lines[first + 1 :])))
+            del entry.lines[first:]
 
 
 @pytest.fixture
-def log_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def log_folder(tmp_path: Path) -> Iterator[Path]:
     """The test's folder; the logs that processes write below it are shown when it fails."""
-    request.node.stash.setdefault(LOG_FOLDERS, []).append(tmp_path)
-    return tmp_path
+    with logs_below(tmp_path):
+        yield tmp_path

@@ -35,7 +35,7 @@ report_s = 2
 stale_s = 10
 idle_wanted_s = 5
 holding_factor = 1
-warning_s = 30
+warning_s = 60
 unused_s = 15
 cpu_busy_pct = 50
 """
@@ -88,7 +88,8 @@ def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmL
     instructor_looks(staff, lab, cluster)
 
     works.compute_no_more()
-    expect(ada.get_by_text("Nothing has happened").first).to_be_visible(timeout=LONG_MS)
+    wait_for(lambda: works.lease()["warning"] is not None, "ada to be warned")
+    expect(ada.get_by_text("Nothing has happened").first).to_be_visible()
     picture(ada, "slurm-warning")
     card = bo.get_by_role("region", name="Your GPU slice 1g.5gb is ready")
     expect(card).to_be_visible(timeout=LONG_MS)

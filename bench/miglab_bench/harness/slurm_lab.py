@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from miglab_bench.harness.logs import logs_below
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
@@ -84,7 +85,10 @@ def slurm_lab(
             more=slurm,
             shape=shape,
         )
-        with temporary_lab(
-            docker=False, slurm=cluster.environment, shapes=SHAPES, more=site + more
-        ) as lab:
+        with (
+            logs_below(cluster.folder),
+            temporary_lab(
+                docker=False, slurm=cluster.environment, shapes=SHAPES, more=site + more
+            ) as lab,
+        ):
             yield SlurmLab(lab, cluster)

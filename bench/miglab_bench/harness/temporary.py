@@ -20,6 +20,7 @@ from miglab_api.leases import LeaseView
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.containers import prepare_engine, remove_all
+from miglab_bench.harness.logs import logs_below
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_hub import lab_secrets
@@ -222,7 +223,7 @@ def temporary_lab(
     file.write_text(TOML.format(name=name, port=port, lab=own, **servers, **given))
     for given_name, text in (files or {}).items():
         (folder / given_name).write_text(text)
-    with _running(folder, load(file, {}), slurm or {}) as running:
+    with logs_below(folder), _running(folder, load(file, {}), slurm or {}) as running:
         yield running
     shutil.rmtree(folder)
 

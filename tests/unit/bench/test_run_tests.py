@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.conftest import unit_of
+from tests.conftest import page_last, unit_of
 
 from miglab_bench import run_tests
+from miglab_bench.harness.logs import log_ends, logs_below
 
 GOOD, BAD = "def test_it():\n    pass\n", "def test_it():\n    raise AssertionError('in here')\n"
 LONG = "import pytest\n@pytest.mark.long\ndef test_it():\n    pass\n"
@@ -46,3 +47,24 @@ def test_one_by_one() -> None:
     assert unit_of("tests/hub/test_a.py::test_it[b::c]") == "tests/hub/test_a.py"
     folders = ("docker", "docker/below", "browser")
     assert len({unit_of(f"tests/{folder}/test_a.py::test_it") for folder in folders}) == 1
+
+
+def test_a_failure_shows_what_ran_before_the_page(tmp_path: Path) -> None:
+    """The ends of the logs below the folders in use; a page that Playwright printed comes last."""
+    (tmp_path / "pool.log").write_text("".join(f"line {number}\n" for number in range(100)))
+    try:
+        raise AssertionError(f"not visible\n\nAria snapshot:\n- {'b' * 9}")
+    except AssertionError:
+        said = pytest.ExceptionInfo.from_current().getrepr()
+    report = pytest.TestReport("", ("", 0, ""), {}, "failed", said, "call")
+    with logs_below(tmp_path):
+        report.sections += log_ends()
+    page_last(report)
+    assert "not visible" in str(report.longrepr) and "b" * 9 not in str(report.longrepr)
+    (log, lines), (page, tree) = report.sections
+    assert (log, lines.splitlines()[-1]) == (
+        "end of pool.log",
+        "line 99",
+    ) and "line 1\n" not in lines
+    assert page == "page" and "b" * 9 in tree
+    assert not log_ends()
